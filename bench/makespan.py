@@ -33,7 +33,7 @@ from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, WaitingKind, forecast
 from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.rolling import Rolling
-from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take
+from training.fleet.scheduling.schedule import Decline, JobKind, Slot, Take
 from training.fleet.scheduling.workload import Workload
 
 NEVER = math.inf
@@ -231,10 +231,10 @@ class Ours:
         machines = range(world.estimate.shape[1])
         self.rolling.renew(self._kinds(world), [self._slot(n, world) for n in machines], world.now)
 
-    def _kinds(self, world: World) -> list[Kind]:
+    def _kinds(self, world: World) -> list[JobKind]:
         rows = {job: enumerate(world.estimate[job]) for job in world.waiting}
         times = {job: {str(n): float(s) for n, s in row if s < NEVER} for job, row in rows.items()}
-        return [Kind(str(job), 1, seconds, spread=self.spread) for job, seconds in times.items()]
+        return [JobKind(str(job), 1, seconds, spread=self.spread) for job, seconds in times.items()]
 
     def _slot(self, machine: int, world: World) -> Slot:
         if machine not in world.running:
@@ -302,17 +302,17 @@ class Learning(Ours):
         epoch = int(elapsed_s / whole_s * EPOCHS)
         return elapsed_s, {"epoch": epoch, "epochs": EPOCHS, "seconds": epoch / EPOCHS * whole_s} if epoch else None
 
-    def _kinds(self, world: World) -> list[Kind]:
+    def _kinds(self, world: World) -> list[JobKind]:
         return [self._kind(job) for job in world.waiting]
 
     def told(self, job: int, _: World | None = None) -> dict[str, Prediction]:
         fits = [on for n, on in enumerate(self.on) if self.case.seconds[job, n] < NEVER]
         return {on.name: self.heard.predict(self.case.works[job], on) for on in fits}
 
-    def _kind(self, job: int) -> Kind:
+    def _kind(self, job: int) -> JobKind:
         told = self.told(job)
         spread = statistics.median_low(each.spread for each in told.values())
-        return Kind(str(job), 1, {name: each.mean for name, each in told.items()}, spread=spread)
+        return JobKind(str(job), 1, {name: each.mean for name, each in told.items()}, spread=spread)
 
     def _slot(self, machine: int, world: World) -> Slot:
         if machine not in world.running:

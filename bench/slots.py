@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.fleet_makespan import _wait as wait
 from training.checkout import ROOT
 from training.fleet.manifest.load import load_manifest
-from training.fleet.worker.trainer_command import Inputs, trainer_command
+from training.fleet.worker.trainer_command import TrainerInputs, trainer_command
 
 DEMO = ROOT / "examples" / "demo_manifest.toml"
 BAR = 0.9
@@ -117,7 +117,7 @@ def worker(folder: Path, data: Path, port: int) -> Iterator[subprocess.Popen[Any
 def commands(folder: Path, data: Path, plan: str) -> dict[str, list[str]]:
     """Make the commands of a plan's trainers as its worker does, by the names of the jobs; each has a folder."""
     (folder / "plan.toml").write_text(plan, encoding="utf-8")
-    inputs = Inputs(
+    inputs = TrainerInputs(
         python=Path(sys.executable),
         validation=data / "validation_v1.parquet",
         summary=data / "features_window_v1.parquet",

@@ -23,7 +23,7 @@ from training import families
 from training.clock import SystemClock
 from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads
-from training.trainer.limits import LIMITS, Limits
+from training.trainer.limits import LIMITS, MemoryLimits
 
 NETWORKS = ("mlp", "cnn", "gru", "lstm", "transformer")
 
@@ -58,16 +58,16 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def blocks(model: str, data: Path, pools: int, run: int) -> Limits:
+def blocks(model: str, data: Path, pools: int, run: int) -> MemoryLimits:
     """Limits under which an epoch of the sample comes in so many pools."""
     manifest = json.loads((data / "tensor_window_v1" / "manifest.json").read_text())
     windows, channels, samples = manifest["shape"]
     width = len(manifest["schema"]["features"]) if model == "mlp" else channels * samples
     learnt = windows * 0.42  # what is left of all beside test, calibration and validation
-    return Limits(held_bytes=0, pool_bytes=int(4 * width * learnt / pools), run=run)
+    return MemoryLimits(held_bytes=0, pool_bytes=int(4 * width * learnt / pools), run=run)
 
 
-def trained(model: str, data: Path, out: Path, seed: int, limits: Limits) -> float:
+def trained(model: str, data: Path, out: Path, seed: int, limits: MemoryLimits) -> float:
     """Train, and return the AUROC of the test side."""
     from training.trainer.session import train
 

@@ -18,7 +18,7 @@ from engines_running import Cluster
 
 from training.data import build as building
 from training.data.alone import LOCK
-from training.data.assemble import Options
+from training.data.assemble import BuildOptions
 from training.data.errors import DataError
 from training.executors import sent
 from training.executors.engine import EngineError, WorkerLost
@@ -67,8 +67,8 @@ class ExecutorSuite:
 
     def test_the_same_bytes_as_from_one_process(self, cluster, tmp_path):
         made.write_fleet(tmp_path / "in")
-        building.build(tmp_path / "in", tmp_path / "one", Options())
-        building.build(tmp_path / "in", tmp_path / "many", Options(jobs=2, executor=Name.parse(cluster.name)))
+        building.build(tmp_path / "in", tmp_path / "one", BuildOptions())
+        building.build(tmp_path / "in", tmp_path / "many", BuildOptions(jobs=2, executor=Name.parse(cluster.name)))
         assert outputs(tmp_path / "many") == outputs(tmp_path / "one")
         remembered = [path.name for path in (tmp_path / "many" / building.MEMORY_FOLDER).iterdir()]
         assert Counter(remembered) == Counter(p.name for p in (tmp_path / "one" / building.MEMORY_FOLDER).iterdir())
@@ -95,14 +95,14 @@ class FarSuite(ExecutorSuite):
     def killed_midway(self, cluster, tmp_path):
         """Build while the worker that reads an episode is killed, and later one that cuts."""
         made.write_fleet(tmp_path / "in", episodes=6)
-        building.build(tmp_path / "in", tmp_path / "one", Options())
+        building.build(tmp_path / "in", tmp_path / "one", BuildOptions())
         for number, killed in enumerate((executor_builds.KilledReading, executor_builds.KilledCutting)):
             marks = tmp_path / f"marks-{number}"
             marks.mkdir()
             out = tmp_path / f"many-{number}"
             with pytest.MonkeyPatch.context() as patch:
                 killed.put(patch, marks)
-                building.build(tmp_path / "in", out, Options(jobs=2, executor=Name.parse(cluster.name)))
+                building.build(tmp_path / "in", out, BuildOptions(jobs=2, executor=Name.parse(cluster.name)))
             assert len(list(marks.iterdir())) == 1
             assert outputs(out) == outputs(tmp_path / "one")
 

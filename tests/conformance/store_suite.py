@@ -10,7 +10,7 @@ import pytest
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.errors import (
     BadName,
-    Damaged,
+    DamagedArtifact,
     Fenced,
     Incomplete,
     NotStored,
@@ -18,7 +18,7 @@ from training.fleet.store.errors import (
     StoreFull,
     WrongDigest,
 )
-from training.fleet.store.incoming import Part
+from training.fleet.store.incoming import PartFile
 from training.fleet.store.index import IndexRow
 
 BODY = bytes(range(256)) * 40
@@ -57,7 +57,7 @@ def read_back(store: ArtifactStore, artifact: Artifact) -> str:
     return store.verify(artifact.artifact_id, model=artifact.model, mode=artifact.mode).artifact_id
 
 
-def part_with(store: ArtifactStore, body: bytes, announced: bytes = BODY) -> Part:
+def part_with(store: ArtifactStore, body: bytes, announced: bytes = BODY) -> PartFile:
     part = store.open_part(CLAIM, sha(announced))
     part.write(body)
     return part
@@ -197,9 +197,9 @@ def check_claims_do_not_share_parts(store: ArtifactStore) -> None:
 def check_rot_is_found(store: ArtifactStore, rot: Callable[[str], None]) -> None:
     artifact = upload(store)
     rot(artifact.path)
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedArtifact):
         store.verify(SHA, model="gbt", mode="oracle")
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedArtifact):
         store.confirm(SHA, model="gbt", mode="oracle")
     assert [bool(finding.problem) for finding in store.verify_all()] == [True]
 

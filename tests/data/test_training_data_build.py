@@ -20,7 +20,7 @@ from training.data import build as building
 from training.data import extract as extracting
 from training.data import ingest, normalise, placing
 from training.data.alone import LOCK, alone
-from training.data.assemble import Options
+from training.data.assemble import BuildOptions
 from training.data.dataset import load_processed, load_validation
 from training.data.episode import pack
 from training.data.schema import ChannelSpec, read_schema
@@ -132,7 +132,7 @@ def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_proces
     for folder in (tmp_path / "in").iterdir():
         pack(folder, tmp_path / "packed" / f"{folder.name}.tar.zst")
     monkeypatch.setattr(placing, "POOL_MIN", 1)
-    options = building.Options(jobs=2)
+    options = building.BuildOptions(jobs=2)
     building.build(tmp_path / "packed", tmp_path / "b", options)
     assert outputs(tmp_path / "b") == first
     assert len(first) == 10
@@ -238,7 +238,7 @@ def three_hosts():
         yield about | ({"labels": [(0.0, "idle")], "phases": {"idle": "benign"}} if number < 3 else {})
 
 
-FEWER = Options(stride_s=4.0)
+FEWER = BuildOptions(stride_s=4.0)
 
 
 @pytest.fixture(scope="module")

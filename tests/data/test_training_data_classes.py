@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from telemetry_builders import write_episode, write_fleet
 
 from training.data import build, ingest
-from training.data.assemble import Options, benign_names
+from training.data.assemble import BuildOptions, benign_names
 from training.data.classes import USUAL, benign_of, choose_benign
 from training.data.dataset import Labelling, Sampling, WindowSet, load_processed, write_processed
 from training.data.errors import DataError
-from training.data.ingest.ingested import Said, channel_specs, name_labels
+from training.data.ingest.ingested import SaidClasses, channel_specs, name_labels
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema, parse_schema, read_schema
 
@@ -116,21 +116,21 @@ def test_a_data_set_of_before_without_a_class_called_benign_is_refused_with_the_
 @pytest.mark.parametrize(
     ("y", "said", "names", "benign"),
     [
-        (["attack", "normal"], Said(), ("normal", "attack"), ("normal",)),
-        (["Attack", "Benign"], Said(), ("Benign", "Attack"), ("Benign",)),
-        (["worm", "normal", "dos"], Said(), ("normal", "dos", "worm"), ("normal",)),
-        (["b", "a"], Said(benign=("b",)), ("b", "a"), ("b",)),
-        (["c", "b", "a"], Said(benign=("c", "b")), ("b", "c", "a"), ("b", "c")),
-        ([0, 1], Said(labels=("attack", "ok")), ("attack", "ok"), ("ok",)),
-        ([0, 1], Said(benign=("1",)), ("1", "0"), ("1",)),
-        ([0, 1], Said(benign=("malicious",)), ("benign", "malicious"), ("malicious",)),
-        ([0, 1], Said(no_benign=True), ("0", "1"), ()),
-        ([True, False], Said(benign=("true",)), ("true", "false"), ("true",)),
-        ([1, 2], Said(benign=("2",)), ("2", "1"), ("2",)),
-        ([0, 2], Said(), ("0", "2"), ("0",)),
-        ([-1, 1], Said(benign=("1",)), ("1", "-1"), ("1",)),
-        ([1.0, 0.0], Said(), ("benign", "malicious"), ("benign",)),
-        (["true", "false"], Said(), ("false", "true"), ("false",)),
+        (["attack", "normal"], SaidClasses(), ("normal", "attack"), ("normal",)),
+        (["Attack", "Benign"], SaidClasses(), ("Benign", "Attack"), ("Benign",)),
+        (["worm", "normal", "dos"], SaidClasses(), ("normal", "dos", "worm"), ("normal",)),
+        (["b", "a"], SaidClasses(benign=("b",)), ("b", "a"), ("b",)),
+        (["c", "b", "a"], SaidClasses(benign=("c", "b")), ("b", "c", "a"), ("b", "c")),
+        ([0, 1], SaidClasses(labels=("attack", "ok")), ("attack", "ok"), ("ok",)),
+        ([0, 1], SaidClasses(benign=("1",)), ("1", "0"), ("1",)),
+        ([0, 1], SaidClasses(benign=("malicious",)), ("benign", "malicious"), ("malicious",)),
+        ([0, 1], SaidClasses(no_benign=True), ("0", "1"), ()),
+        ([True, False], SaidClasses(benign=("true",)), ("true", "false"), ("true",)),
+        ([1, 2], SaidClasses(benign=("2",)), ("2", "1"), ("2",)),
+        ([0, 2], SaidClasses(), ("0", "2"), ("0",)),
+        ([-1, 1], SaidClasses(benign=("1",)), ("1", "-1"), ("1",)),
+        ([1.0, 0.0], SaidClasses(), ("benign", "malicious"), ("benign",)),
+        (["true", "false"], SaidClasses(), ("false", "true"), ("false",)),
     ],
 )
 def test_labels_of_every_type_follow_the_same_rule(y, said, names, benign):
@@ -178,7 +178,7 @@ def test_a_phase_that_is_benign_here_and_malicious_there_decides_nothing():
         verdict = SimpleNamespace(meta=SimpleNamespace(baseline=False, phases=phases))
         return SimpleNamespace(verdict=verdict, label_phase=("idle", "idle"))
 
-    options = Options(target="phase")
+    options = BuildOptions(target="phase")
     assert benign_names([recording(idle="benign", aria="malicious")], options) == ("idle",)
     with pytest.raises(DataError, match="'idle' is benign in some episodes and malicious in"):
         benign_names([recording(idle="benign"), recording(idle="malicious")], options)

@@ -13,7 +13,7 @@ import telemetry_builders as made
 from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
 from training.data import build as building
 from training.data.doubts.cross_episode_checks import judge_together
-from training.data.validate import Verdict
+from training.data.validate import EpisodeFindings
 
 
 def build(folder, out, capsys, *options):
@@ -102,7 +102,7 @@ def sketched(entries):
 def test_half_of_the_samples_make_a_copy(shared, is_copy):
     known = list(range(0, 16, 2))
     own = list(range(1, 2 * (8 - shared), 2))  # below the other's last, so that it would list them
-    first = Verdict(episode_id="a", meta=None, reasons=(), content="a", sketch=sketched(known))
+    first = EpisodeFindings(episode_id="a", meta=None, reasons=(), content="a", sketch=sketched(known))
     other = replace(first, episode_id="b", content="b", sketch=sketched(known[:shared] + own))
     _, judged = judge_together([first, other])
     assert judged.ok is not is_copy

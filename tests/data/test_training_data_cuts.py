@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from table_changes import noise, recordings
 
 from training.data.ingest.columns import Wanted
-from training.data.ingest.ingested import Said, measured, rate_of_step
-from training.data.ingest.rows import Cut
+from training.data.ingest.ingested import SaidClasses, measured, rate_of_step
+from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import EPISODE_WINDOWS, EPISODES_LEAST, EPISODES_MOST, episode_length, read_long
 from training.data.split import SplitError, make_split
 
@@ -66,7 +66,9 @@ def test_windows_of_two_episodes_are_a_window_apart_and_stand_where_they_stood(
 
     def read(rows, episode_s):
         rows.write_parquet(path)
-        return read_long(path, Cut(window_s=window_s, episode_s=episode_s), said=Said(), wanted=Wanted(), roles={})
+        return read_long(
+            path, WindowCut(window_s=window_s, episode_s=episode_s), said=SaidClasses(), wanted=Wanted(), roles={}
+        )
 
     cut, whole = read(rows, episode_s), read(rows.with_columns(episode=pl.col("host")), None)
     values = dict(zip(zip(rows["host"], rows["t"], strict=True), rows["x"].cast(pl.Float32), strict=True))
@@ -85,7 +87,7 @@ def test_windows_of_two_episodes_are_a_window_apart_and_stand_where_they_stood(
 def test_no_more_than_a_window_is_left_out_between_two_episodes(tmp_path):
     path = tmp_path / "a.parquet"
     long_recordings("a", 100).with_columns(t=pl.int_range(pl.len()).cast(pl.Float64)).write_parquet(path)
-    cut = read_long(path, Cut(window_s=4.0, episode_s=20.0), said=Said(), wanted=Wanted(), roles={})
+    cut = read_long(path, WindowCut(window_s=4.0, episode_s=20.0), said=SaidClasses(), wanted=Wanted(), roles={})
     first = {name: cut.t_start[cut.episode.among([name])].min() for name in cut.episode.present.tolist()}
     assert [*first.values()] == [0.0, 24.0, 44.0, 64.0, 84.0]
 
@@ -129,7 +131,7 @@ def test_windows_of_slow_samples_are_as_long_as_their_samples(tmp_path, step):
     rows = recordings("a", 2, samples=16).with_columns(t=1.7e9 + pl.int_range(32) * step)
     path = tmp_path / "a.parquet"
     rows.write_parquet(path)
-    found = read_long(path, Cut(window_s=8 * step, t_unit="s"), said=Said(), wanted=Wanted(), roles={})
+    found = read_long(path, WindowCut(window_s=8 * step, t_unit="s"), said=SaidClasses(), wanted=Wanted(), roles={})
     assert found.window_s == pytest.approx(8 * step, rel=1e-15)
     assert found.stride_s == pytest.approx(4 * step, rel=1e-15)
 

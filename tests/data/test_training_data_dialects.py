@@ -17,7 +17,7 @@ from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.ingest.roles import NAMES, Role, Roles, roles_of, unit_in
 from training.data.ingest.tables import read_table
-from training.data.ingest.times import NO_ZONE, Said, check_one_clock, from_array, from_column
+from training.data.ingest.times import NO_ZONE, SaidTimes, check_one_clock, from_array, from_column
 
 CUT = ("--window-s", "8")
 EXACT = {"t": np.arange(320.0) // 40 * 1000 + np.arange(320) % 40, "x": np.round(np.sin(np.arange(320.0)) * 900, 3)}
@@ -233,21 +233,21 @@ STAMPS = [BEGIN + dt.timedelta(seconds=7 * 3600 + 1.25 * number) for number in r
     ],
 )
 def test_a_time_is_the_same_in_any_form(written):
-    seconds, _ = from_column(pl.Series("when", [written(stamp) for stamp in STAMPS]), Said(), "a.csv")
+    seconds, _ = from_column(pl.Series("when", [written(stamp) for stamp in STAMPS]), SaidTimes(), "a.csv")
     np.testing.assert_allclose(seconds, [stamp.timestamp() for stamp in STAMPS], atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize(
     ("values", "said", "sentence"),
     [
-        (["03/04/2026 07:00:00", "03/05/2026 07:00:00"], Said(), "may be the day or the month: say it with"),
-        (["13/14/2026 07:00:00"], Said(), "may be the day or the month"),
-        (["2026-13-04 07:00:00"], Said(), "no dates: say their format, as in --time-format"),
-        (["yesterday"], Said(), "must hold seconds, or dates such as"),
-        (["04.03.26"], Said(format="%d.%m.%Y"), "holds dates of the year 26: say their format (a year of two"),
-        (["04.03.26"], Said(format="%d-%m-%y"), "no dates: say their format"),
-        ([1.0], Said(format="%d.%m.%Y"), "so --time-format has nothing to say"),
-        ([1e11], Said(), "holds no usual seconds: say its unit with --t-unit"),
+        (["03/04/2026 07:00:00", "03/05/2026 07:00:00"], SaidTimes(), "may be the day or the month: say it with"),
+        (["13/14/2026 07:00:00"], SaidTimes(), "may be the day or the month"),
+        (["2026-13-04 07:00:00"], SaidTimes(), "no dates: say their format, as in --time-format"),
+        (["yesterday"], SaidTimes(), "must hold seconds, or dates such as"),
+        (["04.03.26"], SaidTimes(format="%d.%m.%Y"), "holds dates of the year 26: say their format (a year of two"),
+        (["04.03.26"], SaidTimes(format="%d-%m-%y"), "no dates: say their format"),
+        ([1.0], SaidTimes(format="%d.%m.%Y"), "so --time-format has nothing to say"),
+        ([1e11], SaidTimes(), "holds no usual seconds: say its unit with --t-unit"),
     ],
 )  # fmt: skip
 def test_times_that_two_readings_fit_are_refused(values, said, sentence):
@@ -260,8 +260,8 @@ def test_times_that_two_readings_fit_are_refused(values, said, sentence):
 def test_dates_that_are_written_as_numbers_need_their_format():
     column = pl.Series("t", [20261120000000, 20261120000001])
     with pytest.raises(DataError, match="its form with --time-format %Y%m%d%H%M%S"):
-        from_column(column, Said(), "a.csv")
-    found, role = from_column(column, Said(format="%Y%m%d%H%M%S"), "a.csv")
+        from_column(column, SaidTimes(), "a.csv")
+    found, role = from_column(column, SaidTimes(format="%Y%m%d%H%M%S"), "a.csv")
     assert (found - BEGIN.timestamp()).tolist() == [0.0, 1.0]
     assert role == "dates, read as UTC"
 
@@ -276,8 +276,8 @@ def test_dates_and_durations_of_an_archive_are_seconds_whatever_their_unit(unit,
 
 def test_the_unit_that_is_said_prevails_over_the_columns_name():
     column = pl.Series("t_ms", [0.0, 2000.0])
-    assert from_column(column, Said(named="ms"), "a.csv")[0].tolist() == [0.0, 2.0]
-    assert from_column(column, Said(unit="s", named="ms"), "a.csv")[0].tolist() == [0.0, 2000.0]
+    assert from_column(column, SaidTimes(named="ms"), "a.csv")[0].tolist() == [0.0, 2.0]
+    assert from_column(column, SaidTimes(unit="s", named="ms"), "a.csv")[0].tolist() == [0.0, 2000.0]
 
 
 @given(dated=st.lists(st.integers(0, 5), min_size=3, max_size=3))
@@ -293,7 +293,7 @@ def test_hosts_are_on_one_clock_by_most_of_their_times(dated):
 
 
 def test_a_format_says_what_days_and_months_are():
-    said = Said(format="%m/%d/%Y %H:%M:%S")
+    said = SaidTimes(format="%m/%d/%Y %H:%M:%S")
     seconds, _ = from_column(pl.Series("t", ["03/04/2026 07:00:00"]), said, "a.csv")
     assert seconds[0] == dt.datetime(2026, 3, 4, 7, tzinfo=dt.UTC).timestamp()
 
@@ -315,7 +315,9 @@ def test_a_date_and_a_time_of_day_are_one_time(ingested):
 
 @pytest.mark.parametrize("offset", ["UTC+2", "GMT+02:00", " utc+0200", "+02:00"])
 def test_an_offset_may_follow_utc(offset):
-    seconds, role = from_column(pl.Series("t", [f"2026-11-20 09:29:0{n} {offset}".strip() for n in "34"]), Said(), "a")
+    seconds, role = from_column(
+        pl.Series("t", [f"2026-11-20 09:29:0{n} {offset}".strip() for n in "34"]), SaidTimes(), "a"
+    )
     assert seconds.tolist() == [(dt.datetime(2026, 11, 20, 7, 29, 3, tzinfo=dt.UTC)).timestamp() + n for n in (0, 1)]
     assert role == "dates with a time zone"
 
@@ -323,11 +325,11 @@ def test_an_offset_may_follow_utc(offset):
 @pytest.mark.parametrize("zone", ["CEST", "EST", "Europe/Berlin"])
 def test_a_zone_by_its_name_is_refused_by_its_name(zone):
     with pytest.raises(DataError, match=f"names its time zone {zone}, .* with their offset"):
-        from_column(pl.Series("t", [f"2026-11-20 09:29:03 {zone}"]), Said(), "a.csv")
+        from_column(pl.Series("t", [f"2026-11-20 09:29:03 {zone}"]), SaidTimes(), "a.csv")
 
 
 def test_half_days_are_no_zones():
-    seconds, _ = from_column(pl.Series("t", ["11/20/2026 7:29:03 PM", "11/20/2026 7:29:04 PM"]), Said(), "a.csv")
+    seconds, _ = from_column(pl.Series("t", ["11/20/2026 7:29:03 PM", "11/20/2026 7:29:04 PM"]), SaidTimes(), "a.csv")
     assert seconds[1] - seconds[0] == 1
 
 

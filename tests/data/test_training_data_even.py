@@ -11,8 +11,8 @@ from table_changes import noise, recordings
 
 from training.data.ingest.columns import Wanted
 from training.data.ingest.even import GAP, first_of_copies, fold_doubles, rates, resample
-from training.data.ingest.ingested import Said
-from training.data.ingest.rows import Cut
+from training.data.ingest.ingested import SaidClasses
+from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import read_long
 
 CUT = ("--window-s", "8")
@@ -22,7 +22,7 @@ NO_RATES = np.array([False])
 def read(folder, rows, **cut):
     path = folder / "a.parquet"
     rows.write_parquet(path)
-    return read_long(path, Cut(window_s=8.0, **cut), said=Said(), wanted=Wanted(), roles={})
+    return read_long(path, WindowCut(window_s=8.0, **cut), said=SaidClasses(), wanted=Wanted(), roles={})
 
 
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}

@@ -13,7 +13,7 @@ from table_changes import recordings
 
 from training.data import ingest
 from training.data.coded import Coded
-from training.data.ingest.incidents import Incidents, label_samples
+from training.data.ingest.incidents import IncidentLog, label_samples
 
 CUT = ("--window-s", "4")
 BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC).timestamp()
@@ -159,7 +159,7 @@ def test_a_sample_has_the_label_of_the_incidents_in_whose_time_it_lies(spans, re
     shuffled = list(spans)
     order.shuffle(shuffled)
     start, length, label, where = (np.array(column) for column in zip(*shuffled, strict=True))
-    incidents = Incidents(
+    incidents = IncidentLog(
         path=ingest.Path("log.csv"),
         start=start.astype(float),
         end=(start + length).astype(float),

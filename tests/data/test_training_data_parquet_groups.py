@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from training.data import dataset, parquet_groups, scratch
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
-from training.data.tensors import Index
+from training.data.tensors import WindowIndex
 
 LABELS, NUMBERS = st.sampled_from(["", "benign", "malicious", "ü"]), st.none() | st.integers(-5, 2**40)
 ROWS = st.lists(st.tuples(LABELS, NUMBERS, st.floats(width=32)), max_size=30)
@@ -67,7 +67,7 @@ def test_a_footer_is_written_as_it_was_read():
     table.write_parquet(buffer, row_group_size=100, metadata={"key": "value"})
     content = buffer.getvalue()
     footer = content[-8 - int.from_bytes(content[-8:-4], "little") : -8]
-    assert parquet_groups._struct(parquet_groups.Reader(footer).struct()) == footer
+    assert parquet_groups._struct(parquet_groups.ThriftReader(footer).struct()) == footer
 
 
 def test_a_file_of_no_table_or_of_unlike_ones_is_refused(tmp_path):
@@ -89,7 +89,7 @@ def test_the_bytes_of_features_do_not_depend_on_how_their_rows_come(tmp_path_fac
     names = np.array(["e"] * count)
     times = np.arange(count, dtype=np.float64)
     rows = Rows.of(episode=names, host=names, label=names, t_start=times, t_end=times + 1)
-    index = Index(rows.coded)
+    index = WindowIndex(rows.coded)
     whole = dataset.write_features(folder, index, channels, iter([F]))
     first = (folder / dataset.FEATURES_FILE).read_bytes()
     parts = np.split(F, np.cumsum(sizes)[:-1])
@@ -141,6 +141,6 @@ def test_each_run_of_an_episode_has_an_end(names, span):
     rows = Rows.of(episode=names, host=names, label=names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scratch.spans, "__kwdefaults__", {"overlap": 0, "step": span})
-        found = list(Index(rows).episode_ends())
+        found = list(WindowIndex(rows).episode_ends())
     ends = [n + 1 for n in range(len(names)) if names[n : n + 1] != names[n + 1 : n + 2]]
     assert found == [(names[end - 1], end) for end in ends]

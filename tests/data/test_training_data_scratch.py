@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.data.scratch import Room, blocks, columns, release
+from training.data.scratch import WorkingMemory, blocks, columns, release
 
 
 @given(rows=st.integers(1, 40), width=st.integers(1, 5), part=st.integers(1, 400), seed=st.integers(0, 9))
@@ -15,7 +15,7 @@ from training.data.scratch import Room, blocks, columns, release
 def test_an_array_in_a_file_is_as_one_in_memory(tmp_path_factory, rows, width, part, seed):
     rng = np.random.default_rng(seed)
     values, keep = rng.random((rows, width)), rng.random(rows) < 0.5
-    room = Room(part_bytes=part, folder=tmp_path_factory.getbasetemp())
+    room = WorkingMemory(part_bytes=part, folder=tmp_path_factory.getbasetemp())
     for order in ("C", "F"):
         array = room.empty(values.shape, values.dtype, order)
         assert isinstance(array, np.memmap) == (values.nbytes > part)
@@ -28,8 +28,8 @@ def test_an_array_in_a_file_is_as_one_in_memory(tmp_path_factory, rows, width, p
 
 
 def test_nothing_lies_in_the_folder_and_a_full_disk_is_an_error(tmp_path):
-    array = Room(part_bytes=1, folder=tmp_path).empty((100,), np.float64)
+    array = WorkingMemory(part_bytes=1, folder=tmp_path).empty((100,), np.float64)
     array[:] = 1
     assert not list(tmp_path.iterdir())
     with pytest.raises(OSError):
-        Room(part_bytes=1, folder=tmp_path).empty((1 << 57,), np.float64)
+        WorkingMemory(part_bytes=1, folder=tmp_path).empty((1 << 57,), np.float64)

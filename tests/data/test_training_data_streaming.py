@@ -24,7 +24,7 @@ FEATURES = Path("features_window_v1.parquet")
 
 
 def build(recorded, out, **options):
-    return building.build(recorded, out, building.Options(**options))
+    return building.build(recorded, out, building.BuildOptions(**options))
 
 
 def outputs(folder):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from training.data import ingest
 from training.data.dataset import load_processed
 from training.data.errors import DataError
-from training.data.ingest.ingested import Said, name_labels
+from training.data.ingest.ingested import SaidClasses, name_labels
 from training.data.ingest.recorders import pcp as ingest_pcp
 from training.data.ingest.recorders.pcp import METRICS, Archive, PcpCut, read_archive, read_pcp
 from training.data.ingest.samples import window_starts
@@ -184,16 +184,16 @@ def test_missing_values_are_refused_or_left_out(tmp_path, capsys):
     ],
 )
 def test_labels_get_their_names_and_order(y, names, expected, order):
-    labels, found, _ = name_labels(np.array(y), Said(labels=names, no_benign=names == ("b", "a")))
+    labels, found, _ = name_labels(np.array(y), SaidClasses(labels=names, no_benign=names == ("b", "a")))
     assert labels.tolist() == expected
     assert found == order
 
 
 def test_labels_beyond_the_names_given_are_refused():
     with pytest.raises(DataError, match="class number 3, but 2 labels are named"):
-        name_labels(np.array([0, 3]), Said(labels=("a", "b")))
+        name_labels(np.array([0, 3]), SaidClasses(labels=("a", "b")))
     with pytest.raises(DataError, match="'c' is not among"):
-        name_labels(np.array(["a", "c"]), Said(labels=("a", "b")))
+        name_labels(np.array(["a", "c"]), SaidClasses(labels=("a", "b")))
 
 
 # -- tables in long form -----------------------------------------------------------------------------------------------

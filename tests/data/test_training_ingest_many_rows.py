@@ -13,11 +13,11 @@ from training.data import scratch, tensors
 from training.data.coded import Coded, numbered
 from training.data.errors import DataError
 from training.data.ingest import even, even_rows, rows, samples, times
-from training.data.ingest.order import Order
+from training.data.ingest.order import RowOrder
 from training.data.ingest.tables import read_table
 from training.data.rows import Rows
-from training.data.scratch import Room, counted, edges_of, median
-from training.data.tensors import Index, index_sha256
+from training.data.scratch import WorkingMemory, counted, edges_of, median
+from training.data.tensors import WindowIndex, index_sha256
 
 SPANS = st.integers(1, 30)
 
@@ -59,7 +59,7 @@ def test_rows_are_sorted_alike_with_any_memory(seed, count, part, span, timed):
     wanted = np.lexsort((t, group)) if timed else np.argsort(group, kind="stable")
 
     def found():
-        order = Order.of(t if timed else None, group, Room(part_bytes=part))
+        order = RowOrder.of(t if timed else None, group, WorkingMemory(part_bytes=part))
         column = np.arange(count)
         if order is not None:
             assert order.sorted(column).tolist() == wanted.tolist()
@@ -199,7 +199,7 @@ def test_a_header_in_the_midst_is_named_by_its_row_in_any_parts(tmp_path, part):
     lines.insert(70, "t,label,x")
     (tmp_path / "a.csv").write_text("\n".join(["t,label,x", *lines]))
     with pytest.raises(DataError, match=r"Row 71 of .* repeats the names of the columns"):
-        read_table(tmp_path / "a.csv", {}, (), room=Room(part_bytes=part))
+        read_table(tmp_path / "a.csv", {}, (), room=WorkingMemory(part_bytes=part))
 
 
 def test_times_that_begin_anew_are_refused_alike_in_any_spans(ingested):
@@ -218,7 +218,7 @@ def test_a_window_of_too_few_samples_is_refused_with_its_flag(ingested):
 
 def test_an_index_is_made_alike_in_any_parts(tmp_path, monkeypatch):
     episode = np.random.default_rng(0).choice(["a", "b", "cc"], 30)
-    index = Index(Rows.of(episode=episode, host=["h"] * 30, label=["ä"] * 30, t_start=np.arange(30.0)))
+    index = WindowIndex(Rows.of(episode=episode, host=["h"] * 30, label=["ä"] * 30, t_start=np.arange(30.0)))
     once = index.write(tmp_path / "a.parquet")
     whole = pl.read_parquet(tmp_path / "a.parquet")
     assert whole["window_id"].to_list() == [f"{e}-{(episode[:n] == e).sum():04}" for n, e in enumerate(episode)]

@@ -21,15 +21,15 @@ from training.data.doubts import confounded, ids_and_totals
 from training.data.errors import DataError
 from training.data.ingest import even
 from training.data.ingest.columns import Wanted
-from training.data.ingest.ingested import Said, without_missing
-from training.data.ingest.rows import Cut
+from training.data.ingest.ingested import SaidClasses, without_missing
+from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import read_long
 from training.data.ingest.text import whole_rows
-from training.data.ingest.times import Said as Clock
+from training.data.ingest.times import SaidTimes as Clock
 from training.data.ingest.times import from_parts
 from training.data.meter import STEPS, Meter
 from training.data.rows import Rows
-from training.data.scratch import Room, blocks
+from training.data.scratch import WorkingMemory, blocks
 
 CELLS = {
     "numbers": lambda n: str(n % 7),
@@ -74,7 +74,9 @@ def tables(draw):
 def outcome(path, room, flags):
     """The result of reading, as far as it can be compared: fields by name, or the sentence."""
     try:
-        found = read_long(path, Cut(window_s=8.0), said=Said(), wanted=Wanted(**flags), roles={}, room=room)
+        found = read_long(
+            path, WindowCut(window_s=8.0), said=SaidClasses(), wanted=Wanted(**flags), roles={}, room=room
+        )
         found = without_missing(found, most=0.2, drop=False, room=room)
     except DataError as error:
         return str(error)
@@ -90,7 +92,7 @@ def test_any_size_of_part_gives_the_same(tmp_path_factory, text, part, flags):
     folder = tmp_path_factory.mktemp("parts")
     path = folder / "a.csv"
     path.write_text(text)
-    assert outcome(path, Room(part_bytes=part, folder=folder), flags) == outcome(path, Room(), flags)
+    assert outcome(path, WorkingMemory(part_bytes=part, folder=folder), flags) == outcome(path, WorkingMemory(), flags)
 
 
 @pytest.mark.parametrize("odd", sorted(CELLS))
@@ -98,7 +100,7 @@ def test_columns_of_odd_cells_are_the_same_in_small_parts(tmp_path, odd):
     """The property above draws few of them; in parts of some rows a column may be now of one type, now of another."""
     path = tmp_path / "a.csv"
     recordings().with_columns(z=pl.Series([CELLS[odd](n) for n in range(320)])).write_csv(path, quote_style="never")
-    assert outcome(path, Room(part_bytes=2000, folder=tmp_path), {}) == outcome(path, Room(), {})
+    assert outcome(path, WorkingMemory(part_bytes=2000, folder=tmp_path), {}) == outcome(path, WorkingMemory(), {})
 
 
 @pytest.mark.parametrize("part", [100, 2000])
@@ -107,7 +109,7 @@ def test_parquet_in_parts_gives_what_text_gives(tmp_path, part):
     rows.write_csv(tmp_path / "a.csv")
     rows.write_parquet(tmp_path / "a.parquet", row_group_size=37)
     whole, parts = (
-        outcome(tmp_path / name, Room(part_bytes=size, folder=tmp_path), {})
+        outcome(tmp_path / name, WorkingMemory(part_bytes=size, folder=tmp_path), {})
         for name, size in (("a.csv", 1 << 20), ("a.parquet", part))
     )
     assert whole | {"source": ""} == parts | {"source": ""}
@@ -132,8 +134,8 @@ def test_a_quote_that_never_ends_is_one_sentence(monkeypatch):
 def test_progress_is_told_and_ends(tmp_path):
     recordings().write_csv(tmp_path / "a.csv")
     told = []
-    room = Room(part_bytes=4000, folder=tmp_path, progress=lambda what, share: told.append((what, share)))
-    read_long(tmp_path / "a.csv", Cut(window_s=8.0), said=Said(), wanted=Wanted(), roles={}, room=room)
+    room = WorkingMemory(part_bytes=4000, folder=tmp_path, progress=lambda what, share: told.append((what, share)))
+    read_long(tmp_path / "a.csv", WindowCut(window_s=8.0), said=SaidClasses(), wanted=Wanted(), roles={}, room=room)
     steps = list(dict.fromkeys(what for what, _ in told))
     assert steps == ["looking at the columns", "reading", "sorting", "cutting"]
     for step in steps:
@@ -220,7 +222,7 @@ def test_kin_are_the_same_where_their_digests_lie_in_a_file(tmp_path, monkeypatc
     X[30:] = X[:10]
     rows = Rows.of(episode=(np.arange(40) // 10).astype(str), host=["h"] * 40, label=np.zeros(40, dtype=int))
     once = identity.find_kin(X, ["a", "b"], rows)
-    monkeypatch.setattr(identity, "ROOM", Room(part_bytes=64, folder=tmp_path))
+    monkeypatch.setattr(identity, "ROOM", WorkingMemory(part_bytes=64, folder=tmp_path))
     monkeypatch.setattr(identity, "BLOCK_VALUES", 20)
     again = identity.find_kin(X, ["a", "b"], rows)
     assert (again.equal, again.sharing, again.recording.tolist()) == (

@@ -29,7 +29,7 @@ from training.data.channels import CHANNELS
 from training.data.errors import DataError
 from training.data.ingest import recorders
 from training.data.ingest.recorders.perfmon import read_perfmon
-from training.data.ingest.recorders.prometheus import STEPS_A_QUERY, Asked, read_file, read_server
+from training.data.ingest.recorders.prometheus import STEPS_A_QUERY, RangeQuery, read_file, read_server
 from training.data.ingest.recorders.prometheus_http import fetcher, without_password
 from training.data.ingest.recorders.recorded import ORDER
 from training.data.ingest.recorders.registry import OF_SERVERS, RECORDERS
@@ -269,7 +269,7 @@ class Told:
         ]
 
 
-ASKED = Asked(since=1_700_000_000.0, until=1_700_007_200.0, every_s=15.0, queries={})
+ASKED = RangeQuery(since=1_700_000_000.0, until=1_700_007_200.0, every_s=15.0, queries={})
 
 
 def test_counters_of_a_server_become_rates_and_a_restart_is_no_growth():
@@ -354,7 +354,9 @@ def test_what_a_server_repeats_is_no_sample():
 
 def test_long_times_are_asked_for_in_pieces(run):
     told = Told(hosts=("pi:9100",))
-    long = Asked(since=1_700_000_000.0, until=1_700_086_400.0, every_s=15.0, match='job="node"', queries={"users": "u"})
+    long = RangeQuery(
+        since=1_700_000_000.0, until=1_700_086_400.0, every_s=15.0, match='job="node"', queries={"users": "u"}
+    )
     found = read_server("http://pi:9090/prom/", told, long)
     assert len(found.table.rows) == 5761
     assert found.channels[0] == "cpu_user"

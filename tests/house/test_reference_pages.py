@@ -17,7 +17,7 @@ from training.fleet.cli.program import app
 from training.fleet.install import __main__ as installer
 from training.fleet.manifest import checks
 from training.fleet.manifest.channels import ChannelKind
-from training.fleet.manifest.reader import Table
+from training.fleet.manifest.reader import TomlTable
 from training.fleet.receiver import program as receiver
 from training.fleet.wire.routes import ROUTES
 from training.fleet.worker import options as worker
@@ -40,13 +40,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     def finish(self: Any, what: str, _instead: Any = None) -> None:
         found.setdefault(what, set()).update(self._asked)
 
-    monkeypatch.setattr(Table, "finish", finish)
+    monkeypatch.setattr(TomlTable, "finish", finish)
     channels = {kind.value: {"kind": kind.value} for kind in ChannelKind}
     job = {"name": "a", "model": "gbt", "mode": "oracle"}
     values = {"defaults": {}, "retention": {}, "hosts": {"pi": {}}, "notify": channels, "jobs": [job]}
     problems: list[Any] = []
-    checks.check_trainers(Table({"trainers": {"own": {}}}, (), problems), set())
-    checks.check_plan(Table(values, (), problems), checks.Trainers({"gbt": {}}))
+    checks.check_trainers(TomlTable({"trainers": {"own": {}}}, (), problems), set())
+    checks.check_plan(TomlTable(values, (), problems), checks.Trainers({"gbt": {}}))
     found["a job"] = {key for what, keys in found.items() if "job" in what for key in keys}
     return found
 

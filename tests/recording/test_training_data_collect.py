@@ -146,7 +146,7 @@ def test_mounts_are_read_from_the_kernels_table():
 
 
 def test_a_container_that_cannot_be_made_is_one_sentence(monkeypatch, tmp_path):
-    limits = cgroups.Limits(cpu_cores=0.5, memory_bytes=1 << 28, disk_read_bps=1, disk_write_bps=1)
+    limits = cgroups.ContainerLimits(cpu_cores=0.5, memory_bytes=1 << 28, disk_read_bps=1, disk_write_bps=1)
     monkeypatch.setattr(cgroups, "mounts", lambda: ({}, None))
     with pytest.raises(cgroups.CgroupError, match="needs Linux"):
         cgroups.create("x", limits, "254:0")

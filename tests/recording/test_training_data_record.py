@@ -21,7 +21,7 @@ from training.recording import record as recording
 from training.recording import record_sample
 from training.recording.behaviours import BEHAVIOURS, Context, fill_scratch
 from training.recording.loopback import open_far_end
-from training.recording.record import Order, record
+from training.recording.record import RecordingOrder, record
 from training.recording.record_sample import BOXES, REFERENCE_TAKES, takes
 from training.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
 from training.recording.stage import RecordError, Stage
@@ -150,7 +150,7 @@ class Counting:
 
 def order(*phases, duration_s=10.0, hz=4.0, **changes):
     fields = {"scenario": "numeric", "host": "h", "reference": False, "seed": 1, "background": ()}
-    return Order(phases=phases, duration_s=duration_s, hz=hz, **(fields | changes))
+    return RecordingOrder(phases=phases, duration_s=duration_s, hz=hz, **(fields | changes))
 
 
 def idle(start_s):

@@ -8,7 +8,7 @@ import pytest
 from places import ROOT
 
 from training.contract import FEATURES_FILE, TENSORS_FOLDER
-from training.data.assemble import Options
+from training.data.assemble import BuildOptions
 from training.data.build import build
 from training.data.dataset import load_processed
 from training.data.episode import find_episodes, read
@@ -47,7 +47,7 @@ def test_recordings_are_long_dense_and_small(episodes):
 
 
 def test_the_sample_builds_whole(tmp_path):
-    summary = build(SAMPLE, tmp_path, Options())
+    summary = build(SAMPLE, tmp_path, BuildOptions())
     assert summary.quarantined == {}
     assert summary.hosts_without_baseline == []
     assert summary.dropped_channels == []

@@ -31,7 +31,7 @@ from training.fleet.receiver.http.problems import body_of, headers_of, refusal_o
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service import states
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.delivery import Delivery
+from training.fleet.service.delivery import DeliverySteps
 from training.fleet.service.folding import Folding
 from training.fleet.service.hosts import Plan
 from training.fleet.service.retention import Retention
@@ -169,7 +169,7 @@ class Coordinator:
         if self._making_s is not None:
             self.queue.ahead.make_beside(self.database, self.service.learned(self.database))
             self.queue.ahead.stopwatch = lambda: 0.0
-        self.delivery = Delivery(self.service, self.store, self.database, self.clock)
+        self.delivery = DeliverySteps(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired
         self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
         self.states, self.forgets_states = StateStore(STATES, self.disk, reserve_bytes=1), False

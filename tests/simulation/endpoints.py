@@ -8,10 +8,10 @@ from simulation.network import Connection, Request
 from simulation.steps import PIECE, Call, Commit, Endpoint, News
 from training.fleet.client.transport import Response
 from training.fleet.receiver.http.problems import decoded
-from training.fleet.scheduling.orders import Order
+from training.fleet.scheduling.orders import OrderKind
 from training.fleet.service.delivery import Announced, Body, Decide, Open, Step, Steps, Whole
 from training.fleet.service.states import Calling
-from training.fleet.store.incoming import Part
+from training.fleet.store.incoming import PartFile
 from training.fleet.wire import messages
 from training.fleet.wire.states import StateKeepRequest
 
@@ -62,8 +62,8 @@ class Endpoints:
         service, now = self._at.service, call.request.path.endswith("?now=true")
         work = {
             "release": lambda: service.release(host, "operator"),
-            "pause": lambda: service.order(host, Order.PAUSE, "ada"),
-            "drain": lambda: service.order(host, Order.HAND_BACK if now else Order.DRAIN, "ada"),
+            "pause": lambda: service.order(host, OrderKind.PAUSE, "ada"),
+            "drain": lambda: service.order(host, OrderKind.HAND_BACK if now else OrderKind.DRAIN, "ada"),
             "resume": lambda: service.resume_host(host, "ada"),
         }[call.name]
         answer = yield Commit(call, work)
@@ -147,7 +147,7 @@ class Endpoints:
 
     def carry_out(self, call: Call, steps: Steps[Any]) -> Endpoint:
         """Take the steps of a delivery; the writer and the network are waited for, disks are not."""
-        opened: list[Part] = []
+        opened: list[PartFile] = []
         outcome, error = None, None
         try:
             while True:

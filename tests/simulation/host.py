@@ -40,7 +40,7 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.slots import Slots, step
 from training.fleet.worker.state.state import State, Work
-from training.fleet.worker.state_folder import StateError
+from training.fleet.worker.state_folder import StateFolderError
 from training.fleet.worker.tail import OutputTail
 
 
@@ -86,7 +86,7 @@ class StateDirectory:
 class Habits:
     """The habits of a host's machine and operator."""
 
-    settings: t.Settings
+    settings: t.WorkerSettings
     timeout_s: float  # of a request
     work_s: Callable[[str], float]  # job id → its trainer's work
     polite_s: float  # how long a trainer takes to stop when asked
@@ -206,7 +206,7 @@ class Host:
         try:
             if self.disk is not None:
                 self.disk.begin()
-        except StateError as error:
+        except StateFolderError as error:
             self.world.say(self.machine, "cannot start beside another worker")
             self._watcher.refused(self, str(error))
             self.after_end(self)
@@ -593,7 +593,7 @@ class Host:
 
         self.soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
 
-    def _set_aside(self, action: t.SetAside) -> None:
+    def _set_aside(self, action: t.KeepAside) -> None:
         with suppress(FileNotFoundError):
             body = Path(action.delivery.path).read_bytes()
             self.directory.aside[action.delivery.assignment.claim_id] = action.delivery, body
@@ -654,7 +654,7 @@ class Host:
             delay_s = max(0.0, at - self.clock.monotonic())
             self._wake = self.soon(delay_s, lambda: self.take(t.Tick()))
 
-    def _leave(self, action: t.Exit) -> None:
+    def _leave(self, action: t.EndProcess) -> None:
         self.world.say(self.machine, f"exits {action.code} {action.sentence}".rstrip())
         self._exits = True
         self.crash()  # what is left of its children goes with it
@@ -675,7 +675,7 @@ class Attempt:
     def claim_id(self) -> str:
         return self.assignment.claim_id
 
-    def found(self) -> t.Found:
+    def found(self) -> t.Remains:
         host, here = self.host, self.assignment
         return found(host.outbox, here, host.log_of(here), host.end_of(here), host.state_of(here))
 

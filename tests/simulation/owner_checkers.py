@@ -134,7 +134,7 @@ class OwnersComeFirst(WorkerChecker):
 class PausedCountsForNobody(WorkerChecker):
     """The time for which a trainer stood still is no part of its training time, and makes nobody say that it hangs."""
 
-    def __init__(self, world: World, settings: t.Settings) -> None:
+    def __init__(self, world: World, settings: t.WorkerSettings) -> None:
         super().__init__(world)
         self._slack_s = SLACK_S + settings.grace_s + settings.kill_s  # one that is told to stop is woken to hear it
         self._began: dict[str, float] = {}

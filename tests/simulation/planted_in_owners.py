@@ -57,7 +57,7 @@ OWNER_BUGS = (
     ),
     Mutant(
         "the receiver's return resumes a trainer whose owner needs the machine",
-        state.Transition.let_go_on,
+        state.StateStep.let_go_on,
         "and not self.work.paused and self.work.halted_at is None:",
         "and not self.work.paused:",
         seen_by="test_fleet_worker_owner:test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine",

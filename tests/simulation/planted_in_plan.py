@@ -52,8 +52,8 @@ PLAN_BUGS = (
     Mutant(
         "a repeated claim is answered with the newest plan",
         Claims._repeat,
-        "Grant(job.granted(attempt), attempt)",
-        "Grant(job, attempt)",
+        "GrantedJob(job.granted(attempt), attempt)",
+        "GrantedJob(job, attempt)",
         seen_by="test_fleet_plan_edits:test_a_repeated_claim_is_answered_with_what_was_granted",
     ),
 )

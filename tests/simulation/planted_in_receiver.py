@@ -6,13 +6,13 @@ from simulation.mutate import Mutant
 from training.fleet.queue.choose import _Asking
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling import policy
-from training.fleet.scheduling.copies import Line
-from training.fleet.scheduling.policy import Watch
+from training.fleet.scheduling.copies import SessionLine
+from training.fleet.scheduling.policy import SilenceWatch
 from training.fleet.service.claims import Claims
 from training.fleet.service.endings import Endings, delivering
 from training.fleet.service.fleet import FleetState
 from training.fleet.service.heartbeats import Heartbeats
-from training.fleet.service.sessions import Sessions
+from training.fleet.service.sessions import HostSessions
 
 RECEIVER_BUGS = (
     # ── who may act ─────────────────────────────────────────────────────────────────────────
@@ -79,23 +79,25 @@ RECEIVER_BUGS = (
     Mutant("a repeated claim is answered though it ended", Claims._repeat, "if not attempt.live:", "if False:", seed=2),
     Mutant(
         "no guard of the installation",
-        Sessions.guard_identity,
+        HostSessions.guard_identity,
         "if known.instance_id != request.instance_id:",
         "if False:",
         seed=432,
     ),
     Mutant(
         "an older session may claim",
-        Line.ask,
+        SessionLine.ask,
         "began_before = older(session, self.current)",
         "began_before = False",
         seed=79,
     ),
-    Mutant("a session that was succeeded takes over again", Line.ask, "not (seen or began_before)", "True", seed=24),
-    Mutant("who asks twice is a copy", Line.ask, "if echo == self.round:", "if echo is not None:", seed=2),
+    Mutant(
+        "a session that was succeeded takes over again", SessionLine.ask, "not (seen or began_before)", "True", seed=24
+    ),
+    Mutant("who asks twice is a copy", SessionLine.ask, "if echo == self.round:", "if echo is not None:", seed=2),
     Mutant(
         "a new session is a copy of the last one",
-        Line._open,
+        SessionLine._open,
         "self.round, self.alive = new_round, set()",
         "self.round = new_round",
         seed=46,
@@ -257,9 +259,9 @@ RECEIVER_BUGS = (
     ),
     Mutant("leases never end", FleetState.tick, "if watch.may_sweep else 0", "if False else 0", seed=4),
     Mutant("sweep without observed time", FleetState.tick, "if watch.may_sweep else 0", "if True else 0", seed=0),
-    Mutant("sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=51),
-    Mutant("sweep at once after a sleep", Watch.look, "if stepped or slept", "if stepped", seed=0),
-    Mutant("sweep at once after a step of the clock", Watch.look, "if stepped or slept", "if slept", seed=2),
+    Mutant("sweep at once after a start", SilenceWatch.begin, "boot + policy.stale_after_s", "boot", seed=51),
+    Mutant("sweep at once after a sleep", SilenceWatch.look, "if stepped or slept", "if stepped", seed=0),
+    Mutant("sweep at once after a step of the clock", SilenceWatch.look, "if stepped or slept", "if slept", seed=2),
     Mutant("leases do not move with the clock", FleetState.tick, "if step:", "if False:", seed=32),
     Mutant(
         "half a lease is enough",

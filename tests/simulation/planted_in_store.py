@@ -5,26 +5,26 @@ from __future__ import annotations
 from simulation.mutate import Mutant
 from training.fleet.database.writer import Writer
 from training.fleet.queue.attempts import Attempts
-from training.fleet.service.delivery import Delivery, report_bytes
+from training.fleet.service.delivery import DeliverySteps, report_bytes
 from training.fleet.service.output import keep_lines
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.store.incoming import Incoming, Part
+from training.fleet.store.incoming import Incoming, PartFile
 
 STORE_BUGS = (
     # ── uploads and the store ───────────────────────────────────────────────────────────────
-    Mutant("the part is not synced", Part.seal, "self._fs.fsync(handle)", "pass", seed=4),
+    Mutant("the part is not synced", PartFile.seal, "self._fs.fsync(handle)", "pass", seed=4),
     Mutant("the folders are not synced", ArtifactStore._sync_way_to, "self._fs.sync_folder(folder)", "pass", seed=4),
     Mutant("a stalled upload may go on", Incoming.open, "if predecessor is not None:", "if False:", seed=150),
     Mutant(
         "a wrong digest is stored",
-        Part.seal,
+        PartFile.seal,
         "digest = self._hash.hexdigest()",
         "digest = sha256 or self._hash.hexdigest()",
         seed=8,
     ),
     Mutant(
         "a completion lays no provenance down",
-        Delivery.complete,
+        DeliverySteps.complete,
         "_, kept = yield from self._proven(claim_id, job, attempt, request.artifact_id, record, body)",
         "pass",
         seed=0,

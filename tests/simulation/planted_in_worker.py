@@ -16,7 +16,7 @@ from training.fleet.worker.state import heartbeats as worker_heartbeats
 from training.fleet.worker.state import no_answer, step
 from training.fleet.worker.state import reports as worker_reports
 from training.fleet.worker.state import trainer as worker_trainer
-from training.fleet.worker.state.state import Transition
+from training.fleet.worker.state.state import StateStep
 
 WORKER_BUGS = (
     # ── who is believed ─────────────────────────────────────────────────────────────────────
@@ -31,7 +31,7 @@ WORKER_BUGS = (
     ),
     Mutant(
         "finished work is thrown away at the receiver's final word",
-        Transition.set_aside,
+        StateStep.set_aside,
         "is not None",
         "is None",
         seen_by="test_fleet_set_aside:test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed",
@@ -71,8 +71,8 @@ WORKER_BUGS = (
     Mutant(
         "a superseded worker goes on",
         worker_heartbeats.answered,
-        "case t.Refused() if answer.problem_type in DROPS:",
-        "case t.Refused() if False:",
+        "case t.CallRefused() if answer.problem_type in DROPS:",
+        "case t.CallRefused() if False:",
         seed=2,
     ),
     Mutant(
@@ -84,7 +84,7 @@ WORKER_BUGS = (
     ),
     Mutant(
         "a drop leaves the trainer running",
-        Transition.drop,
+        StateStep.drop,
         "if self.phase in (Phase.RUNNING, Phase.STOPPING):",
         "if False:",
         seed=2,
@@ -122,7 +122,7 @@ WORKER_BUGS = (
     # ── the outbox ──────────────────────────────────────────────────────────────────────────
     Mutant(
         "output that the end left behind is forgotten",
-        Transition.keep_output,
+        StateStep.keep_output,
         "if backlog.first < backlog.total:",
         "if False:",
         seed=98,
@@ -138,12 +138,12 @@ WORKER_BUGS = (
     Mutant(
         "a lease lost while packing drops the work",
         worker_heartbeats.answered,
-        "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:",
-        "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase == 'uploading':",
+        "case t.CallRefused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:",
+        "case t.CallRefused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase == 'uploading':",
         seen_by="test_fleet_worker_state:test_lease_that_is_lost_while_packing_drops_nothing",
     ),
     Mutant(
-        "how a job failed is not on the disk", Transition.fail, "self.persist(t.Saved(report=report))", "pass", seed=196
+        "how a job failed is not on the disk", StateStep.fail, "self.persist(t.Saved(report=report))", "pass", seed=196
     ),
     Mutant(
         "a report counts more lines as delivered than it took along",

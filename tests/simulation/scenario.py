@@ -15,7 +15,7 @@ from simulation.unlike import calibration, is_unlike
 from training.contract import spec_hash
 from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.scheduling.retention import Rules
-from training.fleet.worker.state.events import OnSilence, Settings
+from training.fleet.worker.state.events import OnSilence, WorkerSettings
 
 _MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer")
 # From this seed on fleets are slow ones, whose operator gave them leases of half an hour to half a day: what happens
@@ -44,7 +44,7 @@ class Scenario:
 
     seed: int
     policy: Policy
-    settings: Settings
+    settings: WorkerSettings
     machines: list[Machine]
     jobs: list[dict[str, Any]]
     later_jobs: list[dict[str, Any]]  # that reloads bring
@@ -161,7 +161,7 @@ def _of_one_mode(job: dict[str, Any]) -> dict[str, Any]:
     return {**plain, "job_id": spec_hash(plain)}
 
 
-def _calls_per_s(settings: Settings, policy: Policy) -> float:
+def _calls_per_s(settings: WorkerSettings, policy: Policy) -> float:
     """Estimate the calls of a worker: heartbeats while it is busy, claims while it is not."""
     beat_s = min(settings.heartbeat_s, policy.stale_after_s / 3)
     claim_s = max(settings.wait_s, 0.75 * settings.poll_s)
@@ -186,9 +186,9 @@ def _policy(chance: random.Random, pace: float) -> Policy:
     )
 
 
-def _settings(chance: random.Random, policy: Policy) -> Settings:
+def _settings(chance: random.Random, policy: Policy) -> WorkerSettings:
     lease_s = policy.stale_after_s
-    return Settings(
+    return WorkerSettings(
         heartbeat_s=lease_s * chance.choice([0.1, 0.2, 0.33, 2.0]),
         poll_s=lease_s * chance.choice([0.03, 0.1, 0.3]),
         wait_s=min(30.0, lease_s * chance.choice([0.0, 0.05, 0.5])) if lease_s <= WAITS_UP_TO_S else 0.0,

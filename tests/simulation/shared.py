@@ -14,11 +14,11 @@ from pathlib import Path
 
 from training.fleet.process.supervise import LocalRunner
 from training.fleet.worker import state_folder
-from training.fleet.worker.attempt import Attempt
+from training.fleet.worker.attempt import TrainerAttempt
 from training.fleet.worker.options import Options, options_of, parser
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state.events import Assignment
-from training.fleet.worker.state_folder import AttemptFolders, StateError, StateFolder
+from training.fleet.worker.state_folder import AttemptFolders, StateFolder, StateFolderError
 
 _EVERY, _SHARED = 11, 3
 _KEPT = 1  # ended attempts, instead of twenty: a simulated worker has a handful of jobs
@@ -86,7 +86,7 @@ class WorkerDisk:
         with contextlib.suppress(FileNotFoundError):  # by its time an attempt without a folder goes
             os.utime(self.folders(assignment).log, (now, now))
         resume, places = self.options.resume / assignment.job_id[:64], self.options.own_places
-        attempt = Attempt(assignment, places, resume, outbox, LocalRunner(), lambda _: None)
+        attempt = TrainerAttempt(assignment, places, resume, outbox, LocalRunner(), lambda _: None)
         attempt.discard(job_over=job_over, delivered=delivered, in_use=in_use)
 
     def start_another(self, chance: random.Random) -> str | None:
@@ -101,7 +101,7 @@ class WorkerDisk:
         other = chance.choice(mistakes)
         try:
             StateFolder(other.state_dir, other.own_folders).close()
-        except StateError as error:
+        except StateFolderError as error:
             return str(error)
         return None
 

@@ -68,7 +68,7 @@ class OneTrainerAtATime(WorkerChecker):
     when ``off_s`` says that heartbeats were stamped by a clock that nobody saw step.
     """
 
-    def __init__(self, world: World, settings: t.Settings, off_s: Callable[[], float]) -> None:
+    def __init__(self, world: World, settings: t.WorkerSettings, off_s: Callable[[], float]) -> None:
         super().__init__(world)
         self._off_s = off_s
         self._pausing = settings.on_silence is t.OnSilence.PAUSE
@@ -161,7 +161,7 @@ class ToldToStop(WorkerChecker):
         if state is None or work is None or trainer is None or trainer.assignment is not work.assignment:
             return
         told = (
-            isinstance(event, t.Refused)
+            isinstance(event, t.CallRefused)
             and event.problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED)
         ) or (isinstance(event, t.HeartbeatAnswered) and event.reply.action is Action.STOP)
         if told and event.call in (work.beat_call, state.call):
@@ -227,7 +227,7 @@ class FinishedIsDelivered(WorkerChecker):
                 self.demand(own == work.delivery, f"{host.machine} would forget its finished work in a crash")
         if state is None or mine is None or mine.delivery is None or mine.failure is not None:
             return
-        answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.HeartbeatAnswered)
+        answer = isinstance(event, t.Completed | t.CallRefused | t.DeliveryBroken | t.HeartbeatAnswered)
         if answer and event.call in (state.call, mine.beat_call):
             beat = event.call == mine.beat_call
             self._answered((host.machine, mine.assignment.claim_id), event, beat=beat)
@@ -247,11 +247,11 @@ class FinishedIsDelivered(WorkerChecker):
                 del self._open[key]
             case t.PackFailed():
                 del self._open[key]
-            case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if beat:
+            case t.CallRefused(problem_type=ProblemType.LEASE_SUPERSEDED) if beat:
                 pass  # the offer will be answered
-            case t.Refused() if event.problem_type in _FORGET:
+            case t.CallRefused() if event.problem_type in _FORGET:
                 del self._open[key]
-            case t.Refused():
+            case t.CallRefused():
                 self._open[key] = f"refused with {event.problem_type}"
 
     def gone(self, machine: str) -> None:
@@ -297,7 +297,7 @@ class OnlyTheGranterIsBelieved(WorkerChecker):
         if state is None or work is None or getattr(event, "call", None) not in (state.call, work.beat_call):
             return
         claim = work.assignment.claim_id
-        if isinstance(event, t.Refused) or (
+        if isinstance(event, t.CallRefused) or (
             isinstance(event, t.HeartbeatAnswered) and event.reply.action is Action.STOP
         ):
             self.demand(claim in self._refused, f"{host.machine} took a stranger's word on {claim[:8]}")
@@ -325,7 +325,7 @@ class AsksTheSameAgain(WorkerChecker):
 class HungTrainersAreStopped(WorkerChecker):
     """A trainer that was seen to hang for as long as the limit says is stopped; sleep and pauses do not count."""
 
-    def __init__(self, world: World, settings: t.Settings) -> None:
+    def __init__(self, world: World, settings: t.WorkerSettings) -> None:
         super().__init__(world)
         self._limit_s = settings.max_silence_s
         self._seen: dict[str, tuple[float, float]] = {}  # claim → last look, seconds of hanging

@@ -11,8 +11,8 @@ import pytest
 
 from training.data import build as building
 from training.data import placing
-from training.data.cut import Plan, Task, cut
-from training.data.extract import Facts, remembered
+from training.data.cut import CutPlan, CutTask, cut
+from training.data.extract import EpisodeFacts, remembered
 
 
 def _end_once(marks: Path) -> None:
@@ -30,7 +30,7 @@ class KilledReading:
 
     marks: Path
 
-    def __call__(self, task: tuple[Path, float | None, Path]) -> Facts:
+    def __call__(self, task: tuple[Path, float | None, Path]) -> EpisodeFacts:
         found = remembered(task)
         _end_once(self.marks)
         return found
@@ -45,9 +45,9 @@ class KilledCutting:
     """Cuts episodes; the first worker that does is killed when some windows are in their places."""
 
     marks: Path
-    plan: Plan
+    plan: CutPlan
 
-    def __call__(self, task: Task) -> None:
+    def __call__(self, task: CutTask) -> None:
         cut(self.plan, task._replace(rows=task.rows[: task.rows.size // 2]))
         _end_once(self.marks)
         cut(self.plan, task)

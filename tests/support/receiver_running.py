@@ -19,16 +19,16 @@ from training.fleet.client.client import FleetClient
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import Writer
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.receiver.http.context import Context, Settings, WaitingRoom
+from training.fleet.receiver.http.context import ReceiverContext, ReceiverSettings, WaitingRoom
 from training.fleet.receiver.http.server import Server, configuration
 from training.fleet.receiver.program import create_app
 from training.fleet.receiver.security.tls import Security
 from training.fleet.recovery.doctor import examine
-from training.fleet.recovery.findings import Level
+from training.fleet.recovery.findings import Gravity
 from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.states import StateStore
@@ -95,7 +95,7 @@ class Receiver:
             self.service,
             self.writer,
             self.store,
-            Settings(
+            ReceiverSettings(
                 **{"operator_token": TOKEN, **settings},
                 secure=security is not None,
                 names=security.names if security else (),
@@ -107,7 +107,7 @@ class Receiver:
             datasets=DatasetStore(folder / "datasets", self.disk),
             states=StateStore(folder / "states", self.disk),
         )
-        self.hub: Context = app.state.context
+        self.hub: ReceiverContext = app.state.context
         self.room = self.hub.room = WatchedRoom()
         self.server = Server(configuration(app), self.hub, security)
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -135,9 +135,9 @@ class Receiver:
 
     def judge(self) -> None:
         """Check that no promise is broken after the test. One that breaks things itself sets ``judged`` False."""
-        state = State(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
+        state = Deployment(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
         report = examine(state, SystemClock(), fs=self.disk)
-        bad = [each.sentence for each in report.findings if each.level is Level.FAULT]
+        bad = [each.sentence for each in report.findings if each.level is Gravity.FAULT]
         assert bad == [], bad
 
     def stop(self) -> None:

@@ -23,8 +23,8 @@ from training.fleet.client.client import Grant
 from training.fleet.database import seals
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
-from training.fleet.recovery.findings import Finding, Level
-from training.fleet.service.state import State
+from training.fleet.recovery.findings import Finding, Gravity
+from training.fleet.service.state import Deployment
 from training.fleet.wire.messages import LogLines
 
 # The higher the priority, the sooner it is given out.
@@ -33,8 +33,8 @@ JOBS = [a_job(name, priority=10 * n, split_recipe="host") for n, name in enumera
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 
 
-def state_in(folder: Path) -> State:
-    return State(folder / "jobs.db", folder / "models", folder / "tls")
+def state_in(folder: Path) -> Deployment:
+    return Deployment(folder / "jobs.db", folder / "models", folder / "tls")
 
 
 def cis490_jobs(*words: str) -> tuple[int, str, str]:
@@ -44,7 +44,7 @@ def cis490_jobs(*words: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def a_state(folder: Path) -> State:
+def a_state(folder: Path) -> Deployment:
     """One completed job, two with the same bytes, one completed again after a requeue, whose output
     is in a file, and one of each other kind."""
     bundles = folder.parent / f"{folder.name}-bundles"
@@ -87,13 +87,13 @@ def deliver(client: Any, grant: Grant, bundles: Path, body: bytes, report: str |
     client.complete(grant.job_id, artifact_id=artifact, record={"seconds": 3.0}, report=report)
 
 
-def copied(state: State, folder: Path) -> State:
+def copied(state: Deployment, folder: Path) -> Deployment:
     """The same in another folder, for a test that breaks it."""
     shutil.copytree(state.db.parent, folder)
     return state_in(folder)
 
 
-def change(state: State, *statements: str, by_hand: bool = False) -> None:
+def change(state: Deployment, *statements: str, by_hand: bool = False) -> None:
     """Change the tables as a bug of the program does; ``by_hand`` leaves the checksums as they were."""
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
@@ -107,22 +107,22 @@ def change(state: State, *statements: str, by_hand: bool = False) -> None:
             assert done.rowcount != 0, f"{statement} changed nothing"
 
 
-def rows(state: State, sql: str) -> list[tuple[Any, ...]]:
+def rows(state: Deployment, sql: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(state.db)) as connection:
         return connection.execute(sql).fetchall()
 
 
-def found(state: State, *, deep: bool = False, notes: bool = False, clock: Clock | None = None) -> list[Finding]:
+def found(state: Deployment, *, deep: bool = False, notes: bool = False, clock: Clock | None = None) -> list[Finding]:
     """Return the doctor's findings, but for notes."""
     report = examine(state, clock or SystemClock(), deep=deep)
-    return [each for each in report.findings if notes or each.level is not Level.NOTE]
+    return [each for each in report.findings if notes or each.level is not Gravity.NOTE]
 
 
-def checks(state: State, *, deep: bool = False) -> set[str]:
+def checks(state: Deployment, *, deep: bool = False) -> set[str]:
     return {each.check for each in found(state, deep=deep)}
 
 
-def bundle_of(state: State, name: str) -> Path:
+def bundle_of(state: Deployment, name: str) -> Path:
     """Return where the bundle of this completed job lies."""
     database = SqliteDatabase(state.db, read_only=True)
     row = database.one("job", job_id=job_id({"name": name}))

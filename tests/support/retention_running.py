@@ -13,7 +13,7 @@ from fakes import Counting, FakeClock
 
 from training.files import LocalFs
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.queue.attempts import Stored
+from training.fleet.queue.attempts import DeliveryNews
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Finding
@@ -22,7 +22,7 @@ from training.fleet.service.catalogue import index_rows, provenance_of
 from training.fleet.service.delivery import Steps
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.datasets import DatasetStore
@@ -66,8 +66,8 @@ class House:
         self.service.host_registry.plan = plan
 
     @property
-    def state(self) -> State:
-        return State(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
+    def state(self) -> Deployment:
+        return Deployment(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
 
     def keeps(self, **rules: Any) -> None:
         """Change what the plan keeps."""
@@ -119,7 +119,7 @@ class House:
         part.close()
         return found
 
-    def owned(self, job_id: str, claim_id: str, artifact: Artifact) -> Stored | None:
+    def owned(self, job_id: str, claim_id: str, artifact: Artifact) -> DeliveryNews | None:
         permission = self.service.upload_permission(job_id, claim_id, "pi")
         return self.service.upload_done(permission, artifact.artifact_id, artifact.size)
 

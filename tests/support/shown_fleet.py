@@ -14,7 +14,7 @@ from builders import a_beat, a_capability, a_failure, a_job, a_worker_claim, som
 from fakes import FakeClock
 from receiver_running import Receiver
 
-from training.fleet.queue.results import Kept
+from training.fleet.queue.results import KeptReport
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.hosts import Plan
 from training.fleet.service.results import kept_of
@@ -141,7 +141,7 @@ REPORTS: dict[str, dict[str, Any]] = {
 }
 
 
-def stored(receiver: Receiver, job: str, claim: str) -> tuple[str, Kept | None]:
+def stored(receiver: Receiver, job: str, claim: str) -> tuple[str, KeptReport | None]:
     """Keep a bundle of an attempt, as an upload does, and its report."""
     body = claim.encode()
     artifact = hashlib.sha256(body).hexdigest()

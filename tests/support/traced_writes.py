@@ -20,7 +20,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.index import IndexRow
 from training.fleet.worker.bundle import pack
-from training.fleet.worker.state.events import Delivery, Report, Saved
+from training.fleet.worker.state.events import Delivery, FailureReport, Saved
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state_folder import StateFolder, write_whole
 
@@ -89,7 +89,7 @@ def main(folder: Path) -> None:
         state.save(Saved(delivery=delivery))
     with section("report_kept"):
         failure = Failure(EndReason.TRAINER_FAILED, "e", 1, None)
-        state.save(Saved(report=Report(assignment=assignment, failure=failure)))
+        state.save(Saved(report=FailureReport(assignment=assignment, failure=failure)))
     with section("backups_begun"):
         Backup(folder / "backups")._open()
     with section("private_key_kept"):

@@ -16,7 +16,7 @@ from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
-from training.trainer.limits import LIMITS, Limits
+from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.session import train
 
 
@@ -165,7 +165,7 @@ class StopAfter(Stop):
             raise Interrupted
 
 
-def run(argv: Sequence[str], *, stop: Stop | None = None, limits: Limits = LIMITS) -> Ended:
+def run(argv: Sequence[str], *, stop: Stop | None = None, limits: MemoryLimits = LIMITS) -> Ended:
     models = families.RUN_MODELS if "--model" in argv else families.SSL_MODELS
     args = parse(argv, program="training.trainer", models=models)
     out, err = io.StringIO(), io.StringIO()

@@ -21,8 +21,8 @@ from training.clock import SystemClock
 from training.fleet.client.client import FleetClient, Unreachable
 from training.fleet.client.transport import HttpTransport
 from training.fleet.recovery.doctor import examine
-from training.fleet.recovery.findings import Level
-from training.fleet.service.state import State
+from training.fleet.recovery.findings import Gravity
+from training.fleet.service.state import Deployment
 
 TRAINER = CHILDREN / "trainer.py"
 TOKEN = "only-for-this-test"
@@ -139,9 +139,9 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         process.kill()
         process.wait()
     if one.receiver is not None:  # however rudely that ended: every promise is kept
-        state = State.of(tmp_path, tmp_path / "jobs.db", tmp_path / "models")
+        state = Deployment.of(tmp_path, tmp_path / "jobs.db", tmp_path / "models")
         found = examine(state, SystemClock(), deep=True).findings
-        assert [each.sentence for each in found if each.level is Level.FAULT] == []
+        assert [each.sentence for each in found if each.level is Gravity.FAULT] == []
 
 
 def test_every_job_ends_as_it_should(fleet: Fleet) -> None:

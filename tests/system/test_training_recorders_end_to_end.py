@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from node_exporter import BEGIN, END, EVERY_S, free_port, get, log_of_incidents, measured, prometheus, rates, started
 
-from training.data.ingest.recorders.prometheus import METRICS, Asked, read_server
+from training.data.ingest.recorders.prometheus import METRICS, RangeQuery, read_server
 from training.data.ingest.recorders.prometheus_http import fetcher
 
 PAGE = Path(__file__).parents[2] / "docs" / "ingest.md"
@@ -108,7 +108,9 @@ def test_from_a_log_of_incidents_to_a_report(tmp_path):
 
 def test_a_server_says_what_was_put_into_it(server):
     found = read_server(
-        server, fetcher(server, None), Asked(since=BEGIN, until=END, every_s=EVERY_S, queries={"mine": "node_load1"})
+        server,
+        fetcher(server, None),
+        RangeQuery(since=BEGIN, until=END, every_s=EVERY_S, queries={"mine": "node_load1"}),
     )
     rows = found.table.rows.filter(pl.col("host") == "web2")
     made = rates("web2")

@@ -31,9 +31,9 @@ from training.fleet.database.sqlite import SCHEMA_VERSION
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.backup import snapshots
 from training.fleet.recovery.doctor import examine
-from training.fleet.recovery.findings import Level
+from training.fleet.recovery.findings import Gravity
 from training.fleet.recovery.restore import Restore
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.fleet.wire.dataset_listing import CHUNK_BYTES
 
 Scene = Callable[[str, random.Random], None]  # at a place ("name" or "name:nth"), with chance
@@ -137,10 +137,10 @@ def backing_up(place: str, chance: random.Random) -> None:
         fleet.all_over()
         leave(fleet, worker)
         new = fleet.folder / "new"
-        state = State(new / "jobs.db", new / "models", new / "tls")
+        state = Deployment(new / "jobs.db", new / "models", new / "tls")
         Restore(folder, state, SystemClock()).run()
         found = examine(state, SystemClock(), deep=True).findings
-        assert not [each.sentence for each in found if each.level is not Level.NOTE]
+        assert not [each.sentence for each in found if each.level is not Gravity.NOTE]
 
 
 # ── the data set ────────────────────────────────────────────────────────────────────────────

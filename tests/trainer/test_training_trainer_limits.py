@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from tests.support.trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 from training.contract import Exit
 from training.trainer import gbt, score, scoring, windows
-from training.trainer.limits import LIMITS, Limits
+from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.normalise import RobustAsinh
 from training.trainer.windows import Pooled, Resident, to_learn_from
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 CPU = torch.device("cpu")
-NOTHING_HELD = Limits(held_bytes=0, pool_bytes=16_000, page_bytes=4_000, run=4)
+NOTHING_HELD = MemoryLimits(held_bytes=0, pool_bytes=16_000, page_bytes=4_000, run=4)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_state_of_other_limits_is_not_taken_up(data: Path, tmp_path: Path) -> 
 # -- pools of shuffled runs --------------------------------------------------------------------------------------------
 
 
-def pooled(count: int, limits: Limits) -> tuple[Pooled, np.ndarray]:
+def pooled(count: int, limits: MemoryLimits) -> tuple[Pooled, np.ndarray]:
     X = np.random.default_rng(0).normal(size=(count + 3, 2, 4)).astype(np.float32)
     normal = RobustAsinh(2)
     normal.fit(X, np.arange(count))
@@ -120,7 +120,7 @@ def pooled(count: int, limits: Limits) -> tuple[Pooled, np.ndarray]:
 def test_an_epoch_takes_every_window_once_and_each_batch_from_one_pool(
     count: int, batch: int, run_of: int, pool: int, seed: int
 ) -> None:
-    given_, whole = pooled(count, Limits(held_bytes=0, pool_bytes=pool, run=run_of))
+    given_, whole = pooled(count, MemoryLimits(held_bytes=0, pool_bytes=pool, run=run_of))
     order = given_.order(torch.Generator().manual_seed(seed), batch)
     assert sorted(order.tolist()) == list(range(count))
     for rows in order.split(batch):
@@ -130,15 +130,19 @@ def test_an_epoch_takes_every_window_once_and_each_batch_from_one_pool(
 
 
 def test_a_pool_holds_runs_from_all_over_the_data() -> None:
-    windows, _ = pooled(4_096, Limits(held_bytes=0, pool_bytes=32 * 512, run=16))
+    windows, _ = pooled(4_096, MemoryLimits(held_bytes=0, pool_bytes=32 * 512, run=16))
     first = windows.order(torch.Generator().manual_seed(0), 64)[:512].numpy()
     assert np.bincount(first // 512, minlength=8).min() > 0
     assert (np.diff(first) != 1).mean() > 0.9  # and neighbours are apart
 
 
 @pytest.mark.parametrize("block", [1, 3, 1_024])
-@pytest.mark.parametrize("limits", [Limits(), Limits(held_bytes=0, pool_bytes=640, run=4)], ids=["held", "pooled"])
-def test_windows_are_read_in_blocks_of_any_size(limits: Limits, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "limits", [MemoryLimits(), MemoryLimits(held_bytes=0, pool_bytes=640, run=4)], ids=["held", "pooled"]
+)
+def test_windows_are_read_in_blocks_of_any_size(
+    limits: MemoryLimits, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(windows, "BLOCK", block)
     X = np.random.default_rng(0).normal(size=(23, 2, 4)).astype(np.float32)
     normal = RobustAsinh(2)
@@ -153,7 +157,7 @@ def test_windows_are_read_in_blocks_of_any_size(limits: Limits, block: int, monk
 @pytest.mark.parametrize(("held", "kind"), [(320, Resident), (319, Pooled)])
 def test_size_alone_decides(held: int, kind: type) -> None:
     X = np.zeros((12, 2, 4), dtype=np.float32)
-    assert isinstance(to_learn_from(X, np.arange(10), RobustAsinh(2), CPU, Limits(held_bytes=held)), kind)
+    assert isinstance(to_learn_from(X, np.arange(10), RobustAsinh(2), CPU, MemoryLimits(held_bytes=held)), kind)
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ from training.trainer.watch.calls import (
     line,
     webhook,
 )
-from training.trainer.watch.detector import Detector, ScoredWindow, joined, own_references
+from training.trainer.watch.detector import HostDetector, ScoredWindow, joined, own_references
 from training.trainer.watch.watching import HostWatch, samples, state_path
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -97,7 +97,7 @@ def watch_of(world: World, state: Path, *, hooks=(), out=None, view="machine") -
     streams.load(state)
     said: list[str] = []
     watch = HostWatch(
-        detector=Detector(model, own, host="h0", view=view, began_at=BEGAN),
+        detector=HostDetector(model, own, host="h0", view=view, began_at=BEGAN),
         streams=streams,
         courier=Courier(hooks, streams.undelivered, said.append),
         kept_in=state,
@@ -418,7 +418,7 @@ def test_models_that_cannot_watch_are_refused(world: World) -> None:
     for key, value, words in (("mode", "oracle", "only a laboratory has"), ("threshold", None, "has no threshold")):
         other = replace(model, checkpoint=replace(model.checkpoint, document={**model.document, key: value}))
         with pytest.raises(BadData, match=words):
-            Detector(other, own, host="h0", view="machine", began_at=0.0)
+            HostDetector(other, own, host="h0", view="machine", began_at=0.0)
 
 
 def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(

@@ -17,18 +17,18 @@ from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import REFERENCE, WindowSet
 from training.data.episode import Meta
 from training.data.errors import DataError
-from training.data.extract import Extract, Facts
+from training.data.extract import EpisodeFacts, Extract
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.windows import class_spans, placed_rows
 from training.executors.names import PROCESSES, Name
 
 Array = NDArray[np.float32]
-Episode = TypeVar("Episode", Facts, Extract)
+Episode = TypeVar("Episode", EpisodeFacts, Extract)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class BuildOptions:
     """The options of a build.
 
     ``like``: an existing schema that the result must have, to score new recordings with a model.
@@ -48,7 +48,7 @@ def _meta(extracted: Episode) -> Meta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenChannels:
     """The channels of a data set, in the order of the channel table.
 
     ``views``: the view whose meaning a channel has, where recordings of several were put together or the schema says
@@ -64,13 +64,15 @@ class Chosen:
         return self.views.get(name, meta.view) == meta.view
 
 
-def choose_channels(good: Sequence[Episode], like: FeatureSchema | None) -> Chosen:
+def choose_channels(good: Sequence[Episode], like: FeatureSchema | None) -> ChosenChannels:
     """The channels that some good episode has, or those of the schema."""
     everything = {c.name: c for e in good for c in _meta(e).channels}
     if like is not None:
         view = view_of(like.channel_names)
         views = like.views or ({} if view is None else {name: str(view) for name in UNLIKE & set(like.channel_names)})
-        return Chosen(channels=like.channels, views=views, dropped=sorted(set(everything) - set(like.channel_names)))
+        return ChosenChannels(
+            channels=like.channels, views=views, dropped=sorted(set(everything) - set(like.channel_names))
+        )
     table = list(CHANNELS)
     ordered = sorted(everything, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
     ordered.sort(key=lambda name: Mode.REALISTIC not in everything[name].modes)  # as the files want them
@@ -88,7 +90,7 @@ def choose_channels(good: Sequence[Episode], like: FeatureSchema | None) -> Chos
                 scale=normalise.scale_of(unit),
             )
         )
-    return Chosen(channels=tuple(specs), views=_views(good, everything), dropped=[])
+    return ChosenChannels(channels=tuple(specs), views=_views(good, everything), dropped=[])
 
 
 def _views(good: Sequence[Episode], names: Collection[str]) -> dict[str, str]:
@@ -101,7 +103,7 @@ def _views(good: Sequence[Episode], names: Collection[str]) -> dict[str, str]:
     return dict.fromkeys(sorted(UNLIKE & set(names)), most)
 
 
-def values_of(extracted: Extract, chosen: Chosen) -> Array:
+def values_of(extracted: Extract, chosen: ChosenChannels) -> Array:
     """The episode's compressed grid (G, C), with the data set's channels in its order; NaN for those it lacks."""
     meta = _meta(extracted)
     places = {c.name: i for i, c in enumerate(meta.channels) if chosen.has(meta, c.name)}
@@ -114,8 +116,8 @@ def values_of(extracted: Extract, chosen: Chosen) -> Array:
 
 
 def measure_references(
-    good: Sequence[Episode], chosen: Chosen, sample_hz: float, load: Callable[[Episode], Extract]
-) -> normalise.References:
+    good: Sequence[Episode], chosen: ChosenChannels, sample_hz: float, load: Callable[[Episode], Extract]
+) -> normalise.NormalReferences:
     """The hosts' references among good episodes, of which ``load`` gets the samples, one at a time."""
     of_host: dict[str, list[Episode]] = defaultdict(list)
     for episode in good:
@@ -136,7 +138,7 @@ def measure_references(
     return normalise.measure(recorded, chosen.channels, sample_hz)
 
 
-def label_names(good: Sequence[Episode], options: Options) -> list[str]:
+def label_names(good: Sequence[Episode], options: BuildOptions) -> list[str]:
     if options.like is not None:
         return sorted(options.like.label_map, key=options.like.label_map.__getitem__)
     if options.target == "malicious":
@@ -144,7 +146,7 @@ def label_names(good: Sequence[Episode], options: Options) -> list[str]:
     return sorted({p for e in good if not _meta(e).baseline for p in e.label_phase})
 
 
-def benign_names(good: Sequence[Episode], options: Options) -> tuple[str, ...]:
+def benign_names(good: Sequence[Episode], options: BuildOptions) -> tuple[str, ...]:
     """The classes that raise no alarm, as the recordings declare their phases. Raises DataError where they disagree."""
     if options.like is not None:
         return benign_of(options.like)
@@ -164,7 +166,7 @@ def benign_names(good: Sequence[Episode], options: Options) -> tuple[str, ...]:
 
 
 def _spans(
-    extracted: Episode, options: Options, *, of_references: bool = False
+    extracted: Episode, options: BuildOptions, *, of_references: bool = False
 ) -> list[tuple[float, float, str | None]]:
     phases = _meta(extracted).phases
     classes: list[str | None] = [
@@ -174,7 +176,7 @@ def _spans(
     return class_spans(extracted.label_t, classes, extracted.end_s)
 
 
-def too_short(good: Sequence[Episode], sample_hz: float, options: Options) -> list[str]:
+def too_short(good: Sequence[Episode], sample_hz: float, options: BuildOptions) -> list[str]:
     """Sentences on the stretches of each class that no window fits into."""
     all_of: Counter[str] = Counter()
     short: Counter[str] = Counter()
@@ -192,7 +194,7 @@ def too_short(good: Sequence[Episode], sample_hz: float, options: Options) -> li
     ]
 
 
-class Places(NamedTuple):
+class WindowPlaces(NamedTuple):
     """The places of an episode's n windows: their first grid rows, their classes by number, and these by name."""
 
     rows: NDArray[np.int64]
@@ -200,7 +202,7 @@ class Places(NamedTuple):
     names: list[str]
 
 
-def lengths(options: Options, sample_hz: float) -> tuple[int, int]:
+def lengths(options: BuildOptions, sample_hz: float) -> tuple[int, int]:
     """Samples in a window, and from one to the next. Raises DataError."""
     window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
     if window < 4 or stride < 1:
@@ -208,14 +210,14 @@ def lengths(options: Options, sample_hz: float) -> tuple[int, int]:
     return window, stride
 
 
-def places_of(episode: Episode, sample_hz: float, options: Options) -> Places:
+def places_of(episode: Episode, sample_hz: float, options: BuildOptions) -> WindowPlaces:
     """The places of an episode's windows, in the order of time; those of a reference have its label."""
     window, stride = lengths(options, sample_hz)
     spans = _spans(episode, options, of_references=_meta(episode).baseline)
     rows, of = placed_rows(episode.ground, spans, window, stride)
     names = sorted({name for _, _, name in spans if name is not None})
     number = np.array([-1 if name is None else names.index(name) for _, _, name in spans], dtype=np.int64)
-    return Places(rows, number[of], names)
+    return WindowPlaces(rows, number[of], names)
 
 
 def starts_of(episode: Episode, rows: NDArray[np.int64], sample_hz: float) -> NDArray[np.float64]:
@@ -232,10 +234,10 @@ def windows_of(values: Array, rows: NDArray[np.integer[Any]], window: int) -> Ar
 
 def reference_windows(
     good: Sequence[Extract],
-    chosen: Chosen,
-    references: normalise.References,
+    chosen: ChosenChannels,
+    references: normalise.NormalReferences,
     sample_hz: float,
-    options: Options,
+    options: BuildOptions,
 ) -> WindowSet | None:
     """Windows of the hosts' own references, or None when there is none that a window fits into."""
     window, _ = lengths(options, sample_hz)

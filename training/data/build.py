@@ -27,7 +27,7 @@ from training.data import placing
 from training.data.absent import notes_on_absent
 from training.data.alone import FolderBusy, alone
 from training.data.assemble import (
-    Options,
+    BuildOptions,
     benign_names,
     choose_channels,
     label_names,
@@ -35,7 +35,7 @@ from training.data.assemble import (
     too_short,
 )
 from training.data.classes import NO_ALARM, listed
-from training.data.cut import Kept
+from training.data.cut import KeptEpisode
 from training.data.dataset import (
     MEMORY_FOLDER,
     MEMORY_NAME,
@@ -54,14 +54,14 @@ from training.data.doubts.spelling import check_alike, hosts_alike
 from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.episode import EpisodeError, Meta, deeper, find_episodes, without_checksum
 from training.data.errors import DataError
-from training.data.extract import Facts, key, load_facts, remembered
+from training.data.extract import EpisodeFacts, key, load_facts, remembered
 from training.data.identity import find_kin
 from training.data.meter import on_stderr
-from training.data.placing import Cutting, PlannedWindows, Work
+from training.data.placing import BuildWork, Cutting, PlannedWindows
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.summary import Understood, counts_of, recordings_of
 from training.data.tensors import read_manifest
-from training.data.validate import Verdict
+from training.data.validate import EpisodeFindings
 from training.executors.engine import EngineError
 from training.executors.names import SCRATCH, add_executor, spread_over
 from training.streams import replace_unprintable
@@ -102,7 +102,7 @@ class Summary:
     understood: Understood
 
 
-def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = _unheard) -> Summary:
+def build(episodes: Path, out_dir: Path, options: BuildOptions, progress: Progress = _unheard) -> Summary:
     """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it, and FolderBusy."""
     try:
         paths = find_episodes(episodes.absolute())  # workers of an engine have folders of their own
@@ -112,7 +112,7 @@ def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = 
         return _build(paths, out_dir, options, progress)
 
 
-def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Progress) -> Summary:
+def _build(paths: Sequence[Path], out_dir: Path, options: BuildOptions, progress: Progress) -> Summary:
     clock = SystemClock()
     begun = clock.monotonic()
     memory = out_dir.absolute() / MEMORY_FOLDER
@@ -123,7 +123,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
     )
     with spread as mapped:
         memory.mkdir(exist_ok=True)
-        work = Work(mapped, progress, clock, always=options.executor.far)
+        work = BuildWork(mapped, progress, clock, always=options.executor.far)
         found = _together(_gather([(path, None) for path in paths], memory, work), options.like)
         found, sample_hz = _one_rate(found, memory, work, options.like)
         good = [e for e in found if e.facts.verdict.ok]
@@ -139,12 +139,12 @@ def _ends(paths: Sequence[Path]) -> list[Path]:
 
 
 def _made(
-    found: Sequence[Kept],
-    good: Sequence[Kept],
+    found: Sequence[KeptEpisode],
+    good: Sequence[KeptEpisode],
     sample_hz: float,
     out_dir: Path,
-    options: Options,
-    work: Work,
+    options: BuildOptions,
+    work: BuildWork,
     begun: float,
 ) -> Summary:
     facts = [e.facts for e in good]
@@ -251,7 +251,7 @@ def understand(
     sample_hz: float,
     labels: Sequence[str],
     benign: Sequence[str],
-    options: Options,
+    options: BuildOptions,
 ) -> Understood:
     """The table of what was read as what."""
     hosts = sorted({str(row["host"]) for row in rows if row["host"] and not row["baseline"]})
@@ -275,7 +275,7 @@ def understand(
     )
 
 
-def undeclared(verdicts: Sequence[Verdict]) -> list[str]:
+def undeclared(verdicts: Sequence[EpisodeFindings]) -> list[str]:
     """Sentences on columns that recordings hold and no meta data name: nothing is read of them."""
     counts = Counter(name for verdict in verdicts for name in verdict.undeclared)
     return [
@@ -284,7 +284,7 @@ def undeclared(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
-def notes_on_views(verdicts: Sequence[Verdict], views: Mapping[str, str]) -> list[str]:
+def notes_on_views(verdicts: Sequence[EpisodeFindings], views: Mapping[str, str]) -> list[str]:
     """A sentence on channels that count as absent where a recording's view means something else by them."""
     metas = [verdict.meta for verdict in verdicts if verdict.ok and verdict.meta is not None]
     by_view: dict[str, set[str]] = {}
@@ -297,7 +297,7 @@ def notes_on_views(verdicts: Sequence[Verdict], views: Mapping[str, str]) -> lis
     ]
 
 
-def doubtful(verdicts: Sequence[Verdict]) -> list[str]:
+def doubtful(verdicts: Sequence[EpisodeFindings]) -> list[str]:
     """A sentence on the values by which some recorder may mean that nothing was measured."""
     counts = Counter(said for verdict in verdicts for said in verdict.doubtful)
     shown = [f"{said} in {count} recordings" for said, count in sorted(counts.items())]
@@ -326,7 +326,7 @@ def in_question(
     )
 
 
-def _gather(asked: Sequence[Asked], memory: Path, work: Work) -> list[Kept]:
+def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptEpisode]:
     """Every episode's facts, in order: remembered, or read by several processes."""
     places = [memory / key(path, hz) for path, hz in asked]
     known = [load_facts(place) for place in places]
@@ -339,13 +339,13 @@ def _gather(asked: Sequence[Asked], memory: Path, work: Work) -> list[Kept]:
     work.progress("reading", 1.0)
     shared: dict[bytes, Meta] = {}
     return [
-        Kept(_sharing(facts, shared), path, hz, place)
+        KeptEpisode(_sharing(facts, shared), path, hz, place)
         for (path, hz), place, facts in zip(asked, places, known, strict=True)
         if facts is not None
     ]
 
 
-def _sharing(facts: Facts, known: dict[bytes, Meta]) -> Facts:
+def _sharing(facts: EpisodeFacts, known: dict[bytes, Meta]) -> EpisodeFacts:
     """The same facts whose meta data share channels and phases with those of other episodes, without their notes."""
     meta = facts.verdict.meta
     if meta is None:
@@ -355,16 +355,18 @@ def _sharing(facts: Facts, known: dict[bytes, Meta]) -> Facts:
     return replace(facts, verdict=replace(facts.verdict, meta=meta))
 
 
-def _together(found: Sequence[Kept], like: FeatureSchema | None) -> list[Kept]:
+def _together(found: Sequence[KeptEpisode], like: FeatureSchema | None) -> list[KeptEpisode]:
     verdicts = judge_together([e.facts.verdict for e in found], like)
     return [_judged(e, verdict) for e, verdict in zip(found, verdicts, strict=True)]
 
 
-def _judged(episode: Kept, verdict: Verdict) -> Kept:
+def _judged(episode: KeptEpisode, verdict: EpisodeFindings) -> KeptEpisode:
     return episode._replace(facts=replace(episode.facts, verdict=verdict))
 
 
-def _one_rate(found: Sequence[Kept], memory: Path, work: Work, like: FeatureSchema | None) -> tuple[list[Kept], float]:
+def _one_rate(
+    found: Sequence[KeptEpisode], memory: Path, work: BuildWork, like: FeatureSchema | None
+) -> tuple[list[KeptEpisode], float]:
     """Bring all episodes to the commonest sampling rate (or the schema's); a slower recording cannot be brought up."""
     verdicts = [e.facts.verdict for e in found]
     rates = Counter(one.meta.sample_hz for one in verdicts if one.ok and one.meta)
@@ -386,11 +388,11 @@ def _one_rate(found: Sequence[Kept], memory: Path, work: Work, like: FeatureSche
     return result, wanted
 
 
-def _is_reference(facts: Facts) -> bool:
+def _is_reference(facts: EpisodeFacts) -> bool:
     return facts.verdict.meta is not None and facts.verdict.meta.baseline
 
 
-def _nothing_good(found: Sequence[Facts]) -> str:
+def _nothing_good(found: Sequence[EpisodeFacts]) -> str:
     """Explain why there is nothing to cut windows from; a reference never becomes windows."""
     others = [e for e in found if not _is_reference(e)]
     if not others:
@@ -436,9 +438,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> BuildOptions:
     like = read_schema(args.like / SCHEMA_FILE if args.like.is_dir() else args.like) if args.like else None
-    own = Options(
+    own = BuildOptions(
         window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs, executor=args.executor
     )
     if like is None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from training.contract import Mode
 
 
-class Kind(StrEnum):
+class Measure(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
 
@@ -39,14 +39,14 @@ class Channel:
 
     name: str
     unit: str
-    kind: Kind
+    kind: Measure
     modes: tuple[Mode, ...] = BOTH
     word: str = ""  # of the table below
 
     @property
     def rate_unit(self) -> str:
         """The unit of the values that windows hold, after counters have become rates."""
-        return f"{self.unit}/s" if self.kind is Kind.COUNTER else self.unit
+        return f"{self.unit}/s" if self.kind is Measure.COUNTER else self.unit
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -57,7 +57,7 @@ class Channel:
         }
 
 
-def _channels(kind: Kind, modes: tuple[Mode, ...], table: str) -> tuple[Channel, ...]:
+def _channels(kind: Measure, modes: tuple[Mode, ...], table: str) -> tuple[Channel, ...]:
     """Channels from lines of ``name unit word``; the comments beside a name are for the reader of the table.
 
     The word says which hosts have it: ``machine`` or ``container``, only in this view; ``some``, of those with such a
@@ -71,7 +71,7 @@ def _channels(kind: Kind, modes: tuple[Mode, ...], table: str) -> tuple[Channel,
 
 SYSTEM_CHANNELS = (
     *_channels(
-        Kind.COUNTER,
+        Measure.COUNTER,
         BOTH,
         """
         cpu_user s
@@ -106,7 +106,7 @@ SYSTEM_CHANNELS = (
         """,
     ),
     *_channels(
-        Kind.GAUGE,
+        Measure.GAUGE,
         BOTH,
         """
         load_1m 1 machine
@@ -123,7 +123,7 @@ SYSTEM_CHANNELS = (
 
 TREE_CHANNELS = (
     *_channels(
-        Kind.COUNTER,
+        Measure.COUNTER,
         PRIVILEGED,
         """
         tree_cpu_user s
@@ -134,7 +134,7 @@ TREE_CHANNELS = (
         """,
     ),
     *_channels(
-        Kind.GAUGE,
+        Measure.GAUGE,
         PRIVILEGED,
         """
         tree_processes 1

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from training.data.scratch import ROOM, WIDE_ROWS, Room, counted, spans
+from training.data.scratch import ROOM, WIDE_ROWS, WorkingMemory, counted, spans
 
 CODES_MAX = 1 << 24  # of two columns together that are numbered by a table
 
@@ -32,7 +32,7 @@ class Coded:
         return cls(found, codes.astype(np.int32))
 
     @classmethod
-    def of_series(cls, parts: Iterable[pl.Series], size: int, room: Room = ROOM) -> Coded:
+    def of_series(cls, parts: Iterable[pl.Series], size: int, room: WorkingMemory = ROOM) -> Coded:
         """The same as the ``size`` strings of all parts, without nulls."""
         known: dict[str, int] = {}
 
@@ -45,7 +45,7 @@ class Coded:
         codes = room.joined(coded(), size, np.int32)
         return cls(np.array(list(known), dtype=np.str_), codes).renamed(list(known), room)
 
-    def renamed(self, names: Sequence[str], room: Room = ROOM) -> Coded:
+    def renamed(self, names: Sequence[str], room: WorkingMemory = ROOM) -> Coded:
         """The rows under other names, one for each; equal ones become one."""
         found, place = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
         if found.size == len(names) and (place[1:] > place[:-1]).all():
@@ -73,7 +73,7 @@ class Coded:
         """Some rows as an array of names."""
         return np.asarray(self.names[self.codes[rows]])
 
-    def laid(self, room: Room = ROOM) -> NDArray[np.str_]:
+    def laid(self, room: WorkingMemory = ROOM) -> NDArray[np.str_]:
         """All rows as an array of names, in memory or not."""
         return room.joined((self.strings(here) for here in spans(self.codes)), self.codes.size, self.names.dtype)
 
@@ -104,7 +104,7 @@ def among(names: NDArray[np.str_], wanted: Iterable[str]) -> NDArray[np.bool_]:
     return marks
 
 
-def numbered(*columns: Coded, room: Room = ROOM) -> NDArray[np.int32]:
+def numbered(*columns: Coded, room: WorkingMemory = ROOM) -> NDArray[np.int32]:
     """A number for each row, equal where the columns' names are: ascending by the first column, then the next."""
     first, *others = columns
     there = counted(first.codes, first.names.size) > 0
@@ -124,7 +124,7 @@ def numbered(*columns: Coded, room: Room = ROOM) -> NDArray[np.int32]:
     return code
 
 
-def _placed(code: NDArray[np.int32], there: NDArray[np.bool_], room: Room) -> NDArray[np.int32]:
+def _placed(code: NDArray[np.int32], there: NDArray[np.bool_], room: WorkingMemory) -> NDArray[np.int32]:
     """The numbers of rows without those that none has."""
     if there.all():
         return code

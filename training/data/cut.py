@@ -1,6 +1,6 @@
 """Windows and features of one episode, cut by any process: the other part of a build that costs time.
 
-What an episode gives depends on nothing but its samples and the :class:`Plan`. Its windows go to their places in the
+What an episode gives depends on nothing but its samples and the :class:`CutPlan`. Its windows go to their places in the
 new data set; its features are remembered like its samples, so that a build that was killed, or a second one, computes
 only those that are new.
 """
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from training.data import absent as absences
 from training.data import assemble, features, normalise
 from training.data.absent import absent, is_settled
-from training.data.assemble import Chosen, values_of, windows_of
+from training.data.assemble import ChosenChannels, values_of, windows_of
 from training.data.errors import DataError
-from training.data.extract import CODE_DIGEST, UNREADABLE, Extract, Facts, extract, load
+from training.data.extract import CODE_DIGEST, UNREADABLE, EpisodeFacts, Extract, extract, load
 from training.data.identity import sample_digests
-from training.data.normalise import References
+from training.data.normalise import NormalReferences
 from training.files import write_whole
 
 BLOCK_WINDOWS = 1024
@@ -34,13 +34,13 @@ CODE = hashlib.sha256(
 ).hexdigest()
 
 
-class Kept(NamedTuple):
+class KeptEpisode(NamedTuple):
     """An episode of a build: its facts, where it comes from, at which rate it was asked for, and its file of samples.
 
     ``sample_hz`` None: at its own.
     """
 
-    facts: Facts
+    facts: EpisodeFacts
     path: Path
     sample_hz: float | None
     samples: Path
@@ -58,13 +58,13 @@ class Scratch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CutPlan:
     """The rules by which windows are cut, and the places of the results.
 
     ``begin`` is the byte of ``tensors`` at which windows begin. ``scratch`` None: of references only windows are made.
     """
 
-    chosen: Chosen
+    chosen: ChosenChannels
     sample_hz: float
     window: int
     tensors: Path
@@ -73,15 +73,15 @@ class Plan:
     scratch: Scratch | None
 
 
-class Task(NamedTuple):
+class CutTask(NamedTuple):
     """An episode to be cut: its windows' first grid rows, what its host is measured by, and the number of the first."""
 
-    episode: Kept
+    episode: KeptEpisode
     rows: NDArray[np.int32]
-    references: References
+    references: NormalReferences
     first: int
 
-    def features(self, plan: Plan) -> Path:
+    def features(self, plan: CutPlan) -> Path:
         """The file of its features, whose name says everything that they depend on."""
         rules = msgspec.json.encode((plan.chosen.channels, plan.chosen.views, plan.sample_hz, plan.window))
         total = hashlib.sha256(f"{CODE_DIGEST} {CODE} {self.episode.samples.name}".encode())
@@ -90,7 +90,7 @@ class Task(NamedTuple):
         return plan.memory / f"{total.hexdigest()[:40]}.npz"
 
 
-def cut(plan: Plan, task: Task) -> None:
+def cut(plan: CutPlan, task: CutTask) -> None:
     """Cut an episode's windows into their places, and keep their features."""
     extracted, window, first = task.episode.load(), plan.window, task.first
     meta = extracted.verdict.meta
@@ -122,7 +122,7 @@ def cut(plan: Plan, task: Task) -> None:
     write_whole(task.features(plan), buffer.getvalue(), durable=False)
 
 
-def features_of(plan: Plan, task: Task) -> NDArray[np.float32]:
+def features_of(plan: CutPlan, task: CutTask) -> NDArray[np.float32]:
     """The features of an episode that was cut, (n, F); computed again where their file is damaged."""
     path = task.features(plan)
     for last in (False, True):

@@ -38,10 +38,10 @@ from training.data.identity import Kinship, find_kin
 from training.data.parquet_groups import write_groups
 from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
-from training.data.scratch import ROOM, Room, blocks, fill, release
+from training.data.scratch import ROOM, WorkingMemory, blocks, fill, release
 from training.data.summary import Understood, metadata
 from training.data.summary import read as read_understood
-from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Index, Manifest, Placed, StoredIndex
+from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Placed, StoredIndex, TensorManifest, WindowIndex
 from training.files import LocalFs
 
 # Rows are written in groups, and not compressed. A group costs about a tenth of a second for a thousand columns, so
@@ -168,10 +168,10 @@ def write_processed(
         if reference is not None:
             name = tensor_files.REFERENCE_TENSORS
             placed = tensor_files.place_tensors(new / TENSORS_FOLDER, reference.X, order, name=name)
-            kept = (placed, Index(reference.rows))
+            kept = (placed, WindowIndex(reference.rows))
         ordered = tuple(sampling.channels)
         parts = extract_blocks(X, ordered, sampling.sample_hz)
-        index = Index(windows.rows)
+        index = WindowIndex(windows.rows)
         features = write_features(new, index, ordered, parts, progress)
         return write_beside(
             new,
@@ -294,7 +294,7 @@ def write_beside(
 
 def write_features(
     new: Path,
-    index: Index,
+    index: WindowIndex,
     channels: tuple[ChannelSpec, ...],
     parts: Iterable[NDArray[np.float32]],
     progress: Callable[[float], None] = lambda _share: None,
@@ -568,7 +568,7 @@ def _strings(frame: pl.DataFrame, column: str) -> NDArray[np.str_]:
 
 
 def _read_features(
-    path: Path, manifest: Manifest, index: StoredIndex, columns: list[int] | None, room: Room = ROOM
+    path: Path, manifest: TensorManifest, index: StoredIndex, columns: list[int] | None, room: WorkingMemory = ROOM
 ) -> NDArray[np.float32]:
     """The features at some places of all, or all of them: (N, F), in memory or not."""
     names, count = manifest.schema.feature_names, len(index)

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data import channels, episode, identity, missing, validate, windows
-from training.data.channels import Kind
+from training.data.channels import Measure
 from training.data.episode import PACKED_SUFFIX, EpisodeError, no_access, read
 from training.data.errors import DataError
-from training.data.validate import Verdict, judge, unreadable
+from training.data.validate import EpisodeFindings, judge, unreadable
 from training.data.windows import Grid, to_grid
 from training.files import write_whole
 
@@ -42,13 +42,13 @@ CODE_DIGEST = _code_digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class EpisodeFacts:
     """An episode without its samples: the part that is in memory for all episodes of a build at once.
 
     ``holes`` are the grid's (`windows.Grid`), eight rows a byte, and ``rows`` are all rows of the grid.
     """
 
-    verdict: Verdict
+    verdict: EpisodeFindings
     label_t: NDArray[np.float64]
     label_phase: tuple[str, ...]
     end_s: float
@@ -71,7 +71,7 @@ class Extract:
     ``grid`` has the episode's own channels; None when it was not usable.
     """
 
-    verdict: Verdict
+    verdict: EpisodeFindings
     grid: Grid | None
     label_t: NDArray[np.float64]
     label_phase: tuple[str, ...]
@@ -84,10 +84,10 @@ class Extract:
         return self.grid
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> EpisodeFacts:
         """The same without its samples."""
         grid = self.grid or Grid(0.0, 0.0, np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=bool))
-        return Facts(
+        return EpisodeFacts(
             verdict=self.verdict,
             label_t=self.label_t,
             label_phase=self.label_phase,
@@ -117,7 +117,7 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
     verdict = judge(recording, name)
     if not verdict.ok:
         return Extract(verdict, None, nothing, (), 0.0)
-    counters = np.array([c.kind == Kind.COUNTER for c in recording.meta.channels])
+    counters = np.array([c.kind == Measure.COUNTER for c in recording.meta.channels])
     grid = to_grid(recording.t, recording.values, counters, sample_hz or recording.meta.sample_hz)
     return Extract(verdict, grid, recording.label_t, recording.label_phase, float(recording.t[-1]))
 
@@ -134,7 +134,7 @@ def load(kept: Path) -> Extract | None:
         return None
 
 
-def load_facts(kept: Path) -> Facts | None:
+def load_facts(kept: Path) -> EpisodeFacts | None:
     """The same without the samples, which are not read."""
     try:
         with kept.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -148,7 +148,7 @@ def remember(found: Extract, kept: Path) -> None:
     write_whole(kept, _encode(found), durable=False)
 
 
-def remembered(task: tuple[Path, float | None, Path]) -> Facts:
+def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
     """Read an episode and remember it, unless a worker that was lost afterwards has: path, wanted rate, its file."""
     path, sample_hz, kept = task
     if (known := load_facts(kept)) is not None:
@@ -170,7 +170,7 @@ def key(path: Path, sample_hz: float | None) -> str:
 
 
 class _Info(msgspec.Struct):
-    verdict: Verdict
+    verdict: EpisodeFindings
     label_phase: tuple[str, ...]
     end_s: float
     start_s: float
@@ -192,9 +192,9 @@ def _encode(found: Extract) -> bytes:
     return buffer.getvalue()
 
 
-def _facts(stored: Mapping[str, NDArray[Any]]) -> Facts:
+def _facts(stored: Mapping[str, NDArray[Any]]) -> EpisodeFacts:
     info = msgspec.json.decode(stored["info"].tobytes(), type=_Info)
-    return Facts(
+    return EpisodeFacts(
         verdict=info.verdict,
         label_t=stored["label_t"],
         label_phase=info.label_phase,

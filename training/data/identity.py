@@ -152,7 +152,7 @@ def marks_of(X: NDArray[np.float32], names: Sequence[str], every: int, *, tellin
     """One in ``every`` runs of samples of windows ``X`` (N, C, T); ``telling``: only such as chance does not repeat."""
     length = run_length(X.shape[2])
     samples = _sample_digests(X, names)
-    chance = _Chance(X)
+    chance = _ChanceEquality(X)
     windows, digests = [], []
     step = max(1, BLOCK_VALUES // (X.shape[1] * X.shape[2]))
     for start in range(0, len(X), step):
@@ -189,7 +189,7 @@ def find_kin(
     hosts = rows.host.names[host]
     digests = _sample_digests(X, names) if digests is None else digests
     whole = _whole(digests)
-    chance = _Chance(X)
+    chance = _ChanceEquality(X)
     equal = _equal_windows(X, whole, of, chance)
     links, sharing = _shared_samples(X, digests, of, chance)
     tree = list(range(len(ids)))
@@ -224,7 +224,9 @@ def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
     )
 
 
-def _equal_windows(X: NDArray[np.float32], whole: Digests, of: IntArray, chance: _Chance) -> Counter[tuple[int, int]]:
+def _equal_windows(
+    X: NDArray[np.float32], whole: Digests, of: IntArray, chance: _ChanceEquality
+) -> Counter[tuple[int, int]]:
     """Count the telling windows that two recordings share, by their numbers; each is compared with its first one."""
     order = np.lexsort((of, whole))
     same = np.r_[False, whole[order][1:] == whole[order][:-1]]
@@ -239,7 +241,7 @@ def _equal_windows(X: NDArray[np.float32], whole: Digests, of: IntArray, chance:
 
 
 def _shared_samples(
-    X: NDArray[np.float32], digests: Digests, of: IntArray, chance: _Chance
+    X: NDArray[np.float32], digests: Digests, of: IntArray, chance: _ChanceEquality
 ) -> tuple[set[tuple[int, int]], int]:
     """Pairs of recordings of which one holds the first samples of a window of the other; and how many windows do."""
     length = run_length(X.shape[2])
@@ -281,7 +283,7 @@ def _shared_samples(
     return links, int(shares.sum())
 
 
-class _Chance:
+class _ChanceEquality:
     """Judges whether samples may be equal by chance: by how often their first value, and each step, occurs."""
 
     def __init__(self, X: NDArray[np.float32]) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.schema import ChannelSpec
-from training.data.scratch import ROOM, Room, quantile, release
+from training.data.scratch import ROOM, WorkingMemory, quantile, release
 
 Array = NDArray[np.float32]
 
@@ -53,17 +53,17 @@ class HostReference(msgspec.Struct, frozen=True, kw_only=True):
     resting: tuple[float | None, ...]
 
 
-class References(msgspec.Struct, frozen=True, kw_only=True):
+class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
     """``fleet`` is None when there was no reference at all; then values are compressed only."""
 
     channels: tuple[str, ...]
     hosts: dict[str, HostReference]
     fleet: HostReference | None
 
-    def of(self, host: str) -> References:
+    def of(self, host: str) -> NormalReferences:
         """The part of these that values of one host are measured by."""
         own = {host: self.hosts[host]} if host in self.hosts else {}
-        return References(channels=self.channels, hosts=own, fleet=self.fleet)
+        return NormalReferences(channels=self.channels, hosts=own, fleet=self.fleet)
 
     @property
     def rule(self) -> dict[str, Any]:
@@ -105,8 +105,8 @@ class Recorded(NamedTuple):
 
 
 def measure(
-    hosts: Mapping[str, Recorded], channels: Sequence[ChannelSpec], sample_hz: float, room: Room = ROOM
-) -> References:
+    hosts: Mapping[str, Recorded], channels: Sequence[ChannelSpec], sample_hz: float, room: WorkingMemory = ROOM
+) -> NormalReferences:
     """Measure each host's resting level from its references, which may be larger than memory."""
     least = WHOLE * SECONDS_MIN * sample_hz
     found = {}
@@ -124,7 +124,7 @@ def measure(
         ]
         seconds = recorded.rows / sample_hz
         found[host] = HostReference(episodes=recorded.recordings, seconds=seconds, resting=_rounded(resting))
-    return References(channels=tuple(c.name for c in channels), hosts=found, fleet=_fleet(found))
+    return NormalReferences(channels=tuple(c.name for c in channels), hosts=found, fleet=_fleet(found))
 
 
 def _rounded(values: Iterable[float]) -> tuple[float | None, ...]:
@@ -144,7 +144,7 @@ def _fleet(hosts: Mapping[str, HostReference]) -> HostReference | None:
     )
 
 
-def apply(values: Array, host: str, references: References) -> Array:
+def apply(values: Array, host: str, references: NormalReferences) -> Array:
     """Compressed values (..., C) from the host's resting level, clipped to a range that no network chokes on."""
     reference = references.hosts.get(host, references.fleet)
     if reference is not None and references.fleet is not None:

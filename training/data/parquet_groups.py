@@ -47,11 +47,11 @@ def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
                 size = int.from_bytes(whole[-TAIL:-4], "little")
                 written = bytes(whole[-TAIL - size : -TAIL])
                 if first is None:
-                    first = Reader(written).struct()
+                    first = ThriftReader(written).struct()
                     columns = _struct({number: first[number] for number in first if number <= SCHEMA})[:-1]
                 if not written.startswith(columns):
                     raise ValueError("the tables of a file have the same columns")
-                footer = Reader(written, begin=len(columns)).struct(behind=SCHEMA, until=ROW_GROUPS)
+                footer = ThriftReader(written, begin=len(columns)).struct(behind=SCHEMA, until=ROW_GROUPS)
                 for group in footer[ROW_GROUPS][1][1]:
                     _copy(group, whole, file, number=len(groups))
                     groups.append(_struct(group))
@@ -81,7 +81,7 @@ def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> 
             meta[one] = (I64, meta[one][1] - begin + to)
 
 
-class Reader:
+class ThriftReader:
     """Values of Thrift's compact protocol, one behind the other."""
 
     def __init__(self, content: bytes, begin: int = 0) -> None:

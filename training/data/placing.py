@@ -15,16 +15,16 @@ from training.clock import Clock
 from training.contract import TENSORS_FOLDER
 from training.data import tensors as tensor_files
 from training.data.absent import lacking
-from training.data.assemble import Chosen, Options, Places, lengths, places_of, starts_of
+from training.data.assemble import BuildOptions, ChosenChannels, WindowPlaces, lengths, places_of, starts_of
 from training.data.coded import Coded
-from training.data.cut import Kept, Plan, Scratch, Task, cut, features_of
+from training.data.cut import CutPlan, CutTask, KeptEpisode, Scratch, cut, features_of
 from training.data.dataset import ManyWindows, write_features
 from training.data.errors import DataError
-from training.data.normalise import References
+from training.data.normalise import NormalReferences
 from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec
 from training.data.scratch import ROOM, blocks, reserve
-from training.data.tensors import Index
+from training.data.tensors import WindowIndex
 from training.files import settle
 
 POOL_MIN, POOL_WINDOWS = 24, 8192  # fewer episodes, or windows, are worked on faster than processes start
@@ -32,7 +32,7 @@ HASHED_BYTES = 1 << 22  # at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BuildWork:
     """The engine of a build, and the receiver of its progress: the step, and the share of it that is done."""
 
     mapped: Callable[..., Iterator[Any]]
@@ -51,7 +51,7 @@ class Work:
 class PlannedWindows:
     """The places of N windows: those of each episode, and a row for each window, in the order of the episodes."""
 
-    episodes: list[Kept]
+    episodes: list[KeptEpisode]
     places: list[NDArray[np.int32]]
     rows: CodedRows
 
@@ -62,9 +62,9 @@ class PlannedWindows:
         return Counter(sizes)
 
     @classmethod
-    def of(cls, episodes: Sequence[Kept], sample_hz: float, options: Options) -> PlannedWindows | None:
+    def of(cls, episodes: Sequence[KeptEpisode], sample_hz: float, options: BuildOptions) -> PlannedWindows | None:
         """Place the windows of episodes in the order of their ids; None where there is none."""
-        with_windows: list[tuple[Kept, Places]] = []
+        with_windows: list[tuple[KeptEpisode, WindowPlaces]] = []
         for episode in episodes:
             places = places_of(episode.facts, sample_hz, options)
             if places.rows.size:
@@ -95,7 +95,7 @@ class PlannedWindows:
 class CutWindows:
     """All that is known of windows when the last is in its place. Files of ``digests`` and ``absent`` go afterwards."""
 
-    index: Index
+    index: WindowIndex
     tensor_sha256: str
     features_sha256: str
     digests: NDArray[np.uint64]  # (N, T) of the samples
@@ -112,22 +112,22 @@ class CutWindows:
 class Cutting:
     """The rules by which a build cuts, and its folders."""
 
-    chosen: Chosen
-    measured: References
+    chosen: ChosenChannels
+    measured: NormalReferences
     sample_hz: float
-    options: Options
+    options: BuildOptions
     new: Path
     scratch: Path
     memory: Path
 
-    def references(self, planned: PlannedWindows, work: Work) -> tensor_files.Placed:
+    def references(self, planned: PlannedWindows, work: BuildWork) -> tensor_files.Placed:
         """Cut the windows of reference recordings, which have no features."""
         plan, tasks = self._plan(planned, tensor_files.REFERENCE_TENSORS, None)
         for _ in work.done("references", Cut(plan), tasks, much=len(planned.rows) >= POOL_WINDOWS):
             pass
-        return tensor_files.map_tensors(self._in_place(plan)), Index(planned.rows)
+        return tensor_files.map_tensors(self._in_place(plan)), WindowIndex(planned.rows)
 
-    def windows(self, planned: PlannedWindows, work: Work) -> tuple[ManyWindows, CutWindows]:
+    def windows(self, planned: PlannedWindows, work: BuildWork) -> tuple[ManyWindows, CutWindows]:
         """Cut all windows, and write their features. Raises DataError for a window without any value."""
         size = len(planned.rows)
         window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
@@ -136,7 +136,7 @@ class Cutting:
             with path.open("wb") as empty:
                 reserve(empty, length)
         plan, tasks = self._plan(planned, tensor_files.TENSORS, scratch)
-        index = Index(planned.rows)
+        index = WindowIndex(planned.rows)
         digest = tensor_files.begun_sha256(np.dtype("<f4"), (size, width, window))
         new = [task for task in tasks if not task.features(plan).exists()]
         much = len(new) >= POOL_MIN or sum(task.rows.size for task in new) >= POOL_WINDOWS
@@ -168,7 +168,7 @@ class Cutting:
             raise DataError("A window holds no value at all: leave it out.")
         return ManyWindows(X=tensor_files.map_tensors(self._in_place(plan)), rows=planned.rows), found
 
-    def _in_place(self, plan: Plan) -> Path:
+    def _in_place(self, plan: CutPlan) -> Path:
         """Move windows that are all there to where the data set has them.
 
         They were cut into a folder whose name no other build has: a worker that was given up, or whose build was
@@ -179,10 +179,10 @@ class Cutting:
         settle(plan.tensors, target)
         return target
 
-    def _plan(self, planned: PlannedWindows, name: str, scratch: Scratch | None) -> tuple[Plan, list[Task]]:
+    def _plan(self, planned: PlannedWindows, name: str, scratch: Scratch | None) -> tuple[CutPlan, list[CutTask]]:
         window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
         path = self.scratch / name
-        plan = Plan(
+        plan = CutPlan(
             chosen=self.chosen,
             sample_hz=self.sample_hz,
             window=window,
@@ -195,7 +195,7 @@ class Cutting:
         for episode, rows in zip(planned.episodes, planned.places, strict=True):
             meta = episode.facts.verdict.meta
             assert meta is not None, "a good episode has been read"
-            tasks.append(Task(episode, rows, self.measured.of(meta.host), first))
+            tasks.append(CutTask(episode, rows, self.measured.of(meta.host), first))
             first += rows.size
         return plan, tasks
 
@@ -204,8 +204,8 @@ class Cutting:
 class Cut:
     """The cutting of an episode under a plan, for any process."""
 
-    plan: Plan
+    plan: CutPlan
 
-    def __call__(self, task: Task) -> None:
+    def __call__(self, task: CutTask) -> None:
         """Cut it."""
         cut(self.plan, task)

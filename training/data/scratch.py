@@ -27,7 +27,7 @@ LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class WorkingMemory:
     """The memory that a step may take: results do not depend on it.
 
     ``part_bytes`` are worked on at a time, and a larger array lies in a file without a name. ``progress`` gets the
@@ -78,7 +78,7 @@ class Room:
         return self.joined((np.asarray(array[rows[here]]) for here in spans(rows, array)), rows.size, array.dtype)
 
 
-ROOM = Room()
+ROOM = WorkingMemory()
 
 
 def reserve(file: IO[bytes], size: int) -> None:

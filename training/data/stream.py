@@ -16,7 +16,7 @@ from training.data.windows import Bools, Floats, gap_limit_s, holes_between, rat
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class GridWindow:
     """A window: its first grid row, when that begins in seconds of the recording, and its grid values (T, C)."""
 
     row: int
@@ -42,7 +42,7 @@ class WindowStream:
         self._row = 0
         self.skipped = 0  # windows that a hole touched
 
-    def push(self, t: float, values: Floats) -> list[Cut]:
+    def push(self, t: float, values: Floats) -> list[GridWindow]:
         """Take a sample (C,) of the time ``t``, later than the last; NaN where nothing was measured."""
         if self._begin is None:
             self._begin = t
@@ -56,7 +56,7 @@ class WindowStream:
         self._values.append(np.where(counted, self._growth, np.where(present, values, np.nan)))
         return self._cut(at_the_end=False)
 
-    def end(self) -> list[Cut]:
+    def end(self) -> list[GridWindow]:
         """The windows that only the end of the recording decides."""
         return self._cut(at_the_end=True) if self._t else []
 
@@ -74,21 +74,21 @@ class WindowStream:
         assert self._begin is not None
         return self._begin + self._step * row
 
-    def _cut(self, *, at_the_end: bool) -> list[Cut]:
+    def _cut(self, *, at_the_end: bool) -> list[GridWindow]:
         if not at_the_end and self._t[-1] < self._edge(self._row + self._window):
             return []
         t, complete = np.array(self._t), self._complete()
         known = t[complete]
         latest = float(known[-1]) if known.size else float(t[0])
         rows = int((t[-1] - self._edge(0)) * self._hz + 0.1) if t.size > 1 or self._row else 0
-        cuts: list[Cut] = []
+        cuts: list[GridWindow] = []
         while True:
             first, last = self._edge(self._row), self._edge(self._row + self._window)
             ready = latest >= last or (at_the_end and rows >= self._row + self._window)
             if not ready and not (t[-1] - latest > self._limit_s and latest < last and first < t[-1]):
                 break
             if ready and (values := self._grid(t, known, max(rows, self._row + self._window))) is not None:
-                cuts.append(Cut(self._row, first, values))
+                cuts.append(GridWindow(self._row, first, values))
             else:
                 self.skipped += 1
             self._row += self._stride

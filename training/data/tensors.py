@@ -45,7 +45,7 @@ INDEX_COLUMNS = tuple(INDEX_SCHEMA)
 INDEX_ROWS = 1 << 18  # at a time
 
 
-class Index:
+class WindowIndex:
     """A row for each window: which it is, where it comes from, and its class. Made of a part of the rows at a time."""
 
     def __init__(self, rows: Rows | CodedRows) -> None:
@@ -99,10 +99,10 @@ class Index:
         return _index_sha256(lambda name: (self._column(name, here) for here in parts))
 
 
-Placed = tuple[NDArray[np.float32], Index]  # windows where they are to lie, and the rows that go with them
+Placed = tuple[NDArray[np.float32], WindowIndex]  # windows where they are to lie, and the rows that go with them
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class TensorManifest(msgspec.Struct, frozen=True, kw_only=True):
     """``data_digest`` covers schema, windows, index, features and references: equal digests, equal training data."""
 
     manifest_version: int
@@ -161,14 +161,14 @@ def map_tensors(path: Path) -> NDArray[np.float32]:
 def write_manifest(
     folder: Path,
     X: NDArray[np.float32],
-    index: Index,
+    index: WindowIndex,
     schema: FeatureSchema,
     features_sha256: str,
-    reference: tuple[NDArray[np.float32], Index] | None = None,
+    reference: tuple[NDArray[np.float32], WindowIndex] | None = None,
     *,
     tensor_sha256: str | None = None,
     validation_digest: str | None = None,
-) -> Manifest:
+) -> TensorManifest:
     """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole.
 
     ``tensor_sha256`` is the digest of ``X`` where it is known.
@@ -182,7 +182,7 @@ def write_manifest(
         digests = (array_sha256(reference[0]), reference[1].write(folder / REFERENCE_INDEX))
     modes = {str(m): schema.for_mode(m).hash() for m in Mode if any(m in c.modes for c in schema.channels)}
     parts = (schema.hash(), tensor_sha256 or array_sha256(X), index_digest, features_sha256)
-    manifest = Manifest(
+    manifest = TensorManifest(
         manifest_version=1,
         schema_hash=parts[0],
         mode_hashes=modes,
@@ -201,11 +201,11 @@ def write_manifest(
     return manifest
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> TensorManifest:
     """Raises DataError with the remedy."""
     path = folder / MANIFEST
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        return msgspec.json.decode(path.read_bytes(), type=TensorManifest)
     except OSError:
         raise DataError(
             f"There are no window tensors in {folder}: build them with python -m training.data.build EPISODES."
@@ -214,7 +214,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataError(f"{path} is not a tensor manifest ({error}): build the data set again.") from None
 
 
-def open_tensors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
+def open_tensors(folder: Path, manifest: TensorManifest) -> NDArray[np.float32]:
     """The windows, memory-mapped read-only, after their digest was checked. Raises DataError."""
     path = folder / TENSORS
     try:
@@ -280,7 +280,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def open_index(folder: Path, manifest: Manifest) -> StoredIndex:
+def open_index(folder: Path, manifest: TensorManifest) -> StoredIndex:
     """The rows that go with the windows, after their digest was checked. Raises DataError."""
     path = folder / INDEX
     try:
@@ -294,7 +294,7 @@ def open_index(folder: Path, manifest: Manifest) -> StoredIndex:
     return index
 
 
-def read_reference(folder: Path, manifest: Manifest) -> tuple[NDArray[np.float32], pl.DataFrame] | None:
+def read_reference(folder: Path, manifest: TensorManifest) -> tuple[NDArray[np.float32], pl.DataFrame] | None:
     """Windows and index of the reference recordings, or None where there are none. Raises DataError."""
     if manifest.baseline_sha256 is None:
         return None

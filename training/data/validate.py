@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from training.contract import Mode
-from training.data.channels import Kind
+from training.data.channels import Measure
 from training.data.episode import SCHEMA_VERSION, Episode, Meta
 from training.data.identity import digest_of_recording, sketch_of_recording
 from training.data.missing import StandIn, stand_in
@@ -35,7 +35,7 @@ Finding = Callable[[Episode], Iterator[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class EpisodeFindings:
     """The findings on one episode: its row in the validation table, and its meta data when these could be read."""
 
     episode_id: str
@@ -81,15 +81,15 @@ class Verdict:
         }
 
 
-def unreadable(episode_id: str, reason: str) -> Verdict:
-    return Verdict(episode_id=episode_id, meta=None, reasons=(f"It cannot be read: {reason}.",))
+def unreadable(episode_id: str, reason: str) -> EpisodeFindings:
+    return EpisodeFindings(episode_id=episode_id, meta=None, reasons=(f"It cannot be read: {reason}.",))
 
 
-def judge(episode: Episode, name: str) -> Verdict:
+def judge(episode: Episode, name: str) -> EpisodeFindings:
     """Put an episode before every finding. ``name`` is the id that its folder or file claims."""
     reasons = list(_identity(episode.meta, name))
     if fatal := list(_time(episode)):
-        return Verdict(
+        return EpisodeFindings(
             episode_id=name,
             meta=episode.meta,
             reasons=(*reasons, *fatal),
@@ -100,7 +100,7 @@ def judge(episode: Episode, name: str) -> Verdict:
         reasons += finding(episode)
     steps = np.diff(episode.t)
     names = [channel.name for channel in episode.meta.channels]
-    return Verdict(
+    return EpisodeFindings(
         episode_id=name,
         meta=episode.meta,
         reasons=tuple(reasons),
@@ -125,7 +125,7 @@ def _identity(meta: Meta, name: str) -> Iterator[str]:
         yield f"Its meta data call it {meta.episode_id}, its file {name}."
     if not meta.host.strip():
         yield "It names no host."
-    kinds, modes = [str(k) for k in Kind], [str(m) for m in Mode]
+    kinds, modes = [str(k) for k in Measure], [str(m) for m in Mode]
     for channel in meta.channels:
         if channel.kind not in kinds:
             yield f"The kind of its channel {channel.name} is {channel.kind!r}, not gauge or counter."
@@ -194,13 +194,13 @@ def _stand_ins(episode: Episode) -> Iterator[str]:
 def _found(episode: Episode) -> list[StandIn]:
     """Values that may stand for "not measured"; a counter may rest anywhere, but below zero."""
     found = [stand_in(c.name, episode.values[:, i]) for i, c in enumerate(episode.meta.channels)]
-    counters = {c.name for c in episode.meta.channels if c.kind == Kind.COUNTER}
+    counters = {c.name for c in episode.meta.channels if c.kind == Measure.COUNTER}
     return [one for one in found if one and (one.value < 0 or one.channel not in counters)]
 
 
 def _counters(episode: Episode) -> Iterator[str]:
     for i, channel in enumerate(episode.meta.channels):
-        if channel.kind == Kind.COUNTER:
+        if channel.kind == Measure.COUNTER:
             counted = episode.values[np.isfinite(episode.values[:, i]), i]
             # Sums of floating-point seconds may fall by a rounding error; a broken counter falls by more.
             noise = 1e-9 * max(1.0, np.abs(counted).max(initial=0.0))

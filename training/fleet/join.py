@@ -41,7 +41,7 @@ class JoinError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class JoinRequest:
+class CertificateRequest:
     """The request that the printed line makes."""
 
     url: str
@@ -56,7 +56,7 @@ def connect(url: str, tls: ssl.SSLContext) -> FleetClient:
     return FleetClient(url, tls=tls, tries=3, timeout_s=15.0)
 
 
-def join(wanted: JoinRequest, clock: Clock, connect: Connect = connect) -> str:
+def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -> str:
     """Join, unless that is done; returns a sentence. Raises JoinError, CredentialsError, ClientError, OSError."""
     credentials = Credentials(wanted.folder)
     if _joined(wanted, credentials, connect):
@@ -77,7 +77,7 @@ def join(wanted: JoinRequest, clock: Clock, connect: Connect = connect) -> str:
     )
 
 
-def _joined(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> bool:
+def _joined(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> bool:
     """Return True when the folder holds a valid certificate of this receiver and name."""
     try:
         known = credentials.identity() if credentials.present else None
@@ -91,13 +91,13 @@ def _joined(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> 
     return True
 
 
-def _try(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> None:
+def _try(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> None:
     """Make a call with the certificate. Raises ClientError when it is not accepted."""
     with closing(connect(wanted.url, credentials.context())) as receiver:
         receiver.health()
 
 
-def _authority(wanted: JoinRequest, connect: Connect) -> str:
+def _authority(wanted: CertificateRequest, connect: Connect) -> str:
     """Fetch the receiver's authority and check it against the printed fingerprint."""
     nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     nobody.check_hostname = False
@@ -127,7 +127,7 @@ def _certificate(pem: object) -> str:
     return plain
 
 
-def _is_meant(authority: str, wanted: JoinRequest) -> bool:
+def _is_meant(authority: str, wanted: CertificateRequest) -> bool:
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(authority)).hexdigest()
     return hmac.compare_digest(digest, wanted.fingerprint)
 
@@ -143,7 +143,7 @@ def default_folder(role: Role, name: str) -> Path:
     return ROOT / "artifacts" / ".worker" / name / "tls"
 
 
-def _request(args: argparse.Namespace) -> JoinRequest:
+def _request(args: argparse.Namespace) -> CertificateRequest:
     """Check the line's parts. ValueError in one sentence."""
     name = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
     if not re.fullmatch(HOST_ID_PATTERN, name):
@@ -155,7 +155,7 @@ def _request(args: argparse.Namespace) -> JoinRequest:
         raise ValueError(f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed")
     given = {Role.OPERATOR: args.operator, Role.READER: args.reader, Role.WATCHER: args.watcher}
     role = next((role for role, is_given in given.items() if is_given), Role.HOST)
-    return JoinRequest(
+    return CertificateRequest(
         args.receiver_url,
         role,
         name,

@@ -98,7 +98,7 @@ def is_bounded(group: Cgroup) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ContainerLimits:
     """The limits of a container. ``cpu_cores`` may be a fraction; rates are bytes a second of the scratch's disk."""
 
     cpu_cores: float
@@ -107,7 +107,7 @@ class Limits:
     disk_write_bps: int
 
 
-def create(name: str, limits: Limits, device: str) -> Cgroup:
+def create(name: str, limits: ContainerLimits, device: str) -> Cgroup:
     """Make a group with its limits. ``device`` is ``major:minor`` of the scratch disk.
 
     Raises CgroupError when this machine or this user cannot make one.
@@ -126,7 +126,9 @@ def create(name: str, limits: Limits, device: str) -> Cgroup:
     raise CgroupError("No control groups are mounted here: recording several hosts at once needs Linux.")
 
 
-def _create_v1(name: str, limits: Limits, device: str, v1_mounts: dict[str, Path], v2_mount: Path | None) -> Cgroup:
+def _create_v1(
+    name: str, limits: ContainerLimits, device: str, v1_mounts: dict[str, Path], v2_mount: Path | None
+) -> Cgroup:
     group = Cgroup(
         v1={c: v1_mounts[c] / name for c in V1_CONTROLLERS}, v2=None if v2_mount is None else v2_mount / name
     )
@@ -150,7 +152,7 @@ def _end_leftovers(group: Cgroup) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _create_v2(name: str, limits: Limits, device: str, mount: Path) -> Cgroup:
+def _create_v2(name: str, limits: ContainerLimits, device: str, mount: Path) -> Cgroup:
     for controller in ("cpu", "memory", "io", "pids"):
         (mount / "cgroup.subtree_control").write_text(f"+{controller}")
     group = Cgroup(v2=mount / name)

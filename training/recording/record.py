@@ -28,7 +28,7 @@ import numpy as np
 
 from training.clock import Clock, SystemClock
 from training.data import episode
-from training.data.channels import CHANNELS, Kind, View
+from training.data.channels import CHANNELS, Measure, View
 from training.recording import cgroups, workloads
 from training.recording.collect import Collector, ContainerCollector, MachineCollector, Sample, TreeCollector
 from training.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
@@ -40,7 +40,7 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's tra
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class RecordingOrder:
     """The order for a recording.
 
     ``notes`` goes into meta.json as it is; ``background`` runs all the time, in no phase.
@@ -68,7 +68,7 @@ class Tape:
 
 
 def record(
-    order: Order,
+    order: RecordingOrder,
     collector: Collector,
     stage: Stage,
     out: Path,
@@ -108,7 +108,7 @@ def _prepare_all(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Pa
 
 
 def _listen(
-    order: Order,
+    order: RecordingOrder,
     collector: Collector,
     stage: Stage,
     scratches: list[list[Path]],
@@ -139,12 +139,12 @@ def _listen(
     return tape
 
 
-def write(out: Path, order: Order, view: View, tape: Tape, clock: Clock) -> Path:
+def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock) -> Path:
     """Turn a tape into an episode folder. Channels that were never measured are left out."""
     channels = [c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)]
     values = np.array([[_float(s.get(c.name)) for c in channels] for s in tape.samples], dtype=np.float64)
     for i, channel in enumerate(channels):
-        if channel.kind is Kind.COUNTER:
+        if channel.kind is Measure.COUNTER:
             # Counters start at zero here: their absolute value tells uptime, which is no business of a detector.
             values[:, i] -= values[0, i]
     meta = episode.Meta(
@@ -235,7 +235,7 @@ def _record_here(args: argparse.Namespace) -> Path:
     seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
     rng = random.Random(seed)
     scenario = args.scenario or ("idle" if args.baseline else "ordinary")
-    order = Order(
+    order = RecordingOrder(
         scenario=scenario,
         host=args.host,
         duration_s=args.duration_s,

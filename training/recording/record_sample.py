@@ -30,7 +30,7 @@ from training.data import episode
 from training.files import settle
 from training.recording import cgroups
 from training.recording.collect import ContainerCollector
-from training.recording.record import Order, record
+from training.recording.record import RecordingOrder, record
 from training.recording.scenarios import ORDINARY, SCENARIOS, Phase, draw_phases
 from training.recording.stage import RecordError, Stage
 from training.recording.workloads import BEHAVIOURS
@@ -48,13 +48,13 @@ class Box:
     """A host of the sample: its limits, what it does all day, and what its references are made of."""
 
     name: str
-    limits: cgroups.Limits
+    limits: cgroups.ContainerLimits
     background: tuple[tuple[str, float, float], ...]  # behaviour, lowest and highest intensity of an episode
     ordinary: tuple[str, ...]
 
 
-def _limits(cpu: float, memory_mib: int, disk_mib_s: int) -> cgroups.Limits:
-    return cgroups.Limits(
+def _limits(cpu: float, memory_mib: int, disk_mib_s: int) -> cgroups.ContainerLimits:
+    return cgroups.ContainerLimits(
         cpu_cores=cpu, memory_bytes=memory_mib * MIB, disk_read_bps=disk_mib_s * MIB, disk_write_bps=disk_mib_s * MIB
     )
 
@@ -110,7 +110,7 @@ def own_network() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SampleSettings:
     """The settings for recording a sample; ``short``: one take of each scenario."""
 
     seed: int
@@ -119,7 +119,7 @@ class Settings:
     short: bool
 
 
-def record_box(box: Box, out: Path, settings: Settings) -> None:
+def record_box(box: Box, out: Path, settings: SampleSettings) -> None:
     """Record all episodes of one host, one after the other; a line for each on standard output."""
     own_network()
     order = takes(box, settings.seed, settings.short)
@@ -152,7 +152,7 @@ def _empty(scratch: Path) -> None:
 
 
 def _patiently(
-    box: Box, scenario: str, reference: bool, group: cgroups.Cgroup, scratch: Path, name: str, settings: Settings
+    box: Box, scenario: str, reference: bool, group: cgroups.Cgroup, scratch: Path, name: str, settings: SampleSettings
 ) -> Path:
     """Record one episode; a busy machine may spoil one, and then it is taken again with other dice."""
     for attempt in range(TRIES):
@@ -168,12 +168,12 @@ def _patiently(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _order(box: Box, scenario: str, reference: bool, rng: random.Random, settings: Settings) -> Order:
+def _order(box: Box, scenario: str, reference: bool, rng: random.Random, settings: SampleSettings) -> RecordingOrder:
     background = tuple(
         Phase(start_s=0.0, name=name, behaviour=name, intensity=rng.uniform(low, high), seed=rng.getrandbits(31))
         for name, low, high in box.background
     )
-    return Order(
+    return RecordingOrder(
         scenario=scenario,
         host=box.name,
         duration_s=settings.duration_s,
@@ -207,7 +207,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.box:
             box = next(b for b in BOXES if b.name == args.box)
-            settings = Settings(seed=args.seed, duration_s=args.duration_s, hz=args.hz, short=args.short)
+            settings = SampleSettings(seed=args.seed, duration_s=args.duration_s, hz=args.hz, short=args.short)
             record_box(box, args.out, settings)
             return 0
         return _all_boxes(args)

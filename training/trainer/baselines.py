@@ -44,7 +44,7 @@ _CALLED = ("words", "why", "stretches", "false", "caught", "delay_s", "open_shar
 _SHOWN = ("auroc", "auprc", "balanced_accuracy", "macro_f1", "tpr", "fpr")
 
 
-class Windows(Protocol):
+class BaselineWindows(Protocol):
     """All windows that a model had, those of references that train among them (see `references.Joined`)."""
 
     @property
@@ -84,7 +84,7 @@ class _Data:
 
 
 def run_baselines(
-    windows: Windows,
+    windows: BaselineWindows,
     own: OwnFeatures,
     *,
     test: Scored,
@@ -145,7 +145,7 @@ class Plain:
 
 
 def plain_answers(
-    windows: Windows, own: OwnFeatures, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
+    windows: BaselineWindows, own: OwnFeatures, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
 ) -> dict[str, Plain | Mapping[str, Any]]:
     """Fit the plain methods on the training side, and score; {kind, note} of one that could not be had.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class MemoryLimits:
     """Bytes are those of the windows as a family learns from them, in single precision.
 
     Up to ``held_bytes`` training windows lie in memory, and an epoch of a network takes them in any order. Of more it
@@ -32,4 +32,4 @@ class Limits:
         return {} if self == LIMITS else {"limits": asdict(self)}
 
 
-LIMITS = Limits()
+LIMITS = MemoryLimits()

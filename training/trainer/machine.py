@@ -14,7 +14,7 @@ from typing import Any
 from training import strict_json
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
-from training.trainer.limits import LIMITS, Limits
+from training.trainer.limits import LIMITS, MemoryLimits
 
 # Their versions may change a feature, a baseline or a byte of the bundle, of every family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
@@ -50,7 +50,7 @@ def run_key(
     device: str,
     libraries: Iterable[str],
     adapted: Mapping[str, Any] | None = None,
-    limits: Limits = LIMITS,
+    limits: MemoryLimits = LIMITS,
 ) -> RunKey:
     """The key of this run; ``data``, ``validation`` (of its table), ``behaviours`` and ``schema`` are digests.
 

@@ -95,7 +95,7 @@ def spread(rows: IntArray, most: int = MOST_EXPLAINED) -> IntArray:
 # -- windows of a data set ---------------------------------------------------------------------------------------------
 
 
-class Windows(Protocol):
+class ExplainedWindows(Protocol):
     """The part of `inputs.Inputs` that is looked at."""
 
     @property
@@ -120,7 +120,7 @@ class Windows(Protocol):
     def rows(self) -> Rows: ...
 
 
-class Explained(Protocol):
+class ExplainableModel(Protocol):
     """The part of `task.Fitted` that is asked."""
 
     def predict(self, X: Values, rows: IntArray, *, features: Values, host: NDArray[np.str_]) -> Any: ...
@@ -136,7 +136,7 @@ class Usual:
     features: Values | None  # None: the model learns from samples, and has no reference here
 
     @classmethod
-    def of(cls, fitted: Explained, windows: Windows, host: str) -> Usual:
+    def of(cls, fitted: ExplainableModel, windows: ExplainedWindows, host: str) -> Usual:
         names, mine = feature_names(windows), windows.reference_host == host
         training = fitted.usual()
         features = training if training.ndim == 1 else None
@@ -160,11 +160,11 @@ def _or(first: Values, second: Values) -> Values:
     return np.where(np.isnan(first), second, first)
 
 
-def feature_names(windows: Windows) -> list[str]:
+def feature_names(windows: ExplainedWindows) -> list[str]:
     return [str(feature["name"]) for feature in windows.schema_fields["features"]]
 
 
-def asked_of(fitted: Explained, windows: Windows, rows: IntArray) -> WindowsToExplain:
+def asked_of(fitted: ExplainableModel, windows: ExplainedWindows, rows: IntArray) -> WindowsToExplain:
     """Ask for these windows."""
 
     def usual() -> Values:
@@ -185,7 +185,7 @@ def asked_of(fitted: Explained, windows: Windows, rows: IntArray) -> WindowsToEx
     )
 
 
-def _by_host(windows: Windows, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
+def _by_host(windows: ExplainedWindows, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
     host = windows.rows.host[rows]
     for name in np.unique(host).tolist():
         yield name, np.flatnonzero(host == name)
@@ -197,7 +197,9 @@ def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
     return [(start, min(start + step, samples)) for start in range(0, samples, step)]
 
 
-def carried_by_stretch(fitted: Explained, windows: Windows, asked: WindowsToExplain, rows: IntArray) -> FloatArray:
+def carried_by_stretch(
+    fitted: ExplainableModel, windows: ExplainedWindows, asked: WindowsToExplain, rows: IntArray
+) -> FloatArray:
     """(n, S): by how much the score falls when all channels are as usual in a stretch of the window."""
     fields = windows.schema_fields
     channels = msgspec.convert(fields["channels"], tuple[ChannelSpec, ...])
@@ -256,7 +258,12 @@ class Reasons:
 
 
 def explain(
-    fitted: Explained, windows: Windows, rows: IntArray, *, most: int = MOST_EXPLAINED, seconds: bool = True
+    fitted: ExplainableModel,
+    windows: ExplainedWindows,
+    rows: IntArray,
+    *,
+    most: int = MOST_EXPLAINED,
+    seconds: bool = True,
 ) -> Reasons:
     """Explain the scores of these windows, or of ``most`` evenly drawn ones of them; ``seconds`` cost the most."""
     drawn, hz = spread(rows, most), windows.schema_fields["sample_hz"]
@@ -277,7 +284,7 @@ def explain(
     )
 
 
-def reported(fitted: Explained, windows: Windows, rows: IntArray) -> dict[str, Any]:
+def reported(fitted: ExplainableModel, windows: ExplainedWindows, rows: IntArray) -> dict[str, Any]:
     """The channels that carried the alarms ``rows`` together, as JSON values for a report."""
     found = explain(fitted, windows, rows, most=MOST_REPORTED, seconds=False)
     mean = found.mean(rows)

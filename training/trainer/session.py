@@ -37,7 +37,7 @@ from training.trainer.evaluation.thresholds import by_host, notes_on_hosts
 from training.trainer.evaluation.verdict import TOO_GOOD
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.leave_one_behaviour_out import LeaveOutPlan, packed, plan, unpacked
-from training.trainer.limits import LIMITS, Limits
+from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
 from training.trainer.references import (
@@ -74,7 +74,7 @@ def train(
     clock: Clock | None = None,
     *,
     added: Added | None = None,
-    limits: Limits = LIMITS,
+    limits: MemoryLimits = LIMITS,
 ) -> None:
     """Train what ``args`` ask for; raises a ``TrainerError``, or ``Interrupted`` with the state kept.
 

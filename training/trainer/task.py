@@ -16,7 +16,7 @@ from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
 from training.hyper import Value
 from training.trainer.contract import Keeper, Progress, Stop
-from training.trainer.limits import LIMITS, Limits
+from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.reasons import WindowsToExplain
 
 FloatArray = NDArray[np.float64]
@@ -55,7 +55,7 @@ class Task:
     seed: int
     threads: int
     device: str  # "cpu" or "cuda"
-    limits: Limits = LIMITS
+    limits: MemoryLimits = LIMITS
     progress: Progress
     stop: Stop
     keeper: Keeper

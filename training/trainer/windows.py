@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from training.data.scratch import release
-from training.trainer.limits import LIMITS, Limits
+from training.trainer.limits import LIMITS, MemoryLimits
 
 CUDA_RESIDENT_SHARE = 0.5
 BLOCK = 1_024
@@ -105,7 +105,7 @@ class Pooled:
     """
 
     all: Streamed
-    limits: Limits
+    limits: MemoryLimits
     _pool_of: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int32))  # (n,)
     _rows: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))  # of the resident pool, ascending
     _data: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -176,7 +176,7 @@ def windows(
 
 
 def to_learn_from(
-    X: NDArray[Any], rows: NDArray[np.int64], normalise: nn.Module, device: torch.device, limits: Limits
+    X: NDArray[Any], rows: NDArray[np.int64], normalise: nn.Module, device: torch.device, limits: MemoryLimits
 ) -> Windows:
     """The same, to be taken in any order."""
     streamed = Streamed(X, rows, normalise, device)
@@ -185,7 +185,7 @@ def to_learn_from(
     return windows(X, rows, normalise, device, resident_bytes=rows.size * streamed.bytes_each)
 
 
-def _resident_bytes(device: torch.device, limits: Limits) -> int:
+def _resident_bytes(device: torch.device, limits: MemoryLimits) -> int:
     if device.type == "cuda" and limits == LIMITS:
         return int(torch.cuda.get_device_properties(device).total_memory * CUDA_RESIDENT_SHARE)
     return limits.held_bytes

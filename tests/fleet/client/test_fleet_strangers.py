@@ -227,18 +227,18 @@ def test_told_to_accept_another_database_it_brings_everything_there(kind: str) -
     saved = {
         "held": t.Saved(held=granted),
         "delivery": t.Saved(delivery=t.Delivery(assignment=granted, path="/b", sha256="ab", size=3)),
-        "report": t.Saved(report=t.Report(assignment=granted, failure=failure)),
+        "report": t.Saved(report=t.FailureReport(assignment=granted, failure=failure)),
     }[kind]
     lines = t.Backlog(job_id="job", claim_id="c2", first=0, total=4, database_id=OURS)
     worker = Worker(accept_database=OTHER)
-    worker.take(t.Begin(saved, t.Found(printed=3), (lines,)))
+    worker.take(t.Begin(saved, t.Remains(printed=3), (lines,)))
     assert {one.database_id for one in worker.state.backlog} == {OTHER}
     if kind != "held":
         assert worker.state.work is not None
         assert worker.state.work.assignment.database_id == OTHER
         assert worker.state.saved.assignment == worker.state.work.assignment, "after a crash, too"
     plain = Worker()
-    plain.take(t.Begin(saved, t.Found(printed=3), (lines,)))
+    plain.take(t.Begin(saved, t.Remains(printed=3), (lines,)))
     assert {one.database_id for one in plain.state.backlog} == {OURS}
 
 

@@ -18,7 +18,7 @@ from training.fleet.receiver.program import _own
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.restore import Restore
-from training.fleet.service.state import RecoveryError, State
+from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import BadMark
 
@@ -31,7 +31,7 @@ def id_of(db: Path) -> str:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> Deployment:
     return a_state(tmp_path / "state")
 
 
@@ -53,20 +53,22 @@ def test_a_database_that_lost_its_id_says_so(tmp_path: Path) -> None:
 # ── backup, restore, rebuild ────────────────────────────────────────────────────────────────
 
 
-def restored(folder: Path, state: State, *, force: bool = False) -> None:
+def restored(folder: Path, state: Deployment, *, force: bool = False) -> None:
     Restore(folder, state, CLOCK).run(force=force)
 
 
-def test_a_restore_brings_the_id_and_marks_the_store(state: State, tmp_path: Path) -> None:
+def test_a_restore_brings_the_id_and_marks_the_store(state: Deployment, tmp_path: Path) -> None:
     Backup(tmp_path / "backups").make(state, CLOCK)
-    new = State.of(tmp_path / "elsewhere")
+    new = Deployment.of(tmp_path / "elsewhere")
     restored(tmp_path / "backups", new)
     assert id_of(new.db) == id_of(state.db) == ArtifactStore(new.models).marked()
 
 
-def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(state: State, tmp_path: Path) -> None:
+def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(
+    state: Deployment, tmp_path: Path
+) -> None:
     Backup(tmp_path / "backups").make(state, CLOCK)
-    other = State.of(tmp_path / "other")
+    other = Deployment.of(tmp_path / "other")
     ArtifactStore(other.models).mark("f" * 32)
     with pytest.raises(RecoveryError, match="belongs to the database ffffffffffff"):
         restored(tmp_path / "backups", other)
@@ -75,14 +77,14 @@ def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(st
     assert ArtifactStore(other.models).marked() == id_of(state.db)
 
 
-def test_a_rebuild_makes_the_database_that_filled_the_store(state: State) -> None:
+def test_a_rebuild_makes_the_database_that_filled_the_store(state: Deployment) -> None:
     before = id_of(state.db)
     state.db.unlink()
     rebuild(state, [], CLOCK)
     assert id_of(state.db) == before
 
 
-def test_a_rebuild_marks_a_store_of_before(state: State) -> None:
+def test_a_rebuild_marks_a_store_of_before(state: Deployment) -> None:
     (state.models / "database.json").unlink()
     state.db.unlink()
     rebuild(state, [], CLOCK)
@@ -103,7 +105,7 @@ def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path: Path) -
         assert store.marked() == ours.database_id
 
 
-def test_an_empty_store_is_not_taken_for_that_of_a_database_with_models(state: State, tmp_path: Path) -> None:
+def test_an_empty_store_is_not_taken_for_that_of_a_database_with_models(state: Deployment, tmp_path: Path) -> None:
     empty = ArtifactStore(tmp_path / "not-mounted")
     full = ArtifactStore(state.models)
     (state.models / "database.json").unlink()
@@ -129,7 +131,7 @@ def test_a_mark_that_says_nothing_is_refused_with_its_remedy(tmp_path: Path) -> 
     assert store.marked() == "0" * 32
 
 
-def test_the_doctor_names_a_store_of_another_database(state: State) -> None:
+def test_the_doctor_names_a_store_of_another_database(state: Deployment) -> None:
     assert checks(state) == set()
     change(state, f"UPDATE identity SET database_id = '{'e' * 32}'")
     assert checks(state) == {"mark"}

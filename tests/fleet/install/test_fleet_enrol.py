@@ -27,7 +27,7 @@ from training.fleet.client.credentials import Credentials, new_request
 from training.fleet.receiver.security.tls import Security
 from training.fleet.service.hosts import KnownHost
 from training.fleet.wire.identity import Role
-from training.fleet.worker.certificate import Standing
+from training.fleet.worker.certificate import CertificateKeeper
 from training.fleet.worker.daemon import TrainerWorker
 from training.fleet.worker.options import options_of, parser
 
@@ -206,7 +206,7 @@ def test_no_code_travels_before_the_fingerprint_is_proven(
         def close(self) -> None: ...
 
     meant = hashlib.sha256(ssl.PEM_cert_to_DER_cert(known["meant"])).hexdigest()
-    wish = join.JoinRequest(receiver.url, Role.HOST, "pi", "secret", meant, tmp_path / "pi")
+    wish = join.CertificateRequest(receiver.url, Role.HOST, "pi", "secret", meant, tmp_path / "pi")
     with pytest.raises(join.JoinError):
         join.join(wish, receiver.clock, lambda _url, _tls: Impostor())  # type: ignore[arg-type,return-value]
     assert asked == ["authority"]
@@ -428,8 +428,8 @@ def member(receiver: SecureReceiver, person: Person, tmp_path: Path) -> Credenti
     return Credentials(folder)
 
 
-def standing(receiver: SecureReceiver, member: Credentials, events: list[str]) -> Standing:
-    return Standing(
+def standing(receiver: SecureReceiver, member: Credentials, events: list[str]) -> CertificateKeeper:
+    return CertificateKeeper(
         member,
         receiver.url,
         receiver.clock,

@@ -39,14 +39,14 @@ from training.fleet.install import windows as install_windows
 from training.fleet.install import windows_task
 from training.fleet.install.checks import judge, refused
 from training.fleet.install.steps import InstallError, Ran, Site, perform
-from training.fleet.install.types import Facts, InstallRequest, Level, ReceiverSeen, Role, System
+from training.fleet.install.types import CheckLevel, InstallRequest, MachineFacts, MachineRole, ReceiverSeen, System
 from training.fleet.install.worker import capability_words, undelivered
 from training.fleet.worker import options as worker_options
 
 SHELL, POWERSHELL = (ROOT / "scripts" / f"install-training-worker{end}" for end in (".sh", "-windows.ps1"))
 GIB = 1024**3
 URL = "http://127.0.0.1:8445"
-FINE = Facts(
+FINE = MachineFacts(
     python=(3, 12),
     interpreter=PurePosixPath("/usr/bin/python3.12"),
     free_bytes=50 * GIB,
@@ -55,7 +55,7 @@ FINE = Facts(
     service_manager=True,
 )
 WISH = InstallRequest(
-    role=Role.WORKER,
+    role=MachineRole.WORKER,
     system=System.LINUX,
     checkout=PurePosixPath("/opt/cis490"),
     python=PurePosixPath("/opt/cis490/.venv/bin/python"),
@@ -127,7 +127,9 @@ class Recorder:
         pass
 
 
-def words(wanted: InstallRequest = WISH, facts: Facts = FINE, level: Level = Level.REFUSED) -> list[str]:
+def words(
+    wanted: InstallRequest = WISH, facts: MachineFacts = FINE, level: CheckLevel = CheckLevel.REFUSED
+) -> list[str]:
     return [finding.words for finding in judge(wanted, facts) if finding.level is level]
 
 
@@ -137,8 +139,8 @@ def words(wanted: InstallRequest = WISH, facts: Facts = FINE, level: Level = Lev
 @pytest.mark.parametrize(
     ("wanted", "facts"), [(WISH, FINE), (ON_WINDOWS, FINE_ON_WINDOWS), (replace(WISH, **JOINING), FINE)]
 )
-def test_a_good_machine_is_not_refused(wanted: InstallRequest, facts: Facts) -> None:
-    assert words(wanted, facts) == words(wanted, facts, Level.WARNING) == []
+def test_a_good_machine_is_not_refused(wanted: InstallRequest, facts: MachineFacts) -> None:
+    assert words(wanted, facts) == words(wanted, facts, CheckLevel.WARNING) == []
 
 
 @pytest.mark.parametrize("url", ["https://[::1", "https://[pi.lan:8445]:1", "https://pi.lan:84450"])
@@ -206,16 +208,18 @@ def test_what_is_only_worth_a_note() -> None:
         nvidia_device=True,
         receiver=ReceiverSeen(now=1000.0, here=1010.0),
     )
-    notes = " / ".join(words(facts=facts, level=Level.WARNING))
+    notes = " / ".join(words(facts=facts, level=CheckLevel.WARNING))
     assert words(facts=facts) == []
     for said in ("torch, xgboost are missing", "2.0 GiB", "its driver does not answer", "10 s ahead"):
         assert said in notes
     assert "Windows cuts paths" in " ".join(
-        words(ON_WINDOWS, replace(FINE_ON_WINDOWS, long_paths=False), Level.WARNING)
+        words(ON_WINDOWS, replace(FINE_ON_WINDOWS, long_paths=False), CheckLevel.WARNING)
     )
     assert "may be able to change C:\\Python312\\python.exe" in " ".join(
         words(
-            ON_WINDOWS, replace(FINE_ON_WINDOWS, interpreter=PureWindowsPath("C:/Python312/python.exe")), Level.WARNING
+            ON_WINDOWS,
+            replace(FINE_ON_WINDOWS, interpreter=PureWindowsPath("C:/Python312/python.exe")),
+            CheckLevel.WARNING,
         )
     )
     assert not refused(judge(replace(WISH, dry_run=True), replace(FINE, administrator=False)))
@@ -273,7 +277,7 @@ def test_nobody_at_the_address() -> None:
 # -- the plan on Linux, carried out below a folder ---------------------------------------------------------------------
 
 
-def unit(role: Role = Role.WORKER) -> str:
+def unit(role: MachineRole = MachineRole.WORKER) -> str:
     return (ROOT / "etc" / install_linux.service(role)).read_text("utf-8")
 
 
@@ -327,10 +331,10 @@ def test_a_worker_is_installed_once_and_removed_whole(tmp_path: Path) -> None:
     assert [argv for argv in machine.ran if "capability" not in " ".join(argv)] == []
     assert ("found", "4 cores, 7.6 GiB RAM, no torch") in told
 
-    perform(install_linux.uninstall(Role.WORKER), Site(machine, tmp_path), lambda *_: None)
+    perform(install_linux.uninstall(MachineRole.WORKER), Site(machine, tmp_path), lambda *_: None)
     assert [name for name, text in files(tmp_path).items() if text] == []
     assert machine.users == machine.services == set()
-    perform(install_linux.uninstall(Role.WORKER), Site(machine, tmp_path), lambda *_: None)
+    perform(install_linux.uninstall(MachineRole.WORKER), Site(machine, tmp_path), lambda *_: None)
 
 
 def test_a_new_line_of_enroll_joins_again(tmp_path: Path) -> None:
@@ -378,7 +382,7 @@ def test_a_step_that_fails_ends_it_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
-    machine, wanted = Recorder(), replace(WISH, role=Role.RECEIVER)
+    machine, wanted = Recorder(), replace(WISH, role=MachineRole.RECEIVER)
     do(wanted, machine, tmp_path)
     settings, plan = (tmp_path / "etc/cis490" / name for name in ("receiver.env", "training_manifest.toml"))
     assert not open_to_others(settings)
@@ -387,9 +391,9 @@ def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
     settings.write_text("CIS490_OPERATOR_TOKEN=mine\nCIS490_RECEIVER_FLAGS=--tls\n")
     assert not do(wanted, machine, tmp_path)[0]
     assert plan.read_text() == "mine"
-    said = install_linux.earlier(Role.RECEIVER, settings.read_text())
+    said = install_linux.earlier(MachineRole.RECEIVER, settings.read_text())
     assert said == {"flags": "--tls", "token": "mine"}
-    perform(install_linux.uninstall(Role.RECEIVER), Site(machine, tmp_path), lambda *_: None)
+    perform(install_linux.uninstall(MachineRole.RECEIVER), Site(machine, tmp_path), lambda *_: None)
     assert plan.read_text() == "mine"
     assert not settings.exists()
     assert machine.users == {"cis490-receiver"}, "its models are still owned by it"

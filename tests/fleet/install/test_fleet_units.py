@@ -13,17 +13,17 @@ from children.systemctl import command
 from places import ROOT
 
 from training.fleet.install import linux as install_linux
-from training.fleet.install.types import InstallRequest, Role, System
+from training.fleet.install.types import InstallRequest, MachineRole, System
 from training.fleet.receiver import program
 from training.fleet.worker import options as worker_options
 
-ROLES = list(Role)
+ROLES = list(MachineRole)
 ANALYZE = shutil.which("systemd-analyze")
 needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed here")
-HIGHEST_EXPOSURE = {Role.RECEIVER: 20, Role.WORKER: 40}  # in tenths
+HIGHEST_EXPOSURE = {MachineRole.RECEIVER: 20, MachineRole.WORKER: 40}  # in tenths
 
 
-def text_of(role: Role) -> str:
+def text_of(role: MachineRole) -> str:
     return (ROOT / "etc" / install_linux.service(role)).read_text("utf-8")
 
 
@@ -37,14 +37,14 @@ def said(text: str) -> dict[str, list[str]]:
     return found
 
 
-def wanted(role: Role, **more: object) -> InstallRequest:
+def wanted(role: MachineRole, **more: object) -> InstallRequest:
     here = {"checkout": ROOT, "python": Path(sys.executable)}
     return InstallRequest(**{"role": role, "system": System.LINUX, **here, **more})  # type: ignore[arg-type]
 
 
 @needs_systemd
 @pytest.mark.parametrize("role", ROLES)
-def test_exposure_is_low(role: Role) -> None:
+def test_exposure_is_low(role: MachineRole) -> None:
     threshold = f"--threshold={HIGHEST_EXPOSURE[role]}"
     unit = str(ROOT / "etc" / install_linux.service(role))
     done = subprocess.run(
@@ -55,7 +55,7 @@ def test_exposure_is_low(role: Role) -> None:
 
 @needs_systemd
 @pytest.mark.parametrize("role", ROLES)
-def test_systemd_has_nothing_to_say_against_it(role: Role, tmp_path: Path) -> None:
+def test_systemd_has_nothing_to_say_against_it(role: MachineRole, tmp_path: Path) -> None:
     unit = tmp_path / install_linux.service(role)
     unit.write_text(install_linux.rendered(text_of(role), wanted(role)))
     argv = [str(ANALYZE), "verify", "--man=no", "--recursive-errors=no", str(unit)]
@@ -64,7 +64,7 @@ def test_systemd_has_nothing_to_say_against_it(role: Role, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_it_starts_understands_every_flag(role: Role) -> None:
+def test_what_it_starts_understands_every_flag(role: MachineRole) -> None:
     settings = {
         "CIS490_RECEIVER_URL": "https://pi.lan:8445",
         "CIS490_WORKER_FLAGS": "--on-silence pause --poll-s 1",
@@ -72,10 +72,10 @@ def test_what_it_starts_understands_every_flag(role: Role) -> None:
     }
     argv = command(said(text_of(role))["ExecStart"][0], settings)
     assert argv[:3] == ["/opt/cis490/.venv/bin/python", "-m", f"training.fleet.{role}"]
-    parser = program._parser() if role is Role.RECEIVER else worker_options.parser()
+    parser = program._parser() if role is MachineRole.RECEIVER else worker_options.parser()
     args = parser.parse_args(argv[3:])
     state = PurePosixPath("/var/lib", said(text_of(role))["StateDirectory"][0])
-    if role is Role.WORKER:
+    if role is MachineRole.WORKER:
         assert args.receiver_url == "https://pi.lan:8445"
         assert str(args.on_silence) == "pause"
         written = [args.artifacts_dir, args.reports_dir, args.state_dir]
@@ -88,7 +88,7 @@ def test_what_it_starts_understands_every_flag(role: Role) -> None:
 
 
 def test_reload_is_a_hangup_and_stopping_leaves_time_to_hand_back() -> None:
-    of_receiver, of_worker = said(text_of(Role.RECEIVER)), said(text_of(Role.WORKER))
+    of_receiver, of_worker = said(text_of(MachineRole.RECEIVER)), said(text_of(MachineRole.WORKER))
     assert of_receiver["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert int(of_worker["TimeoutStopSec"][0]) >= 35, "the worker needs up to 30 s"
     assert of_worker["OOMPolicy"] == ["continue"], "a trainer out of memory would take the worker along"
@@ -99,14 +99,14 @@ def test_reload_is_a_hangup_and_stopping_leaves_time_to_hand_back() -> None:
 
 
 def test_the_proxys_socket_has_a_folder_that_its_group_may_enter() -> None:
-    unit = said(text_of(Role.RECEIVER))
+    unit = said(text_of(MachineRole.RECEIVER))
     assert unit["RuntimeDirectory"] == ["cis490"]
     assert unit["RuntimeDirectoryMode"] == ["0750"]
     assert ":/run/cis490/receiver.sock}" in (ROOT / "etc" / "Caddyfile").read_text("utf-8")
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_secret_is_an_argument(role: Role) -> None:
+def test_no_secret_is_an_argument(role: MachineRole) -> None:
     unit = said(text_of(role))
     assert not re.search(r"token|secret|password|code", unit["ExecStart"][0], re.IGNORECASE)
     assert unit["EnvironmentFile"][0].lstrip("-") == str(install_linux.settings_file(role))
@@ -123,12 +123,12 @@ def test_services_do_not_share_a_user_or_a_folder() -> None:
 
 def test_a_unit_is_written_for_the_checkout_and_the_interpreter_in_use() -> None:
     other = wanted(
-        Role.WORKER,
+        MachineRole.WORKER,
         checkout=PurePosixPath("/opt/cis490-next"),
         python=PurePosixPath("/srv/venv/bin/python"),
         commit="c0ffee",
     )
-    text = install_linux.rendered(text_of(Role.WORKER), other)
+    text = install_linux.rendered(text_of(MachineRole.WORKER), other)
     unit = said(text)
     assert unit["ExecStart"][0].startswith("/srv/venv/bin/python -m training.fleet.worker")
     assert unit["WorkingDirectory"] == ["/opt/cis490-next"]
@@ -139,7 +139,7 @@ def test_a_unit_is_written_for_the_checkout_and_the_interpreter_in_use() -> None
 def test_documented_template_gives_each_worker_settings_and_state_of_its_own() -> None:
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
     line = next(line for line in page.splitlines() if "cis490-trainer-worker@.service" in line)
-    template = text_of(Role.WORKER)
+    template = text_of(MachineRole.WORKER)
     edits = re.findall(r"s\|([^|]+)\|([^|]+)\|", line)
     assert len(edits) == 2
     for old, new in edits:

@@ -16,7 +16,7 @@ import pytest
 
 from training.fleet.install import windows, windows_task
 from training.fleet.install.steps import InstallError, NoLink, Ran, Site, perform
-from training.fleet.install.types import InstallRequest, Role, System
+from training.fleet.install.types import InstallRequest, MachineRole, System
 from training.fleet.install.windows import ADMINISTRATORS, BASE, LOCAL_SERVICE, SERVICES_OWN, SYSTEM, TLS, USERS
 
 EVERY_USER, EVIL, ADMIN = "S-1-5-11", "S-1-5-21-666", "S-1-5-21-1000"
@@ -24,7 +24,7 @@ TRUSTED = {SYSTEM, ADMINISTRATORS, ADMIN}
 CHECKOUT = PureWindowsPath("C:/cis490")
 PYTHON = CHECKOUT / ".venv" / "Scripts" / "python.exe"
 WISH = InstallRequest(
-    role=Role.WORKER,
+    role=MachineRole.WORKER,
     system=System.WINDOWS,
     checkout=CHECKOUT,
     python=PYTHON,

@@ -447,8 +447,8 @@ def test_no_text_is_a_traceback(text):
     st.sampled_from(["name", "model", "mode", "hyper", "seed", "train_hosts", "min_ram_gib", "require_cuda"]),
 )
 def test_no_value_is_a_traceback(value, key):
-    problems: list[manifest.Problem] = []
-    root = manifest.Table({"jobs": [{key: value}]}, (), problems)
+    problems: list[manifest.UnplacedMistake] = []
+    root = manifest.TomlTable({"jobs": [{key: value}]}, (), problems)
     trainers = manifest.Trainers({"cnn": {}, "own": None})
     manifest.check_plan(root, trainers)
     assert problems

@@ -25,7 +25,7 @@ from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
 from training.fleet.receiver.http import page_tag
 from training.fleet.receiver.http.html import POLICY
-from training.fleet.service.views import Move, Place, Waiting
+from training.fleet.service.views import ListPlace, Move, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.routes import HTML, PAGES, ROUTES
 
@@ -247,9 +247,9 @@ def test_pages_of_jobs_lead_to_each_job_once(sort: str, long: Receiver) -> None:
 
 
 def test_a_place_that_makes_no_sense_is_the_beginning() -> None:
-    assert jobs.place("7,-12.5,a,b") == Place(7, -12.5, "a,b")
+    assert jobs.place("7,-12.5,a,b") == ListPlace(7, -12.5, "a,b")
     for text in ("", "x", "-1,0,", "1,nan,", "1,inf,", "9" * 400, "1,", ",,"):
-        assert jobs.place(text) == Place(), text
+        assert jobs.place(text) == ListPlace(), text
 
 
 # -- a job ------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.queue.durations import Learned
-from training.fleet.queue.jobs import Claimant, Grant, JobQueue
-from training.fleet.queue.kinds import Kinds, Live
+from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue
+from training.fleet.queue.kinds import Kinds, LiveAttempt
 from training.fleet.scheduling.calibrations import MIXED, Calibrations
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import EndReason, Host
@@ -32,14 +32,14 @@ class World:
         self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
         kinds = [{"model": model, "hyper": {"epochs": n}} for model in ("gbt", "mlp") for n in (1, 5)]
         self.queue.sync([a_job(f"job-{n}", seed=n, **kinds[n % len(kinds)]) for n in range(jobs)])
-        self.live: list[Grant] = []
-        self.lost: list[Grant] = []
+        self.live: list[GrantedJob] = []
+        self.lost: list[GrantedJob] = []
 
     def claim(self, host: str) -> None:
         with self.queue.db.transaction():
             self.queue.note_host(host, CAN, Claimant())
             granted = self.queue.grant(Host.of(host, CAN), Claimant(), NOBODY_ELSE)
-        if isinstance(granted, Grant):
+        if isinstance(granted, GrantedJob):
             self.live.append(granted)
 
     def complete(self, seconds: object, **more: object) -> None:
@@ -230,11 +230,11 @@ def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
     kinds = Kinds(world.queue.db, world.queue.classes, Learned(world.queue.db))
     one = next(kinds.waiting(0.0)).job_class
 
-    def live(epoch: int, heard_s: float, *, afresh: bool = True) -> Live:
+    def live(epoch: int, heard_s: float, *, afresh: bool = True) -> LiveAttempt:
         said = {"epoch": epoch, "epochs": 20, "seconds": heard_s}
-        return Live("id", "job", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
+        return LiveAttempt("id", "job", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
 
-    def seconds(under_way: Live) -> float:
+    def seconds(under_way: LiveAttempt) -> float:
         kinds.look([one], [(under_way, desk)])
         return kinds.predictions(one, {"desk": desk})["desk"].seconds
 

@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.draft import class_key
-from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
+from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue, _eligible
 from training.fleet.queue.kinds import places_of
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import LISTED_MAX, first
-from training.fleet.scheduling.edits import Kind as EditKind
+from training.fleet.scheduling.edits import EditKind as EditKind
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
-from training.fleet.scheduling.schedule import Busy, Kind, Slot, places
+from training.fleet.scheduling.schedule import Busy, JobKind, Slot, places
 
 CPU, GPU = a_capability(), a_capability(cuda=True)
 STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]
@@ -325,8 +325,8 @@ def test_an_attempt_that_ended_writes_nothing_into_its_job(queue: JobQueue, cloc
     old = queue.grant(a_host("pi"), Claimant(), Fleet())
     queue.requeue("id-one")
     new = queue.grant(a_host("pi"), Claimant(), Fleet())
-    assert isinstance(old, Grant)
-    assert isinstance(new, Grant)
+    assert isinstance(old, GrantedJob)
+    assert isinstance(new, GrantedJob)
     clock.advance(5)
     with pytest.raises(AssertionError, match="only a live attempt"):
         queue.renew(new.job, old.attempt, seq=1)
@@ -410,9 +410,9 @@ def test_a_requeued_job_may_go_where_it_failed(queue: JobQueue) -> None:
     claim(queue)
     queue.fail("id-one", "pi", error="x", exit_code=1)
     fleet = Fleet(alive=(a_host("desktop"),))
-    assert not isinstance(queue.grant(a_host("pi"), Claimant(), fleet), Grant)
+    assert not isinstance(queue.grant(a_host("pi"), Claimant(), fleet), GrantedJob)
     queue.requeue("id-one")
-    assert isinstance(queue.grant(a_host("pi"), Claimant(), fleet), Grant)
+    assert isinstance(queue.grant(a_host("pi"), Claimant(), fleet), GrantedJob)
 
 
 def test_requeue_and_cancel_know_their_jobs(queue: JobQueue) -> None:
@@ -788,7 +788,7 @@ def _no_params() -> Any:
 def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job("one")])
     outcome = queue.grant(a_host(), Claimant(), Fleet())
-    assert isinstance(outcome, Grant)
+    assert isinstance(outcome, GrantedJob)
     assert outcome.job.status in LIVE
     with pytest.raises(Exception, match="CHECK constraint"):
         queue._conn.execute("UPDATE jobs SET claim_id = NULL")
@@ -1096,8 +1096,8 @@ def test_jobs_that_share_a_gpu_leave_a_place_to_one_on_the_processor_unless_they
     """Found by the simulation: with all places on the GPU, such a job was in no schedule, and others went before it."""
     plain, on_gpu = priorities
     kinds = [
-        Kind("plain", 1, {"desk": 10.0}, plain, places={"desk": (False, 2)}),
-        Kind("gpu", 3, {"desk": 10.0}, on_gpu, places={"desk": (True, 2)}),
+        JobKind("plain", 1, {"desk": 10.0}, plain, places={"desk": (False, 2)}),
+        JobKind("gpu", 3, {"desk": 10.0}, on_gpu, places={"desk": (True, 2)}),
     ]
     found = [slot.gpu for slot, _ in places_of([a_host("desk", slots=2)], {}, kinds, 8)]
     assert (found.count(False), found.count(True)) == of_each
@@ -1105,7 +1105,7 @@ def test_jobs_that_share_a_gpu_leave_a_place_to_one_on_the_processor_unless_they
 
 def test_who_waits_is_told_of_the_host_that_begins_such_jobs_first(queue: JobQueue, clock: FakeClock) -> None:
     slots = [Slot("late", 40.0), Slot("first", 30.0), Slot("last", 50.0)]
-    kinds = [Kind("1:0:", 9, {slot.host: 10.0 for slot in slots})]
+    kinds = [JobKind("1:0:", 9, {slot.host: 10.0 for slot in slots})]
     queue.ahead.rolling.renew(kinds, slots, clock.monotonic())
     found = queue.ahead.told("1:0:", "pi")
     assert found is not None

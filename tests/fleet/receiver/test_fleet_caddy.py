@@ -35,7 +35,7 @@ from training.fleet.receiver.security.authentication import HEADER_FINGERPRINT
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.wire.constants import LOOK_AGAIN_PROXIED_S
 from training.fleet.wire.identity import Role
-from training.fleet.worker.certificate import Standing
+from training.fleet.worker.certificate import CertificateKeeper
 
 CADDYFILE = ROOT / "etc" / "Caddyfile"
 NOBODYS = hashlib.sha256(b"").hexdigest()  # what Caddy 2.11 says of who shows no certificate
@@ -175,7 +175,7 @@ def test_a_worker_that_was_put_out_learns_it_within_seconds(receiver: Proxied, t
     write_private(folder / "client.pem", pem)
     told: list[str] = []
     out = threading.Event()
-    looks = Standing(
+    looks = CertificateKeeper(
         Credentials(folder),
         receiver.url,
         receiver.clock,

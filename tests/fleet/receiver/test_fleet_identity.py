@@ -18,7 +18,7 @@ from training.fleet.receiver.security.authentication import FAILURES_MAX, Authen
 from training.fleet.receiver.security.registry import CODE_LIFE_S, DAY_S, Certified, Registry
 from training.fleet.wire.identity import (
     LOCAL,
-    Channel,
+    Entrance,
     Method,
     Peer,
     Principal,
@@ -65,10 +65,10 @@ def test_no_other_text_names_anybody(text: str) -> None:
 
 def test_a_certificate_without_names_is_nobodys() -> None:
     assert owner(()) is None
-    assert peer_of(None, None) == Peer(Channel.TLS)
-    assert peer_of({}, None) == Peer(Channel.TLS)  # not verified: as if there were none
+    assert peer_of(None, None) == Peer(Entrance.TLS)
+    assert peer_of({}, None) == Peer(Entrance.TLS)  # not verified: as if there were none
     shown = peer_of({"subjectAltName": (("DNS", "pi"), ("URI", "urn:x"))}, b"der")
-    assert shown == Peer(Channel.TLS, hashlib.sha256(b"der").hexdigest(), ("urn:x",))
+    assert shown == Peer(Entrance.TLS, hashlib.sha256(b"der").hexdigest(), ("urn:x",))
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_what_no_proxy_of_ours_sends_is_refused(values: list[str]) -> None:
 
 
 def test_what_our_proxy_sends() -> None:
-    assert proxied([""]) == Peer(Channel.PROXY)  # no certificate
-    assert proxied([hashlib.sha256(b"").hexdigest()]) == Peer(Channel.PROXY)  # nor here
-    assert proxied([FINGERPRINT.upper()]) == Peer(Channel.PROXY, FINGERPRINT)
+    assert proxied([""]) == Peer(Entrance.PROXY)  # no certificate
+    assert proxied([hashlib.sha256(b"").hexdigest()]) == Peer(Entrance.PROXY)  # nor here
+    assert proxied([FINGERPRINT.upper()]) == Peer(Entrance.PROXY, FINGERPRINT)
 
 
 @given(st.binary(min_size=32, max_size=32))

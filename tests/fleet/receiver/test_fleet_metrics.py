@@ -33,7 +33,7 @@ from training.fleet.scheduling.policy import Policy
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.backed_up import note_backup
 from training.fleet.service.hosts import KnownHost
-from training.fleet.service.incidents import Incidents
+from training.fleet.service.incidents import IncidentTable
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
@@ -90,7 +90,7 @@ class World:
 
 
 def told(world: World, host: str, checkpoint: str, **parts: Any) -> None:
-    known = Incidents(world.queue.db, world.clock, AuditLog(world.queue.db, world.clock))
+    known = IncidentTable(world.queue.db, world.clock, AuditLog(world.queue.db, world.clock))
     with world.queue.db.transaction():
         known.report(WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, **parts))
 

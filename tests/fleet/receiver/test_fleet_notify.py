@@ -19,7 +19,7 @@ from receiver_running import Receiver, running
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Refused
-from training.fleet.manifest.channels import Channel, ChannelKind, Secret
+from training.fleet.manifest.channels import ChannelKind, NotifyChannel, Secret
 from training.fleet.receiver.http.notify import Notifier
 from training.fleet.service.hosts import Plan
 from training.fleet.service.notify.rules import Message
@@ -33,13 +33,13 @@ def run(receiver: Receiver, *words: str) -> tuple[int, str]:
     return program.main(list(words), context=context), out.getvalue()
 
 
-def to_file(file: Path) -> Channel:
+def to_file(file: Path) -> NotifyChannel:
     code = f"import sys; open({str(file)!r}, 'a').write(sys.stdin.read())"
-    return Channel(name="own", kind=ChannelKind.COMMAND, command=(sys.executable, "-c", code))
+    return NotifyChannel(name="own", kind=ChannelKind.COMMAND, command=(sys.executable, "-c", code))
 
 
 TOKEN = "sesame"  # one that a variable may hold
-NOWHERE = Channel(name="broken", kind=ChannelKind.COMMAND, command=("/no/such",))
+NOWHERE = NotifyChannel(name="broken", kind=ChannelKind.COMMAND, command=("/no/such",))
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_failed_job_reaches_a_command_and_a_broken_channel_says_so(receiver: R
 
 def test_a_channel_whose_secret_cannot_be_read_is_not_called_ready(receiver: Receiver, tmp_path: Path) -> None:
     secret = tmp_path / "topic"
-    dumb = Channel(name="phone", kind=ChannelKind.NTFY, url=Secret(file=str(secret)))
+    dumb = NotifyChannel(name="phone", kind=ChannelKind.NTFY, url=Secret(file=str(secret)))
     receiver.writer.submit(lambda: receiver.service.reload(receiver.plan, Plan(channels=(dumb,)))).result()
     _, shown = run(receiver, "notify")
     assert "cannot be read" in " ".join(shown.split())
@@ -105,7 +105,7 @@ def test_a_channel_whose_secret_cannot_be_read_is_not_called_ready(receiver: Rec
 
 
 def test_a_bug_in_a_channel_takes_nothing_with_it(receiver: Receiver) -> None:
-    def send(_channel: Channel, _message: Message) -> None:
+    def send(_channel: NotifyChannel, _message: Message) -> None:
         raise ZeroDivisionError
 
     fail_for_good(receiver)
@@ -132,7 +132,7 @@ def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver:
     keys: SimpleQueue[str] = SimpleQueue()
     stopped = threading.Event()
 
-    def told(channel: Channel, message: Message) -> None:
+    def told(channel: NotifyChannel, message: Message) -> None:
         if channel.name == "own":
             keys.put(message.key)
             stopped.wait()
@@ -153,7 +153,7 @@ def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver:
 
 
 def test_a_send_error_is_the_one_sentence_that_is_kept(receiver: Receiver) -> None:
-    def send(_channel: Channel, _message: Message) -> Any:
+    def send(_channel: NotifyChannel, _message: Message) -> Any:
         raise SendError("the other side answered 500")
 
     fail_for_good(receiver)

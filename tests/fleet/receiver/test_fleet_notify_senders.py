@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from small_servers import serving
 
-from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
+from training.fleet.manifest.channels import ChannelKind, NoticeKind, NotifyChannel, Secret, Security
 from training.fleet.receiver.notify import senders
 from training.fleet.receiver.notify.senders import send
 from training.fleet.service.notify.rules import Notice, message
@@ -56,7 +56,7 @@ def written(tmp_path: Path, text: str, name: str = "secret") -> Secret:
 def test_a_webhook_gets_the_message_as_json_with_its_key(tmp_path: Path) -> None:
     with hooked(204) as (port, got):
         url = written(tmp_path, f"http://127.0.0.1:{port}/hook/s3cret\n")
-        send(Channel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
+        send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
     ((path, headers, body),) = got
     assert path == "/hook/s3cret"
     assert body == MESSAGE.to_dict()
@@ -66,7 +66,7 @@ def test_a_webhook_gets_the_message_as_json_with_its_key(tmp_path: Path) -> None
 def test_ntfy_gets_title_text_and_priority_in_any_alphabet(tmp_path: Path) -> None:
     with hooked() as (port, got):
         url = written(tmp_path, f"http://127.0.0.1:{port}/my-topic")
-        channel = Channel(name="p", kind=ChannelKind.NTFY, url=url, token=written(tmp_path, "tk_1", "token"))
+        channel = NotifyChannel(name="p", kind=ChannelKind.NTFY, url=url, token=written(tmp_path, "tk_1", "token"))
         send(channel, MESSAGE)
     ((path, headers, body),) = got
     assert path == "/"
@@ -82,7 +82,7 @@ def test_a_refusal_is_said_without_the_address_and_no_redirect_is_followed(
     with hooked(status) as (port, got):
         url = written(tmp_path, f"http://127.0.0.1:{port}/s3cret")
         with pytest.raises(SendError) as caught:
-            send(Channel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
+            send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
     assert words in str(caught.value)
     assert "s3cret" not in str(caught.value)
     assert len(got) == 1
@@ -95,7 +95,7 @@ def test_an_address_that_leads_nowhere_is_one_sentence_without_it(
     tmp_path: Path, address: str, kind: ChannelKind
 ) -> None:
     with pytest.raises(SendError) as caught:
-        send(Channel(name="ops", kind=kind, url=written(tmp_path, address)), MESSAGE)
+        send(NotifyChannel(name="ops", kind=kind, url=written(tmp_path, address)), MESSAGE)
     assert "s3cret" not in str(caught.value)
 
 
@@ -143,8 +143,10 @@ def test_a_mail_has_its_key_and_says_who_was_refused(refuse: str, words: str | N
     server = socketserver.TCPServer(("127.0.0.1", 0), Mail)
     server.got, server.refuse = [], refuse  # type: ignore[attr-defined]
     with serving(server) as port:
-        channel = Channel(name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=port, security=Security.NONE,
-                          sender="fleet@example.org", to=("ada@example.org", "bob@example.org"))  # fmt: skip
+        channel = NotifyChannel(
+            name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=port, security=Security.NONE,
+            sender="fleet@example.org", to=("ada@example.org", "bob@example.org"),
+        )  # fmt: skip
         if words is None:
             send(channel, MESSAGE)
         else:
@@ -159,7 +161,7 @@ def test_a_mail_has_its_key_and_says_who_was_refused(refuse: str, words: str | N
 
 
 def test_a_mail_server_that_is_not_there_is_one_sentence() -> None:
-    channel = Channel(name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=1, sender="a@b", to=("c@d",))
+    channel = NotifyChannel(name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=1, sender="a@b", to=("c@d",))
     with pytest.raises(SendError, match=r"127\.0\.0\.1 did not take the mail: .*refused"):
         send(channel, MESSAGE)
 
@@ -167,8 +169,8 @@ def test_a_mail_server_that_is_not_there_is_one_sentence() -> None:
 # -- a command --------------------------------------------------------------------------------------------------
 
 
-def commanded(code: str) -> Channel:
-    return Channel(name="own", kind=ChannelKind.COMMAND, command=(sys.executable, "-c", code))
+def commanded(code: str) -> NotifyChannel:
+    return NotifyChannel(name="own", kind=ChannelKind.COMMAND, command=(sys.executable, "-c", code))
 
 
 def test_a_command_gets_the_message_on_standard_input_and_no_variable_of_ours(
@@ -189,7 +191,7 @@ def test_a_command_that_fails_or_hangs_did_not_carry_it(monkeypatch: pytest.Monk
     with pytest.raises(SendError, match="ended with exit code 3: out of paper"):
         send(commanded("import sys; print('a' * 100000 + '\\nout of paper', file=sys.stderr); sys.exit(3)"), MESSAGE)
     with pytest.raises(SendError, match="cannot be started"):
-        send(Channel(name="own", kind=ChannelKind.COMMAND, command=("/no/such",)), MESSAGE)
+        send(NotifyChannel(name="own", kind=ChannelKind.COMMAND, command=("/no/such",)), MESSAGE)
     monkeypatch.setattr(senders, "TIMEOUT_S", 0.2)
     with pytest.raises(SendError, match="did not end within"):
         send(commanded("import threading; threading.Event().wait()"), MESSAGE)

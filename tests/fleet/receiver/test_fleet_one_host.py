@@ -30,7 +30,7 @@ from training.fleet.receiver.security.registry import A_DAY_MAX, DAY_S, Certifie
 from training.fleet.service.uploads import BUNDLES_MAX
 from training.fleet.store.artifacts import RESERVE_BYTES, ArtifactStore
 from training.fleet.store.errors import ShareFull, StoreFull, TooManyParts
-from training.fleet.store.incoming import PARTS_MAX, Part
+from training.fleet.store.incoming import PARTS_MAX, PartFile
 from training.fleet.wire.identity import Role
 from training.fleet.wire.messages import Refusal
 
@@ -189,7 +189,7 @@ class Sender:
     host: str
     claim: str
     body: bytes
-    part: Part | None = None
+    part: PartFile | None = None
     done: bool = False
 
     def go_on(self, store: ArtifactStore, size: int) -> bool:

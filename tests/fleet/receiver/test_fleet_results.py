@@ -20,7 +20,7 @@ from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.restore import Restore
 from training.fleet.service.hosts import Plan
 from training.fleet.service.retention import note_removed
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.fleet.store.artifacts import Artifact, Removed
 from training.fleet.wire import results
 from training.fleet.wire.constants import REPORT_BYTES_MAX
@@ -148,9 +148,12 @@ def test_reports_are_in_backup_restore_rebuild_and_doctor(tmp_path: Path) -> Non
         trained(receiver, None)
         (kept,) = reports_in(receiver.folder)
         plan = receiver.plan
-    here, clock = State(receiver.folder / "jobs.db", receiver.folder / "models", receiver.folder / "tls"), SystemClock()
+    here, clock = (
+        Deployment(receiver.folder / "jobs.db", receiver.folder / "models", receiver.folder / "tls"),
+        SystemClock(),
+    )
     Backup(tmp_path / "backup").make(here, clock)
-    there = State(tmp_path / "there" / "jobs.db", tmp_path / "there" / "models", tmp_path / "there" / "tls")
+    there = Deployment(tmp_path / "there" / "jobs.db", tmp_path / "there" / "models", tmp_path / "there" / "tls")
     Restore(tmp_path / "backup", there, clock).run()
     (brought,) = reports_in(tmp_path / "there")
     assert brought.read_text() == REPORT

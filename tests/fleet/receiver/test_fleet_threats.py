@@ -48,7 +48,7 @@ from training.fleet.wire.identity import Role
 from training.fleet.wire.messages import JSON_BODY_MAX, Refusal
 from training.fleet.wire.plans import PLAN_BODY_MAX
 from training.fleet.wire.routes import ROUTES, Access
-from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_command
+from training.fleet.worker.trainer_command import BadSpecError, TrainerInputs, trainer_command
 
 JOB = job_id(a_job("gbt-realistic"))
 POLICY = {(row.method, row.path): row.access for row in ROUTES}
@@ -262,7 +262,7 @@ def test_both_daemons_log_that_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # -- 10: options ------------------------------------------------------------------------------------------------
 
-INPUTS = Inputs(Path("/py"), Path("/v"), Path("/s"), Path("/t"))
+INPUTS = TrainerInputs(Path("/py"), Path("/v"), Path("/s"), Path("/t"))
 MINE = {"out_dir": "/worker/out", "reports_dir": "/worker/reports"}
 KEYS = st.one_of(
     st.sampled_from(

@@ -32,11 +32,11 @@ from training.fleet.receiver.security.authentication import (
 )
 from training.fleet.receiver.security.authority import AUTHORITY_DAYS, DAY_S, Authority, AuthorityError
 from training.fleet.receiver.security.registry import A_DAY_MAX, Certified, _check_pace
-from training.fleet.receiver.security.tls import Explained, Security, own_names, server_context
-from training.fleet.wire.identity import LOCAL, Channel, Method, Peer, Principal, Role
+from training.fleet.receiver.security.tls import ExplainedHandshake, Security, own_names, server_context
+from training.fleet.wire.identity import LOCAL, Entrance, Method, Peer, Principal, Role
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.worker import certificate
-from training.fleet.worker.certificate import RENEW_AGAIN_S, Standing
+from training.fleet.worker.certificate import RENEW_AGAIN_S, CertificateKeeper
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ class Renewal:
         self.said: list[str] = []
         self.clock = FakeClock()
         monkeypatch.setattr(certificate, "renew_if_due", self)
-        self.standing = Standing(
+        self.standing = CertificateKeeper(
             SimpleNamespace(context=lambda: None),  # type: ignore[arg-type]
             "http://127.0.0.1:9",
             self.clock,
@@ -297,18 +297,18 @@ def test_what_is_on_record_is_asked_for_by_the_writer_alone() -> None:
 
 
 def test_whom_a_connection_is_taken_for() -> None:
-    tls, digest = Peer(Channel.TLS, "f" * 64), "a" * 64
+    tls, digest = Peer(Entrance.TLS, "f" * 64), "a" * 64
     assert a_door()._peer(a_request(tls)) == tls
-    assert a_door()._peer(a_request()) == Peer(Channel.TLS), "nothing was shown"
-    assert a_door()._peer(a_request(LOCAL_PEER)) == Peer(Channel.TLS), "nor here"
+    assert a_door()._peer(a_request()) == Peer(Entrance.TLS), "nothing was shown"
+    assert a_door()._peer(a_request(LOCAL_PEER)) == Peer(Entrance.TLS), "nor here"
     assert a_door(secure=False)._peer(a_request(tls)) == LOCAL_PEER, "there everybody is local"
     shown = a_request(PROXY, **{HEADER_FINGERPRINT: digest})
-    assert a_door()._peer(shown) == Peer(Channel.PROXY, digest)
+    assert a_door()._peer(shown) == Peer(Entrance.PROXY, digest)
     for lacking in (a_request(PROXY), a_request(PROXY, **{HEADER_FINGERPRINT: "CN=pi"})):
         refused(ProblemType.PROXY_IDENTITY, "no sound", lambda: a_door()._peer(lacking))  # noqa: B023
 
 
-LOCAL_PEER, PROXY = Peer(Channel.LOCAL), Peer(Channel.PROXY)
+LOCAL_PEER, PROXY = Peer(Entrance.LOCAL), Peer(Entrance.PROXY)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_a_refused_handshake_is_told_before_it_ends_and_not_waited_for_for_ever(
         client.wrap_bio(nothing, hello).do_handshake()
     server = server_context(made).wrap_bio(hello, alert, server_side=True)
     with caplog.at_level(logging.INFO):
-        for _ in range(Explained._LOOKS_MAX):
+        for _ in range(ExplainedHandshake._LOOKS_MAX):
             with pytest.raises(ssl.SSLWantReadError):
                 server.do_handshake()
     assert alert.pending

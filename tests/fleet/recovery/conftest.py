@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from recovery_builders import a_state, copied
 
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 
 
 @pytest.fixture(scope="session")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     return a_state(tmp_path_factory.mktemp("sound") / "state")
 
 
 @pytest.fixture
-def state(sound: State, tmp_path: Path) -> State:
+def state(sound: Deployment, tmp_path: Path) -> Deployment:
     return copied(sound, tmp_path / "state")

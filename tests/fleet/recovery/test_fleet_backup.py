@@ -44,7 +44,7 @@ from training.fleet.recovery.backup import Backup, content_path, read_contents, 
 from training.fleet.recovery.files import place_database, write_file
 from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.service.backed_up import backed_up_at, noted_beside
-from training.fleet.service.state import RecoveryError, State
+from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
 
@@ -54,22 +54,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "backups"
 
 
-def back_up(state: State, folder: Path, **how: Any) -> Any:
+def back_up(state: Deployment, folder: Path, **how: Any) -> Any:
     return Backup(folder).make(state, SystemClock(), **how)
 
 
-def restore(folder: Path, state: State, **how: Any) -> Restored:
+def restore(folder: Path, state: Deployment, **how: Any) -> Restored:
     return Restore(folder, state, SystemClock()).run(**how)
 
 
-def jobs(state: State) -> list[tuple[Any, ...]]:
+def jobs(state: Deployment) -> list[tuple[Any, ...]]:
     return rows(state, "SELECT name, status, attempt, generation, artifact_id FROM jobs ORDER BY seq")
 
 
 # ── there and back ──────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_backed_up_comes_back_in_an_empty_place(state: State, folder: Path, tmp_path: Path) -> None:
+def test_what_was_backed_up_comes_back_in_an_empty_place(state: Deployment, folder: Path, tmp_path: Path) -> None:
     def all_but_the_note() -> dict[Any, Any]:
         noted = noted_beside(state.db).name
         return {path: what for path, what in tree(state.db.parent).items() if noted not in str(path)}
@@ -88,7 +88,7 @@ def test_what_was_backed_up_comes_back_in_an_empty_place(state: State, folder: P
     assert sorted(path.name for path in new.db.parent.iterdir()) == ["jobs.db", "jobs.db.lock", "models"]  # fmt: skip
 
 
-def test_a_second_one_copies_only_what_is_new(state: State, folder: Path, tmp_path: Path) -> None:
+def test_a_second_one_copies_only_what_is_new(state: Deployment, folder: Path, tmp_path: Path) -> None:
     first = back_up(state, folder)
     second = back_up(state, folder)
     assert (second.copied, second.contents.bundles, second.bytes_copied) == (0, 3, 0)
@@ -114,14 +114,14 @@ def test_it_is_made_while_the_receiver_works(tmp_path: Path, folder: Path) -> No
     assert found(new, deep=True) == []
 
 
-def test_only_so_many_databases_are_kept_and_every_bundle(state: State, folder: Path) -> None:
+def test_only_so_many_databases_are_kept_and_every_bundle(state: Deployment, folder: Path) -> None:
     names = [back_up(state, folder, keep=2).name for _ in range(4)]
     assert snapshots(folder) == names[2:]
     assert len(list((folder / "content").rglob("?" * 64))) == len(read_contents(folder, names[-1]).files)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
-def test_nobody_else_may_read_a_backup(state: State, folder: Path) -> None:
+def test_nobody_else_may_read_a_backup(state: Deployment, folder: Path) -> None:
     Authority.open(state.tls, FakeClock())
     back_up(state, folder, with_keys=True)
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
@@ -130,7 +130,7 @@ def test_nobody_else_may_read_a_backup(state: State, folder: Path) -> None:
 
 
 def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
-    state: State, folder: Path, tmp_path: Path
+    state: Deployment, folder: Path, tmp_path: Path
 ) -> None:
     Authority.open(state.tls, FakeClock())
     back_up(state, folder)
@@ -147,7 +147,7 @@ def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
     Authority.open(new.tls, FakeClock()).renew_server(["127.0.0.1"])
     other = tree(new.tls)
     with pytest.raises(RecoveryError, match="another authority"):
-        restore(folder, State(tmp_path / "x" / "jobs.db", new.models, new.tls), with_keys=True)
+        restore(folder, Deployment(tmp_path / "x" / "jobs.db", new.models, new.tls), with_keys=True)
     assert tree(new.tls) == other
     restore(folder, new, with_keys=True, force=True)
     assert tree(new.tls) == tree(state.tls)
@@ -158,7 +158,7 @@ def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
 # ── refusals ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: Path) -> None:
+def test_what_is_refused_changes_nothing(state: Deployment, folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "photographs"
     other.mkdir()
     (other / "cat.jpg").write_bytes(b"cat")
@@ -190,7 +190,7 @@ def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: P
     assert tree(other) == {"cat.jpg": b"cat"}
 
 
-def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: State, folder: Path) -> None:
+def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: Deployment, folder: Path) -> None:
     first = back_up(state, folder)
     data = bytearray(state.db.read_bytes())
     data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
@@ -201,7 +201,7 @@ def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: State,
 
 
 def test_a_database_that_cannot_be_copied_gets_no_backup(
-    state: State, folder: Path, monkeypatch: pytest.MonkeyPatch
+    state: Deployment, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise DatabaseFull("the disk is full")
@@ -212,7 +212,7 @@ def test_a_database_that_cannot_be_copied_gets_no_backup(
     assert snapshots(folder) == []
 
 
-def test_a_damaged_backup_is_not_restored(state: State, folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_backup_is_not_restored(state: Deployment, folder: Path, tmp_path: Path) -> None:
     first, second = back_up(state, folder), back_up(state, folder)
     flip(folder / "snapshots" / second.name / "training_jobs.db")
     new = state_in(tmp_path / "new")
@@ -227,7 +227,7 @@ def test_a_damaged_backup_is_not_restored(state: State, folder: Path, tmp_path: 
         restore(folder, new, force=True)
 
 
-def test_backups_of_another_form_are_refused(state: State, folder: Path, tmp_path: Path) -> None:
+def test_backups_of_another_form_are_refused(state: Deployment, folder: Path, tmp_path: Path) -> None:
     contents = folder / "snapshots" / back_up(state, folder).name / "contents.json"
     contents.unlink()
     with pytest.raises(RecoveryError, match=r"cannot read .*; choose another with --snapshot"):
@@ -239,7 +239,7 @@ def test_backups_of_another_form_are_refused(state: State, folder: Path, tmp_pat
 
 
 def test_a_database_of_another_shape_is_not_restored(
-    state: State, folder: Path, monkeypatch: pytest.MonkeyPatch
+    state: Deployment, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back_up(state, folder)
     monkeypatch.setattr("training.fleet.database.sqlite.SCHEMA_VERSION", 0)
@@ -249,7 +249,7 @@ def test_a_database_of_another_shape_is_not_restored(
     assert "rebuild" not in str(refused.value), "that would put the good database aside"
 
 
-def test_two_backups_into_one_folder_at_once(state: State, folder: Path) -> None:
+def test_two_backups_into_one_folder_at_once(state: Deployment, folder: Path) -> None:
     back_up(state, folder)
     with (
         exclusive(next(folder.glob("*.lock"))),
@@ -258,7 +258,7 @@ def test_two_backups_into_one_folder_at_once(state: State, folder: Path) -> None
         back_up(state, folder)
 
 
-def test_a_store_whose_mark_is_damaged_gets_no_restore(state: State, folder: Path, tmp_path: Path) -> None:
+def test_a_store_whose_mark_is_damaged_gets_no_restore(state: Deployment, folder: Path, tmp_path: Path) -> None:
     back_up(state, folder)
     new = state_in(tmp_path / "new")
     new.models.mkdir(parents=True)
@@ -267,7 +267,7 @@ def test_a_store_whose_mark_is_damaged_gets_no_restore(state: State, folder: Pat
         restore(folder, new)
 
 
-def test_what_is_damaged_in_the_backup_too_is_named(state: State, folder: Path, tmp_path: Path) -> None:
+def test_what_is_damaged_in_the_backup_too_is_named(state: Deployment, folder: Path, tmp_path: Path) -> None:
     made = back_up(state, folder)
     bundle = bundle_of(state, "done-twice").relative_to(state.models)
     (note,) = (each for each in made.contents.files if each.startswith(f"{bundle.parent.as_posix()}/provenance/"))
@@ -312,7 +312,7 @@ def test_whatever_is_written_is_closed_again() -> None:
 
 
 def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
-    state: State, folder: Path, tmp_path: Path
+    state: Deployment, folder: Path, tmp_path: Path
 ) -> None:
     back_up(state, folder)
     flip(bundle_of(state, "done-twice"))
@@ -335,7 +335,7 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
     assert len(lost) == 2
 
 
-def test_a_copy_that_rots_in_the_backup_is_replaced_by_a_deep_one(state: State, folder: Path) -> None:
+def test_a_copy_that_rots_in_the_backup_is_replaced_by_a_deep_one(state: Deployment, folder: Path) -> None:
     back_up(state, folder)
     bundle = bundle_of(state, "done")
     damaged = content_path(folder, bundle.parent.name)
@@ -380,7 +380,7 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
     assert [row for row in jobs(state) if row[0] != "runs"] == [row for row in after if row[0] != "runs"]  # fmt: skip
     assert rows(state, "SELECT count(*) FROM invitations") == [(0,)]
     assert done.aside is not None
-    assert jobs(State(done.aside, state.models, state.tls)) == after
+    assert jobs(Deployment(done.aside, state.models, state.tls)) == after
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
@@ -390,7 +390,7 @@ def test_a_backup_that_is_killed_never_passes_for_one_and_the_next_is_whole() ->
 
 @pytest.mark.parametrize("readable", [True, False])
 def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(
-    state: State, folder: Path, tmp_path: Path, readable: bool
+    state: Deployment, folder: Path, tmp_path: Path, readable: bool
 ) -> None:
     back_up(state, folder)
     killed = tmp_path / "killed"
@@ -406,13 +406,13 @@ def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(
     assert rows(here, "SELECT count(*) FROM jobs WHERE priority = 77") == [(0,)]
     assert found(here, deep=True) == []
     if readable:
-        aside = State(done.aside, here.models, here.tls)
+        aside = Deployment(done.aside, here.models, here.tls)
         assert rows(aside, "SELECT name FROM jobs WHERE priority = 77") == [("waits",)]
     else:
         assert Path(f"{done.aside}-wal").stat().st_size > 0
 
 
-def test_a_worker_goes_on_after_a_restore(state: State, folder: Path) -> None:
+def test_a_worker_goes_on_after_a_restore(state: Deployment, folder: Path) -> None:
     (claim_id,) = rows(state, "SELECT claim_id FROM jobs WHERE name = 'runs'")[0]
     back_up(state, folder)
     shutil.rmtree(state.models)
@@ -427,14 +427,14 @@ def test_a_worker_goes_on_after_a_restore(state: State, folder: Path) -> None:
         assert receiver.client("pi").claim(a_capability()) is not None
 
 
-def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(state: State, folder: Path) -> None:
+def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(state: Deployment, folder: Path) -> None:
     back_up(state, folder)
     for copy in (folder / "content").rglob("?" * 64):
         flip(copy)
     assert restore(folder, state, force=True).lost == []
 
 
-def test_a_cancelled_job_stays_cancelled(state: State, folder: Path) -> None:
+def test_a_cancelled_job_stays_cancelled(state: Deployment, folder: Path) -> None:
     back_up(state, folder)
     bundle = bundle_of(state, "done-twice").parent
     (sidecar,) = (bundle / "provenance").iterdir()
@@ -497,7 +497,7 @@ def cuts(call: Callable[[FailingFs], object]) -> int:
     raise AssertionError("it never ends")
 
 
-def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state: State, folder: Path) -> None:
+def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state: Deployment, folder: Path) -> None:
     assert cuts(lambda fs: Backup(folder, fs)._open()) >= 4
     (folder / "backup.json").unlink()
     (folder / "snapshots" / "of others").mkdir()
@@ -509,7 +509,7 @@ def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state: 
     assert snapshots(folder) == [made.name]
 
 
-def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: State, folder: Path, tmp_path: Path) -> None:
+def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: Deployment, folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(state.models / "incoming")
     first = back_up(state, folder)
     shutil.rmtree(folder / "content")
@@ -534,7 +534,7 @@ def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: State, folde
 
 
 def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
-    sound: State, folder: Path, tmp_path: Path
+    sound: Deployment, folder: Path, tmp_path: Path
 ) -> None:
     back_up(sound, folder)
     state = copied(sound, tmp_path / "state")
@@ -557,7 +557,7 @@ def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
 # ── the commands ────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_commands(state: State, folder: Path) -> None:
+def test_the_commands(state: Deployment, folder: Path) -> None:
     where = ["--db", str(state.db), "--models-dir", str(state.models)]
     code, out, err = cis490_jobs("backup", str(folder), *where)
     assert (code, err) == (0, "")

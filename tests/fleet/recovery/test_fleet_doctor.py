@@ -40,11 +40,11 @@ from training.fleet.recovery import doctor as doctors
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor import examine, known_of
 from training.fleet.recovery.doctor_rows import QUESTIONS, look_at_audit
-from training.fleet.recovery.findings import HISTORY, SHOWN_MAX, Finding, Level, Report
+from training.fleet.recovery.findings import HISTORY, SHOWN_MAX, DoctorReport, Finding, Gravity
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.audit import PAGE_MAX, Act, AuditLog, page
-from training.fleet.service.state import DATABASE, DEFAULT, State
+from training.fleet.service.state import DATABASE, DEFAULT, Deployment
 from training.fleet.store.artifacts import RESERVE_BYTES
 from training.fleet.store.provenance import sealed, unsealed
 
@@ -52,7 +52,7 @@ from training.fleet.store.provenance import sealed, unsealed
 
 
 @pytest.mark.parametrize("first", [2, 3, 400])
-def test_output_that_says_what_is_missing_of_it_is_sound(state: State, first: int) -> None:
+def test_output_that_says_what_is_missing_of_it_is_sound(state: Deployment, first: int) -> None:
     """A worker that could not keep some lines goes on behind them, and the receiver notes how many there were."""
     queue = JobQueue(state.db)
     (live,) = (each for each in queue.attempts.live_on("desk") if each.log_next == 1)
@@ -62,7 +62,7 @@ def test_output_that_says_what_is_missing_of_it_is_sound(state: State, first: in
     assert [each.sentence for each in report.findings] == []
 
 
-def test_holding_jobs_of_every_kind_for_a_while_is_sound(state: State) -> None:
+def test_holding_jobs_of_every_kind_for_a_while_is_sound(state: Deployment) -> None:
     """A hold writes an event that ends nothing, long after the one that did."""
     later = FakeClock(time.time() + 3000.0)
     with closing(JobQueue(state.db, clock=later)) as queue:
@@ -72,7 +72,7 @@ def test_holding_jobs_of_every_kind_for_a_while_is_sound(state: State) -> None:
     assert [each.sentence for each in report.findings] == []
 
 
-def test_a_sound_state_is_found_sound_and_left_alone(sound: State) -> None:
+def test_a_sound_state_is_found_sound_and_left_alone(sound: Deployment) -> None:
     before = tree(sound.db.parent)
     report = examine(sound, SystemClock(), deep=True)
     assert [each.sentence for each in report.findings] == []
@@ -189,7 +189,7 @@ BROKEN: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("check", "statements"), BROKEN)
-def test_every_promise_about_rows_is_asked_about(state: State, check: str, statements: list[str]) -> None:
+def test_every_promise_about_rows_is_asked_about(state: Deployment, check: str, statements: list[str]) -> None:
     change(state, *statements)
     findings = [each for each in found(state) if each.check == check]
     assert findings, f"no finding called {check}"
@@ -214,7 +214,7 @@ def test_every_page_of_the_audit_is_read(tmp_path: Path, touched: int | None) ->
     assert broken == ([] if touched is None else [str(touched)])
 
 
-def heals(state: State, check: str, remedy: str) -> None:
+def heals(state: Deployment, check: str, remedy: str) -> None:
     """Do what the doctor says, and check that nothing is left but what cannot be undone."""
     requeue = re.search("`cis490-jobs requeue (.+?)`", remedy)
     if requeue:
@@ -239,15 +239,15 @@ def heals(state: State, check: str, remedy: str) -> None:
 
 def test_remedies_act_on_the_state_that_was_looked_at(tmp_path: Path) -> None:
     text = "`cis490-jobs restore FOLDER --force` brings it; `cis490-jobs requeue x` trains; rebuild"
-    assert State.of(DEFAULT).typed(text) == text
+    assert Deployment.of(DEFAULT).typed(text) == text
     here = tmp_path / "a state"
-    typed = State.of(here, models=Path("m")).typed(text)
+    typed = Deployment.of(here, models=Path("m")).typed(text)
     assert f"`cis490-jobs restore FOLDER --force --state-dir '{here}' --models-dir m`" in typed
     assert "`cis490-jobs requeue x` trains; rebuild" in typed, "the receiver is asked, not the disk"
-    planned = State.of(DEFAULT, manifest=Path("my plan.toml"))
+    planned = Deployment.of(DEFAULT, manifest=Path("my plan.toml"))
     assert planned.typed("`cis490-jobs rebuild`") == "`cis490-jobs rebuild --manifest 'my plan.toml'`"
     assert planned.typed("`cis490-jobs doctor`") == "`cis490-jobs doctor`", "it reads no plan"
-    assert State.of(DEFAULT, DEFAULT / DATABASE, DEFAULT / "models").given == ()
+    assert Deployment.of(DEFAULT, DEFAULT / DATABASE, DEFAULT / "models").given == ()
 
 
 def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_pat
     assert all(f"--db {tmp_path / 'my.db'}" in each for each in commands)
 
 
-def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state: State) -> None:
+def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state: Deployment) -> None:
     insert = "INSERT INTO quarantines (host, since, cause, reason) VALUES ('pi', 1, '{}', 'no room')"
     change(state, insert.format("self_test"))
     (finding,) = found(state)
@@ -274,12 +274,12 @@ def test_every_question_is_tried() -> None:
     assert asked <= {check for check, _ in BROKEN}
 
 
-def test_a_row_that_names_nothing_is_found_by_the_database_itself(state: State) -> None:
+def test_a_row_that_names_nothing_is_found_by_the_database_itself(state: Deployment) -> None:
     change(state, f"DELETE FROM jobs WHERE job_id = {DONE}")
     assert {"database", "strangers"} <= checks(state)
 
 
-def test_a_damaged_database_and_one_that_is_gone(state: State) -> None:
+def test_a_damaged_database_and_one_that_is_gone(state: Deployment) -> None:
     data = bytearray(state.db.read_bytes())
     data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
     state.db.write_bytes(data)
@@ -295,7 +295,7 @@ def test_a_damaged_database_and_one_that_is_gone(state: State) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
 @pytest.mark.parametrize("closed", ["file", "folder"])
-def test_who_may_not_read_is_told_who_may(state: State, closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_read_is_told_who_may(state: Deployment, closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For root everything is readable, so the system's answers are made up."""
     if closed == "file":
         refused = sqlite3.OperationalError("unable to open database file")
@@ -313,7 +313,7 @@ def test_who_may_not_read_is_told_who_may(state: State, closed: str, monkeypatch
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA user_version = 99", "ALTER TABLE jobs DROP COLUMN ended_by"])
-def test_a_database_of_another_shape(state: State, statement: str) -> None:
+def test_a_database_of_another_shape(state: Deployment, statement: str) -> None:
     change(state, statement, by_hand=True)
     (log,) = (state.models / "logs").glob("*/*.log.gz")
     os.utime(log, (EPOCH, EPOCH))
@@ -322,13 +322,13 @@ def test_a_database_of_another_shape(state: State, statement: str) -> None:
     assert finding.remedy.startswith("run `cis490-jobs rebuild --force`"), "and it needs the files of output"
 
 
-def test_files_of_output_are_there_and_whole_and_others_are_named(state: State) -> None:
+def test_files_of_output_are_there_and_whole_and_others_are_named(state: Deployment) -> None:
     (path,) = (state.models / "logs").glob("*/*.log.gz")
     stray = path.with_name("7-0-0123456789abcdef.log.gz")
     stray.write_bytes(b"x")
     os.utime(stray, (EPOCH, EPOCH))
     (note,) = (each for each in found(state, notes=True) if each.check == "output-strays")
-    assert note.level is Level.NOTE
+    assert note.level is Gravity.NOTE
     assert f"{stray.parent.name}/{stray.name} is in the store and no row names it" in note.problem
     flip(path)
     assert found(state) == [], "its bytes are read with --deep alone"
@@ -341,17 +341,17 @@ def test_files_of_output_are_there_and_whole_and_others_are_named(state: State) 
     assert lost.problem.startswith("the output of attempt 2 of job done-twice, lines 1–1, is not at ")
 
 
-def test_a_slot_of_a_session_may_hold_a_job(state: State) -> None:
+def test_a_slot_of_a_session_may_hold_a_job(state: Deployment) -> None:
     change(state, "UPDATE attempts SET session_id = 's', slot = 0 WHERE ended_at IS NULL")
     assert "slots" not in checks(state)
 
 
 def test_many_of_a_kind_become_a_count() -> None:
-    report = Report()
+    report = DoctorReport()
     report.add(Finding("live", f"job {n}", "look") for n in range(SHOWN_MAX + 5))
     assert len(report.findings) == SHOWN_MAX + 1
     assert report.findings[-1].problem == "there are 5 more of this kind"
-    halves = Report()
+    halves = DoctorReport()
     for first in (0, SHOWN_MAX - 1):
         halves.add(Finding("live", f"job {first + n}", "look") for n in range(SHOWN_MAX - 1))
     assert len(halves.findings) == SHOWN_MAX + 1
@@ -361,7 +361,7 @@ def test_many_of_a_kind_become_a_count() -> None:
 # ── the store ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_bundle_that_is_gone_cut_or_changed(state: State) -> None:
+def test_a_bundle_that_is_gone_cut_or_changed(state: Deployment) -> None:
     bundle_of(state, "done").unlink()
     (gone,) = found(state)
     assert gone.check == "bundles"
@@ -375,7 +375,7 @@ def test_a_bundle_that_is_gone_cut_or_changed(state: State) -> None:
 @pytest.mark.parametrize(
     ("name", "check"), [("bundle.tar.zst", "bundles"), ("-1.json", "provenance"), ("index.jsonl", "index")]
 )
-def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(state: State, name: str, check: str) -> None:
+def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(state: Deployment, name: str, check: str) -> None:
     (state.models / "incoming").mkdir(exist_ok=True)
     change(state, f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}")
     report = examine(state, SystemClock(), fs=Unreadable(name))
@@ -383,7 +383,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(state: State, nam
     assert any("cannot be read" in each.problem for each in report.findings)
 
 
-def test_what_goes_while_the_doctor_looks_is_no_finding(state: State) -> None:
+def test_what_goes_while_the_doctor_looks_is_no_finding(state: Deployment) -> None:
     (state.models / "incoming").mkdir(exist_ok=True)
     (state.models / "incoming" / "x.part").touch()
     stray = state.models / "gbt_realistic" / ("a" * 64)
@@ -393,7 +393,7 @@ def test_what_goes_while_the_doctor_looks_is_no_finding(state: State) -> None:
     assert examine(state, SystemClock(), fs=Unreadable(".part")).findings == []
 
 
-def test_lines_of_the_index_that_may_be_still_to_come(state: State) -> None:
+def test_lines_of_the_index_that_may_be_still_to_come(state: Deployment) -> None:
     """A receiver goes on while the doctor looks: what came after the rows were read is not strange."""
     index = state.models / "index.jsonl"
     whole = index.read_bytes()
@@ -408,7 +408,7 @@ def test_lines_of_the_index_that_may_be_still_to_come(state: State) -> None:
         assert "has 1 lines that the database does not" in finding.problem
 
 
-def test_each_delivery_is_known_once_by_what_became_of_it(state: State) -> None:
+def test_each_delivery_is_known_once_by_what_became_of_it(state: Deployment) -> None:
     with closing(SqliteDatabase(state.db, read_only=True)) as database:
         known = [(each.name, each.attempt, each.accepted, each.current) for each in known_of(database).deliveries]
     assert sorted(known) == [
@@ -419,7 +419,7 @@ def test_each_delivery_is_known_once_by_what_became_of_it(state: State) -> None:
     ]
 
 
-def test_the_lines_that_are_stored_are_told(state: State) -> None:
+def test_the_lines_that_are_stored_are_told(state: Deployment) -> None:
     change(state, f"UPDATE attempts SET log_next = 7 WHERE job_id = {FAILS}")
     change(
         state,
@@ -432,7 +432,7 @@ def test_the_lines_that_are_stored_are_told(state: State) -> None:
 
 
 def test_a_database_that_fails_while_it_is_looked_at_is_a_finding(
-    state: State, monkeypatch: pytest.MonkeyPatch
+    state: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> None:
         raise DatabaseLost("the disk is gone; look at it")
@@ -448,7 +448,7 @@ def test_a_certificates_note_that_is_damaged_is_made_anew(tmp_path: Path, conten
     assert [each.problem for each in machine.authority(tmp_path, EPOCH)] == [f"{tmp_path} lacks ca.key and ca.pem"]
 
 
-def test_one_flipped_bit_is_found_by_looking_deep(state: State) -> None:
+def test_one_flipped_bit_is_found_by_looking_deep(state: Deployment) -> None:
     flip(bundle_of(state, "done-twice"))
     assert found(state) == []
     (finding,) = found(state, deep=True)
@@ -457,7 +457,7 @@ def test_one_flipped_bit_is_found_by_looking_deep(state: State) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "damaged", "of another"])
-def test_provenance(state: State, how: str) -> None:
+def test_provenance(state: Deployment, how: str) -> None:
     (path,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
     if how == "gone":
         path.unlink()
@@ -467,7 +467,7 @@ def test_provenance(state: State, how: str) -> None:
         path.write_bytes(sealed(unsealed(path.read_bytes()) | {"attempt": 3}))
     (finding,) = found(state)
     assert finding.check == "provenance"
-    assert finding.level is Level.FAULT
+    assert finding.level is Gravity.FAULT
     assert "cis490-jobs requeue done-twice" in finding.remedy
     change(state, "UPDATE jobs SET attempt = 3 WHERE name = 'done-twice'")  # it went on
     assert "provenance" not in checks(state), "a note is enough: the job has gone on"
@@ -475,7 +475,7 @@ def test_provenance(state: State, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "torn", "short", "doubled", "strange"])
-def test_the_index(state: State, how: str) -> None:
+def test_the_index(state: Deployment, how: str) -> None:
     path = state.models / "index.jsonl"
     data, old = path.read_bytes(), time.time() - 1000
     change(state, f"UPDATE artifacts SET stored_at = {old}")
@@ -497,7 +497,7 @@ def test_the_index(state: State, how: str) -> None:
     assert {each.check for each in found(state)} == {"index"}
 
 
-def test_parts_that_nobody_will_go_on_with(state: State) -> None:
+def test_parts_that_nobody_will_go_on_with(state: Deployment) -> None:
     incoming = state.models / "incoming"
     (claim_id,) = rows(state, f"SELECT claim_id FROM jobs WHERE job_id = {RUNS}")[0]
     mine, strange = incoming / f"{claim_id}-{'a' * 64}.part", incoming / f"c-{'a' * 64}.part"
@@ -513,19 +513,19 @@ def test_parts_that_nobody_will_go_on_with(state: State) -> None:
     assert any("it removes such parts every hour" in each.remedy for each in found(state))
 
 
-def test_what_nobody_names_is_a_note_and_what_was_put_aside_a_warning(state: State) -> None:
+def test_what_nobody_names_is_a_note_and_what_was_put_aside_a_warning(state: Deployment) -> None:
     change(state, f"DELETE FROM artifacts WHERE job_id = {TWICE} AND attempt = 1",
            f"DELETE FROM attempts WHERE job_id = {TWICE} AND attempt = 1")  # fmt: skip
     for path in (state.models / "gbt_realistic").glob("*/bundle.tar.zst"):
         os.utime(path, (1, 1))
     report = examine(state, SystemClock())
-    assert [each.level for each in report.findings if each.check == "unnamed"] == [Level.NOTE]
+    assert [each.level for each in report.findings if each.check == "unnamed"] == [Gravity.NOTE]
     bundle = bundle_of(state, "done")
     bundle.rename(bundle.with_name("bundle.tar.zst.damaged"))
     assert {"aside", "bundles"} <= checks(state)
 
 
-def test_a_store_that_is_not_there(state: State) -> None:
+def test_a_store_that_is_not_there(state: Deployment) -> None:
     state.models.rename(state.models.with_name("moved"))
     (finding,) = found(state)
     assert "--models-dir" in finding.remedy
@@ -536,7 +536,7 @@ def test_a_store_that_is_not_there(state: State) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
-def test_files_that_others_may_read(state: State) -> None:
+def test_files_that_others_may_read(state: Deployment) -> None:
     state.tls.mkdir()
     (state.tls / "ca.pem").write_text("-")
     for path in (state.db, state.models / "index.jsonl", state.tls / "ca.key"):
@@ -549,11 +549,11 @@ def test_files_that_others_may_read(state: State) -> None:
 def test_room() -> None:
     path = Path("/srv")
     assert list(machine.room(2 * RESERVE_BYTES, path)) == []
-    assert [each.level for each in machine.room(RESERVE_BYTES, path)] == [Level.WARNING]
-    assert [each.level for each in machine.room(RESERVE_BYTES - 1, path)] == [Level.FAULT]
+    assert [each.level for each in machine.room(RESERVE_BYTES, path)] == [Gravity.WARNING]
+    assert [each.level for each in machine.room(RESERVE_BYTES - 1, path)] == [Gravity.FAULT]
 
 
-def test_a_log_without_an_end(state: State) -> None:
+def test_a_log_without_an_end(state: Deployment) -> None:
     class Fs:
         def size(self, path: Path) -> int | None:
             return 65 * 1024**2 if path.name.endswith("-wal") else None
@@ -616,18 +616,18 @@ def test_the_authority(tmp_path: Path) -> None:
 # ── the command ─────────────────────────────────────────────────────────────────────────────
 
 
-def doctor(state: State, *more: str) -> tuple[int, str, str]:
+def doctor(state: Deployment, *more: str) -> tuple[int, str, str]:
     return cis490_jobs("doctor", "--db", str(state.db), "--models-dir", str(state.models), *more)
 
 
-def test_the_command_says_what_it_looked_at(sound: State) -> None:
+def test_the_command_says_what_it_looked_at(sound: Deployment) -> None:
     code, out, err = doctor(sound, "--deep")
     assert (code, err) == (0, "")
     assert "7 jobs and 3 bundles" in out
     assert "every byte was read" in out
 
 
-def test_the_command_names_every_finding_and_exits_with_1(state: State) -> None:
+def test_the_command_names_every_finding_and_exits_with_1(state: Deployment) -> None:
     bundle_of(state, "done").unlink()
     change(state, f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}")
     code, out, _ = doctor(state)
@@ -641,7 +641,7 @@ def test_the_command_names_every_finding_and_exits_with_1(state: State) -> None:
     assert {each["check"] for each in answer["findings"]} == {"bundles", "reasons"}
 
 
-def test_the_command_takes_the_receivers_figures(state: State) -> None:
+def test_the_command_takes_the_receivers_figures(state: Deployment) -> None:
     change(state, f"UPDATE jobs SET trainer_failures = 1 WHERE job_id = {WAITS}")
     budgets = '"check": "budgets"'
     assert budgets not in doctor(state, "--json")[1]
@@ -651,7 +651,7 @@ def test_the_command_takes_the_receivers_figures(state: State) -> None:
     assert "did you mean max_attempts" in err
 
 
-def test_the_command_finds_the_state_in_its_folder(sound: State, tmp_path: Path) -> None:
+def test_the_command_finds_the_state_in_its_folder(sound: Deployment, tmp_path: Path) -> None:
     code, out, _ = cis490_jobs("doctor", "--state-dir", str(tmp_path / "none"))
     assert code == 1
     assert str(tmp_path / "none" / "training_jobs.db") in out.replace("\n", "")

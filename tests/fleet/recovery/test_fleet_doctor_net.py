@@ -16,7 +16,7 @@ from recovery_builders import change, copied, found, rows
 from training.fleet.database.seals import COUNTED, keep, learn, seal
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 
 INCIDENT = (
     "host, id, checkpoint, model, rule, began_at, raised_at, last_alarm_at, over, alarms, peak, threshold, why, "
@@ -55,7 +55,7 @@ SOME_OF_EACH = {
 
 
 @pytest.fixture(scope="module")
-def sound(sound: State, tmp_path_factory: pytest.TempPathFactory) -> State:
+def sound(sound: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     state = copied(sound, tmp_path_factory.mktemp("full") / "state")
     for table, (names, row) in SOME_OF_EACH.items():
         change(state, f"INSERT INTO {table} ({names}) SELECT {row}")
@@ -78,12 +78,12 @@ def columns() -> list[tuple[str, str]]:
         ]
 
 
-def keys(state: State, table: str) -> list[str]:
+def keys(state: Deployment, table: str) -> list[str]:
     return [name for name, part in rows(state, f"SELECT name, pk FROM pragma_table_info('{table}')") if part]
 
 
 @contextmanager
-def changed(state: State, table: str, column: str, *, by_hand: bool = True) -> Iterator[None]:
+def changed(state: Deployment, table: str, column: str, *, by_hand: bool = True) -> Iterator[None]:
     """Another value in one row, best in one that has any; undone afterwards. By hand, its checksum stays as it was."""
     before = {path: path.read_bytes() for path in state.db.parent.glob(f"{state.db.name}*")}
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
@@ -110,21 +110,21 @@ def changed(state: State, table: str, column: str, *, by_hand: bool = True) -> I
 
 
 @pytest.mark.parametrize(("table", "column"), columns())
-def test_every_column_is_looked_at(sound: State, table: str, column: str) -> None:
+def test_every_column_is_looked_at(sound: Deployment, table: str, column: str) -> None:
     with changed(sound, table, column):
         assert found(sound), f"nobody sees a change of {table}.{column}"
 
 
 @pytest.mark.parametrize("table", ["identity", "seals", *COUNTED])
 @pytest.mark.parametrize("which", ["", "DESC"])
-def test_every_kind_of_row_is_missed(state: State, table: str, which: str) -> None:
+def test_every_kind_of_row_is_missed(state: Deployment, table: str, which: str) -> None:
     (key, *_) = keys(state, table)
     row = f"SELECT {key} FROM {table} ORDER BY {key} {which} LIMIT 1"
     change(state, f"DELETE FROM {table} WHERE {key} = ({row})", by_hand=True)
     assert found(state), f"nobody misses a row of {table}"
 
 
-def test_a_row_that_somebody_put_in_is_seen(state: State) -> None:
+def test_a_row_that_somebody_put_in_is_seen(state: Deployment) -> None:
     hosts = "INSERT INTO hosts (host, capability, first_seen, last_seen) VALUES ('x', '{}', 1, 2)"
     change(state, hosts, by_hand=True)
     (finding,) = (each for each in found(state) if each.check == "checksums")
@@ -135,7 +135,7 @@ def test_a_row_that_somebody_put_in_is_seen(state: State) -> None:
     "row",
     ["identity (one, database_id) VALUES (2, hex(randomblob(16)))", "seals (tbl, n) VALUES ('x', 0)"],
 )
-def test_so_is_one_in_a_table_whose_rows_never_change(state: State, row: str) -> None:
+def test_so_is_one_in_a_table_whose_rows_never_change(state: Deployment, row: str) -> None:
     change(state, f"INSERT INTO {row}", by_hand=True)
     assert {each.check for each in found(state)} == {"counts"}
 
@@ -227,7 +227,7 @@ UNTOLD = {
 
 
 @pytest.mark.parametrize(("table", "column"), columns())
-def test_without_checksums_what_follows_from_something_is_compared(sound: State, table: str, column: str) -> None:
+def test_without_checksums_what_follows_from_something_is_compared(sound: Deployment, table: str, column: str) -> None:
     why = UNTOLD.get(table, {}).get(column)
     # The index is compared when it is two minutes old, so its age must not follow from the time that the tests take.
     ((made_at,),) = rows(sound, "SELECT max(at) FROM events")

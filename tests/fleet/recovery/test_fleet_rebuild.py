@@ -36,19 +36,19 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver import program as receiver
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
-from training.fleet.recovery.reconcile import Delivery, Unusable, deliveries, in_order, sidecar
+from training.fleet.recovery.reconcile import FinishedAttempt, Unusable, deliveries, in_order, sidecar
 from training.fleet.recovery.restore import Restore
-from training.fleet.service.state import RecoveryError, State
+from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
 
 
-def anew(state: State, *, force: bool = False) -> Rebuilt:
+def anew(state: Deployment, *, force: bool = False) -> Rebuilt:
     return rebuild(state, PLAN, SystemClock(), force=force)
 
 
-def lose_database(state: State) -> None:
+def lose_database(state: Deployment) -> None:
     state.db.unlink()
     (state.models / "index.jsonl").unlink()
 
@@ -56,7 +56,7 @@ def lose_database(state: State) -> None:
 KNOWN = "SELECT name, status, artifact_id, attempt, generation, worker_hostname FROM jobs ORDER BY seq"
 
 
-def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state: State) -> None:
+def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state: Deployment) -> None:
     before = {row[0]: row for row in rows(state, KNOWN)}
     index = (state.models / "index.jsonl").read_text()
     lose_database(state)
@@ -78,7 +78,7 @@ def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state
     assert all(abs(row["stored_at"] - stored[row["artifact_id"]]) < 600 for row in rebuilt)
 
 
-def test_a_database_of_another_shape_is_refused_and_a_rebuild_keeps_the_work(state: State) -> None:
+def test_a_database_of_another_shape_is_refused_and_a_rebuild_keeps_the_work(state: Deployment) -> None:
     """Tables of before the first release."""
     before = {row[0]: row for row in rows(state, KNOWN)}
     change(state, "PRAGMA user_version = 19", by_hand=True)
@@ -96,7 +96,7 @@ def test_a_database_of_another_shape_is_refused_and_a_rebuild_keeps_the_work(sta
     assert [each.sentence for each in found(state, deep=True)] == []
 
 
-def test_the_history_that_is_known_is_told_with_its_times(state: State) -> None:
+def test_the_history_that_is_known_is_told_with_its_times(state: Deployment) -> None:
     granted = dict(rows(state, "SELECT claim_id, granted_at FROM attempts"))
     finished = "SELECT name, finished_at FROM jobs WHERE status = 'completed'"
     before = dict(rows(state, finished))
@@ -123,7 +123,7 @@ def test_the_history_that_is_known_is_told_with_its_times(state: State) -> None:
     assert json.loads(record) == {"seconds": 3.0}
 
 
-def test_what_was_granted_comes_back_whatever_the_plan_says_since(state: State) -> None:
+def test_what_was_granted_comes_back_whatever_the_plan_says_since(state: Deployment) -> None:
     kept = set(rows(state, "SELECT claim_id, granted FROM attempts"))
     lose_database(state)
     rebuild(state, [job | {"n_resamples": 5} for job in PLAN], SystemClock())
@@ -132,7 +132,7 @@ def test_what_was_granted_comes_back_whatever_the_plan_says_since(state: State) 
     assert len(back) == 4, "done, same-bytes, and done-twice twice"
 
 
-def test_a_receiver_goes_on_with_it(state: State, tmp_path: Path) -> None:
+def test_a_receiver_goes_on_with_it(state: Deployment, tmp_path: Path) -> None:
     lose_database(state)
     anew(state)
     bundles = tmp_path / "bundles"
@@ -149,7 +149,7 @@ def test_a_receiver_goes_on_with_it(state: State, tmp_path: Path) -> None:
     assert [each.sentence for each in found(state, deep=True)] == []
 
 
-def test_a_job_that_the_manifest_no_longer_names_comes_back(state: State) -> None:
+def test_a_job_that_the_manifest_no_longer_names_comes_back(state: Deployment) -> None:
     lose_database(state)
     done = rebuild(state, PLAN[:3], SystemClock())
     assert done.unlisted == ["done", "done-twice", "same-bytes"]
@@ -157,7 +157,7 @@ def test_a_job_that_the_manifest_no_longer_names_comes_back(state: State) -> Non
     assert rows(state, "SELECT DISTINCT in_manifest FROM jobs WHERE status = 'completed'") == [(0,)]
 
 
-def test_gaps_in_the_numbering_are_known_for_what_they_are(state: State) -> None:
+def test_gaps_in_the_numbering_are_known_for_what_they_are(state: Deployment) -> None:
     folder = bundle_of(state, "done-twice").parent
     lose_database(state)
     for path in (state.models / "gbt_realistic").iterdir():
@@ -171,7 +171,7 @@ def test_gaps_in_the_numbering_are_known_for_what_they_are(state: State) -> None
     assert found(state, deep=True) == []
 
 
-def test_what_is_damaged_is_named_and_its_job_trained_again(state: State) -> None:
+def test_what_is_damaged_is_named_and_its_job_trained_again(state: Deployment) -> None:
     flip(bundle_of(state, "done-twice"))
     (mine,) = (bundle_of(state, "done").parent / "provenance").glob(f"{job_id({'name': 'done'})}-*")
     said = unsealed(mine.read_bytes())
@@ -202,7 +202,7 @@ def test_what_is_damaged_is_named_and_its_job_trained_again(state: State) -> Non
         lambda body: b"\xff" * 10,
     ],
 )
-def test_no_provenance_file_can_do_harm(state: State, change_it: object) -> None:
+def test_no_provenance_file_can_do_harm(state: Deployment, change_it: object) -> None:
     (path,) = (bundle_of(state, "done").parent / "provenance").glob(f"{job_id({'name': 'done'})}-*")
     path.write_bytes(change_it(path.read_bytes()))  # type: ignore[operator]
     lose_database(state)
@@ -213,7 +213,7 @@ def test_no_provenance_file_can_do_harm(state: State, change_it: object) -> None
 
 
 @pytest.mark.parametrize("name", ["bundle.tar.zst", "-1.json"])
-def test_what_cannot_be_read_is_named_and_taken_for_nothing(state: State, name: str) -> None:
+def test_what_cannot_be_read_is_named_and_taken_for_nothing(state: Deployment, name: str) -> None:
     found = list(deliveries(ArtifactStore(state.models), Unreadable(name)))
     unusable = [each for each in found if isinstance(each, Unusable)]
     assert unusable
@@ -221,13 +221,13 @@ def test_what_cannot_be_read_is_named_and_taken_for_nothing(state: State, name: 
     assert len(found) - len(unusable) == (0 if name == "bundle.tar.zst" else 1)
 
 
-def test_no_flipped_bit_of_a_provenance_file_changes_what_it_says(state: State) -> None:
+def test_no_flipped_bit_of_a_provenance_file_changes_what_it_says(state: Deployment) -> None:
     bundle = bundle_of(state, "done-twice")
     (path,) = (bundle.parent / "provenance").iterdir()
     artifact = Artifact(bundle.parent.name, "gbt", "realistic", bundle.stat().st_size)
     whole = path.read_bytes()
     told = sidecar(artifact, path.name, whole)
-    assert isinstance(told, Delivery)
+    assert isinstance(told, FinishedAttempt)
     seen = 0
     for position in range(8 * len(whole)):
         data = bytearray(whole)
@@ -238,21 +238,21 @@ def test_no_flipped_bit_of_a_provenance_file_changes_what_it_says(state: State) 
     assert seen > 7 * len(whole), "all but those in the name of the seal itself"
 
 
-def test_provenance_without_a_seal_is_refused(state: State) -> None:
+def test_provenance_without_a_seal_is_refused(state: Deployment) -> None:
     for path in state.models.rglob("provenance/*.json"):
         path.write_text(json.dumps(unsealed(path.read_bytes())))
     lose_database(state)
     assert {each.why for each in anew(state).unusable} == {"it is damaged"}
 
 
-def test_what_is_refused_changes_nothing(state: State, tmp_path: Path) -> None:
+def test_what_is_refused_changes_nothing(state: Deployment, tmp_path: Path) -> None:
     before = tree(state.db.parent)
     with pytest.raises(RecoveryError, match="--force keeps it beside"):
         anew(state)
     with exclusive(state.db.with_name("jobs.db.lock")), pytest.raises(RecoveryError, match="stop it"):
         anew(state, force=True)
     with pytest.raises(RecoveryError, match="there is no store"):
-        anew(State(tmp_path / "x.db", tmp_path / "x", tmp_path / "tls"))
+        anew(Deployment(tmp_path / "x.db", tmp_path / "x", tmp_path / "tls"))
     assert {k: v for k, v in tree(state.db.parent).items() if not k.endswith(".lock")} == before
     done = anew(state, force=True)
     assert done.aside is not None
@@ -262,7 +262,7 @@ def test_what_is_refused_changes_nothing(state: State, tmp_path: Path) -> None:
 # ── the drill ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_drill(sound: State, tmp_path: Path) -> None:
+def test_the_drill(sound: Deployment, tmp_path: Path) -> None:
     """Lose the database; lose a bundle; flip a bit; lose both and restore: every loss is named."""
     backups, state = tmp_path / "backups", copied(sound, tmp_path / "state")
     Backup(backups).make(state, SystemClock())
@@ -310,7 +310,7 @@ mode = "oracle"
 
 @pytest.mark.parametrize("left", [None, b""])
 def test_a_receiver_does_not_begin_anew_beside_the_models_of_a_lost_database(
-    state: State,
+    state: Deployment,
     tmp_path: Path,
     left: bytes | None,
     capsys: pytest.CaptureFixture[str],
@@ -333,7 +333,7 @@ def test_a_receiver_does_not_begin_anew_beside_the_models_of_a_lost_database(
     assert tree(state.models) == before
 
 
-def test_the_command(state: State, tmp_path: Path) -> None:
+def test_the_command(state: Deployment, tmp_path: Path) -> None:
     manifest = tmp_path / "plan.toml"
     manifest.write_text(MANIFEST, encoding="utf-8")
     lose_database(state)

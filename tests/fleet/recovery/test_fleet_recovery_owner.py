@@ -21,7 +21,7 @@ from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.files import give_to_owner
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
 from training.fleet.recovery.restore import Restore, Restored
-from training.fleet.service.state import RecoveryError, State
+from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.dataset_listing import Listing, cut
 from training.locking import exclusive
@@ -31,7 +31,7 @@ as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="on
 
 
 @pytest.fixture(scope="module")
-def sound(sound: State, tmp_path_factory: pytest.TempPathFactory) -> State:
+def sound(sound: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     state = copied(sound, tmp_path_factory.mktemp("with-keys") / "state")
     Authority.open(state.tls, FakeClock())
     push(DatasetStore(state.datasets), b"window,value")
@@ -48,7 +48,7 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def state(sound: State, place: Path) -> State:
+def state(sound: Deployment, place: Path) -> Deployment:
     """Another user's, as a receiver's is."""
     state = copied(sound, place / "state")
     give(state.db.parent)
@@ -104,21 +104,21 @@ def lay(link: Path, target: Path, user: int = USER) -> None:
     os.chown(link, user, user, follow_symlinks=False)
 
 
-def anew(state: State) -> Rebuilt:
+def anew(state: Deployment) -> Rebuilt:
     return rebuild(state, PLAN, SystemClock(), force=True)
 
 
-def back_up(state: State, folder: Path, *, with_keys: bool = True) -> None:
+def back_up(state: Deployment, folder: Path, *, with_keys: bool = True) -> None:
     Backup(folder).make(state, SystemClock(), with_keys=with_keys)
 
 
-def restore(folder: Path, state: State) -> Restored:
+def restore(folder: Path, state: Deployment) -> Restored:
     return Restore(folder, state, SystemClock()).run(force=True, with_keys=True)
 
 
 @as_root
 @pytest.mark.usefixtures("untouched")
-def test_a_rebuild_gives_nothing_away_behind_a_link(state: State, system: Path) -> None:
+def test_a_rebuild_gives_nothing_away_behind_a_link(state: Deployment, system: Path) -> None:
     lay(state.tls, system)
     lay(state.models / "more", system)
     assert len(anew(state).completed) == 3
@@ -140,7 +140,7 @@ def test_a_rebuild_gives_nothing_away_behind_a_link(state: State, system: Path) 
     ],
 )
 def test_root_writes_nothing_through_a_link(
-    state: State, system: Path, sound: State, tmp_path: Path, link: str, target: str
+    state: Deployment, system: Path, sound: Deployment, tmp_path: Path, link: str, target: str
 ) -> None:
     back_up(sound, tmp_path / "backup")
     lay(state.db.parent / link, system / target)
@@ -152,7 +152,7 @@ def test_root_writes_nothing_through_a_link(
 
 @as_root
 @pytest.mark.usefixtures("untouched")
-def test_nor_through_one_that_is_laid_meanwhile(state: State, system: Path) -> None:
+def test_nor_through_one_that_is_laid_meanwhile(state: Deployment, system: Path) -> None:
     def swap(*_: object) -> None:
         lay_as_user(state.models / "incoming", system / "cron.d")
         lay_as_user(state.tls, system)
@@ -168,7 +168,7 @@ def lay_as_user(link: Path, target: Path) -> None:
 
 
 @as_root
-def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound: State, place: Path, tmp_path: Path) -> None:
+def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound: Deployment, place: Path, tmp_path: Path) -> None:
     back_up(sound, tmp_path / "backup")
     (tmp_path / "backup").chmod(0o700)
     new = state_in(place / "new")
@@ -181,7 +181,7 @@ def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound: State, place:
 
 
 @as_root
-def test_a_backup_that_is_the_users_own_is_read_with_its_rights(state: State, system: Path, place: Path) -> None:
+def test_a_backup_that_is_the_users_own_is_read_with_its_rights(state: Deployment, system: Path, place: Path) -> None:
     folder = place / "backup"
     back_up(state, folder)
     (keys,) = folder.rglob("keys")
@@ -193,7 +193,7 @@ def test_a_backup_that_is_the_users_own_is_read_with_its_rights(state: State, sy
 
 
 @as_root
-def test_a_backup_holds_no_key_that_only_root_can_read(state: State, system: Path, tmp_path: Path) -> None:
+def test_a_backup_holds_no_key_that_only_root_can_read(state: Deployment, system: Path, tmp_path: Path) -> None:
     lay(state.tls / "ca.key", system / "shadow")
     with pytest.raises(RecoveryError, match="Permission denied"):
         back_up(state, tmp_path / "backup")
@@ -201,7 +201,7 @@ def test_a_backup_holds_no_key_that_only_root_can_read(state: State, system: Pat
 
 
 @as_root
-def test_what_root_left_there_is_no_obstacle(state: State) -> None:
+def test_what_root_left_there_is_no_obstacle(state: Deployment) -> None:
     give(state.db.parent, 0)
     os.chown(state.db.parent, USER, USER)
     assert len(anew(state).completed) == 3
@@ -209,7 +209,7 @@ def test_what_root_left_there_is_no_obstacle(state: State) -> None:
 
 
 @as_root
-def test_models_on_another_disk_stay_where_they_are(state: State, place: Path) -> None:
+def test_models_on_another_disk_stay_where_they_are(state: Deployment, place: Path) -> None:
     for user in (0, USER):  # whoever has made the link
         disk = place / f"disk-{user}"
         shutil.copytree(state.models, disk)
@@ -221,7 +221,7 @@ def test_models_on_another_disk_stay_where_they_are(state: State, place: Path) -
 
 
 @as_root
-def test_a_folder_that_its_user_cannot_use_is_named(state: State, place: Path) -> None:
+def test_a_folder_that_its_user_cannot_use_is_named(state: Deployment, place: Path) -> None:
     place.chmod(0o700)
     with pytest.raises(RecoveryError, match=r"state is closed to user 12345, .* and repeat"):
         anew(state)
@@ -232,7 +232,7 @@ def test_a_folder_that_its_user_cannot_use_is_named(state: State, place: Path) -
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("link", ["", "pieces", "names", "sets"])
 def test_data_sets_are_not_brought_back_behind_a_link(
-    state: State, system: Path, sound: State, tmp_path: Path, link: str
+    state: Deployment, system: Path, sound: Deployment, tmp_path: Path, link: str
 ) -> None:
     back_up(sound, tmp_path / "backup")
     lay(state.datasets / link, system)
@@ -241,7 +241,7 @@ def test_data_sets_are_not_brought_back_behind_a_link(
 
 
 @as_root
-def test_data_sets_are_brought_back_as_the_user(state: State, sound: State, tmp_path: Path) -> None:
+def test_data_sets_are_brought_back_as_the_user(state: Deployment, sound: Deployment, tmp_path: Path) -> None:
     """Out of a backup of root's alone, also a rotten piece of which is put aside."""
     back_up(sound, tmp_path / "backup")
     (tmp_path / "backup").chmod(0o700)
@@ -258,7 +258,7 @@ def test_data_sets_are_brought_back_as_the_user(state: State, sound: State, tmp_
 
 @as_root
 @pytest.mark.usefixtures("untouched")
-def test_giving_follows_no_link(state: State, system: Path) -> None:
+def test_giving_follows_no_link(state: Deployment, system: Path) -> None:
     lay(state.models / "below", system / "cron.d")
     (state.models / "same").hardlink_to(system / "shadow")
     lay(state.tls, system)

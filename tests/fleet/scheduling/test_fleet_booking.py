@@ -14,7 +14,7 @@ from training.families import FAMILIES
 from training.fleet.scheduling import booking, threads
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import fits
-from training.fleet.scheduling.resources import Booking, Gpu, Held, Peak
+from training.fleet.scheduling.resources import Booking, Gpu, HeldAttempt, Peak
 
 
 def a_host(
@@ -35,13 +35,13 @@ def a_job(model: str = "gbt", **asked: Any) -> Needs:
     return replace(Needs.of({"model": model, **asked}), peak=peak)
 
 
-def after(host: Host, *jobs: Needs) -> tuple[Host, list[Held]]:
+def after(host: Host, *jobs: Needs) -> tuple[Host, list[HeldAttempt]]:
     """Grant these jobs as far as they fit, one after the other; none uses anything yet."""
-    held: list[Held] = []
+    held: list[HeldAttempt] = []
     for job in jobs:
         there = booking.beside(host, held)
         if fits(job, there) is None:
-            held.append(Held(booking.book(job, there)))
+            held.append(HeldAttempt(booking.book(job, there)))
     return booking.beside(host, held), held
 
 
@@ -84,19 +84,19 @@ def test_of_two_that_need_the_last_gib_one_gets_it() -> None:
 
 def test_what_others_take_is_off_what_is_left() -> None:
     host = a_host(ram=8.0, free=5.0)  # a browser has 1, our trainer 2 of the 3 that it is booked for
-    there = booking.beside(host, [Held(Booking(1, 3.0), ram_used_gib=2.0)])
+    there = booking.beside(host, [HeldAttempt(Booking(1, 3.0), ram_used_gib=2.0)])
     assert there.room is not None
     assert there.room.ram_gib == pytest.approx(4.0)
 
 
 def test_a_trainer_that_uses_more_than_it_is_booked_for_takes_it_off_what_is_free() -> None:
-    there = booking.beside(a_host(ram=8.0, free=1.0), [Held(Booking(1, 3.0), ram_used_gib=7.0)])
+    there = booking.beside(a_host(ram=8.0, free=1.0), [HeldAttempt(Booking(1, 3.0), ram_used_gib=7.0)])
     assert there.room is not None
     assert there.room.ram_gib == pytest.approx(1.0)
 
 
 def test_a_reserve_is_off_what_is_free_and_a_cap_bounds_what_is_booked() -> None:
-    held = [Held(Booking(1, 2.0), ram_used_gib=2.0)]
+    held = [HeldAttempt(Booking(1, 2.0), ram_used_gib=2.0)]
     reserved = booking.beside(a_host(ram=16.0, free=6.0, reserve_ram_gib=5.0), held)
     capped = booking.beside(a_host(ram=16.0, free=14.0, max_ram_gib=3.0), held)
     assert reserved.room is not None
@@ -130,10 +130,10 @@ def test_more_slots_than_cores_are_the_operators_word() -> None:
 def test_an_attempt_that_comes_back_has_its_place_unless_another_one_took_it() -> None:
     host, was = a_host(vram=(8.0,)), Booking(2, 4.0, 6.0, gpu=0)
     assert booking.takes_back(was, host, [])
-    assert booking.takes_back(was, host, [Held(Booking(2, 4.0))])
-    assert not booking.takes_back(was, host, [Held(Booking(1, 1.0, 3.0, gpu=0))])
-    assert not booking.takes_back(was, host, [Held(Booking(3, 1.0))])
-    assert not booking.takes_back(was, host, [Held(Booking(1, 4.1))])
+    assert booking.takes_back(was, host, [HeldAttempt(Booking(2, 4.0))])
+    assert not booking.takes_back(was, host, [HeldAttempt(Booking(1, 1.0, 3.0, gpu=0))])
+    assert not booking.takes_back(was, host, [HeldAttempt(Booking(3, 1.0))])
+    assert not booking.takes_back(was, host, [HeldAttempt(Booking(1, 4.1))])
 
 
 _GIB = st.floats(0.1, 20.0)
@@ -161,14 +161,14 @@ _HOSTS = st.builds(
 @settings(max_examples=60)
 @given(_HOSTS, st.lists(_JOBS, max_size=8), st.floats(0.0, 1.0))
 def test_nothing_is_booked_twice_and_reserves_are_kept(host: Host, jobs: list[Needs], used: float) -> None:
-    held: list[Held] = []
+    held: list[HeldAttempt] = []
     for job in jobs:
         taken = sum(each.ram_used_gib for each in held)
         live = replace(host, ram_available_gib=max(0.0, host.ram_available_gib - taken))
         there = booking.beside(live, held)
         if fits(job, there) is None:
             made = booking.book(job, there)
-            held.append(Held(made, used * made.ram_gib, used * made.vram_gib))
+            held.append(HeldAttempt(made, used * made.ram_gib, used * made.vram_gib))
     if len(held) > 1:
         assert sum(each.booking.cores for each in held) <= max(host.cores, host.slots)
         assert sum(each.booking.ram_gib for each in held) <= host.ram_total_gib + 1e-5
@@ -200,7 +200,7 @@ def test_a_job_that_waits_for_room_keeps_others_from_taking_it() -> None:
 
 def test_what_ours_hold_is_free_afterwards_and_what_others_hold_is_not() -> None:
     host = a_host(ram=8.0, free=4.0, vram=(8.0,))
-    held = [Held(Booking(1, 4.0, 6.0, gpu=0), ram_used_gib=3.0, vram_used_gib=5.0)]
+    held = [HeldAttempt(Booking(1, 4.0, 6.0, gpu=0), ram_used_gib=3.0, vram_used_gib=5.0)]
     there = booking.afterwards(booking.beside(replace(host, gpus=(Gpu(1.0, 8.0),), vram_free_gib=1.0), held))
     assert (there.ram_available_gib, there.vram_free_gib, there.room) == (7.0, 6.0, None)
 

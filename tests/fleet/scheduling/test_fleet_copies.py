@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.copies import SESSIONS_KEPT, Line, Standing
+from training.fleet.scheduling.copies import SESSIONS_KEPT, SessionLine, Standing
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.service import Service
@@ -209,7 +209,7 @@ def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(service: Service,
 
 @pytest.mark.parametrize("may", [False, True])
 def test_a_silence_that_cannot_be_held_against_it_leaves_a_copy_one(*, may: bool) -> None:
-    line = Line("6-aa", "round", {"6-aa": 0.0, "6-bb": 0.0}, {"6-aa", "6-bb"}, copied=True)
+    line = SessionLine("6-aa", "round", {"6-aa": 0.0, "6-bb": 0.0}, {"6-aa", "6-bb"}, copied=True)
     said = line.ask("6-aa", "round", 700.0, lease_s=600.0, may_be_silent=may, new_round="next")
     assert said is (Standing.OWN if may else Standing.COPY)
 
@@ -297,7 +297,7 @@ def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(service: 
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_sessions_that_follow_each_other_are_never_copies(chance: random.Random, runs: int) -> None:
     """One machine: starts, restores of its counter, lost answers, and messages that arrive late and in any order."""
-    line = Line("0000000005-0", "round-0")
+    line = SessionLine("0000000005-0", "round-0")
     late: list[tuple[str, str]] = []
     counter, names, now = 5, 0, 0.0
     for run in range(runs):
@@ -323,7 +323,7 @@ def test_sessions_that_follow_each_other_are_never_copies(chance: random.Random,
 @given(st.lists(st.booleans(), min_size=12, max_size=40), st.integers(1, 9), st.integers(1, 9))
 def test_two_that_live_at_once_are_always_noticed(turns: list[bool], one: int, two: int) -> None:
     """Whichever of them asks when, each twice in a row at the latest once they have asked often enough."""
-    line = Line(f"{one:010d}-a", "round", {f"{one:010d}-a": 0.0})
+    line = SessionLine(f"{one:010d}-a", "round", {f"{one:010d}-a": 0.0})
     echoes = {f"{one:010d}-a": "", f"{two:010d}-b": ""}
     both = [*turns, True, False, True, False]
     for number, turn in enumerate(both):
@@ -334,7 +334,7 @@ def test_two_that_live_at_once_are_always_noticed(turns: list[bool], one: int, t
 
 
 def test_of_many_late_sessions_the_one_that_works_is_never_forgotten() -> None:
-    line = Line(current="0000000999-a", round="r")
+    line = SessionLine(current="0000000999-a", round="r")
     line.heard["0000000999-a"] = 0.0
     for count in range(100):
         line.ask(f"{count:010d}-b", "", 1.0, lease_s=LEASE_S, may_be_silent=False, new_round="s")

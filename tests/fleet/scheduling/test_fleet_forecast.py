@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from training.fleet.scheduling.forecast import ForecastQuestion, WaitingKind, forecast
 from training.fleet.scheduling.predictions import Prediction
-from training.fleet.scheduling.schedule import Kind, Slot, Take, schedule
+from training.fleet.scheduling.schedule import JobKind, Slot, Take, schedule
 
 HOSTS = ["desk", "laptop", "pi"]
 seconds = st.dictionaries(st.sampled_from(HOSTS), st.floats(1, 1e4), max_size=3)
@@ -37,7 +37,9 @@ def work(
     **parts: float,
 ) -> WaitingKind:
     told = {host: Prediction(seconds, spread, **parts) for host, seconds in times.items()}
-    return WaitingKind(Kind(key, count, times, priority, spread), tuple(f"{key}-{n}" for n in range(count)), of, told)
+    return WaitingKind(
+        JobKind(key, count, times, priority, spread), tuple(f"{key}-{n}" for n in range(count)), of, told
+    )
 
 
 @given(drawn_works, drawn_slots, st.booleans())
@@ -157,7 +159,7 @@ def _played(
         for host in hosts:
             if host in doing:
                 continue
-            waiting = [Kind(key, n, kinds[key].seconds, 0, kinds[key].spread) for key, n in left.items() if n]
+            waiting = [JobKind(key, n, kinds[key].seconds, 0, kinds[key].spread) for key, n in left.items() if n]
             slots = [Slot(each, _left_s(doing.get(each), now), 1e9) for each in hosts]
             said = schedule(waiting, slots).decide(host) if waiting else None
             if isinstance(said, Take):

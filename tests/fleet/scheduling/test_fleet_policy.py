@@ -15,7 +15,7 @@ from training.fleet.scheduling.policy import (
     NOBODY_ELSE,
     Fleet,
     Policy,
-    Watch,
+    SilenceWatch,
     backoff,
     fits,
     heard_s,
@@ -300,11 +300,11 @@ def test_a_slot_that_holds_another_job_is_not_given_back_to_a_late_word() -> Non
 # ── silence ─────────────────────────────────────────────────────────────────────────────────
 
 
-def begun() -> Watch:
-    return Watch.begin(NOW, 100.0, POLICY)
+def begun() -> SilenceWatch:
+    return SilenceWatch.begin(NOW, 100.0, POLICY)
 
 
-def watched(watch: Watch, seconds: float) -> Watch:
+def watched(watch: SilenceWatch, seconds: float) -> SilenceWatch:
     """The watch after that time of ordinary looks."""
     for _ in range(round(seconds / POLICY.sweep_period_s)):
         wall, boot = watch.wall + POLICY.sweep_period_s, watch.boot + POLICY.sweep_period_s

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.fleet.scheduling import retention
-from training.fleet.scheduling.retention import Bundle, Dataset, Delivery, Kind, Output, Removal, Rules
+from training.fleet.scheduling.retention import (
+    BundleShare,
+    Output,
+    Removal,
+    RemovalKind,
+    RetainedBundle,
+    RetainedDataset,
+    Rules,
+)
 
 NOW = 1_000 * 86_400.0
 DAYS = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 30.0, 400.0]))
@@ -25,7 +33,7 @@ RULES = st.builds(
 )
 TIMES = st.sampled_from([NOW, NOW - 10.0, NOW - 86_400.0, NOW - 29 * 86_400.0, NOW - 31 * 86_400.0, 0.0])
 DELIVERIES = st.builds(
-    Delivery,
+    BundleShare,
     job_id=st.sampled_from("abcd"),
     attempt=st.integers(1, 3),
     name=st.sampled_from(["one", "two"]),
@@ -38,21 +46,23 @@ DELIVERIES = st.builds(
 
 
 @st.composite
-def stores(draw: st.DrawFn) -> list[Bundle]:
+def stores(draw: st.DrawFn) -> list[RetainedBundle]:
     found = []
     for number in range(draw(st.integers(0, 12))):
         model, mode = draw(st.sampled_from(["gbt", "mlp"])), draw(st.sampled_from(["realistic", "oracle"]))
         deliveries = tuple(draw(st.lists(DELIVERIES, min_size=1, max_size=3)))
-        found.append(Bundle(f"{model}_{mode}/{number:02}", model, mode, 10, deliveries))
+        found.append(RetainedBundle(f"{model}_{mode}/{number:02}", model, mode, 10, deliveries))
     return found
 
 
-def gone(bundles: Sequence[Bundle], rules: Rules) -> set[str]:
+def gone(bundles: Sequence[RetainedBundle], rules: Rules) -> set[str]:
     return {each.subject for each in retention.bundles_to_remove(bundles, rules, NOW)}
 
 
 @given(stores(), RULES)
-def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(bundles: list[Bundle], rules: Rules) -> None:
+def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(
+    bundles: list[RetainedBundle], rules: Rules
+) -> None:
     went = gone(bundles, rules)
     for each in bundles:
         if each.subject in went:
@@ -69,7 +79,9 @@ def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(bundles: l
 def test_a_model_stays_for_its_days_whatever_its_figure() -> None:
     days = 86_400.0
     best, worse = (
-        Bundle(name, "gbt", "oracle", 1, (Delivery(name, 1, name, True, False, True, NOW - 7 * days, figure),))
+        RetainedBundle(
+            name, "gbt", "oracle", 1, (BundleShare(name, 1, name, True, False, True, NOW - 7 * days, figure),)
+        )
         for name, figure in (("best", 0.9), ("worse", 0.5))
     )
     assert gone([best, worse], Rules(best=1, keep_models_days=7.0)) == {"worse"}
@@ -78,7 +90,7 @@ def test_a_model_stays_for_its_days_whatever_its_figure() -> None:
 
 def test_a_model_that_is_as_good_as_the_last_kept_one_is_told_why_it_goes() -> None:
     one, two = (
-        Bundle(name, "gbt", "oracle", 1, (Delivery(name, 1, name, True, False, True, since, 0.81),))
+        RetainedBundle(name, "gbt", "oracle", 1, (BundleShare(name, 1, name, True, False, True, since, 0.81),))
         for name, since in (("one", 0.0), ("two", 1.0))
     )
     (removal,) = retention.bundles_to_remove([two, one], Rules(best=1), NOW)
@@ -87,7 +99,7 @@ def test_a_model_that_is_as_good_as_the_last_kept_one_is_told_why_it_goes() -> N
 
 
 @given(stores(), RULES)
-def test_nobody_goes_who_is_among_the_best(bundles: list[Bundle], rules: Rules) -> None:
+def test_nobody_goes_who_is_among_the_best(bundles: list[RetainedBundle], rules: Rules) -> None:
     """Of what goes for its figure, as many as are kept are at least as good, and as many are left."""
     went = gone(bundles, rules)
     for each in bundles:
@@ -105,13 +117,13 @@ def test_nobody_goes_who_is_among_the_best(bundles: list[Bundle], rules: Rules) 
 
 
 @given(stores(), RULES)
-def test_a_second_look_finds_nothing(bundles: list[Bundle], rules: Rules) -> None:
+def test_a_second_look_finds_nothing(bundles: list[RetainedBundle], rules: Rules) -> None:
     went = gone(bundles, rules)
     assert gone([each for each in bundles if each.subject not in went], rules) == set()
 
 
 @given(stores(), RULES, st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(bundles: list[Bundle], rules: Rules, chance: object) -> None:
+def test_the_order_of_rows_does_not_matter(bundles: list[RetainedBundle], rules: Rules, chance: object) -> None:
     before = retention.bundles_to_remove(bundles, rules, NOW)
     shuffled = [replace(each, deliveries=each.deliveries[::-1]) for each in bundles]
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -119,7 +131,7 @@ def test_the_order_of_rows_does_not_matter(bundles: list[Bundle], rules: Rules, 
 
 
 @given(stores(), RULES)
-def test_what_no_rule_speaks_of_stays(bundles: list[Bundle], rules: Rules) -> None:
+def test_what_no_rule_speaks_of_stays(bundles: list[RetainedBundle], rules: Rules) -> None:
     nothing = Rules(
         keep_models_days=rules.keep_models_days,
         keep_logs_days=rules.keep_logs_days,
@@ -128,10 +140,10 @@ def test_what_no_rule_speaks_of_stays(bundles: list[Bundle], rules: Rules) -> No
     assert gone(bundles, nothing) == set()
 
 
-def model(number: int, figure: float | None, since: float = 0.0, **facts: bool) -> Bundle:
+def model(number: int, figure: float | None, since: float = 0.0, **facts: bool) -> RetainedBundle:
     said = {"ended": True, "held": False, "current": True, **facts}
-    delivery = Delivery(f"job-{number}", 1, f"gbt-{number}", since=since, figure=figure, **said)
-    return Bundle(f"gbt_realistic/{number}", "gbt", "realistic", 10, (delivery,))
+    delivery = BundleShare(f"job-{number}", 1, f"gbt-{number}", since=since, figure=figure, **said)
+    return RetainedBundle(f"gbt_realistic/{number}", "gbt", "realistic", 10, (delivery,))
 
 
 def test_of_equal_figures_the_first_completed_stays_then_the_lesser_digest() -> None:
@@ -143,7 +155,7 @@ def test_of_equal_figures_the_first_completed_stays_then_the_lesser_digest() -> 
 def test_the_reason_names_both_figures() -> None:
     (removal,) = retention.bundles_to_remove([model(1, 0.875), model(2, 0.75), model(3, None)], Rules(best=1), NOW)
     why = "it is not among the best of gbt realistic: its validation figure is 0.75, the last kept one's 0.875"
-    assert removal == Removal(Kind.BUNDLE, "gbt_realistic/2", 0, 10, why, "gbt-2")
+    assert removal == Removal(RemovalKind.BUNDLE, "gbt_realistic/2", 0, 10, why, "gbt-2")
     assert retention.without_figure([model(1, 0.875), model(3, None)], Rules(best=1)) == {("gbt", "realistic"): 1}
     assert retention.without_figure([model(3, None)], Rules(best=1)) == {}
 
@@ -160,7 +172,7 @@ def test_a_bundle_of_two_jobs_stays_while_one_of_them_keeps_it() -> None:
 OUTPUTS = st.lists(
     st.builds(
         Output,
-        kind=st.sampled_from([Kind.LOG, Kind.CURVE]),
+        kind=st.sampled_from([RemovalKind.LOG, RemovalKind.CURVE]),
         job_id=st.sampled_from("ab"),
         attempt=st.integers(1, 3),
         name=st.just("x"),
@@ -180,7 +192,7 @@ def test_logs_and_curves_go_by_their_age_alone_and_never_of_a_job_in_hand(output
     assert removals == retention.outputs_to_remove(outputs[::-1], rules, NOW)
     went = {(each.kind, each.subject, each.number) for each in removals}
     for each in outputs:
-        days = rules.keep_logs_days if each.kind is Kind.LOG else rules.keep_curves_days
+        days = rules.keep_logs_days if each.kind is RemovalKind.LOG else rules.keep_curves_days
         old = days is not None and NOW - each.ended_at >= days * 86_400
         assert ((each.kind, each.job_id, each.attempt) in went) == (old and each.ended and not each.held)
 
@@ -188,6 +200,6 @@ def test_logs_and_curves_go_by_their_age_alone_and_never_of_a_job_in_hand(output
 @given(st.booleans(), TIMES, DAYS)
 def test_a_data_set_goes_when_nobody_needs_it_and_it_is_old(needed: bool, used_at: float, days: float | None) -> None:
     found = retention.datasets_to_remove(
-        [Dataset("d" * 64, (), 7, needed, used_at)], Rules(keep_datasets_days=days), NOW
+        [RetainedDataset("d" * 64, (), 7, needed, used_at)], Rules(keep_datasets_days=days), NOW
     )
     assert bool(found) == (not needed and days is not None and NOW - used_at >= days * 86_400)

@@ -14,20 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.fleet.scheduling.rolling import ASKS_S, Rolling
-from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule
+from training.fleet.scheduling.schedule import Decline, JobKind, Schedule, Slot, Take, schedule
 
 HOSTS = ["desk", "laptop", "pi"]
 seconds = st.dictionaries(st.sampled_from(HOSTS), st.floats(1, 1e4), max_size=3)
 drawn_kinds = st.lists(
     st.tuples(st.integers(0, 20), seconds, st.integers(0, 1), st.sampled_from([0.0, 0.3])), max_size=6
-).map(lambda found: [Kind(str(n), *each) for n, each in enumerate(found)])
+).map(lambda found: [JobKind(str(n), *each) for n, each in enumerate(found)])
 drawn_slots = st.lists(st.tuples(st.sampled_from(HOSTS), st.floats(0, 1e4)), max_size=4).map(
     lambda found: [Slot(host, ready, ready * 2) for host, ready in found]
 )
 
 
 @given(drawn_kinds, drawn_slots)
-def test_every_job_is_given_out_once_where_it_fits_or_is_homeless(kinds: list[Kind], slots: list[Slot]) -> None:
+def test_every_job_is_given_out_once_where_it_fits_or_is_homeless(kinds: list[JobKind], slots: list[Slot]) -> None:
     made = schedule(kinds, slots)
     given_out: Counter[str] = Counter()
     for slot, shares in zip(made.slots, made.shares, strict=True):
@@ -46,7 +46,7 @@ def test_every_job_is_given_out_once_where_it_fits_or_is_homeless(kinds: list[Ki
 
 
 @given(drawn_kinds, drawn_slots)
-def test_on_each_slot_a_higher_priority_comes_first(kinds: list[Kind], slots: list[Slot]) -> None:
+def test_on_each_slot_a_higher_priority_comes_first(kinds: list[JobKind], slots: list[Slot]) -> None:
     made = schedule(kinds, slots)
     for shares in made.shares:
         priorities = [made.kinds[share.kind].priority for share in shares]
@@ -55,14 +55,14 @@ def test_on_each_slot_a_higher_priority_comes_first(kinds: list[Kind], slots: li
 
 @given(drawn_kinds, drawn_slots, drawn_slots)
 def test_a_schedule_that_is_kept_ends_no_later_than_a_new_one(
-    kinds: list[Kind], before: list[Slot], slots: list[Slot]
+    kinds: list[JobKind], before: list[Slot], slots: list[Slot]
 ) -> None:
     kept = schedule(kinds, slots, schedule(kinds, before))
     assert kept.end_s <= schedule(kinds, slots).end_s * 1.002
 
 
 @given(drawn_kinds, drawn_slots, st.sets(st.sampled_from(HOSTS)))
-def test_nobody_waits_for_a_host_that_is_out(kinds: list[Kind], slots: list[Slot], hosts: set[str]) -> None:
+def test_nobody_waits_for_a_host_that_is_out(kinds: list[JobKind], slots: list[Slot], hosts: set[str]) -> None:
     only = schedule(kinds, slots).only(hosts)
     for host in HOSTS:
         said = only.decide(host)
@@ -71,7 +71,7 @@ def test_nobody_waits_for_a_host_that_is_out(kinds: list[Kind], slots: list[Slot
 
 @given(drawn_kinds.filter(bool), drawn_slots, st.sampled_from(HOSTS), st.booleans())
 def test_what_is_taken_while_a_schedule_is_made_is_not_in_it(
-    kinds: list[Kind], slots: list[Slot], host: str, was_read: bool
+    kinds: list[JobKind], slots: list[Slot], host: str, was_read: bool
 ) -> None:
     rolling = Rolling()
     rolling.renew(kinds, slots, 0.0)
@@ -92,7 +92,7 @@ def test_two_machines_are_near_the_best() -> None:
     chance, ratios = random.Random(1), []
     for _ in range(300):
         times = [[chance.randint(1, 20), chance.randint(1, 20)] for _ in range(chance.randint(1, 6))]
-        kinds = [Kind(str(n), 1, dict(zip("ab", map(float, each), strict=True))) for n, each in enumerate(times)]
+        kinds = [JobKind(str(n), 1, dict(zip("ab", map(float, each), strict=True))) for n, each in enumerate(times)]
         best = min(
             max(sum(each[to] for each, to in zip(times, tos, strict=True) if to == at) for at in (0, 1))
             for tos in itertools.product((0, 1), repeat=len(times))
@@ -103,7 +103,7 @@ def test_two_machines_are_near_the_best() -> None:
 
 
 @given(drawn_kinds, drawn_slots)
-def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds: list[Kind], slots: list[Slot]) -> None:
+def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds: list[JobKind], slots: list[Slot]) -> None:
     made = schedule(kinds, slots)
     for slot in slots:
         said = made.decide(slot.host)
@@ -117,7 +117,7 @@ def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds: list[Kind], s
 
 
 def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long() -> None:
-    made = schedule([Kind("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
+    made = schedule([JobKind("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
     said = made.decide("pi")
     assert said == Decline("net", by="gpu", begin_s=30.0, end_s=90.0, here_s=6000.0, open_s=6000.0)
     assert made.decide("gpu") == Take("net")
@@ -127,25 +127,25 @@ def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long() 
 
 
 def test_with_much_to_do_a_slow_host_gets_its_part() -> None:
-    made = schedule([Kind("net", 100, {"gpu": 60.0, "pi": 600.0})], [Slot("gpu"), Slot("pi")])
+    made = schedule([JobKind("net", 100, {"gpu": 60.0, "pi": 600.0})], [Slot("gpu"), Slot("pi")])
     assert made.decide("pi") == Take("net")
     assert made.end_s < 60 * 100 * 10 / 11 * 1.1
 
 
 def test_who_has_nothing_takes_from_the_one_that_ends_last() -> None:
-    kinds = [Kind("net", 2, {"gpu": 100.0, "desk": 150.0}), Kind("tree", 1, {"gpu": 10.0})]
+    kinds = [JobKind("net", 2, {"gpu": 100.0, "desk": 150.0}), JobKind("tree", 1, {"gpu": 10.0})]
     made = schedule(kinds, [Slot("gpu"), Slot("late", 0.0)])
     assert made.decide("desk") == Take("net", instead_of="gpu")
 
 
 def test_what_somebody_waits_for_comes_first_on_its_slot() -> None:
-    kinds = [Kind("long", 1, {"gpu": 100.0}), Kind("short", 1, {"gpu": 10.0, "pi": 5000.0})]
+    kinds = [JobKind("long", 1, {"gpu": 100.0}), JobKind("short", 1, {"gpu": 10.0, "pi": 5000.0})]
     assert schedule(kinds, [Slot("gpu")]).decide("gpu") == Take("long")
     assert schedule(kinds, [Slot("gpu")], None, {"short": 30.0}).decide("gpu") == Take("short")
 
 
 def test_a_host_that_is_gone_has_no_share() -> None:
-    kinds = [Kind("net", 1, {"gpu": 60.0, "pi": 6000.0})]
+    kinds = [JobKind("net", 1, {"gpu": 60.0, "pi": 6000.0})]
     before = schedule(kinds, [Slot("gpu"), Slot("pi")])
     assert schedule(kinds, [Slot("pi")], before).decide("pi") == Take("net")
 
@@ -156,7 +156,7 @@ def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_h
 ) -> None:
     """Else a giant, alone on the slot of a host that turns out slow, would end last of all."""
     names = [f"host-{n}" for n in range(hosts)]
-    kinds = [Kind(str(size), 1, dict.fromkeys(names, size), spread=2.5) for size in sizes]
+    kinds = [JobKind(str(size), 1, dict.fromkeys(names, size), spread=2.5) for size in sizes]
     made = schedule(kinds, [Slot(name) for name in names])
     for name, shortest in zip(names, sorted(sizes), strict=False):
         said = made.decide(name)
@@ -168,14 +168,14 @@ def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_h
 def test_of_uncertain_times_a_slow_host_is_given_less() -> None:
     """A job that is begun on a machine that turns out far slower ends last of all."""
     sure, unsure = (
-        schedule([Kind("net", 100, {"gpu": 60.0, "pi": 180.0}, spread=spread)], [Slot("gpu"), Slot("pi")])
+        schedule([JobKind("net", 100, {"gpu": 60.0, "pi": 180.0}, spread=spread)], [Slot("gpu"), Slot("pi")])
         for spread in (0.0, 0.9)
     )
     assert sum(share.count for share in unsure.shares[1]) < sum(share.count for share in sure.shares[1]) <= 26
 
 
 def test_where_nothing_ends_sooner_every_job_stays_with_its_host() -> None:
-    kinds = [Kind("net", 1, {"desk": 60.0, "laptop": 60.0}), Kind("tree", 1, {"desk": 60.0, "laptop": 60.0})]
+    kinds = [JobKind("net", 1, {"desk": 60.0, "laptop": 60.0}), JobKind("tree", 1, {"desk": 60.0, "laptop": 60.0})]
     before = schedule(kinds, [Slot("laptop"), Slot("desk")])
     for slots in itertools.permutations([Slot("desk"), Slot("laptop")]):
         after = schedule(kinds, slots, before)
@@ -186,7 +186,7 @@ def test_where_nothing_ends_sooner_every_job_stays_with_its_host() -> None:
 
 def test_what_was_taken_leaves_no_gap_in_what_a_slot_does_next() -> None:
     lengths = {"long": (1, 100.0), "middle": (2, 50.0), "short": (1, 10.0)}
-    made = schedule([Kind(key, count, {"gpu": each}) for key, (count, each) in lengths.items()], [Slot("gpu")])
+    made = schedule([JobKind(key, count, {"gpu": each}) for key, (count, each) in lengths.items()], [Slot("gpu")])
 
     def begins(of: Schedule) -> list[tuple[str, int, float]]:
         return [(share.kind, share.count, share.begin_s) for share in of.shares[0]]
@@ -198,15 +198,15 @@ def test_what_was_taken_leaves_no_gap_in_what_a_slot_does_next() -> None:
 
 
 def test_a_host_takes_a_more_urgent_job_only_while_it_has_it_done_sooner() -> None:
-    kinds = [Kind("urgent", 1, {"gpu": 10.0, "pi": 60.0}, priority=1), Kind("own", 1, {"pi": 5.0})]
+    kinds = [JobKind("urgent", 1, {"gpu": 10.0, "pi": 60.0}, priority=1), JobKind("own", 1, {"pi": 5.0})]
     made = schedule(kinds, [Slot("gpu", 90.0), Slot("pi", 45.0)])
     assert made.decide("pi", 20.0) == Take("urgent", instead_of="gpu")
     assert made.decide("pi", 45.0) == Take("own")
 
 
-def a_wait(here_s: float = 100.0, ready_s: float = 5.0) -> tuple[list[Kind], list[Slot]]:
+def a_wait(here_s: float = 100.0, ready_s: float = 5.0) -> tuple[list[JobKind], list[Slot]]:
     """Return a job that a host with nothing to do leaves to a better one, and their slots."""
-    return [Kind("net", 1, {"gpu": 10.0, "pi": here_s})], [Slot("gpu", ready_s, ready_s), Slot("pi")]
+    return [JobKind("net", 1, {"gpu": 10.0, "pi": here_s})], [Slot("gpu", ready_s, ready_s), Slot("pi")]
 
 
 def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_meanwhile() -> None:
@@ -268,7 +268,7 @@ def test_a_wait_goes_on_when_one_schedule_did_not_know_the_host() -> None:
 
 
 def test_durations_that_make_no_sense_are_scheduled_all_the_same() -> None:
-    nonsense = Kind("net", 3, {"gpu": 1e-300, "pi": 1e300}, spread=1e6)
+    nonsense = JobKind("net", 3, {"gpu": 1e-300, "pi": 1e300}, spread=1e6)
     made = schedule([nonsense], [Slot("gpu"), Slot("pi")])
     assert sum(share.count for shares in made.shares for share in shares) == 3
     assert not made.homeless

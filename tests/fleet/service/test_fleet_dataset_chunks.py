@@ -19,11 +19,11 @@ from training.data.schema import ChannelSpec
 from training.fleet.client.push import push, read_folder
 from training.fleet.store import datasets as store
 from training.fleet.wire import chunking
-from training.fleet.wire.chunking import COARSE, FINE, Sizes, sizes_for
+from training.fleet.wire.chunking import COARSE, FINE, ChunkSizes, sizes_for
 from training.fleet.wire.dataset_listing import Listing
 from training.fleet.worker.datasets import DatasetCache, Order
 
-SMALL = Sizes(2_000, 20_000, FINE.mark)
+SMALL = ChunkSizes(2_000, 20_000, FINE.mark)
 
 
 def noise(size: int, seed: int = 1) -> bytes:
@@ -44,7 +44,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "processed" / "table"
 
 
-def cut(blocks: list[bytes], sizes: Sizes = SMALL) -> list[bytes]:
+def cut(blocks: list[bytes], sizes: ChunkSizes = SMALL) -> list[bytes]:
     return [bytes(chunk) for chunk in chunking.chunks(blocks, sizes)]
 
 
@@ -64,7 +64,7 @@ def test_chunks_are_the_file_however_it_comes_in_blocks(sizes: list[int], seed: 
 
 
 @pytest.mark.parametrize("sizes", [FINE, COARSE])
-def test_bytes_are_cut_alike_wherever_they_lie(sizes: Sizes) -> None:
+def test_bytes_are_cut_alike_wherever_they_lie(sizes: ChunkSizes) -> None:
     old = noise(20 * sizes.least)
     at = 8 * sizes.least
     new = old[:at] + b"some bytes that came in" + old[at + 500 :]

@@ -25,7 +25,7 @@ from training.fleet.service.delivery import Disk, Step
 from training.fleet.service.folding import Folding
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.store.errors import Damaged, NotStored, StoreUnavailable
+from training.fleet.store.errors import DamagedArtifact, NotStored, StoreUnavailable
 from training.fleet.store.logs import LogFile
 
 ROOT = Path("/store")
@@ -251,17 +251,17 @@ def test_a_file_that_is_damaged_or_gone_is_said_and_not_read(one: Attempted) -> 
     file = logs.file_of(piece, str(piece.sha256))
     path = ROOT / file.path
     sound = b"".join(one.fs.read(path))
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedArtifact):
         one.store.logs.read(LogFile("id-one", 1, 0, 2, piece.raw_bytes, piece.bytes, file.sha256))
     one.fs.unlink(path)
     with pytest.raises(NotStored):
         one.store.logs.read(file)
     one.fs.append(path, sound[:-1] + b"x")
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedArtifact):
         one.store.logs.read(file)
     one.fs.unlink(path)
     one.fs.append(path, gzip.compress(b"b\n", mtime=0))  # sound in itself, and as long
-    with pytest.raises(Damaged, match="other bytes than were stored"):
+    with pytest.raises(DamagedArtifact, match="other bytes than were stored"):
         one.store.logs.read(file)
     page = one.logs.page("id-one", 1, 0)
     assert page.lines == []

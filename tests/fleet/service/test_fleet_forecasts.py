@@ -10,7 +10,7 @@ from builders import a_job
 from fakes import Counting, FakeClock, FakeShelf
 from service_running import refused
 
-from training.fleet.queue.jobs import Claimant, Grant, JobQueue
+from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue
 from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service.forecasts import Forecasts
@@ -41,10 +41,10 @@ class Fleet:
                 self.queue.note_host(host, CAN | can, Claimant())
         self.start()
 
-    def claim(self, host: str) -> Grant:
+    def claim(self, host: str) -> GrantedJob:
         with self.queue.db.transaction():
             granted = self.queue.grant(Host.of(host, CAN), Claimant(), NOBODY_ELSE)
-        assert isinstance(granted, Grant)
+        assert isinstance(granted, GrantedJob)
         return granted
 
     def train(self, host: str, seconds: float) -> None:

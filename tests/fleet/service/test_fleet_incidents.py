@@ -14,7 +14,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.service import host_changes
 from training.fleet.service import incidents as rules
 from training.fleet.service.audit import AuditLog
-from training.fleet.service.incidents import Incidents, IncidentViews
+from training.fleet.service.incidents import IncidentTable, IncidentViews
 from training.fleet.wire.incidents import (
     SPANS_MAX,
     IncidentsReply,
@@ -51,7 +51,7 @@ class World:
         self.clock = FakeClock()
         self.queue = JobQueue(":memory:", clock=self.clock)
         self.audit = AuditLog(self.queue.db, self.clock)
-        self.incidents = Incidents(self.queue.db, self.clock, self.audit)
+        self.incidents = IncidentTable(self.queue.db, self.clock, self.audit)
         self.views = IncidentViews(self.queue.db, self.clock)
 
     def tell(self, incident: WatchedIncident | None = None, host: str = "office", checkpoint: str = "ab") -> WatchReply:

@@ -12,7 +12,7 @@ from fakes import Counting, FakeClock
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.delivery import Announced, Body, Delivery, Look
+from training.fleet.service.delivery import Announced, Body, DeliverySteps, Look
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import ArtifactStore
 
@@ -28,7 +28,7 @@ def test_a_line_that_a_repair_has_written_is_not_added_again(repaired: bool) -> 
         service.reload([a_job("one")], service.plan)
         claim = service.claim(a_worker_claim())
         assert claim.job_id is not None
-        delivery = Delivery(service, store, queue.db, clock)
+        delivery = DeliverySteps(service, store, queue.db, clock)
         steps = delivery.upload(Announced(claim.job_id, claim.claim_id, "pi", None, 0, len(BUNDLE)))
         outcome = None
         while True:

@@ -12,14 +12,14 @@ from builders import a_worker_claim
 from fakes import FakeClock
 from retention_running import DAY_S, House, Killed
 
-from training.fleet.queue.attempts import Stored
+from training.fleet.queue.attempts import DeliveryNews
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.restore import Restore
 from training.fleet.scheduling.job import EndReason, JobStatus
-from training.fleet.scheduling.retention import Kind
+from training.fleet.scheduling.retention import RemovalKind
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.delivery import Delivery
+from training.fleet.service.delivery import DeliverySteps
 from training.fleet.wire.dataset_listing import Listing, cut
 
 BEST = "it is not among the best of gbt realistic: its validation figure is 0.5, the last kept one's 0.75"
@@ -54,7 +54,7 @@ def _with_two(house: House) -> House:
 
 def test_what_goes_is_said_everywhere_and_not_trained_again(two: House) -> None:
     (gone,) = two.collect()
-    assert (gone.kind, gone.name, gone.why) == (Kind.BUNDLE, "worse", BEST)
+    assert (gone.kind, gone.name, gone.why) == (RemovalKind.BUNDLE, "worse", BEST)
     assert two.here("better")
     assert not two.here("worse")
     detail = two.views.job("id-worse")
@@ -229,7 +229,7 @@ def test_an_upload_whose_bundle_goes_before_it_is_owned_is_sent_again(two: House
     brought = []
     two.collect(between={5: lambda: brought.append(two.upload(claim_id, b"worse", "id-twin"))})
     assert two.owned("id-twin", claim_id, brought[0]) is None
-    assert two.owned("id-twin", claim_id, two.upload(claim_id, b"worse", "id-twin")) is Stored.NEW
+    assert two.owned("id-twin", claim_id, two.upload(claim_id, b"worse", "id-twin")) is DeliveryNews.NEW
     assert two.here("worse")
 
 
@@ -240,7 +240,7 @@ def test_a_late_upload_of_what_went_makes_the_index_say_that_it_is_back() -> Non
         (attempt,) = two.reader.connection.execute("SELECT claim_id FROM attempts WHERE job_id = 'id-worse'").fetchall()
         claim_id = str(attempt["claim_id"])
         late = two.upload(claim_id, b"worse", "id-worse")
-        delivery = Delivery(two.service, two.store, two.reader, two.clock)
+        delivery = DeliverySteps(two.service, two.store, two.reader, two.clock)
         permission = two.service.upload_permission("id-worse", claim_id, "pi")
         two.run(delivery._made_its_own(permission, late))
         assert delivery.index_stale
@@ -259,8 +259,8 @@ def test_logs_and_curves_go_by_age_and_the_figure_stays(two: House) -> None:
     two.keeps(keep_logs_days=30, keep_curves_days=60)
     two.clock.advance(31 * DAY_S)
     assert {(each.kind, each.name, each.why) for each in two.collect()} == {
-        (Kind.LOG, "worse", "logs are kept for 30 days"),
-        (Kind.LOG, "better", "logs are kept for 30 days"),
+        (RemovalKind.LOG, "worse", "logs are kept for 30 days"),
+        (RemovalKind.LOG, "better", "logs are kept for 30 days"),
     }
     reply = two.views.log("id-worse")
     assert reply.removed is not None
@@ -268,7 +268,7 @@ def test_logs_and_curves_go_by_age_and_the_figure_stays(two: House) -> None:
     assert two.views.log_end("id-worse", 1, 20).removed == reply.removed
     assert two.views.curve("id-worse").points
     two.clock.advance(30 * DAY_S)
-    assert {each.kind for each in two.collect()} == {Kind.CURVE}
+    assert {each.kind for each in two.collect()} == {RemovalKind.CURVE}
     assert two.views.curve("id-worse").points == []
     assert two.views.curve("id-worse").removed is not None
     assert two.findings(notes=True) == []
@@ -304,7 +304,7 @@ def test_a_data_set_goes_when_no_job_needs_it(house: House) -> None:
     house.keeps(keep_datasets_days=10)
     house.clock.advance(11 * DAY_S)
     (gone,) = house.collect()
-    assert (gone.kind, gone.subject, gone.why) == (Kind.DATASET, unused, "no job has named it for 10 days")
+    assert (gone.kind, gone.subject, gone.why) == (RemovalKind.DATASET, unused, "no job has named it for 10 days")
     assert [each.dataset_id for each in house.datasets.sets()] == [used]
     assert house.findings(notes=True) == []
     assert a_set(house, "unused") == unused

@@ -24,7 +24,7 @@ from training.fleet.service.data_use import NameMoved, check_unused, name_moved
 from training.fleet.service.guards import the_one_meant
 from training.fleet.service.hosts import Plan
 from training.fleet.service.plan import Reloader, load_plan
-from training.fleet.service.references import References
+from training.fleet.service.references import KnownReferences
 from training.fleet.service.service import Service
 from training.fleet.wire.dataset_listing import Catalogue
 from training.fleet.wire.messages import ProblemType, Refusal
@@ -172,7 +172,7 @@ def test_the_hosts_that_a_plan_file_names_are_those_of_its_jobs_too(tmp_path: Pa
     path = tmp_path / "plan.toml"
     lists = 'allowed_hosts = ["pi"]\ndenied_hosts = ["W-1"]'
     path.write_text(HEAD + job(lists) + "[hosts.desk]\n")
-    _, plan = load_plan(path, TableDescriber(), References())
+    _, plan = load_plan(path, TableDescriber(), KnownReferences())
     assert plan.named_hosts == {"pi": "allowed_hosts of job a", "W-1": "denied_hosts of job a"}
 
 
@@ -185,7 +185,7 @@ def test_jobs_that_differ_in_how_a_number_is_written_are_noted(tmp_path: Path) -
     ]
     path = tmp_path / "plan.toml"
     path.write_text(HEAD + "".join(jobs) + own)
-    _, plan = load_plan(path, TableDescriber(), References())
+    _, plan = load_plan(path, TableDescriber(), KnownReferences())
     said = [note.split(", and both")[0] for note in plan.notes]
     assert said == [
         'jobs "j0" and "j1" differ only in how hyper.pause is written (1 and 1.0)',
@@ -283,7 +283,7 @@ def test_a_plan_notes_the_names_of_data_sets_that_it_was_written_with(tmp_path: 
     path = tmp_path / "plan.toml"
     text = HEAD + job('dataset = "processed"') + job(f'dataset = "{NEW[:8]}"', name="b")
     path.write_text(text)
-    known = References(frozenset((OLD, NEW)), {"processed": OLD, "unused": NEW})
+    known = KnownReferences(frozenset((OLD, NEW)), {"processed": OLD, "unused": NEW})
     _, plan = load_plan(path, TableDescriber(), known)
     assert plan.dataset_names == {"processed": OLD, NEW[:8]: NEW}
     path.write_text(text.replace("processed", "procesed"))
@@ -293,7 +293,7 @@ def test_a_plan_notes_the_names_of_data_sets_that_it_was_written_with(tmp_path: 
 
 def test_a_start_names_what_its_references_have_come_to_mean() -> None:
     here = Catalogue(frozenset((OLD, NEW)), {"moved": NEW, "same": OLD})
-    found = References(here.ids, here.names, remembered={"moved": OLD, "same": OLD}, starting=True)
+    found = KnownReferences(here.ids, here.names, remembered={"moved": OLD, "same": OLD}, starting=True)
     assert [found.resolve(name) for name in ("moved", "same")] == [OLD, OLD]
     assert found.moved() == {"moved": NEW}
 

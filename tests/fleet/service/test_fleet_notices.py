@@ -16,7 +16,7 @@ from training.fleet.scheduling.quarantine import Cause
 from training.fleet.service.hosts import Plan
 from training.fleet.service.notify import notices
 from training.fleet.service.notify.notices import CERTIFICATE_S, Notices
-from training.fleet.service.notify.outbox import Outbox
+from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.service.service import Service
 
 DAY_S = 86400.0
@@ -29,7 +29,7 @@ class World:
         self.service = Service(self.queue, FakeShelf())
         self.service.reload([a_job(name, seed=number) for number, name in enumerate(names)], Plan())
         self.room = True
-        self.outbox = Outbox(self.queue.db, self.clock)
+        self.outbox = NoticeOutbox(self.queue.db, self.clock)
         self.notices = Notices(self.queue.db, self.clock, self.outbox, lambda: self.room)
 
     def told(self) -> list[tuple[str, str]]:

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import id_of
-from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret
-from training.fleet.service.notify.outbox import Outbox
+from training.fleet.manifest.channels import ChannelKind, NoticeKind, NotifyChannel, Secret
+from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.service.notify.rules import CHARS_MAX, FOLD_S, NOTICES_MAX, RETRY_MOST_S, Message, retry_after_s
 
-NTFY = Channel(name="phone", kind=ChannelKind.NTFY, url=Secret("/etc/topic"))
+NTFY = NotifyChannel(name="phone", kind=ChannelKind.NTFY, url=Secret("/etc/topic"))
 DAY_S = 86400.0
 
 
 class World:
     """One database, one clock, one channel, and what arrived on it."""
 
-    def __init__(self, channel: Channel = NTFY) -> None:
+    def __init__(self, channel: NotifyChannel = NTFY) -> None:
         self.clock = FakeClock()
         self.db = SqliteDatabase(":memory:")
-        self.outbox = Outbox(self.db, self.clock)
+        self.outbox = NoticeOutbox(self.db, self.clock)
         self.channel = channel
         self.outbox.place([channel])
         self.arrived: list[Message] = []
@@ -91,7 +91,7 @@ def test_each_notice_arrives_once_in_order_and_a_repetition_has_the_same_key(ste
 
 
 def test_a_channel_that_was_down_for_a_day_gets_everything_folded() -> None:
-    world = World(Channel(name="ops", kind=ChannelKind.WEBHOOK, url=Secret(env="HOOK")))
+    world = World(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=Secret(env="HOOK")))
     for _ in range(100):
         world.tell()
         world.clock.advance(DAY_S / 100)
@@ -128,7 +128,7 @@ def test_the_first_goes_at_once_and_what_follows_is_folded() -> None:
 
 
 def test_a_message_holds_only_so_many_notices() -> None:
-    world = World(Channel(name="mail", kind=ChannelKind.EMAIL))
+    world = World(NotifyChannel(name="mail", kind=ChannelKind.EMAIL))
     for _ in range(NOTICES_MAX + 50):
         world.tell()
     world.work_off()
@@ -138,7 +138,7 @@ def test_a_message_holds_only_so_many_notices() -> None:
 
 
 def test_a_channel_carries_only_what_it_is_for_and_begins_with_what_is_new() -> None:
-    world = World(Channel(name="phone", kind=ChannelKind.NTFY, on=(NoticeKind.DISK,)))
+    world = World(NotifyChannel(name="phone", kind=ChannelKind.NTFY, on=(NoticeKind.DISK,)))
     for _ in range(3):
         world.tell()
     assert world.outbox.waiting([world.channel])[0].waiting == 0
@@ -146,7 +146,7 @@ def test_a_channel_carries_only_what_it_is_for_and_begins_with_what_is_new() -> 
     world.tell(NoticeKind.DISK)
     world.work_off()
     assert [each.notices[0].sentence for each in world.arrived] == ["4:"]
-    late = Channel(name="late", kind=ChannelKind.NTFY)
+    late = NotifyChannel(name="late", kind=ChannelKind.NTFY)
     assert world.outbox.waiting([late])[0].waiting == 0
     world.outbox.place([late])
     assert world.outbox.waiting([late])[0].waiting == 0, "what was before it is no news"

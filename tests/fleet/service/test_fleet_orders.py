@@ -17,7 +17,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver import wake_on_lan
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import JobStatus
-from training.fleet.scheduling.orders import Order
+from training.fleet.scheduling.orders import OrderKind
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.wake import AGAIN_S, START_S, TRIES_MAX, Sleeper, Waits, to_wake
 from training.fleet.service import acts
@@ -57,8 +57,8 @@ def house() -> Iterator[House]:
     made.queue.close()
 
 
-@pytest.mark.parametrize("order", Order)
-def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house: House, order: Order) -> None:
+@pytest.mark.parametrize("order", OrderKind)
+def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house: House, order: OrderKind) -> None:
     held = house.claim("pi").job_id
     assert held is not None
     house.service.order("PI", order, "ada")  # names are compared without case
@@ -104,7 +104,7 @@ def test_an_order_is_kept_once_replaced_by_another_and_audited(house: House) -> 
 
 def test_an_order_outlives_the_receiver(house: House) -> None:
     house.claim("pi")
-    house.service.order("pi", Order.PAUSE, "ada")
+    house.service.order("pi", OrderKind.PAUSE, "ada")
     again = Service(house.queue, FakeShelf())
     assert again.claim(a_worker_claim("pi", slot=1)).job_id is None
 
@@ -157,7 +157,7 @@ def test_the_shares_of_a_host_that_rests_go_to_others_at_once() -> None:
     assert second.job_id
     fleet = house.service.fleet(but="slow")
     assert [host.name for host in fleet.alive] == ["fast"]
-    house.service.order("fast", Order.PAUSE, "ada")
+    house.service.order("fast", OrderKind.PAUSE, "ada")
     making = house.service.begin_schedule()
     house.service.follow_schedule(making, house.queue.ahead.make(making))
     made = house.queue.ahead.rolling.made
@@ -230,7 +230,7 @@ def test_a_silent_host_is_woken_and_the_jobs_history_says_so() -> None:
     assert wakes.due() == [], "it may still come"
     house.clock.advance(AGAIN_S)
     assert len(wakes.due()) == 1
-    house.service.order("pc", Order.DRAIN, "ada")
+    house.service.order("pc", OrderKind.DRAIN, "ada")
     house.clock.advance(9 * AGAIN_S)
     assert wakes.due() == [], "it would get nothing"
     house.queue.close()

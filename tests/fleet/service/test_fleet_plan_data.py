@@ -20,7 +20,7 @@ from training.fleet.service.audit import AuditLog
 from training.fleet.service.data_use import check_unused
 from training.fleet.service.hosts import Plan
 from training.fleet.service.plan import Reloader
-from training.fleet.service.references import References, unknown
+from training.fleet.service.references import KnownReferences, unknown
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.datasets import BadName, DatasetStore
@@ -92,14 +92,14 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 def test_a_start_goes_by_what_a_reload_found_and_a_reload_looks_anew() -> None:
     here, remembered = frozenset({A, B}), {"processed": A}
-    start = References(here, {"processed": B}, remembered, starting=True)
+    start = KnownReferences(here, {"processed": B}, remembered, starting=True)
     assert (start.resolve("processed"), start.moved()) == (A, {"processed": B})
-    again = References(here, {"processed": B}, remembered)
+    again = KnownReferences(here, {"processed": B}, remembered)
     assert (again.resolve("processed"), again.moved(), again.found) == (B, {}, {"processed": B})
 
 
 def test_what_was_found_once_is_no_mistake_when_it_is_gone() -> None:
-    gone = References(frozenset(), {}, {"processed": A})
+    gone = KnownReferences(frozenset(), {}, {"processed": A})
     assert gone.resolve("processed") == A
     assert gone.found == {"processed": A}
     for typo in ("prcessed", B):
@@ -108,7 +108,7 @@ def test_what_was_found_once_is_no_mistake_when_it_is_gone() -> None:
 
 
 def test_at_a_start_an_id_means_itself_and_a_name_that_nobody_knows_nothing() -> None:
-    start = References(frozenset(), {}, {}, starting=True)
+    start = KnownReferences(frozenset(), {}, {}, starting=True)
     assert start.resolve(B) == B
     assert unknown(start.resolve("processed")) == "processed"
     assert unknown(B) is None
@@ -116,7 +116,7 @@ def test_at_a_start_an_id_means_itself_and_a_name_that_nobody_knows_nothing() ->
 
 
 def test_without_memory_it_is_a_catalogue() -> None:
-    plain, asked = Catalogue(frozenset({A}), {"x": A}), References(frozenset({A}), {"x": A})
+    plain, asked = Catalogue(frozenset({A}), {"x": A}), KnownReferences(frozenset({A}), {"x": A})
     assert [asked.resolve(each) for each in (A, "x", "aaaaaa")] == [plain.resolve(each) for each in (A, "x", "aaaaaa")]
 
 

@@ -18,7 +18,16 @@ from training.fleet.cli.models import allowed_names, granted
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
 from training.fleet.manifest.load import HostSpec
-from training.fleet.scheduling.edits import LISTED_MAX, Edit, Kind, changed, channel_edits, first, host_edits, sentence
+from training.fleet.scheduling.edits import (
+    LISTED_MAX,
+    Edit,
+    EditKind,
+    changed,
+    channel_edits,
+    first,
+    host_edits,
+    sentence,
+)
 from training.fleet.service.catalogue import provenance_of
 from training.fleet.service.service import Service
 from training.fleet.wire.messages import Refusal
@@ -175,8 +184,8 @@ def test_an_empty_list_says_as_much_as_none() -> None:
 
 
 def test_of_many_edits_the_first_are_those_that_need_somebody() -> None:
-    edits = [Edit(Kind.JOB, f"{n}", "at once") for n in range(300)]
-    edits += [Edit(Kind.STANDS, "stands", "requeue it"), Edit(Kind.RENAME, "renamed", "at once")]
+    edits = [Edit(EditKind.JOB, f"{n}", "at once") for n in range(300)]
+    edits += [Edit(EditKind.STANDS, "stands", "requeue it"), Edit(EditKind.RENAME, "renamed", "at once")]
     assert [edit.name for edit in first(edits)][:3] == ["renamed", "stands", "0"]
     assert len(first(edits)) == LISTED_MAX
 

@@ -14,7 +14,7 @@ from service_running import POLICY, A, Receiver, refused, with_two_jobs
 
 from training.contract import spec_hash
 from training.fleet.database.writer import DatabaseFull
-from training.fleet.queue.attempts import Stored
+from training.fleet.queue.attempts import DeliveryNews
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.service import claims
@@ -853,7 +853,7 @@ def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver: Receive
     claim_id = receiver.granted()
     receiver.deliver(claim_id, A)
     permission = receiver.service.upload_permission("id-one", claim_id, None)
-    assert receiver.service.upload_done(permission, A, 10) is Stored.KNOWN, "the same again is known"
+    assert receiver.service.upload_done(permission, A, 10) is DeliveryNews.KNOWN, "the same again is known"
     refused(ProblemType.RESULT_CONFLICT, lambda: receiver.service.upload_done(permission, B, 10))
     assert [row["artifact_id"] for row in receiver.queue.db.all("artifacts")] == [A]
 

@@ -9,7 +9,7 @@ import pytest
 from builders import a_job
 from fakes import Counting, FakeClock, FakeShelf
 
-from training.fleet.queue.jobs import Claimant, Grant, JobQueue
+from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service import speeds
@@ -30,12 +30,12 @@ class Fleet:
         self.views = Views(self.queue.db, self.service)
         self.measured: dict[str, dict[str, Any]] = {}  # host → its calibration
 
-    def claim(self, host: str) -> Grant:
+    def claim(self, host: str) -> GrantedJob:
         can = {**CAN, "calibration": self.measured.get(host)}
         with self.queue.db.transaction():
             self.queue.note_host(host, can, Claimant())
             granted = self.queue.grant(Host.of(host, can), Claimant(), NOBODY_ELSE)
-        assert isinstance(granted, Grant)
+        assert isinstance(granted, GrantedJob)
         return granted
 
     def train(self, host: str, record: dict[str, Any] | None) -> None:
@@ -125,7 +125,7 @@ def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(flee
         fleet.queue.note_host(host, can, Claimant())
     for _ in range(2):
         granted = fleet.queue.grant(Host.of("desk", CAN), Claimant(), NOBODY_ELSE)
-        assert isinstance(granted, Grant)
+        assert isinstance(granted, GrantedJob)
         fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 100.0})
     (kind,) = fleet.kinds()
     assert [(each.host, each.basis) for each in kind.hosts] == [("new", "calibrated"), ("desk", "same")]
@@ -151,7 +151,7 @@ def test_a_host_without_torch_is_told_of_until_it_has_trained(fleet: Fleet) -> N
         "until it has trained it is taken for one of middle speed"
     }
     granted = fleet.queue.grant(Host.of("desk", CAN), Claimant(), NOBODY_ELSE)
-    assert isinstance(granted, Grant)
+    assert isinstance(granted, GrantedJob)
     fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 10.0})
     assert fleet.doubts() == {}
 

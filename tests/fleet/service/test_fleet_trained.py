@@ -19,15 +19,15 @@ from training.fleet.cli.status import render_status, status_data
 from training.fleet.process.supervise import SpawnFailedError
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import JobStatus, Trained
-from training.fleet.scheduling.trained import Model, unlike
+from training.fleet.scheduling.trained import CompletedModel, unlike
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
-from training.fleet.worker.attempt import Attempt, Places
+from training.fleet.worker.attempt import TrainerAttempt, WorkerFolders
 from training.fleet.worker.environment import planned
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.trained_on import at_start, by_checkpoint, code_digest, note, noted
-from training.fleet.worker.trainer_command import Inputs
+from training.fleet.worker.trainer_command import TrainerInputs
 
 ONE, OTHER = "1" * 64, "2" * 64
 COMMIT = "c" * 40
@@ -121,10 +121,10 @@ def test_unlike_code_is_said_too(service: Service) -> None:
 
 def test_only_what_should_be_alike_is_compared() -> None:
     pinned = [
-        Model("a", {"dataset": "x"}, Trained(data=ONE, code=ONE)),
-        Model("b", {"dataset": "y"}, Trained(data=OTHER, code=ONE)),
-        Model("c", {"model": "own", "trainer": OWN}, Trained(data=None, code=OTHER)),
-        Model("d", {"dataset": "x"}, Trained()),  # of a worker of before: not known, and not unlike
+        CompletedModel("a", {"dataset": "x"}, Trained(data=ONE, code=ONE)),
+        CompletedModel("b", {"dataset": "y"}, Trained(data=OTHER, code=ONE)),
+        CompletedModel("c", {"model": "own", "trainer": OWN}, Trained(data=None, code=OTHER)),
+        CompletedModel("d", {"dataset": "x"}, Trained()),  # of a worker of before: not known, and not unlike
     ]
     assert unlike(pinned) == []
 
@@ -153,8 +153,8 @@ def test_completed_jobs_that_were_adopted_tell_it_as_well(service: Service) -> N
 # ── the worker's side ───────────────────────────────────────────────────────────────────────
 
 
-def inputs(folder: Path) -> Inputs:
-    return Inputs(folder / "python", folder / "v", folder / "s", folder / "tensors")
+def inputs(folder: Path) -> TrainerInputs:
+    return TrainerInputs(folder / "python", folder / "v", folder / "s", folder / "tensors")
 
 
 def test_code_of_ones_own_is_the_files_that_the_command_names(tmp_path: Path) -> None:
@@ -209,12 +209,12 @@ def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_
 
     (tmp_path / "tensors").mkdir()
     (tmp_path / "tensors" / "manifest.json").write_text(json.dumps({"data_digest": ONE}))
-    places = Places(tmp_path, inputs(tmp_path), tmp_path / "artifacts", tmp_path / "reports")
+    places = WorkerFolders(tmp_path, inputs(tmp_path), tmp_path / "artifacts", tmp_path / "reports")
     for path in (places.inputs.validation, places.inputs.summary, places.inputs.schema):
         path.touch()
     job = a_grant(job_id="a" * 64, claim_id="b" * 32, spec=a_job("one"))
     outbox = Outbox(tmp_path / "outbox")
-    attempt = Attempt(job, places, tmp_path / "resume", outbox, Nothing(), lambda _: None)  # type: ignore[arg-type]
+    attempt = TrainerAttempt(job, places, tmp_path / "resume", outbox, Nothing(), lambda _: None)  # type: ignore[arg-type]
     with pytest.raises(SpawnFailedError):
         attempt._run()
     folders = attempt._folders

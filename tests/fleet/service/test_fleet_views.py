@@ -22,7 +22,7 @@ from training.fleet.scheduling.retention import Rules
 from training.fleet.scheduling.workload import Workload
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
-from training.fleet.service.views import JobFilter, Place, Views
+from training.fleet.service.views import JobFilter, ListPlace, Views
 from training.fleet.wire.messages import JobsReply, JobView, ProblemType, Refusal
 
 POLICY = Policy()
@@ -113,7 +113,7 @@ def test_filters_let_through_what_a_look_at_each_job_lets_through(
     listed: Looking, wanted: JobFilter, sort: str, most: int
 ) -> None:
     """Out of an index and page by page, and counted alike."""
-    seen, place = [], Place()
+    seen, place = [], ListPlace()
     while True:
         found, following = listed.views.found(wanted, sort, place, most)
         seen += [each.name for each in found]

@@ -13,9 +13,9 @@ from fakes import FakeClock
 from retention_running import DAY_S, House
 
 from training.fleet.manifest.checks import check_retention
-from training.fleet.manifest.reader import Table
+from training.fleet.manifest.reader import TomlTable
 from training.fleet.manifest.toml import parse
-from training.fleet.scheduling.retention import Kind
+from training.fleet.scheduling.retention import RemovalKind
 from training.fleet.store.artifacts import Artifact, Removed
 from training.fleet.wire.messages import Usage
 
@@ -125,17 +125,17 @@ def test_a_year_stays_as_small_as_the_page_says(house: House) -> None:
     a_year(house)
     everything = used(house)
     problems: list = []
-    rules = check_retention(Table(parse(example[1]).values, (), problems))
+    rules = check_retention(TomlTable(parse(example[1]).values, (), problems))
     assert problems == []
     house.clock.advance(NIGHTS * DAY_S)
     house.service.host_registry.plan = type(house.service.plan)(retention=rules)
     shelf = house.retention._store = Shelf()  # type: ignore[assignment]
     gone = house.run(house.retention.collect())
     kept = used(house)
-    kinds = {kind: sum(each.kind is kind for each in gone) for kind in Kind}
-    assert shelf.noted == kinds[Kind.BUNDLE]
+    kinds = {kind: sum(each.kind is kind for each in gone) for kind in RemovalKind}
+    assert shelf.noted == kinds[RemovalKind.BUNDLE]
     print(f"{everything / MIB:.1f} MiB, after retention {kept / MIB:.1f}; gone: {kinds}")
-    assert kinds[Kind.BUNDLE] > (NIGHTS - 7) * JOBS - 4 * JOBS
+    assert kinds[RemovalKind.BUNDLE] > (NIGHTS - 7) * JOBS - 4 * JOBS
     assert kept < int(stated[1]) * MIB
     assert everything < int(stated[2]) * MIB
     assert kept < 0.8 * everything

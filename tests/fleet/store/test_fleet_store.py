@@ -22,10 +22,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from training.files import BLOCK_BYTES, HELD_S, LocalFs, replace_all
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import Fenced, NotStored, ShareFull, StoreError, StoreFull, StoreUnavailable
-from training.fleet.store.incoming import Part
+from training.fleet.store.incoming import PartFile
 from training.fleet.store.index import IndexRow
 from training.fleet.store.mark import read_mark, write_mark
-from training.fleet.store.reserve import Room
+from training.fleet.store.reserve import DiskRoom
 
 ROOT = Path("/models")
 
@@ -429,8 +429,8 @@ class Writers(RuleBasedStateMachine):
     def begin(self) -> None:
         self.fs = MemoryFs()
         self.store = on_memory(self.fs)
-        self.writers: list[Part] = []
-        self.newest: Part | None = None
+        self.writers: list[PartFile] = []
+        self.newest: PartFile | None = None
         self.published = False
 
     @rule(offset=st.integers(0, 250))
@@ -510,7 +510,7 @@ def test_nothing_is_published_before_it_was_held_against_what_was_announced() ->
 
 
 def test_what_is_on_its_way_to_the_disk_is_room_no_more() -> None:
-    room = Room(ROOT, MemoryFs(capacity=1000), reserve_bytes=100)
+    room = DiskRoom(ROOT, MemoryFs(capacity=1000), reserve_bytes=100)
     assert room.has(900)
     with room.writing(500):
         assert room.has(400)
@@ -537,7 +537,7 @@ def test_a_large_file_is_read_to_its_end(tmp_path: Path) -> None:
 
 
 def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, quicker = on_memory(MemoryFs()), list[Part]()
+    store, quicker = on_memory(MemoryFs()), list[PartFile]()
     first = store.open_part(CLAIM, SHA)
 
     def fence() -> None:

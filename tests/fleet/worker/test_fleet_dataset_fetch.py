@@ -29,7 +29,7 @@ from training.fleet.client.push import read_folder
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.types import InstallRequest, System
-from training.fleet.install.types import Role as InstallRole
+from training.fleet.install.types import MachineRole as InstallRole
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason, Needs
 from training.fleet.service.hosts import Plan
@@ -40,13 +40,13 @@ from training.fleet.wire.messages import Refusal
 from training.fleet.wire.words import progress
 from training.fleet.worker import datasets as fetching
 from training.fleet.worker import prefetch as dataset_fetch
-from training.fleet.worker.attempt import Attempt, Places
+from training.fleet.worker.attempt import TrainerAttempt, WorkerFolders
 from training.fleet.worker.datasets import DatasetCache, FetchError, NotGiven, Order, Stopped
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.step import Phase, State, step
-from training.fleet.worker.trainer_command import Inputs
+from training.fleet.worker.trainer_command import TrainerInputs
 from training.locking import exclusive
 
 GIB = 1024**3
@@ -496,13 +496,13 @@ def attempted(
         if isinstance(event, t.SpawnFailed | t.TrainerEnded):
             over.set()
 
-    inputs = Inputs(tmp_path / "python", tmp_path / "v", tmp_path / "s", tmp_path / "t")
-    places = Places(tmp_path, inputs, tmp_path / "artifacts", tmp_path / "reports")
+    inputs = TrainerInputs(tmp_path / "python", tmp_path / "v", tmp_path / "s", tmp_path / "t")
+    places = WorkerFolders(tmp_path, inputs, tmp_path / "artifacts", tmp_path / "reports")
     assignment = structs.replace(
         JOB, spec={**JOB.spec, "mode": "oracle", **spec}, claim_id="c" * 12, env={"HF_HOME": "/data/hf"}
     )
     runner, outbox = FakeRunner(), Outbox(tmp_path / "outbox")
-    attempt = Attempt(assignment, places, tmp_path / "r", outbox, runner, post, fetch=fetch)
+    attempt = TrainerAttempt(assignment, places, tmp_path / "r", outbox, runner, post, fetch=fetch)
     if stopped:
         attempt.stop()
     attempt.spawn()
@@ -662,7 +662,7 @@ class Worker:
         self.take(claim_answered(call=claim.call, assignment=assignment, lease_s=600.0))
 
     def take(self, event: t.Event) -> None:
-        self.state, actions = step(self.state, event, self.now, t.Settings(), lambda: 0.5)
+        self.state, actions = step(self.state, event, self.now, t.WorkerSettings(), lambda: 0.5)
         self.actions += actions
 
     def last(self, kind: type[Any]) -> Any:
@@ -716,7 +716,7 @@ def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped() -> None:
     worker = Worker()
     worker.now = 60.0
     worker.take(t.Tick())
-    worker.take(t.Refused(call=worker.last(t.SendHeartbeat).call, problem_type="lease_superseded"))
+    worker.take(t.CallRefused(call=worker.last(t.SendHeartbeat).call, problem_type="lease_superseded"))
     assert worker.did(t.StopTrainer)
     worker.take(t.SpawnFailed(claim_id="c", failure=Failure(EndReason.SPAWN_FAILED, "")))
     assert worker.state.work is None

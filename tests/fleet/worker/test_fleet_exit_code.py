@@ -15,7 +15,7 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ERROR_CHARS_MAX
 from training.fleet.wire.progress import parse_progress, taken
-from training.fleet.worker.state.exit_code import Memory, error_text, judge
+from training.fleet.worker.state.exit_code import MemoryKind, error_text, judge
 
 TRACEBACK = [
     "loading 120 episodes",
@@ -100,18 +100,18 @@ KILLED = Ended(EndKind.SIGNALLED, signal=9, max_rss_kib=6 * GIB)
     ("ended", "lines", "lacking"),
     [
         # said by the trainer
-        (exited(1), ["torch.OutOfMemoryError: CUDA out of memory. Tried …"], Memory.VRAM),
-        (exited(1), ["RuntimeError: CUDA error: out of memory"], Memory.VRAM),
-        (exited(1), ["xgboost.core.XGBoostError: cudaErrorMemoryAllocation: out of memory"], Memory.VRAM),
-        (exited(1), ["RuntimeError: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"], Memory.VRAM),
-        (exited(1), ["on the GPU now", "MemoryError: Unable to allocate 3 GiB"], Memory.RAM),
-        (exited(134), ["terminate called …", "  what():  std::bad_alloc"], Memory.RAM),
-        (exited(1), ["RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory"], Memory.RAM),
+        (exited(1), ["torch.OutOfMemoryError: CUDA out of memory. Tried …"], MemoryKind.VRAM),
+        (exited(1), ["RuntimeError: CUDA error: out of memory"], MemoryKind.VRAM),
+        (exited(1), ["xgboost.core.XGBoostError: cudaErrorMemoryAllocation: out of memory"], MemoryKind.VRAM),
+        (exited(1), ["RuntimeError: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"], MemoryKind.VRAM),
+        (exited(1), ["on the GPU now", "MemoryError: Unable to allocate 3 GiB"], MemoryKind.RAM),
+        (exited(134), ["terminate called …", "  what():  std::bad_alloc"], MemoryKind.RAM),
+        (exited(1), ["RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory"], MemoryKind.RAM),
         # said by the kernel
-        (replace(KILLED, oom_kills=1), ["epoch 3"], Memory.RAM),
-        (replace(KILLED, oom_kills=2), ["CUDA is in use"], Memory.RAM),
-        (Ended(EndKind.EXITED, code=137, oom_kills=1), ["Killed"], Memory.RAM),
-        (replace(KILLED, free_kib=7 * GIB), [], Memory.RAM),
+        (replace(KILLED, oom_kills=1), ["epoch 3"], MemoryKind.RAM),
+        (replace(KILLED, oom_kills=2), ["CUDA is in use"], MemoryKind.RAM),
+        (Ended(EndKind.EXITED, code=137, oom_kills=1), ["Killed"], MemoryKind.RAM),
+        (replace(KILLED, free_kib=7 * GIB), [], MemoryKind.RAM),
         # not said
         (KILLED, [], None),
         (replace(KILLED, free_kib=8 * GIB), [], None),
@@ -121,7 +121,9 @@ KILLED = Ended(EndKind.SIGNALLED, signal=9, max_rss_kib=6 * GIB)
         (exited(1), ["CUDA out of memory, with a smaller batch now", *"abcdef", "ValueError: x"], None),
     ],
 )  # fmt: skip
-def test_which_memory_ran_out_is_told_only_on_evidence(ended: Ended, lines: list[str], lacking: Memory | None) -> None:
+def test_which_memory_ran_out_is_told_only_on_evidence(
+    ended: Ended, lines: list[str], lacking: MemoryKind | None
+) -> None:
     failure = judge(ended, lines)
     assert failure is not None
     assert failure.out_of_memory is lacking

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.fleet.scheduling.resources import Booking, Held
+from training.fleet.scheduling.resources import Booking, HeldAttempt
 from training.fleet.worker import room
 
 
@@ -14,7 +14,9 @@ def here(ram: float = 8.0, *vram: float) -> dict[str, Any]:
     return {"ram_available_gib": ram, "cuda_devices": [{"vram_free_gib": gib} for gib in vram]}
 
 
-NEIGHBOUR = Held(Booking(ram_gib=3.0, vram_gib=4.0, gpu=0), ram_used_gib=1.0, vram_used_gib=1.0)  # 2 and 3 are to come
+NEIGHBOUR = HeldAttempt(
+    Booking(ram_gib=3.0, vram_gib=4.0, gpu=0), ram_used_gib=1.0, vram_used_gib=1.0
+)  # 2 and 3 are to come
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ NEIGHBOUR = Held(Booking(ram_gib=3.0, vram_gib=4.0, gpu=0), ram_used_gib=1.0, vr
     ],
 )
 def test_what_is_booked_must_still_be_there(
-    booked: Booking, there: dict[str, Any], others: list[Held], lacks: str | None
+    booked: Booking, there: dict[str, Any], others: list[HeldAttempt], lacks: str | None
 ) -> None:
     if lacks is None:
         room.check(booked, there, others)
@@ -41,7 +43,7 @@ def test_what_is_booked_must_still_be_there(
             room.check(booked, there, others)
 
 
-def lack(booked: Booking, there: dict[str, Any], *others: Held) -> str:
+def lack(booked: Booking, there: dict[str, Any], *others: HeldAttempt) -> str:
     """Return what is lacking, or an empty text."""
     try:
         room.check(booked, there, others)

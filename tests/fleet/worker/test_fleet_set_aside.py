@@ -24,7 +24,7 @@ from training.contract import spec_hash
 from training.fleet.client.client import Cancelled, Refused, file_sha256
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.fleet.wire.messages import CompleteRequest, DeliverRequest, ProblemType, Refusal
 from training.fleet.worker.daemon import main
 from training.fleet.worker.set_aside import SetAside
@@ -39,8 +39,8 @@ FINAL = [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.RE
 @pytest.mark.parametrize("problem_type", [*FINAL, ProblemType.TOO_LARGE])
 def test_the_final_word_on_finished_work_sets_it_aside_before_it_is_discarded(problem_type: ProblemType) -> None:
     for worker in (Worker().uploading(), Worker().completing()):
-        worker.take(t.Refused(call=worker.call, problem_type=problem_type, detail="no"))
-        kept = worker.wanted(t.SetAside)
+        worker.take(t.CallRefused(call=worker.call, problem_type=problem_type, detail="no"))
+        kept = worker.wanted(t.KeepAside)
         assert kept.delivery.sha256 == "ab"
         assert "no" in kept.why
         discards = [n for n, one in enumerate(worker.actions) if isinstance(one, t.Discard)]
@@ -51,22 +51,22 @@ def test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed() -> None:
     worker = Worker().uploading()
     worker.take(t.Tick(), after_s=31.0)
     worker.refuse_beat(ProblemType.JOB_CANCELLED)
-    assert worker.wants(t.SetAside)
+    assert worker.wants(t.KeepAside)
     worker = Worker().running().ended()
     worker.take(t.Tick(), after_s=31.0)
     worker.refuse_beat(ProblemType.JOB_CANCELLED)
     worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
-    assert worker.wanted(t.SetAside).delivery.path == "/b"
+    assert worker.wanted(t.KeepAside).delivery.path == "/b"
     assert worker.wants(t.Discard)
 
 
 def test_what_was_delivered_or_failed_is_not() -> None:
     worker = Worker().completing()
     worker.take(t.Completed(call=worker.call))
-    assert not worker.wants(t.SetAside)
+    assert not worker.wants(t.KeepAside)
     worker = Worker().failing()
-    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="no"))
-    assert not worker.wants(t.SetAside)
+    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="no"))
+    assert not worker.wants(t.KeepAside)
 
 
 def put(aside: SetAside, folder: Path, number: int, size: int = 10) -> Path:
@@ -141,7 +141,7 @@ def test_a_job_that_waits_is_completed_by_it(tmp_path: Path, bundle: Path) -> No
     assert json.loads(sidecar.read_text())["record"]["by_hand"] == grant.claim_id
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as database:
         assert database.execute("SELECT finished_at - claimed_at FROM jobs").fetchone() == (0.0,)
-    state = State(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
+    state = Deployment(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
     state.db.unlink()
     done = rebuild(state, [ONE | {"job_id": job_id(ONE)}], SystemClock())
     assert done.completed == ["one"]
@@ -261,7 +261,7 @@ def test_workers_and_the_doctor_name_it(tmp_path: Path) -> None:
         assert pi.workers()["workers"][0]["set_aside"] == ["one"]
 
         def found() -> list[tuple[str, str]]:
-            state = State(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
+            state = Deployment(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
             report = examine(state, SystemClock())
             return [(one.level, one.sentence) for one in report.findings if one.check == "set_aside"]
 

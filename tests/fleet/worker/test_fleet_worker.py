@@ -34,7 +34,14 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import HEADER_DATABASE
 from training.fleet.wire.messages import JobDetail, ProblemType
 from training.fleet.worker import room, saved_states
-from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places, measured_at
+from training.fleet.worker.attempt import (
+    DISK_FLOOR_BYTES,
+    LOOK_S,
+    MEASURE_S,
+    TrainerAttempt,
+    WorkerFolders,
+    measured_at,
+)
 from training.fleet.worker.daemon import TrainerWorker, main
 from training.fleet.worker.environment import trainer_environment
 from training.fleet.worker.options import (
@@ -52,12 +59,19 @@ from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.self_test import _stamp
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.exit_code import Failure, Memory
-from training.fleet.worker.state_folder import KEPT_ATTEMPTS, StateError, StateFolder, folders_of, make_folders, prune
+from training.fleet.worker.state.exit_code import Failure, MemoryKind
+from training.fleet.worker.state_folder import (
+    KEPT_ATTEMPTS,
+    StateFolder,
+    StateFolderError,
+    folders_of,
+    make_folders,
+    prune,
+)
 from training.fleet.worker.tail import OutputTail
-from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_command
+from training.fleet.worker.trainer_command import BadSpecError, TrainerInputs, trainer_command
 
-INPUTS = Inputs(Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors"))
+INPUTS = TrainerInputs(Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors"))
 PLANNED = {"CUDA_VISIBLE_DEVICES": "7"}
 JOB = a_grant(job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model": "gbt", "mode": "oracle"})
 
@@ -205,7 +219,7 @@ def test_a_first_start_complains_of_nothing(tmp_path: Path, caplog: pytest.LogCa
 
 def test_second_worker_on_the_same_state_is_refused(tmp_path: Path) -> None:
     first = StateFolder(tmp_path)
-    with pytest.raises(StateError, match="another worker uses the state directory"):
+    with pytest.raises(StateFolderError, match="another worker uses the state directory"):
         StateFolder(tmp_path)
     first.close()
     StateFolder(tmp_path).close()
@@ -213,7 +227,7 @@ def test_second_worker_on_the_same_state_is_refused(tmp_path: Path) -> None:
 
 def test_state_folder_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StateError, match="name another with --state-dir"):
+    with pytest.raises(StateFolderError, match="name another with --state-dir"):
         StateFolder(tmp_path / "file" / "state")
 
 
@@ -221,8 +235,8 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     disk = StateFolder(tmp_path)
     assert disk.load() == t.Saved()
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3, record={"train_s": 1.5})
-    failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, Memory.RAM, goes_on=True)
-    report = t.Report(assignment=JOB, failure=failure, usage={"cpu_s": 2.0})
+    failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, MemoryKind.RAM, goes_on=True)
+    report = t.FailureReport(assignment=JOB, failure=failure, usage={"cpu_s": 2.0})
     for saved in (
         t.Saved(request_id="r", crashed=("a", "b")),
         t.Saved(held=JOB),
@@ -263,7 +277,7 @@ def test_each_slot_has_a_file_of_its_own(tmp_path: Path) -> None:
     disk.save(t.Saved(), 11)
     assert not (tmp_path / "saved-11.json").exists()
     disk.close()
-    with pytest.raises(StateError, match="finished work of host h"):
+    with pytest.raises(StateFolderError, match="finished work of host h"):
         StateFolder(tmp_path, host_id="other")
     disk = StateFolder(tmp_path, host_id="h")
     disk.begin_anew()
@@ -273,9 +287,9 @@ def test_each_slot_has_a_file_of_its_own(tmp_path: Path) -> None:
 
 def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path) -> None:
     """It would be sent, opened or counted with otherwise."""
-    failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, Memory.RAM)
+    failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, MemoryKind.RAM)
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
-    report = t.Report(assignment=JOB, failure=failure)
+    report = t.FailureReport(assignment=JOB, failure=failure)
     whole = msgspec.to_builtins(t.Saved(request_id="r", held=JOB, delivery=delivery, report=report))
     disk = StateFolder(tmp_path)
     for place, value, document in variants(whole):
@@ -340,10 +354,10 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
     resume = tmp_path / "state" / "resume"
     _saved_states(resume, *range(saved_states.KEPT_MAX + 3))
     nothing: Any = None
-    places = Places(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
+    places = WorkerFolders(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
     own = f"{saved_states.KEPT_MAX + 2:064d}"
     mine = a_grant(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
-    attempt = Attempt(mine, places, resume / mine.job_id, nothing, nothing, nothing)
+    attempt = TrainerAttempt(mine, places, resume / mine.job_id, nothing, nothing, nothing)
     attempt.discard(job_over=False)
     assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 3))
     attempt.discard(job_over=True)
@@ -432,7 +446,7 @@ def _stop_when(condition: Callable[[], bool], worker: TrainerWorker) -> None:
 
 def test_saved_states_are_bounded_by_size_and_age_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _saved_states(tmp_path, 1, 2, 3)
-    size = saved_states.Kept.of(tmp_path / f"{1:064d}").bytes
+    size = saved_states.SavedState.of(tmp_path / f"{1:064d}").bytes
     monkeypatch.setattr(saved_states, "BYTES_MAX", size)
     saved_states.prune(tmp_path)
     assert _left(tmp_path) == [2, 3], "the newest counts for nothing"
@@ -769,12 +783,12 @@ class Looked(FakeProcess):
         return Used(7.0, 2**30)
 
 
-def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Attempt:
+def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> TrainerAttempt:
     runner = SimpleNamespace(start=lambda _: process)
-    inputs = Inputs(folder, folder, folder, folder)
-    places = Places(folder, inputs, folder, folder / "reports")
+    inputs = TrainerInputs(folder, folder, folder, folder)
+    places = WorkerFolders(folder, inputs, folder, folder / "reports")
     assignment = structs.replace(JOB, spec=SPEC)
-    return Attempt(assignment, places, folder / "r", Outbox(folder / "outbox"), runner, said.append)  # type: ignore[arg-type]
+    return TrainerAttempt(assignment, places, folder / "r", Outbox(folder / "outbox"), runner, said.append)  # type: ignore[arg-type]
 
 
 def test_a_trainer_is_measured_soon_and_then_regularly() -> None:
@@ -846,7 +860,7 @@ def test_whatever_the_receiver_refuses_is_told_with_its_reason() -> None:
     calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
     calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
     answer = said.get(timeout=30)
-    assert isinstance(answer, t.Refused)
+    assert isinstance(answer, t.CallRefused)
     assert (answer.call, answer.problem_type) == (7, ProblemType.RESULT_CONFLICT)
 
 
@@ -944,7 +958,7 @@ def test_a_file_that_is_gone_has_a_stamp_too(tmp_path: Path) -> None:
 def test_a_spec_that_reaches_for_more_was_never_begun(tmp_path: Path) -> None:
     attempt = an_attempt(tmp_path, FakeProcess(None), [])
     attempt.assignment = structs.replace(JOB, spec={"model": "../x", "mode": "oracle"})
-    assert attempt.found() == t.Found()
+    assert attempt.found() == t.Remains()
 
 
 @pytest.mark.parametrize("text", ["0", "nan", "-1", "2e6", "much"])
@@ -1162,7 +1176,7 @@ def test_finished_work_of_another_host_is_left_to_that_host(tmp_path: Path) -> N
     first.save(t.Saved(delivery=t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)))
     first.close()
     said = rf"finished work of host desk \({JOB.name}\).* --host-id desk until.* --new-identity"
-    with pytest.raises(StateError, match=said):
+    with pytest.raises(StateFolderError, match=said):
         StateFolder(tmp_path, host_id="copy")
     again = StateFolder(tmp_path, host_id="Desk")
     assert again.load().delivery is not None
@@ -1204,7 +1218,7 @@ def test_second_worker_in_a_folder_in_use_is_refused(tmp_path: Path, flag: str) 
         )
 
     first = worker("a")
-    with pytest.raises(StateError, match=f"another worker uses .*shared.* {flag}"):
+    with pytest.raises(StateFolderError, match=f"another worker uses .*shared.* {flag}"):
         worker("b")
     for next_one in (first, None):  # once the first has ended, there is room for another
         one = next_one or worker("b")

@@ -11,9 +11,9 @@ from places import ROOT
 
 from training.fleet.capability.describe import DescribeError, Description
 from training.fleet.worker import self_test as worker_health
-from training.fleet.worker.attempt import Places
+from training.fleet.worker.attempt import WorkerFolders
 from training.fleet.worker.self_test import AGAIN_S, SelfTest
-from training.fleet.worker.trainer_command import Inputs
+from training.fleet.worker.trainer_command import TrainerInputs
 
 
 class FakeDescriber:
@@ -31,8 +31,8 @@ class FakeDescriber:
 def a_self_test(folder: Path, *, root: Path = ROOT) -> tuple[SelfTest, FakeDescriber, FakeClock]:
     python = folder / "python"
     python.write_text("an interpreter")
-    inputs = Inputs(python, folder / "v", folder / "s", folder / "t")
-    places = Places(root, inputs, folder / "artifacts", folder / "reports")
+    inputs = TrainerInputs(python, folder / "v", folder / "s", folder / "t")
+    places = WorkerFolders(root, inputs, folder / "artifacts", folder / "reports")
     describer, clock = FakeDescriber(), FakeClock()
     return SelfTest(places, folder / "state", clock, describer), describer, clock
 

@@ -27,7 +27,7 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.scheduling.hours import DAY, WEEK, holds, parse
 from training.fleet.scheduling.job import EndReason
-from training.fleet.scheduling.orders import Order
+from training.fleet.scheduling.orders import OrderKind
 from training.fleet.wire.messages import HostTerms
 from training.fleet.worker.lookout import Lookout
 from training.fleet.worker.state import events as t
@@ -197,8 +197,10 @@ def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:
     )
 
 
-@pytest.mark.parametrize(("order", "stops"), [(Order.PAUSE, False), (Order.HAND_BACK, True), (Order.DRAIN, None)])
-def test_an_operators_order_reaches_every_trainer_with_one_heartbeat(order: Order, stops: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("order", "stops"), [(OrderKind.PAUSE, False), (OrderKind.HAND_BACK, True), (OrderKind.DRAIN, None)]
+)
+def test_an_operators_order_reaches_every_trainer_with_one_heartbeat(order: OrderKind, stops: bool | None) -> None:
     one, two = a_job(1), a_job(2)
     worker = Worker(allowed=2).training(one, two)
     beat = next(work.beat_call for work in worker.slots.works.values() if work.beat_call is not None)
@@ -211,7 +213,7 @@ def test_a_pause_reaches_the_trainer_whose_heartbeat_was_not_answered() -> None:
     one, two = a_job(1), a_job(2)
     worker = Worker(allowed=2).training(one, two)
     beat = next(work.beat_call for work in worker.slots.works.values() if work.beat_call is not None)
-    worker.take(beat_answered(call=beat, terms=HostTerms(order=Order.PAUSE, by="ada")))
+    worker.take(beat_answered(call=beat, terms=HostTerms(order=OrderKind.PAUSE, by="ada")))
     assert {each.claim_id for each in worker.all(t.PauseTrainer)} == {one.claim_id, two.claim_id}
 
 
@@ -338,7 +340,7 @@ def test_of_a_gpu_only_what_others_use_counts() -> None:
 
 def test_this_machine_is_looked_at_without_an_error() -> None:
     observer = probe.Observer(FakeClock(), run=lambda _: None)
-    asked = probe.Asked(person=True, cpu=True, gpu=True, celsius=True)
+    asked = probe.Probes(person=True, cpu=True, gpu=True, celsius=True)
     observer.look(asked)
     found = observer.look(asked)
     assert 0 <= found.minute < WEEK
@@ -367,7 +369,7 @@ def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog: pytest.L
         return locks[-1]
 
     seen: list[t.Event] = []
-    observer = SimpleNamespace(look=lambda _: probe.Found(minute=0))
+    observer = SimpleNamespace(look=lambda _: probe.OwnerFindings(minute=0))
     lookout = Lookout(observer, Inhibitor(take), HostTerms, lambda: True, seen.append)
     lookout.look()
     assert not locks

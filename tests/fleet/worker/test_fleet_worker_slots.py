@@ -17,7 +17,7 @@ from training.fleet.wire.messages import Action as Order
 from training.fleet.wire.messages import ProblemType, TrainerUse
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.claims import WAIT_BESIDE_S
-from training.fleet.worker.state.exit_code import Failure, Memory
+from training.fleet.worker.state.exit_code import Failure, MemoryKind
 from training.fleet.worker.state.slots import PENDING_SHARE, Slots, step
 from training.fleet.worker.state.state import Phase
 from training.fleet.worker.state.trainer import COMPANY_S, FIRST_BEAT_S
@@ -37,7 +37,7 @@ class Worker:
     """Drives all machines and remembers what they wanted."""
 
     def __init__(self, allowed: int = 2, **choices: Any) -> None:
-        self.settings = replace(t.Settings(), **choices)
+        self.settings = replace(t.WorkerSettings(), **choices)
         self.slots = Slots.of("0000000001-s")
         self.allowed = allowed
         self.now = 1000.0
@@ -218,7 +218,7 @@ def test_each_event_reaches_the_machine_that_waits_for_it_alone() -> None:
     beats = [worker.slots.works[slot].beat_call for slot in (0, 1)]
     assert None not in beats
     assert beats[0] != beats[1]
-    worker.take(t.Refused(call=beats[1] or 0, problem_type=ProblemType.JOB_CANCELLED))
+    worker.take(t.CallRefused(call=beats[1] or 0, problem_type=ProblemType.JOB_CANCELLED))
     assert worker.one(t.KillTrainer).claim_id == TWO.claim_id
     assert worker.phase(ONE) is Phase.RUNNING
     worker.take(t.TrainerEnded(claim_id="nobody's", ended=DONE)).take(t.Uploaded(call=99_999, artifact_id="ab"))
@@ -236,7 +236,7 @@ def test_a_job_that_came_again_waits_for_its_last_attempt_here() -> None:
     worker.take(claim_answered(call=claim.call or 0, assignment=again, slots=2))
     assert not worker.all(t.Spawn), "both would use one bundle and one saved state"
     upload = worker.slots.machines[0].call
-    worker.take(t.Refused(call=upload or 0, problem_type=ProblemType.LEASE_SUPERSEDED))
+    worker.take(t.CallRefused(call=upload or 0, problem_type=ProblemType.LEASE_SUPERSEDED))
     assert [type(each) for each in worker.actions if isinstance(each, t.Discard | t.Spawn)] == [t.Discard, t.Spawn]
 
 
@@ -264,14 +264,14 @@ def test_a_job_to_be_trained_alone_waits_for_the_others_and_keeps_others_out() -
     worker.spawned(again)
     assert not worker.all(t.SendClaim)
     worker.ended(again, SHORT_OF_MEMORY, after_s=100.0)
-    assert worker.one(t.SendFail).failure.out_of_memory is Memory.RAM, "alone it needs more"
+    assert worker.one(t.SendFail).failure.out_of_memory is MemoryKind.RAM, "alone it needs more"
     assert worker.slots.alone == ()
     assert worker.all(t.SendClaim)
 
 
 def test_out_of_memory_long_after_the_others_have_ended_is_its_own() -> None:
     worker = Worker().training(ONE, TWO).ended(TWO).ended(ONE, SHORT_OF_MEMORY, after_s=COMPANY_S + 1)
-    assert worker.one(t.SendFail).failure.out_of_memory is Memory.RAM
+    assert worker.one(t.SendFail).failure.out_of_memory is MemoryKind.RAM
 
 
 def test_a_job_to_be_trained_alone_is_known_after_a_restart() -> None:
@@ -308,8 +308,8 @@ def delivery(job: t.Assignment) -> t.Delivery:
 
 def test_each_slot_goes_on_with_its_own_file_and_one_asks_beside() -> None:
     worker = Worker()
-    failed = t.Report(assignment=TWO, failure=Failure(EndReason.TRAINER_FAILED, "e"))
-    others = ((1, t.Saved(report=failed), t.Found()), (4, t.Saved(held=THREE), t.Found(ended=DONE)))
+    failed = t.FailureReport(assignment=TWO, failure=Failure(EndReason.TRAINER_FAILED, "e"))
+    others = ((1, t.Saved(report=failed), t.Remains()), (4, t.Saved(held=THREE), t.Remains(ended=DONE)))
     worker.take(t.Begin(t.Saved(delivery=delivery(ONE)), others=others))
     assert {type(each) for each in worker.actions} >= {t.Upload, t.SendFail, t.Pack}
     assert not worker.all(t.SendClaim), "it does not know yet that it may hold several"
@@ -322,14 +322,14 @@ def test_each_slot_goes_on_with_its_own_file_and_one_asks_beside() -> None:
 
 def test_a_request_that_may_have_been_granted_is_repeated_first() -> None:
     worker = Worker()
-    others = ((3, t.Saved(request_id="older-7"), t.Found()),)
+    others = ((3, t.Saved(request_id="older-7"), t.Remains()),)
     worker.take(t.Begin(t.Saved(delivery=delivery(ONE)), others=others))
     assert (worker.one(t.SendClaim).request_id, worker.one(t.SendClaim).slot) == ("older-7", 3)
     assert worker.one(t.SendClaim).delivering == (ONE.claim_id,)
 
 
 def test_a_crash_of_one_job_is_told_of_whichever_slot() -> None:
-    worker = Worker().take(t.Begin(others=((2, t.Saved(held=ONE, crashed=()), t.Found()),)))
+    worker = Worker().take(t.Begin(others=((2, t.Saved(held=ONE, crashed=()), t.Remains()),)))
     claim = worker.one(t.SendClaim)
     assert (claim.crashed, worker.slots.alone) == ((ONE.claim_id,), ())
     assert worker.saved[claim.slot].crashed == (ONE.claim_id,)
@@ -338,7 +338,7 @@ def test_a_crash_of_one_job_is_told_of_whichever_slot() -> None:
 
 def test_a_crash_of_several_makes_none_a_suspect_and_each_is_tried_alone() -> None:
     worker = Worker()
-    others = ((1, t.Saved(held=TWO), t.Found()), (2, t.Saved(held=THREE), t.Found()))
+    others = ((1, t.Saved(held=TWO), t.Remains()), (2, t.Saved(held=THREE), t.Remains()))
     worker.take(t.Begin(t.Saved(held=ONE, crashed=("older",)), others=others))
     claim = worker.one(t.SendClaim)
     assert claim.crashed == ("older",)
@@ -364,7 +364,7 @@ def test_a_signal_stops_all_and_the_last_one_ends_the_worker() -> None:
         worker.ended(job, Ended(EndKind.EXITED, code=75))
         call = worker.one(t.SendFail).call
         worker.take(t.FailTaken(call=call))
-    assert worker.one(t.Exit) == t.Exit()
+    assert worker.one(t.EndProcess) == t.EndProcess()
     assert worker.slots.gone
     assert worker.take(t.Tick()).actions == []
 
@@ -375,13 +375,13 @@ def test_what_a_worker_that_leaves_is_given_meanwhile_is_handed_back_too() -> No
     assert asked.wait_s == WAIT_BESIDE_S, "so long it may take"
     worker.take(t.SignalReceived()).ended(ONE, Ended(EndKind.EXITED, code=75))
     worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
-    assert not worker.all(t.Exit), "its claim may be granted what it has just handed back"
+    assert not worker.all(t.EndProcess), "its claim may be granted what it has just handed back"
     again = a_job(1, attempt=2)
     worker.take(claim_answered(call=asked.call, assignment=again, slots=2))
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
     assert worker.one(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
     worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
-    assert worker.one(t.Exit) == t.Exit()
+    assert worker.one(t.EndProcess) == t.EndProcess()
 
 
 def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come() -> None:
@@ -389,21 +389,21 @@ def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come() -> None:
     asked = worker.one(t.SendClaim)
     worker.take(t.SignalReceived()).ended(ONE, Ended(EndKind.EXITED, code=75))
     worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
-    assert not worker.take(t.Tick(), after_s=1.0).all(t.Exit)
+    assert not worker.take(t.Tick(), after_s=1.0).all(t.EndProcess)
     worker.take(t.Tick(), after_s=worker.settings.leave_s)
-    assert worker.one(t.Exit) == t.Exit()
+    assert worker.one(t.EndProcess) == t.EndProcess()
     assert worker.saved[asked.slot].request_id == asked.request_id, "the next session asks"
 
 
 def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first() -> None:
     worker = Worker(allowed=2).training(ONE)
     asked = worker.one(t.SendClaim).call
-    worker.take(t.Refused(call=asked, problem_type=ProblemType.WRONG_ROLE, detail="no"))
-    assert not worker.all(t.Exit)
+    worker.take(t.CallRefused(call=asked, problem_type=ProblemType.WRONG_ROLE, detail="no"))
+    assert not worker.all(t.EndProcess)
     worker.ended(ONE).packed(ONE)
     worker.take(t.Uploaded(call=worker.slots.machines[0].call or 0, artifact_id="ab"))
     worker.take(t.Completed(call=worker.slots.machines[0].call or 0))
-    assert worker.one(t.Exit) == t.Exit(code=2, sentence="no")
+    assert worker.one(t.EndProcess) == t.EndProcess(code=2, sentence="no")
 
 
 def test_drain_finishes_every_job_and_takes_no_more() -> None:
@@ -416,7 +416,7 @@ def test_drain_finishes_every_job_and_takes_no_more() -> None:
     for job in (ONE, TWO):
         worker.ended(job, Ended(EndKind.EXITED, code=1))
         worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
-    assert worker.one(t.Exit) == t.Exit()
+    assert worker.one(t.EndProcess) == t.EndProcess()
 
 
 # ── whatever happens ────────────────────────────────────────────────────────────────────────
@@ -443,7 +443,7 @@ def something(worker: Worker, rng: random.Random, numbers: list[int]) -> t.Event
         return t.SignalReceived()
     if rng.random() < 0.1:
         problem = rng.choice(PROBLEMS)
-        return rng.choice([t.NotAnswered(call=call), t.Refused(call=call, problem_type=problem), t.Tick()])
+        return rng.choice([t.NotAnswered(call=call), t.CallRefused(call=call, problem_type=problem), t.Tick()])
     if rng.random() < 0.45:
         allowed = rng.choice([None, None, 1, 2, 3])
         numbers.append(rng.choice([*numbers, len(numbers)]) if rng.random() < 0.2 else len(numbers))
@@ -507,7 +507,7 @@ class Invariants:
             idle = not slots.works and not slots.leaving and slots.last_word is None
             assert not idle or asking or wake.at is not None, "a worker that never asks again"
         else:
-            assert before.gone or len(worker.all(t.Exit)) == 1
+            assert before.gone or len(worker.all(t.EndProcess)) == 1
 
     def claimed(self, claim: t.SendClaim, before: Slots, event: t.Event) -> None:
         slots = self.worker.slots

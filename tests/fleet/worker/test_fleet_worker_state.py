@@ -34,7 +34,7 @@ class Worker:
     """Drives the machine and remembers what it wanted."""
 
     def __init__(self, chance: float = 1.0, **choices: Any) -> None:
-        self.settings = replace(t.Settings(), **choices)
+        self.settings = replace(t.WorkerSettings(), **choices)
         self.state = State(session_id="s")
         self.now = 1000.0
         self.chance = chance
@@ -94,7 +94,7 @@ class Worker:
     def refuse_beat(self, problem_type: ProblemType) -> list[t.Action]:
         assert self.state.work is not None
         assert self.state.work.beat_call is not None
-        return self.take(t.Refused(call=self.state.work.beat_call, problem_type=problem_type, detail="no"))
+        return self.take(t.CallRefused(call=self.state.work.beat_call, problem_type=problem_type, detail="no"))
 
     def ended(self, code: int = 0) -> Worker:
         self.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.EXITED, code=code)))
@@ -145,26 +145,26 @@ def test_saved_request_is_asked_again_after_a_crash() -> None:
     worker = Worker()
     worker.take(t.Begin(t.Saved(request_id="older-7")))
     assert worker.wanted(t.SendClaim).request_id == "older-7"
-    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="ended"))
+    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="ended"))
     assert worker.wanted(t.SendClaim).request_id == "s-1", "its attempt is over: a new one at once"
 
 
 def test_fresh_request_that_is_superseded_means_a_newer_session() -> None:
     worker = Worker().asking()
-    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="a newer session"))
-    assert worker.wanted(t.Exit) == t.Exit(code=1, sentence="a newer session")
+    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="a newer session"))
+    assert worker.wanted(t.EndProcess) == t.EndProcess(code=1, sentence="a newer session")
 
 
 def test_bad_request_ends_the_worker_with_the_receivers_sentence() -> None:
     worker = Worker().asking()
-    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.BAD_REQUEST, detail="$.host_id: …"))
-    assert worker.wanted(t.Exit).code == 2
+    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.BAD_REQUEST, detail="$.host_id: …"))
+    assert worker.wanted(t.EndProcess).code == 2
 
 
 @pytest.mark.parametrize("problem_type", [ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY, "something_new"])
 def test_other_refusals_are_tried_again_after_a_while(problem_type: str) -> None:
     worker = Worker().asking()
-    worker.take(t.Refused(call=worker.call, problem_type=problem_type, detail="no"))
+    worker.take(t.CallRefused(call=worker.call, problem_type=problem_type, detail="no"))
     assert worker.wake_at == worker.now + 60.0
     worker.wake()
     assert worker.wants(t.SendClaim)
@@ -417,7 +417,7 @@ def test_sleep_beats_first_and_its_lost_answer_does_no_harm() -> None:
     assert worker.wants(t.PauseTrainer)
     again = worker.wanted(t.SendHeartbeat).call
     assert again != lost
-    worker.take(t.Refused(call=lost, problem_type=ProblemType.LEASE_SUPERSEDED))
+    worker.take(t.CallRefused(call=lost, problem_type=ProblemType.LEASE_SUPERSEDED))
     assert worker.phase is Phase.RUNNING, "an answer to a call that was given up"
     worker.answer_beat()
     assert worker.wants(t.ResumeTrainer)
@@ -450,7 +450,7 @@ def test_order_to_stop_kills_and_order_to_drain_leaves_afterwards() -> None:
     worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
     worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
     worker.take(t.Completed(call=worker.call))
-    assert worker.wanted(t.Exit).code == 0
+    assert worker.wanted(t.EndProcess).code == 0
     assert worker.wanted(t.Persist).saved == t.Saved(), "nothing is left for a next session"
 
 
@@ -541,18 +541,18 @@ def test_reports_are_repeated_for_as_long_as_it_takes() -> None:
 )
 def test_delivery_of_a_lost_claim_is_dropped(problem_type: ProblemType) -> None:
     for worker in (Worker().uploading(), Worker().completing()):
-        worker.take(t.Refused(call=worker.call, problem_type=problem_type, detail="no"))
+        worker.take(t.CallRefused(call=worker.call, problem_type=problem_type, detail="no"))
         assert worker.wants(t.Discard)
         assert worker.wants(t.SendClaim)
 
 
 def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
     worker = Worker().completing()
-    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.NO_ARTIFACT, detail="not there"))
+    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.NO_ARTIFACT, detail="not there"))
     assert worker.phase is Phase.UPLOADING
     worker.wake()
     assert worker.wants(t.Upload)
-    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.TOO_LARGE, detail="17 GiB"))
+    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.TOO_LARGE, detail="17 GiB"))
     failure = worker.wanted(t.SendFail).failure
     assert failure.reason is EndReason.UPLOAD_FAILED
     assert "17 GiB" in failure.error
@@ -561,7 +561,7 @@ def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
 def test_upload_refused_again_and_again_is_given_up() -> None:
     worker = Worker().uploading()
     for _ in range(5):
-        worker.take(t.Refused(call=worker.call, problem_type=ProblemType.WRONG_DIGEST, detail="flipped"))
+        worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.WRONG_DIGEST, detail="flipped"))
         if worker.phase is Phase.UPLOADING:
             worker.wake()
     assert worker.phase is Phase.FAILING
@@ -572,7 +572,7 @@ def test_answer_to_an_earlier_call_is_too_late() -> None:
     earlier = worker.call
     worker.take(t.NotAnswered(call=earlier, detail="cut"))
     worker.wake()
-    worker.take(t.Refused(call=earlier, problem_type=ProblemType.TOO_LARGE, detail="no"))
+    worker.take(t.CallRefused(call=earlier, problem_type=ProblemType.TOO_LARGE, detail="no"))
     worker.take(t.Uploaded(call=earlier, artifact_id="ab"))
     assert worker.phase is Phase.UPLOADING
     assert worker.state.call is not None
@@ -586,7 +586,7 @@ def test_unreadable_bundle_is_given_up() -> None:
 
 def test_refused_failure_report_is_the_end_of_it() -> None:
     worker = Worker().failing()
-    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="swept"))
+    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="swept"))
     assert worker.wants(t.SendClaim)
 
 
@@ -613,7 +613,7 @@ def test_signal_stops_politely_hands_back_and_leaves_within_30_s() -> None:
     failure = worker.wanted(t.SendFail).failure
     assert (failure.reason, failure.error) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
     worker.take(t.FailTaken(call=worker.call, status="pending"))
-    assert worker.wanted(t.Exit) == t.Exit()
+    assert worker.wanted(t.EndProcess) == t.EndProcess()
     assert worker.take(t.Tick()) == []
 
 
@@ -624,7 +624,7 @@ def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long() 
     worker.wake()
     assert worker.wants(t.KillTrainer)
     worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
-    while not worker.wants(t.Exit):
+    while not worker.wants(t.EndProcess):
         if worker.state.call is not None:
             worker.take(t.NotAnswered(call=worker.call, detail="down"))
         worker.wake()
@@ -660,8 +660,8 @@ def test_undelivered_work_survives_the_exit() -> None:
     worker = Worker().uploading()
     saved = worker.state.saved
     worker.take(t.SignalReceived())
-    assert not worker.wants(t.Exit)
-    while not worker.wants(t.Exit):
+    assert not worker.wants(t.EndProcess)
+    while not worker.wants(t.EndProcess):
         worker.wake()
     assert worker.state.saved == saved
     assert saved.delivery is not None
@@ -670,7 +670,7 @@ def test_undelivered_work_survives_the_exit() -> None:
 def test_idle_worker_leaves_at_once_and_a_starting_one_stops_what_it_started() -> None:
     worker = Worker().asking()
     worker.take(t.SignalReceived())
-    assert worker.wants(t.Exit)
+    assert worker.wants(t.EndProcess)
     worker = Worker().starting()
     worker.take(t.SignalReceived())
     worker.take(t.Spawned(claim_id="claim"))
@@ -682,16 +682,16 @@ def test_idle_worker_leaves_at_once_and_a_starting_one_stops_what_it_started() -
 FAILED = Ended(EndKind.EXITED, code=70)
 
 
-def begun(saved: t.Saved, found: t.Found | None = None, *backlog: t.Backlog) -> Worker:
+def begun(saved: t.Saved, found: t.Remains | None = None, *backlog: t.Backlog) -> Worker:
     worker = Worker()
     worker.state = State(session_id="0000000003-abcd")
-    worker.take(t.Begin(saved, found or t.Found(), backlog))
+    worker.take(t.Begin(saved, found or t.Remains(), backlog))
     return worker
 
 
 def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_delivered() -> None:
     words = ('{"event": "epoch", "epoch": 9}', "bye")
-    found = t.Found(ended=DONE, printed=7, last_words=words)
+    found = t.Remains(ended=DONE, printed=7, last_words=words)
     worker = begun(t.Saved(held=JOB), found)
     assert worker.wanted(t.Pack).assignment == JOB
     assert not worker.wants(t.SendClaim)
@@ -706,21 +706,21 @@ def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_d
 
 
 def test_nothing_is_due_while_what_an_earlier_session_finished_is_packed() -> None:
-    worker = begun(t.Saved(held=JOB), t.Found(ended=DONE))
+    worker = begun(t.Saved(held=JOB), t.Remains(ended=DONE))
     assert worker.phase is Phase.PACKING
     assert worker.wake_at is not None
     assert worker.wake_at > worker.now, "or the loop would turn without a pause"
 
 
 def test_training_that_had_failed_when_the_worker_was_killed_is_reported_first() -> None:
-    worker = begun(t.Saved(held=JOB), t.Found(ended=FAILED, printed=1, last_words=("OSError: x",)))
+    worker = begun(t.Saved(held=JOB), t.Remains(ended=FAILED, printed=1, last_words=("OSError: x",)))
     failure = worker.wanted(t.SendFail).failure
     assert failure.error == "exit status 70: OSError: x"
     assert "train_s" not in worker.wanted(t.SendFail).record, "nobody measured that"
 
 
 def test_training_that_died_with_its_worker_is_told_with_the_next_claim() -> None:
-    worker = begun(t.Saved(held=JOB, crashed=("older",)), t.Found(printed=3))
+    worker = begun(t.Saved(held=JOB, crashed=("older",)), t.Remains(printed=3))
     sent = worker.wanted(t.SendClaim)
     assert sent.crashed == ("older", "claim")
     assert worker.wanted(t.Persist).saved.crashed == ("older", "claim"), "until it was told"
@@ -735,8 +735,8 @@ def test_training_that_died_with_its_worker_is_told_with_the_next_claim() -> Non
 
 def test_report_that_was_on_its_way_is_sent_again_before_any_claim() -> None:
     failure = Failure(EndReason.TRAINER_FAILED, "ValueError", 1)
-    saved = t.Saved(report=t.Report(assignment=JOB, failure=failure, usage={"cpu_s": 4.0}))
-    worker = begun(saved, t.Found(printed=1, last_words=('{"event": "epoch", "epoch": 9}',)))
+    saved = t.Saved(report=t.FailureReport(assignment=JOB, failure=failure, usage={"cpu_s": 4.0}))
+    worker = begun(saved, t.Remains(printed=1, last_words=('{"event": "epoch", "epoch": 9}',)))
     assert worker.wanted(t.SendFail).telemetry.progress == {"event": "epoch", "epoch": 9}
     assert worker.wanted(t.SendFail).failure == failure
     assert worker.wanted(t.SendFail).record == {"cpu_s": 4.0}
@@ -749,7 +749,7 @@ def test_worker_that_must_leave_before_its_trainer_hands_back_when_it_comes_agai
     worker = Worker(leave_s=5.0, grace_s=10.0).running()
     worker.take(t.SignalReceived())
     worker.take(t.Tick(), after_s=5.0)
-    assert worker.wants(t.Exit)
+    assert worker.wants(t.EndProcess)
     again = begun(worker.state.saved)
     assert again.wanted(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
     assert not again.state.crashed
@@ -766,7 +766,7 @@ def test_output_of_the_job_in_hand_is_no_backlog() -> None:
 
     own = t.Backlog(job_id=JOB.job_id, claim_id=JOB.claim_id, name=JOB.name, total=3)
     outbox: Any = SimpleNamespace(recover=lambda: [OLD, own])
-    attempt: Any = SimpleNamespace(found=t.Found)
+    attempt: Any = SimpleNamespace(found=t.Remains)
     nobody: Any = None
     actions = Actions(
         nobody,
@@ -799,12 +799,12 @@ def test_backlog_waits_for_the_receiver_and_is_dropped_by_its_final_word_alone()
     worker = begun(t.Saved(), None, OLD)
     for refusal in (ProblemType.CERTIFICATE_EXPIRED, None, ProblemType.NO_CERTIFICATE):
         call = worker.wanted(t.SendOutput).call
-        answer = t.NotAnswered(call=call) if refusal is None else t.Refused(call=call, problem_type=refusal)
+        answer = t.NotAnswered(call=call) if refusal is None else t.CallRefused(call=call, problem_type=refusal)
         worker.take(answer)
         assert worker.state.backlog == (OLD,)
         assert not worker.wants(t.SendOutput), "a pause first"
         worker.take(t.Tick(), after_s=60.0)
-    worker.take(t.Refused(call=worker.wanted(t.SendOutput).call, problem_type=ProblemType.METHOD_NOT_ALLOWED))
+    worker.take(t.CallRefused(call=worker.wanted(t.SendOutput).call, problem_type=ProblemType.METHOD_NOT_ALLOWED))
     assert worker.wanted(t.ForgetOutput).claim_id == "old"
 
 
@@ -854,7 +854,7 @@ def test_host_that_is_not_let_in_keeps_what_it_finished(problem_type: ProblemTyp
     for worker in (Worker().uploading(), Worker().completing(), Worker().failing()):
         phase = worker.phase
         for count in range(20):
-            worker.take(t.Refused(call=worker.call, problem_type=problem_type))
+            worker.take(t.CallRefused(call=worker.call, problem_type=problem_type))
             assert worker.wants(t.Say) == (count == 0), "once is enough"
             assert worker.phase is phase
             assert not worker.wants(t.Discard)
@@ -994,7 +994,7 @@ def something(worker: Worker, rng: random.Random) -> t.Event:
         t.FailTaken(call=call, status=rng.choice(["pending", "failed"]), log_next=rng.randint(0, 50)),
         t.OutputTaken(call=call, log_next=rng.randint(0, 50)),
         t.Measured(claim_id=claim_id, cpu_s=rng.choice([0.0, 5.0])),
-        t.Refused(call=call, problem_type=rng.choice([*ProblemType, "unheard_of"])),
+        t.CallRefused(call=call, problem_type=rng.choice([*ProblemType, "unheard_of"])),
         t.NotAnswered(call=call, retry_after_s=rng.choice([None, 0.0, 5.0, 300.0])),
         t.DeliveryBroken(call=call, detail="x"),
         t.Spawned(claim_id=claim_id),
@@ -1041,7 +1041,7 @@ def test_invariants(seed: int) -> None:
             may_run = False
         check(worker, saved)
         if worker.phase is Phase.GONE:
-            assert worker.wants(t.Exit)
+            assert worker.wants(t.EndProcess)
             return
 
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.channels import Kind
+from training.data.channels import Measure
 from training.data.episode import ChannelInfo
 from training.data.schema import ChannelSpec, FeatureSchema
-from training.data.validate import CLASSES, Verdict
+from training.data.validate import CLASSES, EpisodeFindings
 
 FEWEST_SHARED = 3  # entries of a sketch: fewer could be two hosts that did the same for a second
 SORTED = 1 << 22  # entries of sketches at a time
@@ -25,7 +25,7 @@ COPY_SHARE = 0.5  # of a recording's sketch, from which it counts as a copy
 Said = dict[str, str]  # what an episode calls something, by its name
 
 
-def judge_together(verdicts: Sequence[Verdict], like: FeatureSchema | None = None) -> list[Verdict]:
+def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | None = None) -> list[EpisodeFindings]:
     """Add what only the company of the other episodes shows; ``like`` is the schema that the result must have."""
     judged = _without_copies(verdicts)
     usual = {} if like is None else {c.name: _of_schema(c) for c in like.channels}
@@ -38,10 +38,10 @@ def judge_together(verdicts: Sequence[Verdict], like: FeatureSchema | None = Non
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
-def _without_copies(verdicts: Sequence[Verdict]) -> list[Verdict]:
+def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings]:
     """Names decide nothing: a recording is known by its samples, and by parts of them."""
-    known: dict[int, Verdict] = {}
-    by_content: dict[str, Verdict] = {}
+    known: dict[int, EpisodeFindings] = {}
+    by_content: dict[str, EpisodeFindings] = {}
     again = _in_several([_sketch(verdict) for verdict in verdicts if verdict.ok])
     result = []
     for verdict in verdicts:
@@ -64,7 +64,7 @@ def _without_copies(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return result
 
 
-def _sketch(verdict: Verdict) -> NDArray[np.uint64]:
+def _sketch(verdict: EpisodeFindings) -> NDArray[np.uint64]:
     return np.frombuffer(verdict.sketch, dtype="<u8")
 
 
@@ -85,12 +85,12 @@ def _in_several(sketches: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
     return np.sort(np.concatenate(found))
 
 
-def _copy_of(first: Verdict, verdict: Verdict) -> str:
+def _copy_of(first: EpisodeFindings, verdict: EpisodeFindings) -> str:
     otherwise = "" if first.labelling == verdict.labelling else ", with other labels"
     return f"It is a copy of {first.episode_id}{_elsewhere(first, verdict)}{otherwise}."
 
 
-def _part_of(first: Verdict, verdict: Verdict, count: int) -> str | None:
+def _part_of(first: EpisodeFindings, verdict: EpisodeFindings, count: int) -> str | None:
     """Recordings of one host may overlap a little: they are kept on one side, where data are divided."""
     # What lies beyond the other's last entry it may hold as well, and does not list.
     comparable = int((_sketch(verdict) <= _sketch(first)[-1]).sum())
@@ -102,7 +102,7 @@ def _part_of(first: Verdict, verdict: Verdict, count: int) -> str | None:
     return f"About {share:.0%} of its samples are those of {first.episode_id}{_elsewhere(first, verdict)}."
 
 
-def _elsewhere(first: Verdict, verdict: Verdict) -> str:
+def _elsewhere(first: EpisodeFindings, verdict: EpisodeFindings) -> str:
     if first.meta is None or verdict.meta is None or first.meta.host == verdict.meta.host:
         return ""
     return f" on {first.meta.host}, and a sample comes from one host"
@@ -112,8 +112,11 @@ def _elsewhere(first: Verdict, verdict: Verdict) -> str:
 
 
 def _odd_ones_out(
-    verdicts: Sequence[Verdict], said_by: Callable[[Verdict], Said], usual: Mapping[str, str], sentence: str
-) -> list[Verdict]:
+    verdicts: Sequence[EpisodeFindings],
+    said_by: Callable[[EpisodeFindings], Said],
+    usual: Mapping[str, str],
+    sentence: str,
+) -> list[EpisodeFindings]:
     """Two episodes that call different things by one name cannot be in one data set; the majority decides.
 
     ``usual`` is beyond dispute; ``sentence`` takes the name, what the odd one says and what it should.
@@ -142,7 +145,7 @@ def _majority(votes: Counter[str]) -> str | None:
     return None if len(ranked) > 1 and ranked[0][1] == ranked[1][1] else ranked[0][0]
 
 
-def _declarations(verdict: Verdict) -> Said:
+def _declarations(verdict: EpisodeFindings) -> Said:
     channels = verdict.meta.channels if verdict.meta else []
     return {channel.name: _declaration(channel) for channel in channels}
 
@@ -153,11 +156,11 @@ def _declaration(channel: ChannelInfo) -> str:
 
 def _of_schema(channel: ChannelSpec) -> str:
     """Return what a recording has to declare; the schema's unit of a counter is that of its rate."""
-    unit = channel.unit.removesuffix("/s") if channel.kind == Kind.COUNTER else channel.unit
+    unit = channel.unit.removesuffix("/s") if channel.kind == Measure.COUNTER else channel.unit
     return f"a {channel.kind} in {unit} for {' and '.join(sorted(channel.modes))}"
 
 
-def _phases(verdict: Verdict) -> Said:
+def _phases(verdict: EpisodeFindings) -> Said:
     phases = verdict.meta.phases if verdict.meta else {}
     return {name: said for name, said in phases.items() if said in CLASSES}
 
@@ -165,7 +168,7 @@ def _phases(verdict: Verdict) -> Said:
 # -- channels ----------------------------------------------------------------------------------------------------------
 
 
-def _strangers(verdicts: Sequence[Verdict], like: FeatureSchema) -> Iterator[Verdict]:
+def _strangers(verdicts: Sequence[EpisodeFindings], like: FeatureSchema) -> Iterator[EpisodeFindings]:
     """Refuse recordings without any of the schema's channels: what else they lack is their host's matter."""
     for verdict in verdicts:
         own = {c.name for c in verdict.meta.channels} if verdict.meta else set()
@@ -173,5 +176,5 @@ def _strangers(verdicts: Sequence[Verdict], like: FeatureSchema) -> Iterator[Ver
         yield _with(verdict, "It has none of the channels of the schema.") if odd else verdict
 
 
-def _with(verdict: Verdict, reason: str) -> Verdict:
+def _with(verdict: EpisodeFindings, reason: str) -> EpisodeFindings:
     return replace(verdict, reasons=(*verdict.reasons, reason))

@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 import polars as pl
 
 from training.data.errors import DataError
-from training.data.scratch import ROOM, Room
+from training.data.scratch import ROOM, WorkingMemory
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -123,7 +123,7 @@ def _torn(lines: Sequence[str], skip: int) -> str:
     return f"line {skip + odd} has {counts[odd]} where most have {usual}: fix that line, or take it out"
 
 
-class Readable(NamedTuple):
+class ReadableBytes(NamedTuple):
     """Bytes that may be read several times, also side by side."""
 
     open: Callable[[], BinaryIO]
@@ -131,18 +131,18 @@ class Readable(NamedTuple):
 
 
 @contextmanager
-def as_utf8(path: Path, dialect: Dialect, room: Room = ROOM) -> Iterator[Readable]:
+def as_utf8(path: Path, dialect: Dialect, room: WorkingMemory = ROOM) -> Iterator[ReadableBytes]:
     """The file in UTF-8 with one delimiter between two columns: itself, or a copy without a name, gone with us."""
     encoding = dialect.encoding
     if encoding in ("utf-8", "utf-8-sig") and not dialect.aligned:
-        yield Readable(lambda: path.open("rb"), path.stat().st_size)
+        yield ReadableBytes(lambda: path.open("rb"), path.stat().st_size)
         return
     with room.file() as copy:
         with path.open(encoding=encoding, newline="") as file:
             lines = map(_squeezed, file) if dialect.aligned else iter(partial(file.read, COPIED), "")
             for part in lines:
                 copy.write(part.encode())
-        yield Readable(lambda: io.BufferedReader(_Again(copy)), copy.tell())
+        yield ReadableBytes(lambda: io.BufferedReader(_Again(copy)), copy.tell())
 
 
 class _Again(io.RawIOBase):

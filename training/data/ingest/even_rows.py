@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from training.data.errors import DataError
 from training.data.ingest import even, times
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
-from training.data.ingest.order import Order
-from training.data.ingest.rows import Rows, check_begun_once, name_of, out_of_order, steps_inside
-from training.data.scratch import Room, edges_of, fill, median, put, release, sliced, spans
+from training.data.ingest.order import RowOrder
+from training.data.ingest.rows import SampleRows, check_begun_once, name_of, out_of_order, steps_inside
+from training.data.scratch import WorkingMemory, edges_of, fill, median, put, release, sliced, spans
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
@@ -26,7 +26,7 @@ SHOWN = 3  # recordings in one sentence
 RESAMPLED_TIMES = 5  # the size of the samples that are resampled
 
 
-def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted, room: Room) -> Rows:
+def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted, room: WorkingMemory) -> SampleRows:
     """The rows once each, in 32 bits, with the growth by the second of channels that are totals. Raises DataError.
 
     They are sorted by recording and time, or, without a clock, by recording alone.
@@ -73,13 +73,13 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _once(rows: Rows, totals: NDArray[np.bool_], room: Room) -> Rows:
+def _once(rows: SampleRows, totals: NDArray[np.bool_], room: WorkingMemory) -> SampleRows:
     """The rows in their order without copies, and of several at one time in a recording one. Raises DataError.
 
     What the rows held, their values among it, is changed in place.
     """
     came, group = rows, rows.recording
-    order = Order.of(rows.t, group, room)
+    order = RowOrder.of(rows.t, group, room)
     notes = []
     if order is not None:
         disorder = 0 if rows.t is None else out_of_order(rows.t, group)
@@ -104,7 +104,7 @@ def _once(rows: Rows, totals: NDArray[np.bool_], room: Room) -> Rows:
     return replace(rows, notes=(*rows.notes, *notes))
 
 
-def _without_copies(rows: Rows, room: Room) -> tuple[Rows, list[str]]:
+def _without_copies(rows: SampleRows, room: WorkingMemory) -> tuple[SampleRows, list[str]]:
     assert rows.t is not None
     group = rows.recording
     keep = np.ones(group.size, dtype=np.bool_)
@@ -119,7 +119,7 @@ def _without_copies(rows: Rows, room: Room) -> tuple[Rows, list[str]]:
     return _left(rows, keep, room), [note]
 
 
-def _folded(rows: Rows, totals: NDArray[np.bool_], room: Room) -> tuple[Rows, list[str]]:
+def _folded(rows: SampleRows, totals: NDArray[np.bool_], room: WorkingMemory) -> tuple[SampleRows, list[str]]:
     assert rows.t is not None
     group = rows.recording
     is_clock = rows.window is None and any((step > 0).any() for step in steps_inside(rows, group))
@@ -135,20 +135,20 @@ def _folded(rows: Rows, totals: NDArray[np.bool_], room: Room) -> tuple[Rows, li
     return _left(rows, found.keep, room), [f"At one time stood {more} more: the mean{largest} was taken."]
 
 
-def _left(rows: Rows, keep: NDArray[np.bool_], room: Room) -> Rows:
+def _left(rows: SampleRows, keep: NDArray[np.bool_], room: WorkingMemory) -> SampleRows:
     """The rows that are kept; of the values they are the first."""
     for place in range(rows.values.shape[1]):
         put(rows.values[:, place], rows.values[: keep.size, place], keep)
     return rows.each(lambda column: room.taken(column, keep))
 
 
-def local_times(rows: Rows) -> str:
+def local_times(rows: SampleRows) -> str:
     """Words on what else dates without a zone may be, for an error."""
     local = ", or are local times of the night when clocks are set back (bring UTC)"
     return local if rows.t_role.startswith(times.NO_ZONE) else ""
 
 
-def check_night(rows: Rows, group: NDArray[np.int32]) -> None:
+def check_night(rows: SampleRows, group: NDArray[np.int32]) -> None:
     """Refuse local times of a night when clocks were set back: one hour has samples of two. Raises DataError.
 
     Rows of one time are refused before; others lie between each other, and would be averaged.
@@ -171,7 +171,7 @@ def check_night(rows: Rows, group: NDArray[np.int32]) -> None:
                 )
 
 
-def hour_left_out(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
+def hour_left_out(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
     """Note local times of a night when clocks were set forward: an hour without samples, and what seems a gap."""
     assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
@@ -187,7 +187,7 @@ def hour_left_out(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str,
     return ()
 
 
-def _jumps(rows: Rows, group: NDArray[np.int32], least: float) -> Iterator[int]:
+def _jumps(rows: SampleRows, group: NDArray[np.int32], least: float) -> Iterator[int]:
     """The rows behind which more than so many seconds lie before their recording's next."""
     assert rows.t is not None
     for here in spans(rows.t, group, overlap=1):
@@ -201,7 +201,7 @@ def _step(t: NDArray[np.float64], low: int, high: int) -> float:
     return median(lambda: chain(times.steps(t[:low]), times.steps(t[high:]), [beside]))
 
 
-def _two_rows(rows: Rows, row: int) -> DataError:
+def _two_rows(rows: SampleRows, row: int) -> DataError:
     assert rows.t is not None
     return DataError(
         f"Two rows of {name_of(rows, row)} have the time {rows.t[row]:.10g} and other values or labels, and so have "
@@ -210,7 +210,7 @@ def _two_rows(rows: Rows, row: int) -> DataError:
     )
 
 
-def rounded_times(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
+def rounded_times(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
     """Note times whose usual step is not their mean one: stamps of 15 and 16 ms are those of 64 Hz."""
     assert rows.t is not None
     total, count = 0.0, 0
@@ -227,7 +227,7 @@ def rounded_times(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str,
     return (note,)
 
 
-def check_years(rows: Rows, group: NDArray[np.int32]) -> None:
+def check_years(rows: SampleRows, group: NDArray[np.int32]) -> None:
     """Refuse a recording whose times jump by years: its clock was set on the way. Raises DataError."""
     assert rows.t is not None
     for before in _jumps(rows, group, YEAR_S):
@@ -240,8 +240,8 @@ def check_years(rows: Rows, group: NDArray[np.int32]) -> None:
 
 
 def evenly(
-    rows: Rows, group: NDArray[np.int32], hz: float, totals: NDArray[np.bool_], *, said: bool, room: Room
-) -> Rows:
+    rows: SampleRows, group: NDArray[np.int32], hz: float, totals: NDArray[np.bool_], *, said: bool, room: WorkingMemory
+) -> SampleRows:
     """The sorted rows of each recording (``group``) at ``hz``: those that come faster or crowded are resampled.
 
     Raises DataError for a part that is slower, or, where the rate was not ``said``, far faster.
@@ -284,7 +284,7 @@ def evenly(
     return replace(rows, t=t, values=values, notes=(*rows.notes, note))
 
 
-def _resampled(rows: Rows, low: int, high: int, hz: float, totals: NDArray[np.bool_]) -> Iterator[even.Even]:
+def _resampled(rows: SampleRows, low: int, high: int, hz: float, totals: NDArray[np.bool_]) -> Iterator[even.Even]:
     """A recording's samples by slots; without ``totals`` also without values."""
     assert rows.t is not None
     values = rows.values[low:high, : totals.size]
@@ -292,7 +292,7 @@ def _resampled(rows: Rows, low: int, high: int, hz: float, totals: NDArray[np.bo
     return even.resampled(rows.t[low:high], values, rows.label[low:high], hz, totals, some)
 
 
-def _as_they_are(rows: Rows, low: int, high: int) -> Iterator[even.Even]:
+def _as_they_are(rows: SampleRows, low: int, high: int) -> Iterator[even.Even]:
     assert rows.t is not None
     step = rows.room.rows(8 * (rows.values.shape[1] + 1))
     for begin in range(low, high, step):
@@ -300,7 +300,7 @@ def _as_they_are(rows: Rows, low: int, high: int) -> Iterator[even.Even]:
         yield even.Even(np.arange(begin, end) - low, rows.t[begin:end], sliced(rows.values, begin, end), 0, 0)
 
 
-def _check_parts(rows: Rows, row: int, odd: Sequence[float], hz: float, *, said: bool) -> None:
+def _check_parts(rows: SampleRows, row: int, odd: Sequence[float], hz: float, *, said: bool) -> None:
     """Refuse a recording with a part that is slower, or without the user's word far faster. Raises DataError."""
     if odd and min(odd) < hz:
         raise DataError(

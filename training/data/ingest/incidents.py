@@ -24,7 +24,7 @@ from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.roles import NAMES, Role, plain, unit_in
 from training.data.ingest.tables import Stored, read_plain
-from training.data.scratch import ROOM, Room, spans
+from training.data.scratch import ROOM, WorkingMemory, spans
 
 FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
 TO = ("end", "to", "until", "stop", "ended", "endedat", "endtime", "ende", "bis")
@@ -34,7 +34,7 @@ SHOWN = 3  # incidents named in one sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incidents:
+class IncidentLog:
     """The rows of a log: times in seconds, ``end`` exclusive, ``host`` None where the log names none."""
 
     path: Path
@@ -60,7 +60,7 @@ class Incidents:
         )
 
 
-def read_incidents(path: Path, clock: times.Said) -> Incidents:
+def read_incidents(path: Path, clock: times.SaidTimes) -> IncidentLog:
     """Read the log. Raises DataError."""
     rows = read_plain(path)
     names = {
@@ -99,7 +99,7 @@ def read_incidents(path: Path, clock: times.Said) -> Incidents:
         for name in rows.columns
         if name not in (*names.values(), host)
     }
-    return Incidents(path=path, start=start, end=end, label=label, host=hosts, role=role, others=others)
+    return IncidentLog(path=path, start=start, end=end, label=label, host=hosts, role=role, others=others)
 
 
 def _column(names: Sequence[str], words: Sequence[str], what: str, path: Path) -> str:
@@ -124,7 +124,7 @@ class Labelled:
 
 
 def label_samples(
-    t: NDArray[np.float64], host: Coded, incidents: Incidents, *, rest: str | None, room: Room = ROOM
+    t: NDArray[np.float64], host: Coded, incidents: IncidentLog, *, rest: str | None, room: WorkingMemory = ROOM
 ) -> Labelled:
     """The label of each sample at ``t`` seconds on ``host``; ``rest`` is that of samples in no incident.
 
@@ -170,7 +170,7 @@ def label_samples(
     return Labelled(label=label, left_out=tuple(left_out), notes=tuple(notes))
 
 
-def _check_hosts(hosts: Sequence[str], incidents: Incidents) -> None:
+def _check_hosts(hosts: Sequence[str], incidents: IncidentLog) -> None:
     """Refuse a log whose hosts would be lost: in a column of another name, or spelled otherwise. Raises DataError."""
     for name, values in incidents.others.items() if incidents.host is None and len(hosts) > 1 else ():
         if not values.isdisjoint(hosts):
@@ -203,7 +203,7 @@ def _hosts_in(cell: str) -> list[str]:
     return [part for part in re.split(r"[\s,;|+&/\[\](){}'\"]+", cell) if part not in ("", "and")]
 
 
-def _outside(outside: Sequence[int], hosts: Sequence[str], incidents: Incidents) -> str:
+def _outside(outside: Sequence[int], hosts: Sequence[str], incidents: IncidentLog) -> str:
     hosts = "" if incidents.host is None else " of their hosts"
     rows = ", ".join(str(number + 1) for number in outside[:SHOWN])
     more = f" and {len(outside) - SHOWN} more" if len(outside) > SHOWN else ""
@@ -215,7 +215,7 @@ def _outside(outside: Sequence[int], hosts: Sequence[str], incidents: Incidents)
     return f"{count}: rows {rows}{more} ({classes}){named}."
 
 
-def _nowhere(t: NDArray[np.float64], hosts: Sequence[str], incidents: Incidents) -> str:
+def _nowhere(t: NDArray[np.float64], hosts: Sequence[str], incidents: IncidentLog) -> str:
     if incidents.host is not None and not np.isin(incidents.host, hosts).any():
         named, known = listed(np.unique(incidents.host).tolist()), listed(hosts)
         return (
@@ -229,7 +229,7 @@ def _nowhere(t: NDArray[np.float64], hosts: Sequence[str], incidents: Incidents)
     )
 
 
-def with_labels(table: Stored, labelled: Labelled, source: str, room: Room = ROOM) -> Stored:
+def with_labels(table: Stored, labelled: Labelled, source: str, room: WorkingMemory = ROOM) -> Stored:
     """The labelled rows of a table, with their labels, which come from the file ``source``."""
     is_class, codes = labelled.label.names != "", labelled.label.codes
     keep = np.concatenate([is_class[codes[here]] for here in spans(codes)])

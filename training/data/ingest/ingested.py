@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from training.contract import Mode
 from training.data.absent import KNOWN_MIN, Rare, notes_on_absent, rare_channels, settled
-from training.data.channels import Kind
+from training.data.channels import Measure
 from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign, listed, quoted
 from training.data.coded import Coded
 from training.data.dataset import UNLABELLED, Labelling, ManyWindows, Sampling, WindowSet, write_processed
@@ -26,7 +26,7 @@ from training.data.identity import window_digests
 from training.data.missing import check_classes
 from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
-from training.data.scratch import PART_BYTES, ROOM, Room, blocks, fill, release
+from training.data.scratch import PART_BYTES, ROOM, WorkingMemory, blocks, fill, release
 from training.data.summary import NO_WINDOW, Understood, counts_of, recordings_of
 
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
@@ -122,7 +122,7 @@ def channel_specs(
         ChannelSpec(
             name=name,
             unit="1/s" if name in counters else "",
-            kind=str(Kind.COUNTER if name in counters else Kind.GAUGE),
+            kind=str(Measure.COUNTER if name in counters else Measure.GAUGE),
             modes=(str(Mode.ORACLE),) if hidden else (str(Mode.ORACLE), str(Mode.REALISTIC)),
         )
         for name, hidden in zip(names, oracle, strict=True)
@@ -158,7 +158,7 @@ def own_episodes(X: NDArray[Any], channels: Sequence[str]) -> NDArray[np.str_]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class SaidClasses:
     """The user's word on the classes: names by number, which are benign, and which labels are none."""
 
     labels: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ NOT_LABELLED = Benign(names=(UNLABELLED,), why="nothing is labelled")
 FOR_SCORING = "There are no labels: training.trainer.score takes this data set, and no trainer does."
 
 
-def check_says_nothing(said: Said, where: str) -> None:
+def check_says_nothing(said: SaidClasses, where: str) -> None:
     """Refuse words on the classes of data that have none. Raises DataError."""
     flags = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
     given = [flag.replace("_", "-") for flag in flags if getattr(said, flag)]
@@ -193,7 +193,7 @@ class Labels(NamedTuple):
     benign: Benign
 
 
-def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
+def name_labels(y: NDArray[Any], said: SaidClasses = SaidClasses()) -> Labels:
     """Classes by name. Raises DataError.
 
     Numbers 0 and 1 are called benign and malicious unless the user said otherwise; other numbers become their own
@@ -227,7 +227,7 @@ def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
     return _with_benign(labels, found, said)
 
 
-def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> Labels:
+def _name_numbers(numbers: NDArray[np.int64], said: SaidClasses, *, is_bool: bool) -> Labels:
     present = np.unique(numbers)
     names = said.labels
     if names and present[0] < 0:
@@ -254,7 +254,7 @@ def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> L
     return _with_benign(np.array(names)[numbers], names, said)
 
 
-def _with_benign(labels: NDArray[np.str_], names: Sequence[str], said: Said) -> Labels:
+def _with_benign(labels: NDArray[np.str_], names: Sequence[str], said: SaidClasses) -> Labels:
     chosen = choose_benign(names, said.benign, none=said.no_benign, hint=said.hint)
     if not said.labels:
         names = sorted(names, key=lambda name: name not in chosen.names)  # stable
@@ -284,7 +284,7 @@ def following(episode: NDArray[np.str_], window_s: float) -> NDArray[np.float64]
     return start
 
 
-def without_missing(windows: Ingested, *, most: float, drop: bool, room: Room = ROOM) -> Ingested:
+def without_missing(windows: Ingested, *, most: float, drop: bool, room: WorkingMemory = ROOM) -> Ingested:
     """Leave out windows that miss more than a share ``most`` of their values, and settle the others; say how many.
 
     A channel of which a host has no value at all is absent there, and does not count. One with values, but never enough
@@ -376,7 +376,7 @@ def _known_enough(gone: NDArray[Any], samples: int, host: Coded, most: float) ->
     return keep
 
 
-def _settled(X: NDArray[np.float32], keep: NDArray[np.bool_], room: Room) -> NDArray[np.float32]:
+def _settled(X: NDArray[np.float32], keep: NDArray[np.bool_], room: WorkingMemory) -> NDArray[np.float32]:
     """The windows that are kept, settled."""
     result: NDArray[np.float32] = room.empty((int(keep.sum()), *X.shape[1:]), np.float32)
     kept = (part[keep[start : start + len(part)]] for start, part in blocks(X, room.part_bytes))
@@ -404,7 +404,7 @@ def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:
 
 
 def write(
-    windows: Ingested, rows: list[dict[str, Any]], understood: Understood, out_dir: Path, room: Room = ROOM
+    windows: Ingested, rows: list[dict[str, Any]], understood: Understood, out_dir: Path, room: WorkingMemory = ROOM
 ) -> FeatureSchema:
     """Write the processed data set, with what :func:`described` says of it. Raises DataError."""
     binary = windows.label_names == (BENIGN, MALICIOUS) and windows.benign.names == (BENIGN,)

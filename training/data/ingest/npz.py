@@ -32,7 +32,7 @@ from training.data.ingest.ingested import (
     UNKNOWN_HOST,
     Ingested,
     Labels,
-    Said,
+    SaidClasses,
     channel_specs,
     check_says_nothing,
     following,
@@ -59,7 +59,7 @@ KEYS = tuple(ROLES)
 
 
 def read_npz(
-    path: Path, *, hz: float | None, t_unit: str | None, said: Said, wanted: Wanted, scoring: bool = False
+    path: Path, *, hz: float | None, t_unit: str | None, said: SaidClasses, wanted: Wanted, scoring: bool = False
 ) -> Ingested:
     """Read the archive. ``hz`` is the sampling rate of X, None if it was not given; for ``scoring`` y may be absent.
 

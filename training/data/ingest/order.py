@@ -15,23 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.ingest.times import is_out_of_order
-from training.data.scratch import Room, fill, release, spans
+from training.data.scratch import WorkingMemory, fill, release, spans
 
 ROW_BYTES = 64  # of memory a row of a bucket, while it is sorted
 SAMPLES = 64  # of the rows of each bucket, by which they are bounded
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RowOrder:
     """An order of rows; ``bucket`` (S) is the bucket of each, and ``place`` (S) where in it each of the sorted lay."""
 
     bucket: NDArray[np.uint16]
     edges: tuple[int, ...]  # the first row of each bucket, and the end
     place: NDArray[np.int32]
-    room: Room
+    room: WorkingMemory
 
     @classmethod
-    def of(cls, t: NDArray[np.float64] | None, group: NDArray[np.int32], room: Room) -> Order | None:
+    def of(cls, t: NDArray[np.float64] | None, group: NDArray[np.int32], room: WorkingMemory) -> RowOrder | None:
         """The order by group and time; None where the rows stand in it."""
         if not any(
             is_out_of_order(group[here] if t is None else t[here], group[here]) for here in spans(group, t, overlap=1)

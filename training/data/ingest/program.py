@@ -39,21 +39,21 @@ from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.errors import DataError
 from training.data.ingest.columns import Wanted
 from training.data.ingest.copies import without_copies
-from training.data.ingest.ingested import Ingested, Said, described, without_missing, write
+from training.data.ingest.ingested import Ingested, SaidClasses, described, without_missing, write
 from training.data.ingest.like import made_like
 from training.data.ingest.npz import read_npz
-from training.data.ingest.recorders.prometheus import Asked
+from training.data.ingest.recorders.prometheus import RangeQuery
 from training.data.ingest.recorders.registry import OF_SERVERS, RECORDERS, Recorder
 from training.data.ingest.references import set_apart
 from training.data.ingest.roles import MEANINGS, Role
-from training.data.ingest.rows import Cut
+from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import Log, read_long, read_recorded
 from training.data.ingest.tables import PARQUET, TEXT
 from training.data.ingest.times import CHOICES
 from training.data.meter import on_stderr
 from training.data.missing import Missing, read_missing
 from training.data.schema import FeatureSchema, Timing, read_schema
-from training.data.scratch import ROOM, Room
+from training.data.scratch import ROOM, WorkingMemory
 from training.data.summary import counts_of
 from training.data.summary import read as read_understood
 from training.streams import replace_unprintable
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
+def _prepared(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
     """Read what is named, and judge it. Raises DataError."""
     most = 0.0 if args.drop_nan else args.max_missing
     windows = set_apart(without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room), room)
@@ -280,7 +280,7 @@ def _missing(text: str) -> list[Missing]:
     return found
 
 
-def _read(args: argparse.Namespace, room: Room) -> Ingested:
+def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
     """Choose the reader; an option that the format has no use for is a mistake, not a wish to be ignored."""
     recorder = _recorder(args)
     if recorder is not None and recorder.cuts:
@@ -340,7 +340,9 @@ def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None
     since = until - DAY_S if args.since is None else args.since
     if since >= until:
         _usage("--since must lie before --until")
-    asked = Asked(since=since, until=until, every_s=args.every_s or 60.0, match=args.match, queries=dict(args.query))
+    asked = RangeQuery(
+        since=since, until=until, every_s=args.every_s or 60.0, match=args.match, queries=dict(args.query)
+    )
     found = recorder.read(sources, asked, partial(_say, args))
     if isinstance(found, Ingested):
         return found
@@ -354,8 +356,8 @@ def _schema(path: Path) -> FeatureSchema:
     return read_schema(path / SCHEMA_FILE if path.is_dir() else path)
 
 
-def _said(args: argparse.Namespace) -> Said:
-    return Said(
+def _said(args: argparse.Namespace) -> SaidClasses:
+    return SaidClasses(
         labels=args.labels,
         benign=args.benign,
         no_benign=args.no_benign,
@@ -370,8 +372,8 @@ def _nothing_else(args: argparse.Namespace) -> bool:
     return args.labels_from is not None and args.rest is None
 
 
-def _cut(args: argparse.Namespace, like: FeatureSchema | None = None) -> Cut:
-    return Cut(
+def _cut(args: argparse.Namespace, like: FeatureSchema | None = None) -> WindowCut:
+    return WindowCut(
         window_s=args.window_s or (None if like is None else like.window_s),
         stride_s=args.stride_s or (None if like is None else like.stride_s),
         hz=args.hz,
@@ -381,7 +383,7 @@ def _cut(args: argparse.Namespace, like: FeatureSchema | None = None) -> Cut:
     )
 
 
-def _cut_like(cut: Cut, folder: Path | None) -> Cut:
+def _cut_like(cut: WindowCut, folder: Path | None) -> WindowCut:
     """The same cut with the windows of another data set, where nothing else is said of them. Raises DataError."""
     if folder is None:
         return cut

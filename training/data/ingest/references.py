@@ -16,7 +16,7 @@ from training.data.dataset import REFERENCE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest.ingested import Ingested
 from training.data.rows import Rows
-from training.data.scratch import ROOM, Room, spans
+from training.data.scratch import ROOM, WorkingMemory, spans
 from training.data.summary import counts_of
 
 MARK = "(reference)"  # the label, until the windows are set apart
@@ -41,7 +41,7 @@ def marked(
     names: tuple[str, ...],
     benign: Collection[str],
     mark: NDArray[np.bool_],
-    room: Room = ROOM,
+    room: WorkingMemory = ROOM,
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Class numbers of rows or windows, and the classes' names, with one more for references. Raises DataError.
 
@@ -66,7 +66,7 @@ def marked(
     return room.joined(parts, label.size, np.int32), (*names, MARK)
 
 
-def set_apart(windows: Ingested, room: Room = ROOM) -> Ingested:
+def set_apart(windows: Ingested, room: WorkingMemory = ROOM) -> Ingested:
     """The windows without those of references, which stand beside them. Raises DataError where no others are left."""
     mark = windows.label.among([MARK])
     if not mark.any():

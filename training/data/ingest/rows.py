@@ -21,12 +21,12 @@ from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.columns import Wanted
-from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, Said, name_labels, rate_of_step
+from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, SaidClasses, name_labels, rate_of_step
 from training.data.ingest.references import marked, marks
 from training.data.ingest.roles import Role, plain, plural_of
-from training.data.ingest.tables import NAMES, Held, Stored
+from training.data.ingest.tables import NAMES, RawChannel, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
-from training.data.scratch import ROOM, Room, counted, edges_of, median, put, sliced, spans
+from training.data.scratch import ROOM, WorkingMemory, counted, edges_of, median, put, sliced, spans
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
@@ -37,7 +37,7 @@ RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling doe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class WindowCut:
     """The way in which recordings become windows; ``hz`` None: read off the times.
 
     ``t_unit`` and ``time_format`` (of strptime) are None where they are not given. ``episode_s`` is the length of the
@@ -54,7 +54,7 @@ class Cut:
     usual_stride_s: float | None = None  # and no ``stride_s``
 
 
-class Classes(NamedTuple):
+class TableClasses(NamedTuple):
     """All classes in the order of their numbers, and which are benign."""
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Classes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SampleRows:
     """The samples of a table. ``t`` None: there is no clock.
 
     ``values`` (S, C) may be larger than memory. ``label`` has numbers into the names of ``labels``; ``place`` says
@@ -71,7 +71,7 @@ class Rows:
 
     path: Path
     values: NDArray[np.floating[Any]]
-    labels: Classes
+    labels: TableClasses
     label: NDArray[np.int32]
     host: Coded
     episode: Coded | None
@@ -79,7 +79,7 @@ class Rows:
     t_role: str
     window: Coded | None = None
     place: NDArray[np.int64] | None = None
-    room: Room = ROOM
+    room: WorkingMemory = ROOM
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class Rows:
         """The name of each row's recording on its host."""
         return self.host if self.episode is None else self.episode
 
-    def each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Rows:
+    def each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> SampleRows:
         """Other rows: what a change of each column gives, but for their values."""
         return replace(
             self,
@@ -149,7 +149,7 @@ def check_numbers(table: Stored) -> None:
     )
 
 
-def _other_than_numbers(held: Held) -> str:
+def _other_than_numbers(held: RawChannel) -> str:
     """Describe what a column holds instead of numbers; of text, the first cell that is no number, as one spoils all."""
     if held.odd and held.odd == held.rows and re.match(UNIT_BEHIND, held.first_odd):
         return f"numbers with a unit behind them, the first {held.first_odd!r} (write it into the column's name)"
@@ -161,21 +161,21 @@ def _other_than_numbers(held: Held) -> str:
     )
 
 
-def hosts_of(table: Stored, room: Room = ROOM) -> Coded:
+def hosts_of(table: Stored, room: WorkingMemory = ROOM) -> Coded:
     """The host of each row. Raises DataError."""
     if Role.HOST not in table.columns:
         return Coded(np.array([UNKNOWN_HOST]), np.broadcast_to(np.int32(0), (table.height,)))
     return _tidy(strings(table, Role.HOST, room), "host", room)
 
 
-def _tidy(names: Coded, what: str, room: Room) -> Coded:
+def _tidy(names: Coded, what: str, room: WorkingMemory) -> Coded:
     return names.renamed(tidy(names.names, what).tolist(), room)
 
 
-def clock_of(table: Stored, cut: Cut, room: Room = ROOM) -> tuple[NDArray[np.float64] | None, str]:
+def clock_of(table: Stored, cut: WindowCut, room: WorkingMemory = ROOM) -> tuple[NDArray[np.float64] | None, str]:
     """The time of each row in seconds, and what it was read as; None where there is no clock. Raises DataError."""
     if Role.TIME in table.columns:
-        said = times.Said(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
+        said = times.SaidTimes(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
         return times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path), room)
     if cut.t_unit is not None or cut.time_format is not None:
         flag = "--t-unit" if cut.t_unit is not None else "--time-format"
@@ -183,7 +183,7 @@ def clock_of(table: Stored, cut: Cut, room: Room = ROOM) -> tuple[NDArray[np.flo
     return None, ""
 
 
-def read_rows(table: Stored, cut: Cut, said: Said, wanted: Wanted, room: Room) -> Rows:
+def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted, room: WorkingMemory) -> SampleRows:
     """The rows that count, in the order of the file. Raises DataError."""
     host = hosts_of(table, room)
     episode, window = (
@@ -208,8 +208,8 @@ def read_rows(table: Stored, cut: Cut, said: Said, wanted: Wanted, room: Room) -
     _check_sense(table.called(Role.LABEL), labels, said)
     if Role.REFERENCE in table.columns:
         label, names = marked(label, labels.names, labels.benign.names, _marks(table), room)
-        labels = Classes(names, labels.benign)
-    return Rows(
+        labels = TableClasses(names, labels.benign)
+    return SampleRows(
         path=table.path,
         values=values,
         labels=labels,
@@ -244,7 +244,7 @@ def _check_whole(largest: int, name: str) -> None:
         )
 
 
-def _check_sense(column: str, labels: Classes, said: Said) -> None:
+def _check_sense(column: str, labels: TableClasses, said: SaidClasses) -> None:
     """Refuse a yes or no that no flag explains in a column that is called after the benign ones. Raises DataError."""
     word = plain(column).removeprefix("is")
     if said.benign or said.labels or said.no_benign or word not in (*USUAL, *ALSO_BENIGN):
@@ -256,7 +256,7 @@ def _check_sense(column: str, labels: Classes, said: Said) -> None:
         )
 
 
-def strings(table: Stored, role: Role, room: Room = ROOM) -> Coded:
+def strings(table: Stored, role: Role, room: WorkingMemory = ROOM) -> Coded:
     """The cells of a column, as text. Raises DataError for an empty one."""
     empty, first, at = 0, 0, 0
     for part in table.parts(role):
@@ -272,7 +272,7 @@ def strings(table: Stored, role: Role, room: Room = ROOM) -> Coded:
     return Coded.of_series((part.cast(pl.String) for part in table.parts(role)), table.height, room)
 
 
-def _classes(table: Stored, said: Said, room: Room) -> tuple[NDArray[np.int32], Classes]:
+def _classes(table: Stored, said: SaidClasses, room: WorkingMemory) -> tuple[NDArray[np.int32], TableClasses]:
     """The class of each row by its number. Numbers stay numbers, so that 0 and 1 mean what they mean elsewhere."""
     if table.labels is None and any(part.null_count() for part in table.parts(Role.LABEL)):
         raise DataError(
@@ -281,7 +281,7 @@ def _classes(table: Stored, said: Said, room: Room) -> tuple[NDArray[np.int32], 
         )
     values, codes = _labels(table, room)
     if values.tolist() == [UNLABELLED]:
-        return codes, Classes((UNLABELLED,), NOT_LABELLED)
+        return codes, TableClasses((UNLABELLED,), NOT_LABELLED)
     if values.dtype.kind == "f" and np.isnan(values).any():
         name_labels(values[codes], said)  # which says how many
     there = counted(codes, values.size) > 0
@@ -290,10 +290,10 @@ def _classes(table: Stored, said: Said, room: Room) -> tuple[NDArray[np.int32], 
     of_value = np.zeros(values.size, dtype=np.int32)
     of_value[there] = [number[name] for name in found.of_window.tolist()]
     label = room.joined((of_value[codes[here]] for here in spans(codes)), codes.size, np.int32)
-    return label, Classes(found.names, found.benign)
+    return label, TableClasses(found.names, found.benign)
 
 
-def _labels(table: Stored, room: Room = ROOM) -> tuple[NDArray[Any], NDArray[np.int32]]:
+def _labels(table: Stored, room: WorkingMemory = ROOM) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """The different labels, ascending, and the number of each row's; a cell that is empty is NaN, or that word."""
     if table.labels is not None:
         return table.labels.names, table.labels.codes
@@ -337,7 +337,7 @@ def _names_of_hosts(table: Stored) -> set[str]:
     return {str(name) for part in table.parts(Role.HOST) for name in part.drop_nulls().unique()}
 
 
-def check_labels_repeated(rows: Rows) -> None:
+def check_labels_repeated(rows: SampleRows) -> None:
     """Refuse a class of a single sample, which no window can be of. Raises DataError."""
     counts = counted(rows.label, len(rows.labels.names))
     once = sorted(rows.labels.names[number] for number in np.flatnonzero(counts == 1).tolist())
@@ -351,7 +351,7 @@ def check_labels_repeated(rows: Rows) -> None:
 # -- one recording, or several under one name --------------------------------------------------------------------------
 
 
-def check_begun_once(rows: Rows, group: NDArray[np.int32], keep: NDArray[np.bool_] | None, what: str) -> None:
+def check_begun_once(rows: SampleRows, group: NDArray[np.int32], keep: NDArray[np.bool_] | None, what: str) -> None:
     """Refuse a group of rows, in the order of the file, whose times start over and overlap. Raises DataError."""
     sizes, falls = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     for of, _, fell, _, _ in _runs(rows, group, keep):
@@ -382,7 +382,7 @@ def check_begun_once(rows: Rows, group: NDArray[np.int32], keep: NDArray[np.bool
 
 
 def _runs(
-    rows: Rows, group: NDArray[np.int32], keep: NDArray[np.bool_] | None
+    rows: SampleRows, group: NDArray[np.int32], keep: NDArray[np.bool_] | None
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]]:
     """Some rows at a time by their group: it, their times, which fell, the time before in the group, their numbers."""
     assert rows.t is not None
@@ -424,7 +424,7 @@ def out_of_order(t: NDArray[np.float64], group: NDArray[np.int32]) -> int:
 # -- sorted rows -------------------------------------------------------------------------------------------------------
 
 
-def check_interleaved(rows: Rows, group: NDArray[np.int32]) -> None:
+def check_interleaved(rows: SampleRows, group: NDArray[np.int32]) -> None:
     """Refuse a host's sorted rows that jump to and fro, as two recordings do where no column says which row is whose.
 
     Their steps alternate, or half of their channels are nearer to the last sample but one than to the last. Who names
@@ -464,12 +464,12 @@ def _values_alternate(values: NDArray[np.float32]) -> bool:
     return bool(moving and 2 * alternating >= moving)
 
 
-def name_of(rows: Rows, row: int) -> str:
+def name_of(rows: SampleRows, row: int) -> str:
     host = f"the host {rows.host[row]!r}"
     return host if rows.episode is None else f"the episode {rows.episode[row]!r} of {host}"
 
 
-def check_rates(rows: Rows, group: NDArray[np.int32], hz: float, *, said: bool, slower: bool = False) -> None:
+def check_rates(rows: SampleRows, group: NDArray[np.int32], hz: float, *, said: bool, slower: bool = False) -> None:
     """Refuse recordings of another rate, or only those that no mean brings to it (``slower``). Raises DataError."""
     assert rows.t is not None
     first = [low for low, _ in edges_of(group)]
@@ -486,7 +486,7 @@ def check_rates(rows: Rows, group: NDArray[np.int32], hz: float, *, said: bool, 
     times.check_rates(steps, hz, said=said, slower=slower)
 
 
-def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int32]) -> float:
+def rate_of(rows: SampleRows, cut: WindowCut, group: NDArray[np.int32]) -> float:
     """The sampling rate of rows whose ``group`` is their recording (or window), checked against each."""
     usual = median(lambda: (step[step > 0] for step in steps_inside(rows, group)))
     if np.isnan(usual):
@@ -500,7 +500,7 @@ def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int32]) -> float:
     return cut.hz or rate_of_step(usual)
 
 
-def steps_inside(rows: Rows, group: NDArray[np.int32]) -> Iterator[NDArray[np.float64]]:
+def steps_inside(rows: SampleRows, group: NDArray[np.int32]) -> Iterator[NDArray[np.float64]]:
     """The steps from sample to sample of one group, some at a time."""
     assert rows.t is not None
     for here in spans(rows.t, group, overlap=1):

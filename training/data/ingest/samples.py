@@ -44,19 +44,19 @@ from training.data.ingest.ingested import (
     Counts,
     Empty,
     Ingested,
-    Said,
+    SaidClasses,
     channel_specs,
     check_says_nothing,
     following,
     measured,
     unite,
 )
-from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, Recorded, with_specs
+from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, RecordedTable, with_specs
 from training.data.ingest.references import MARK
 from training.data.ingest.roles import Role
 from training.data.ingest.rows import (
-    Cut,
-    Rows,
+    SampleRows,
+    WindowCut,
     check_interleaved,
     check_labels_repeated,
     check_numbers,
@@ -72,7 +72,7 @@ from training.data.ingest.rows import (
 from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
-from training.data.scratch import ROOM, Room, blocks, counted, edges_of, release, sliced, spans
+from training.data.scratch import ROOM, WorkingMemory, blocks, counted, edges_of, release, sliced, spans
 
 T = TypeVar("T")
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
@@ -90,16 +90,16 @@ class Log:
 
 def read_long(
     path: Path,
-    cut: Cut,
+    cut: WindowCut,
     *,
-    said: Said,
+    said: SaidClasses,
     wanted: Wanted,
     roles: Mapping[Role, str],
     log: Log | None = None,
     columns: Sequence[str] = (),
     decimal: str | None = None,
     scoring: bool = False,
-    room: Room = ROOM,
+    room: WorkingMemory = ROOM,
 ) -> Ingested:
     """Read and cut the table; ``roles`` is what the flags say of its columns, ``columns`` the names of all of them.
 
@@ -110,7 +110,9 @@ def read_long(
     return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring, room=room)
 
 
-def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None) -> Ingested:
+def read_recorded(
+    found: RecordedTable, cut: WindowCut, *, said: SaidClasses, wanted: Wanted, log: Log | None = None
+) -> Ingested:
     """Cut what another recorder measured: each channel is known, and without a log all of it is benign.
 
     Raises DataError.
@@ -138,13 +140,13 @@ def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log:
 
 def cut_table(
     table: Stored,
-    cut: Cut,
+    cut: WindowCut,
     *,
-    said: Said,
+    said: SaidClasses,
     wanted: Wanted,
     log: Log | None = None,
     scoring: bool = False,
-    room: Room = ROOM,
+    room: WorkingMemory = ROOM,
 ) -> Ingested:
     """Cut the rows of a table into windows. Raises DataError."""
     path = table.path
@@ -209,7 +211,7 @@ def cut_table(
     )
 
 
-def _labelled(table: Stored, cut: Cut, log: Log, room: Room) -> tuple[Stored, Labelled, Cut]:
+def _labelled(table: Stored, cut: WindowCut, log: Log, room: WorkingMemory) -> tuple[Stored, Labelled, WindowCut]:
     """The rows of the table to which the log gives a label, and the cut as its times are read. Raises DataError."""
     if Role.LABEL in table.roles.columns:
         raise DataError(
@@ -223,7 +225,7 @@ def _labelled(table: Stored, cut: Cut, log: Log, room: Room) -> tuple[Stored, La
     (t, role), form = _with_format(lambda form: clock_of(table, replace(cut, time_format=form), room), cut.time_format)
     assert t is not None
     incidents, of_log = _with_format(
-        lambda form: read_incidents(log.path, times.Said(unit=cut.t_unit, format=form)), cut.time_format
+        lambda form: read_incidents(log.path, times.SaidTimes(unit=cut.t_unit, format=form)), cut.time_format
     )
     if cut.time_format not in (form, of_log):
         raise DataError(f"--time-format has no effect on the times of {table.path} and {log.path}: leave it out.")
@@ -286,7 +288,7 @@ class _Windows(NamedTuple):
 # -- windows that were cut before --------------------------------------------------------------------------------------
 
 
-def _given_windows(rows: Rows, cut: Cut, room: Room) -> _Windows:
+def _given_windows(rows: SampleRows, cut: WindowCut, room: WorkingMemory) -> _Windows:
     window = rows.window
     assert window is not None
     known = (rows.host,) if rows.episode is None else (rows.host, rows.episode)
@@ -342,7 +344,12 @@ def _given_windows(rows: Rows, cut: Cut, room: Room) -> _Windows:
 
 
 def _fill(
-    X: NDArray[np.float32], at: int, values: NDArray[np.float32], low: int, begins: NDArray[np.int64], room: Room
+    X: NDArray[np.float32],
+    at: int,
+    values: NDArray[np.float32],
+    low: int,
+    begins: NDArray[np.int64],
+    room: WorkingMemory,
 ) -> None:
     """Put the windows that begin at these rows behind ``low`` into ``X``, from its window ``at`` on."""
     samples = X.shape[2]
@@ -360,7 +367,7 @@ def _unknown(values: NDArray[np.float32], low: int = 0, high: int | None = None)
     )
 
 
-def _check_inside(rows: Rows, samples: int, hz: float) -> None:
+def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
     """Refuse a window whose rows are not the samples of one stretch. Raises DataError."""
     assert rows.t is not None
     assert rows.window is not None
@@ -389,7 +396,9 @@ def _check_timed(table: Stored) -> None:
         )
 
 
-def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) -> tuple[Rows, _Windows]:
+def _cut_windows(
+    rows: SampleRows, cut: WindowCut, totals: NDArray[np.bool_], room: WorkingMemory
+) -> tuple[SampleRows, _Windows]:
     if cut.window_s is None and cut.window_samples is None:
         raise DataError(
             f"{rows.path} has no column of windows, so it needs --window-s: the seconds that a window is to have."
@@ -479,7 +488,7 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
     )
 
 
-def _hosts_without_reference(rows: Rows, first: NDArray[np.int64]) -> list[str]:
+def _hosts_without_reference(rows: SampleRows, first: NDArray[np.int64]) -> list[str]:
     """A note on hosts of whose reference no stretch is as long as a window; ``first`` are the rows windows begin at."""
     if MARK not in rows.labels.names:
         return []
@@ -509,7 +518,7 @@ def _gaps(t: NDArray[np.float64], hz: float) -> tuple[int, float]:
 
 
 def _episodes(
-    rows: Rows, recordings: Mapping[str, tuple[int, int]], cut: Cut, window_s: float
+    rows: SampleRows, recordings: Mapping[str, tuple[int, int]], cut: WindowCut, window_s: float
 ) -> tuple[dict[str, tuple[int, int]], tuple[str, ...]]:
     """Cut long recordings into episodes by ``cut.episode_s``, or by a rule where no column names episodes.
 

@@ -22,7 +22,7 @@ from training.data.errors import DataError
 from training.data.ingest.dialect import as_utf8, dialect_of
 from training.data.ingest.roles import Role, Roles, roles_of
 from training.data.ingest.text import Looked, Text, has_changed, looked_at
-from training.data.scratch import ROOM, Room, release
+from training.data.scratch import ROOM, WorkingMemory, release
 
 PARQUET = ".parquet"
 RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
@@ -34,7 +34,7 @@ NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class SampleTable:
     """Rows of samples. A column with a role has the role's name; ``roles`` holds what it is called in the file."""
 
     path: Path
@@ -43,7 +43,7 @@ class Table:
     layout: str = ""  # how it is written, as far as that is unusual
 
 
-class Held:
+class RawChannel:
     """The values of a channel as they came: what is to be known of them before they are numbers."""
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ class Held:
             self.odd += odd.len()
 
 
-class Packed:
+class PackedColumns:
     """Some columns of a table, some rows at a time: in memory, or in a file without a name."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: WorkingMemory) -> None:
         """Hold nothing yet."""
         self._file, self._ends = room.file(), [0]
 
@@ -108,8 +108,8 @@ class Stored:
     columns: tuple[str, ...]  # all, in the order of the file
     channels: tuple[str, ...]
     values: NDArray[np.float64]
-    held: Mapping[str, Held]
-    packed: Packed  # the columns with a role, some rows at a time
+    held: Mapping[str, RawChannel]
+    packed: PackedColumns  # the columns with a role, some rows at a time
     keep: NDArray[np.bool_] | None = None
     labels: Coded | None = None  # of the rows that are kept, where they are not the table's own
 
@@ -142,7 +142,7 @@ class Stored:
         return replace(self, keep=keep, labels=labels)
 
 
-class Source(Protocol):
+class TableSource(Protocol):
     """A table: its columns that are read, the number of its rows, and how it is written if that is unusual."""
 
     names: tuple[str, ...]
@@ -159,7 +159,7 @@ def read_table(
     said: Mapping[Role, str],
     ignored: Collection[str],
     columns: Sequence[str] = (),
-    room: Room = ROOM,
+    room: WorkingMemory = ROOM,
     *,
     decimal: str | None = None,
 ) -> Stored:
@@ -185,7 +185,7 @@ def read_plain(path: Path) -> pl.DataFrame:
         return pl.concat(frames) if frames else pl.DataFrame(schema=source.names)
 
 
-def stored(table: Table, room: Room = ROOM) -> Stored:
+def stored(table: SampleTable, room: WorkingMemory = ROOM) -> Stored:
     """The same of a table in memory."""
     return _stored(table.path, _InMemory(table), table.roles, room)
 
@@ -196,9 +196,9 @@ def _opened(
     ignored: Collection[str],
     as_text: Callable[[Sequence[str]], Collection[str]],
     columns: Sequence[str],
-    room: Room,
+    room: WorkingMemory,
     decimal: str | None = None,
-) -> Iterator[Source]:
+) -> Iterator[TableSource]:
     """Look at the table in a file; ``as_text`` chooses, among its columns, those that stay as they are written.
 
     Raises DataError, also at the end, for a file that has changed.
@@ -251,7 +251,7 @@ class _Frames:
 class _Parquet:
     """A Parquet file: some rows of a column at a time, but for the narrow ones, of which all come together."""
 
-    def __init__(self, path: Path, ignored: Collection[str], room: Room) -> None:
+    def __init__(self, path: Path, ignored: Collection[str], room: WorkingMemory) -> None:
         self.names = tuple(left(list(pl.read_parquet_schema(path)), ignored, path))
         self.rows = int(pl.scan_parquet(path).select(pl.len()).collect().item())
         self.layout = ""
@@ -272,7 +272,7 @@ class _Parquet:
 class _InMemory:
     """A table that is in memory already."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: SampleTable) -> None:
         self.names, self.rows, self.layout = tuple(table.rows.columns), table.rows.height, table.layout
         self._rows = table.rows
 
@@ -280,7 +280,7 @@ class _InMemory:
         yield 0, self._rows
 
 
-def _stored(path: Path, source: Source, roles: Roles, room: Room) -> Stored:
+def _stored(path: Path, source: TableSource, roles: Roles, room: WorkingMemory) -> Stored:
     """Put the columns of a table where each belongs. Raises DataError."""
     own = {str(role) for role in roles.columns}  # in memory the columns have the roles' names already
     meant = {name: str(role) for role, name in roles.columns.items()}
@@ -291,8 +291,8 @@ def _stored(path: Path, source: Source, roles: Roles, room: Room) -> Stored:
     narrow = [name for name in source.names if name in roles.names or name in own]
     check_fits(path, source.rows * ROW_BYTES + ALWAYS_BYTES, virtual_memory().available)
     values = room.empty((source.rows, len(channels)), np.float64, "F")
-    held = {name: Held() for name in channels}
-    packed = Packed(room)
+    held = {name: RawChannel() for name in channels}
+    packed = PackedColumns(room)
     for at, frame in source.frames(narrow):
         for name in frame.columns:
             if name in held:
@@ -312,7 +312,7 @@ def _stored(path: Path, source: Source, roles: Roles, room: Room) -> Stored:
     )
 
 
-def _fill(place: NDArray[np.float64], column: pl.Series, held: Held, at: int) -> None:
+def _fill(place: NDArray[np.float64], column: pl.Series, held: RawChannel, at: int) -> None:
     held.add(column, at)
     if held.is_number:
         place[:] = column.cast(pl.Float64).fill_null(np.nan).to_numpy()

@@ -19,14 +19,14 @@ from training.data.errors import DataError
 from training.data.ingest.dialect import (
     Cells,
     Dialect,
-    Readable,
+    ReadableBytes,
     as_number,
     check_points,
     has_words,
     numbers_with_points,
     tidied,
 )
-from training.data.scratch import Room
+from training.data.scratch import WorkingMemory
 
 PolarsType = DataType | DataTypeClass
 QUOTED_MAX = 1 << 26  # bytes of one row: a quote that never ends would take the rest of the table
@@ -48,9 +48,9 @@ class Text:
     """A table of text in UTF-8. ``names`` are its columns', tidied; ``as_text`` stay as they are written."""
 
     path: Path  # as the user knows it
-    file: Readable
+    file: ReadableBytes
     dialect: Dialect
-    room: Room
+    room: WorkingMemory
     as_text: Collection[str] = ()
     decimal: str | None = None  # the sign before decimals, where the user says it
 

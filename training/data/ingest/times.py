@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.scratch import ROOM, SPAN_ROWS, Room, edges_of, median, release, spans
+from training.data.scratch import ROOM, SPAN_ROWS, WorkingMemory, edges_of, median, release, spans
 
 Floats = NDArray[np.float64]
 _Cells = Callable[[], Iterable[pl.Series]]
@@ -51,7 +51,7 @@ BLOCK = 32  # steps in which a rate of its own shows through jitter and lost sam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class SaidTimes:
     """The unit of numbers and the format of dates: as the user said them, and as the column's name does."""
 
     unit: str | None = None
@@ -59,13 +59,13 @@ class Said:
     format: str | None = None  # of strptime
 
 
-def from_column(column: pl.Series, said: Said, where: str) -> tuple[Floats, str]:
+def from_column(column: pl.Series, said: SaidTimes, where: str) -> tuple[Floats, str]:
     """Seconds of a table's column of times, and what it was read as. Raises DataError."""
     return from_parts(lambda: [column], said, where)
 
 
 def from_parts(
-    parts: Callable[[], Iterable[pl.Series]], said: Said, where: str, room: Room = ROOM
+    parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where: str, room: WorkingMemory = ROOM
 ) -> tuple[Floats, str]:
     """The same of a column that is read, several times, some cells at a time."""
     first = next(iter(parts()))
@@ -106,7 +106,7 @@ def _are_numbers(parts: Iterable[pl.Series]) -> bool:
     return all(part.cast(pl.Float64, strict=False).null_count() == 0 for part in parts)
 
 
-def _dates(parts: Callable[[], Iterable[pl.Series]], said: Said, what: str) -> tuple[_Cells, bool, str]:
+def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str) -> tuple[_Cells, bool, str]:
     """Dates from text in UTC, whether they name a zone, and which reading of days and months was taken."""
     if said.format is not None:
         zones, said_form = "%z" in said.format or "%Z" in said.format, said.format
@@ -239,7 +239,7 @@ def _clock(clock: pl.Series) -> pl.Series:
 
 def from_array(values: NDArray[Any], unit: str | None, where: str) -> tuple[Floats, str]:
     """The same for an archive's array ``t``."""
-    said = Said(unit=unit)
+    said = SaidTimes(unit=unit)
     if values.dtype.kind in "Mm":
         _no_unit(unit, where)
         if np.isnat(values).any():
@@ -259,7 +259,7 @@ def _no_unit(unit: str | None, where: str) -> None:
         raise DataError(f"--t-unit has no effect on the dates of {where}: leave it out.")
 
 
-def _numbers(t: Floats, said: Said, what: str) -> tuple[Floats, str]:
+def _numbers(t: Floats, said: SaidTimes, what: str) -> tuple[Floats, str]:
     """The numbers in seconds, changed in place."""
     if not all(np.isfinite(t[here]).all() for here in spans(t)):
         raise DataError(f"{what} holds values that are not finite numbers.")

@@ -26,7 +26,7 @@ DAY = 24 * 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Probes:
     """The things to look at; the battery always is one."""
 
     person: bool = False
@@ -36,7 +36,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class OwnerFindings:
     """The findings of a look; None: the system does not report it, or the caller did not ask."""
 
     minute: int
@@ -55,10 +55,10 @@ class Observer:
         self._run = run or printed_by
         self._last: tuple[float, float, float] | None = None  # CPU time at the last look: in all, in use, ours
 
-    def look(self, asked: Asked) -> Found:
+    def look(self, asked: Probes) -> OwnerFindings:
         """Look once. Loads are those since the last look at them."""
         ours = _ours() if asked.gpu or asked.cpu else frozenset()
-        return Found(
+        return OwnerFindings(
             minute=_minute(self._clock.now()),
             on_battery=on_battery(),
             idle_s=idle_s(self._run, self._clock.now()) if asked.person else None,

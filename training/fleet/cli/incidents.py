@@ -26,7 +26,7 @@ NO_WATCH = (
 )
 
 
-class Verdict(StrEnum):
+class IncidentVerdict(StrEnum):
     """The verdicts of a person on an incident."""
 
     CONFIRMED = "confirmed"
@@ -60,7 +60,7 @@ def judge(
     number: Annotated[
         int, typer.Argument(metavar="NUMBER", help="The incident's number, as `incidents` shows it.", min=1)
     ],
-    verdict: Annotated[Verdict, typer.Argument(help="What you found out; `open` withdraws a verdict.")],
+    verdict: Annotated[IncidentVerdict, typer.Argument(help="What you found out; `open` withdraws a verdict.")],
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:

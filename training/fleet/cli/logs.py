@@ -41,7 +41,7 @@ def logs(
     machine = as_json or context.as_json
     if machine and follow:
         raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
-    reader = Reader(context.client(receiver_url), job, attempt)
+    reader = LogReader(context.client(receiver_url), job, attempt)
     lines: list[str] = []
     gaps: list[str] = []
     for page in reader.pages():
@@ -66,7 +66,7 @@ def logs(
 
 
 @dataclass
-class Reader:
+class LogReader:
     """The lines of one attempt, each once. From the first answer on the attempt stays the same."""
 
     client: FleetClient
@@ -94,7 +94,7 @@ def _print(context: CommandContext, page: Json) -> None:
     context.out.flush()
 
 
-def _follow(context: CommandContext, reader: Reader) -> None:
+def _follow(context: CommandContext, reader: LogReader) -> None:
     """Print what comes until the attempt has ended and its last line is here; a receiver that is away ends nothing."""
     left, told = LATE_LOOKS, False
     while reader.last.get("live") or (reader.last.get("complete") is False and left > 0):
@@ -111,7 +111,7 @@ def _follow(context: CommandContext, reader: Reader) -> None:
             told = True
 
 
-def _outcome(context: CommandContext, reader: Reader) -> int:
+def _outcome(context: CommandContext, reader: LogReader) -> int:
     """Return the exit code for the attempt's end, and say it when it is not that of the job."""
     if not reader.attempt:
         return DONE

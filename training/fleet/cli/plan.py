@@ -17,7 +17,7 @@ from training.fleet.cli.mistakes import complain_of, mistakes_of
 from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.planned import render_plan
 from training.fleet.cli.render import render_reload
-from training.fleet.cli.why import Asked, render_why, why_data
+from training.fleet.cli.why import JobIdentity, render_why, why_data
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
@@ -242,17 +242,17 @@ def _why(context: CommandContext, names: Sequence[str], within: Path | None, url
     return DONE
 
 
-def _asked(client: FleetClient, manifest: Manifest | None, name: str) -> Asked:
+def _asked(client: FleetClient, manifest: Manifest | None, name: str) -> JobIdentity:
     """Find a job in the file, or else at the receiver."""
     if manifest is not None:
         job = next((each for each in manifest.jobs if each.name == name), None)
         if job is not None:
             return _of_file(client, manifest, job)
     detail = client.job(name)
-    return Asked(str(detail["job"]["name"]), str(detail["job"]["job_id"]), detail["spec"])
+    return JobIdentity(str(detail["job"]["name"]), str(detail["job"]["job_id"]), detail["spec"])
 
 
-def _of_file(client: FleetClient, manifest: Manifest, job: JobSpec) -> Asked:
+def _of_file(client: FleetClient, manifest: Manifest, job: JobSpec) -> JobIdentity:
     """Make the job dict that the receiver would: with its data set's id, and the command of an own trainer."""
     from training.contract import job_identity
 
@@ -265,4 +265,4 @@ def _of_file(client: FleetClient, manifest: Manifest, job: JobSpec) -> Asked:
             spec["dataset"] = catalogue.resolve(job.dataset)
         except UnknownDataset as error:
             raise CannotError(f"job {job.name}: {error}") from None
-    return Asked(job.name, job_identity(spec), spec)
+    return JobIdentity(job.name, job_identity(spec), spec)

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from training.clock import SystemClock
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.recovery.findings import Finding, Level, Report
-from training.fleet.service.state import DEFAULT, MANIFEST, RecoveryError, State
+from training.fleet.recovery.findings import DoctorReport, Finding, Gravity
+from training.fleet.service.state import DEFAULT, MANIFEST, Deployment, RecoveryError
 from training.fleet.wire.constants import DONE, REFUSED, USAGE
 from training.fleet.wire.words import size
 from training.printable import counted, printable
@@ -27,7 +27,7 @@ StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's."
 Db = Annotated[Path | None, typer.Option(metavar="FILE", help="If not in --state-dir.", readable=False)]
 ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="If not in --state-dir.", readable=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_STYLES = {Level.FAULT: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
+_STYLES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 
 
 def hook(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def doctor(
         figures = policy_of(map(setting, policy or []))
     except ArgumentTypeError as error:
         raise CannotError(str(error), USAGE) from None
-    state = State.of(state_dir, db, models_dir)
+    state = Deployment.of(state_dir, db, models_dir)
     with meter(context) as progress:
         report = examine(state, SystemClock(), deep=deep, policy=figures, progress=progress)
     report = report.worded(state.typed)
@@ -79,7 +79,7 @@ def backup(
     from training.fleet.recovery.backup import Backup
 
     context: CommandContext = ctx.obj
-    state = State.of(state_dir, db, models_dir)
+    state = Deployment.of(state_dir, db, models_dir)
     with meter(context) as progress, explained(state):
         made = Backup(folder).make(state, SystemClock(), with_keys=with_keys, deep=deep, keep=keep, progress=progress)
     data = made.datasets
@@ -122,7 +122,7 @@ def restore(
     from training.fleet.recovery.restore import Restore
 
     context: CommandContext = ctx.obj
-    state = State.of(state_dir, db, models_dir)
+    state = Deployment.of(state_dir, db, models_dir)
     with meter(context) as progress, explained(state):
         done = Restore(folder, state, SystemClock(), progress=progress).run(
             snapshot=snapshot, force=force, with_keys=with_keys
@@ -167,7 +167,7 @@ def rebuild(
     from training.fleet.recovery.rebuild import rebuild as make_anew
 
     context: CommandContext = ctx.obj
-    state = State.of(state_dir, db, models_dir, manifest)
+    state = Deployment.of(state_dir, db, models_dir, manifest)
     with meter(context) as progress, explained(state):
         jobs = planned(manifest, state)
         done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
@@ -193,7 +193,7 @@ def rebuild(
     return DONE if report.healthy else REFUSED
 
 
-def _checked(state: State) -> Report:
+def _checked(state: Deployment) -> DoctorReport:
     from training.fleet.recovery.doctor import examine
 
     return examine(state, SystemClock()).worded(state.typed)
@@ -204,7 +204,7 @@ def printable_text(lines: list[str]) -> Text:
 
 
 @contextmanager
-def explained(state: State) -> Iterator[None]:
+def explained(state: Deployment) -> Iterator[None]:
     """Turn errors of recovery into those of the command line."""
     try:
         yield
@@ -212,12 +212,12 @@ def explained(state: State) -> Iterator[None]:
         raise CannotError(state.typed(str(error))) from None
 
 
-def render(report: Report, *, deep: bool) -> RenderableType:
+def render(report: DoctorReport, *, deep: bool) -> RenderableType:
     """Render every finding with its remedy, and the scope of the check."""
     lines = [_line(each) for each in report.findings]
     looked = " and ".join(counted(count, what) for what, count in report.looked_at.items())
     read = "every byte was read" if deep else "their bytes were not read: --deep does that"
-    bad = sum(each.level is not Level.NOTE for each in report.findings)
+    bad = sum(each.level is not Gravity.NOTE for each in report.findings)
     verdict = "1 thing needs you" if bad == 1 else f"{bad} things need you"
     if report.healthy:
         verdict = "all promises are kept"

@@ -20,7 +20,7 @@ _NOT_THERE = "—"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobIdentity:
     """A job by its fields, whether the receiver or a file supplies it."""
 
     name: str
@@ -35,7 +35,7 @@ class Asked:
         return {**found, **{f"hyper.{key}": hyper[key] for key in sorted(hyper)}}
 
 
-def why_data(jobs: Sequence[Asked]) -> dict[str, Any]:
+def why_data(jobs: Sequence[JobIdentity]) -> dict[str, Any]:
     """Return the answer for machines; with two jobs also what differs: in the id (`differ`), and outside it."""
     data: dict[str, Any] = {
         "jobs": [{"name": job.name, "job_id": job.job_id, "fields": job.fields} for job in jobs],
@@ -57,7 +57,7 @@ def _beside(one: Json, other: Json) -> list[str]:
     return [key for key in changed(one, other) if key.partition(".")[0] not in in_the_id and key not in in_the_id]
 
 
-def render_why(jobs: Sequence[Asked]) -> RenderableType:
+def render_why(jobs: Sequence[JobIdentity]) -> RenderableType:
     """Draw one job's fields, or only those in which two differ."""
     if len(jobs) == 1:
         (job,) = jobs

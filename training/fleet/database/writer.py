@@ -110,7 +110,7 @@ def named(text: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), body.strip()
 
 
-class Outcome(Protocol):
+class CallOutcome(Protocol):
     """The receiver of a call's outcome, on the writer's thread: a future, or something like it."""
 
     def set_running_or_notify_cancel(self) -> bool:
@@ -133,7 +133,7 @@ class Writer:
         self._database = database
         self._on_lost = on_lost
         self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around each transaction
-        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Outcome] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], CallOutcome] | None] = queue.SimpleQueue()
         self._closed = False
         self._door = threading.Lock()  # no call may follow the mark that ends the thread
         self._thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
@@ -145,7 +145,7 @@ class Writer:
         self.post(call, future)
         return future
 
-    def post(self, call: Callable[[], Any], outcome: Outcome) -> None:
+    def post(self, call: Callable[[], Any], outcome: CallOutcome) -> None:
         """Run ``call`` as :meth:`submit` does, and pass the result to ``outcome``."""
         with self._door:
             if not self._closed:
@@ -181,8 +181,8 @@ class Writer:
             if last:
                 return
 
-    def _commit(self, group: Sequence[tuple[Callable[[], Any], Outcome]]) -> None:
-        outcomes: list[tuple[Outcome, Any, BaseException | None]] = []
+    def _commit(self, group: Sequence[tuple[Callable[[], Any], CallOutcome]]) -> None:
+        outcomes: list[tuple[CallOutcome, Any, BaseException | None]] = []
         try:
             with self.timed(), self._database.transaction():
                 for call, future in group:
@@ -210,8 +210,8 @@ class Writer:
                 future.set_exception(error)
 
     def _one(
-        self, call: Callable[[], Any], future: Outcome, *, alone: bool
-    ) -> tuple[Outcome, Any, BaseException | None]:
+        self, call: Callable[[], Any], future: CallOutcome, *, alone: bool
+    ) -> tuple[CallOutcome, Any, BaseException | None]:
         """A call that came alone needs no savepoint: it is undone with the transaction, which is its own."""
         try:
             with nullcontext() if alone else self._database.transaction():

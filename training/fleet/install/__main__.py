@@ -23,22 +23,24 @@ from training.fleet.client.address import Address
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.checks import judge, refused
-from training.fleet.install.steps import InstallError, Machine, Site, Step, perform
+from training.fleet.install.steps import InstallError, InstallStep, Site, TargetMachine, perform
 from training.fleet.install.system import LocalMachine, look, notes
-from training.fleet.install.types import Facts, InstallRequest, Level, Role, System
+from training.fleet.install.types import CheckLevel, InstallRequest, MachineFacts, MachineRole, System
 from training.fleet.install.worker import undelivered
 from training.printable import printable
 from training.streams import replace_unprintable
 
 SIGNS = {
-    Level.OK: "ok", Level.WARNING: "note", Level.REFUSED: "REFUSED",
+    CheckLevel.OK: "ok", CheckLevel.WARNING: "note", CheckLevel.REFUSED: "REFUSED",
     "there": "done", "gone": "gone", "would": "would", "now": "…", "found": "→",
 }  # fmt: skip
 
-Look = Callable[[InstallRequest, Path], Facts]
+Look = Callable[[InstallRequest, Path], MachineFacts]
 
 
-def main(argv: Sequence[str] | None = None, *, machine: Machine | None = None, look_around: Look | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None, *, machine: TargetMachine | None = None, look_around: Look | None = None
+) -> int:
     """Install or uninstall. Exit codes: 0 done, 1 refused or failed with a sentence, 2 usage error."""
     replace_unprintable()
     args = _parser().parse_args(argv)
@@ -57,7 +59,7 @@ def main(argv: Sequence[str] | None = None, *, machine: Machine | None = None, l
         return 1
 
 
-def _install(request: InstallRequest, facts: Facts, site: Site, *, dry_run: bool) -> int:
+def _install(request: InstallRequest, facts: MachineFacts, site: Site, *, dry_run: bool) -> int:
     print(f"Looking at this machine, for a training {request.role}")
     findings = judge(request, facts)
     for finding in findings:
@@ -77,10 +79,10 @@ def _install(request: InstallRequest, facts: Facts, site: Site, *, dry_run: bool
 
 
 def _uninstall(args: argparse.Namespace, site: Site) -> int:
-    role, system = Role(args.role), System(args.system)
+    role, system = MachineRole(args.role), System(args.system)
     if site.image is None and not args.dry_run:
         _must_be_administrator(system)
-    if role is Role.WORKER and not args.force:
+    if role is MachineRole.WORKER and not args.force:
         _must_have_delivered(site.at(_saved(system)))
     on_linux = system is System.LINUX
     print(f"Removing the training {role}")
@@ -88,7 +90,7 @@ def _uninstall(args: argparse.Namespace, site: Site) -> int:
     perform(steps, site, _tell, dry_run=args.dry_run)
     if args.dry_run:
         print("Nothing was changed: this was a dry run.")
-    elif role is Role.WORKER:
+    elif role is MachineRole.WORKER:
         print("Removed. What is left is the checkout itself; delete it when you like.")
     else:
         kept = f"{install_linux.STATE[role]} (jobs and models) and {install_linux.MANIFEST}"
@@ -96,7 +98,7 @@ def _uninstall(args: argparse.Namespace, site: Site) -> int:
     return 0
 
 
-def _preparation(request: InstallRequest, site: Site) -> list[Step]:
+def _preparation(request: InstallRequest, site: Site) -> list[InstallStep]:
     if request.system is System.WINDOWS:
         return install_windows.prepare(request)
     unit = _read(ROOT / "etc" / install_linux.service(request.role))
@@ -106,7 +108,7 @@ def _preparation(request: InstallRequest, site: Site) -> list[Step]:
     return install_linux.prepare(request, unit, example=example, token=token, image=site.image)
 
 
-def _start(request: InstallRequest, *, changed: bool) -> list[Step]:
+def _start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
     if request.system is System.WINDOWS:
         return install_windows.start(changed=changed)
     return install_linux.start(request, changed=changed)
@@ -114,8 +116,8 @@ def _start(request: InstallRequest, *, changed: bool) -> list[Step]:
 
 def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
     """Read the arguments; the rest stays as at the last installation."""
-    role, system = Role(args.role), System(args.system)
-    if role is Role.RECEIVER and system is System.WINDOWS:
+    role, system = MachineRole(args.role), System(args.system)
+    if role is MachineRole.RECEIVER and system is System.WINDOWS:
         raise InstallError(
             "a receiver is installed on Linux (a Raspberry Pi will do); on Windows start it yourself with: "
             "python -m training.fleet.receiver"
@@ -142,7 +144,7 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
         image=site.image is not None,
         dry_run=args.dry_run,
     )
-    if role is not Role.WORKER:
+    if role is not MachineRole.WORKER:
         return replace(request, receiver_url="", host_id="receiver")
     if request.receiver_url:  # a missing one is reported with the other faults
         try:
@@ -152,7 +154,7 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
     return request
 
 
-def _settings_before(role: Role, system: System, site: Site) -> dict[str, str]:
+def _settings_before(role: MachineRole, system: System, site: Site) -> dict[str, str]:
     """Read receiver_url, host_id, flags and token of an earlier installation; empty when there is none readable."""
     try:
         if system is System.WINDOWS:
@@ -171,7 +173,7 @@ def _saved(system: System) -> PurePath:
     return install_windows.SAVED if system is System.WINDOWS else install_linux.SAVED
 
 
-def _look(request: InstallRequest, state: Path) -> Facts:
+def _look(request: InstallRequest, state: Path) -> MachineFacts:
     return look(request, state, SystemClock())
 
 
@@ -210,7 +212,7 @@ def _closing_words(request: InstallRequest) -> str:
     if request.system is System.WINDOWS:
         return f"Done. Its log is {install_windows.LOG}; `cis490-jobs workers` shows this host within a minute."
     name = install_linux.service(request.role)
-    if request.role is Role.WORKER:
+    if request.role is MachineRole.WORKER:
         return f"Done. `journalctl -fu {name}` follows it; `cis490-jobs workers` shows this host within a minute."
     return (
         f"Done. Edit {install_linux.MANIFEST}, then `systemctl reload {name}`; the operator's token is in "
@@ -228,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Install the training worker (or receiver) as a service. It may be repeated.",
         allow_abbrev=False,
     )
-    parser.add_argument("role", nargs="?", default="worker", choices=[str(each) for each in Role])
+    parser.add_argument("role", nargs="?", default="worker", choices=[str(each) for each in MachineRole])
     parser.add_argument("--receiver-url", metavar="URL", help="the receiver; before: as installed")
     parser.add_argument("--host-id", metavar="NAME", help="this host in the fleet (its node name)")
     parser.add_argument("--code", help="the one-time code that `cis490-jobs enroll` printed")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
-from training.fleet.install.types import Facts, Finding, InstallRequest, Level, Role, System
+from training.fleet.install.types import CheckLevel, CheckResult, InstallRequest, MachineFacts, MachineRole, System
 from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN
 
 PYTHON_MIN = (3, 11)
@@ -24,23 +24,23 @@ PRIVATE = PureWindowsPath("C:/Users")
 # What lies elsewhere on a disk of Windows inherits that every user may change it.
 GUARDED = tuple(PureWindowsPath(path) for path in ("C:/Program Files", "C:/Program Files (x86)", "C:/Windows"))
 
-Check = Callable[[InstallRequest, Facts], Iterator[Finding]]
+Check = Callable[[InstallRequest, MachineFacts], Iterator[CheckResult]]
 
 
-def judge(request: InstallRequest, facts: Facts) -> list[Finding]:
+def judge(request: InstallRequest, facts: MachineFacts) -> list[CheckResult]:
     """Run every check, in the order in which a person would go through them."""
     return [finding for check in CHECKS for finding in check(request, facts)]
 
 
-def refused(findings: Sequence[Finding]) -> bool:
-    return any(finding.level is Level.REFUSED for finding in findings)
+def refused(findings: Sequence[CheckResult]) -> bool:
+    return any(finding.level is CheckLevel.REFUSED for finding in findings)
 
 
-def words_of_request(request: InstallRequest, _facts: Facts) -> Iterator[Finding]:
-    if request.role is Role.WORKER and not re.fullmatch(PLAIN_URL_PATTERN, request.receiver_url):
+def words_of_request(request: InstallRequest, _facts: MachineFacts) -> Iterator[CheckResult]:
+    if request.role is MachineRole.WORKER and not re.fullmatch(PLAIN_URL_PATTERN, request.receiver_url):
         shown = repr(request.receiver_url) if request.receiver_url else "no address"
         yield _refuse(f"{shown} was given as the receiver's; it looks like --receiver-url https://pi.lan:8445")
-    if request.role is Role.WORKER and (
+    if request.role is MachineRole.WORKER and (
         not re.fullmatch(HOST_ID_PATTERN, request.host_id) or request.host_id == "localhost"
     ):
         yield _refuse(
@@ -55,7 +55,7 @@ def words_of_request(request: InstallRequest, _facts: Facts) -> Iterator[Finding
         yield _refuse("joining needs an encrypted receiver: the address begins with https://")
 
 
-def privileges(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+def privileges(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
     if request.image or facts.administrator:
         return
     how = "with sudo" if request.system is System.LINUX else "in PowerShell as administrator"
@@ -65,7 +65,7 @@ def privileges(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
         yield _refuse(f"installing a service is the administrator's; repeat the same line {how}")
 
 
-def python(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+def python(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
     have = ".".join(map(str, facts.python))
     if facts.python < PYTHON_MIN:
         yield _refuse(f"Python {have} is too old, 3.11 is needed: make the virtual environment with a newer one")
@@ -76,14 +76,14 @@ def python(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
         yield _refuse(
             f"{_list(facts.missing)} missing in the virtual environment; install with: {pip} '.[{request.role}]'"
         )
-    if request.role is Role.WORKER and facts.missing_for_training:
+    if request.role is MachineRole.WORKER and facts.missing_for_training:
         yield _warn(
             f"{_list(facts.missing_for_training)} missing, so jobs that need them will fail here; "
             f"install with: {pip} '.[worker,trainer]'"
         )
 
 
-def places(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+def places(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
     if not facts.checkout_complete:
         yield _refuse(f"{request.checkout} is not the whole checkout: clone it again and run the script in there")
         return
@@ -108,7 +108,7 @@ def places(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
         yield _ok(f"checkout in {request.checkout}")
 
 
-def _places_on_windows(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+def _places_on_windows(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
     if request.checkout == request.checkout.parent:
         yield _refuse(
             f"{request.checkout} is a whole disk, whose rights are not ours to change; clone into C:\\cis490 and repeat"
@@ -137,7 +137,7 @@ def _places_on_windows(request: InstallRequest, facts: Facts) -> Iterator[Findin
         )
 
 
-def disk(_request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+def disk(_request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
     have = f"{facts.free_bytes / GIB:.1f} GiB"
     if facts.free_bytes < DISK_REFUSED_BYTES:
         yield _refuse(f"only {have} of disk are free where models are kept; free at least 5 GiB")
@@ -147,7 +147,7 @@ def disk(_request: InstallRequest, facts: Facts) -> Iterator[Finding]:
         yield _ok(f"{have} of disk free")
 
 
-def network(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+def network(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
     if facts.receiver is None:
         return
     if facts.receiver.trouble is not None:
@@ -167,8 +167,8 @@ def network(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
         yield _ok("clock within 5 s of the receiver's")
 
 
-def gpu(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
-    if request.role is not Role.WORKER:
+def gpu(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
+    if request.role is not MachineRole.WORKER:
         return
     if facts.nvidia_driver is not None:
         yield _ok(f"NVIDIA driver {facts.nvidia_driver}")
@@ -185,12 +185,12 @@ def _as_arguments(request: InstallRequest) -> str:
     return f"--receiver-url {request.receiver_url or 'URL'} --host-id {request.host_id}"
 
 
-def service_manager(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+def service_manager(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
     if request.image or facts.service_manager:
         return
     if request.system is System.LINUX:
         start = f"{request.python} -m training.fleet.{request.role}"
-        if request.role is Role.WORKER:
+        if request.role is MachineRole.WORKER:
             start += f" {_as_arguments(request)}"
         start += f" {request.flags}" if request.flags else ""
         if request.joins:
@@ -219,13 +219,13 @@ def _list(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _ok(words: str) -> Finding:
-    return Finding(Level.OK, words)
+def _ok(words: str) -> CheckResult:
+    return CheckResult(CheckLevel.OK, words)
 
 
-def _warn(words: str) -> Finding:
-    return Finding(Level.WARNING, words)
+def _warn(words: str) -> CheckResult:
+    return CheckResult(CheckLevel.WARNING, words)
 
 
-def _refuse(words: str) -> Finding:
-    return Finding(Level.REFUSED, words)
+def _refuse(words: str) -> CheckResult:
+    return CheckResult(CheckLevel.REFUSED, words)

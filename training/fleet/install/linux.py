@@ -7,16 +7,16 @@ from pathlib import PurePath, PurePosixPath
 
 from training.fleet.install.steps import (
     Command,
+    InstallStep,
     MakeFolder,
     MakeUser,
     Remove,
     RemoveEmpty,
     RemoveUser,
     StaysUp,
-    Step,
     WriteFile,
 )
-from training.fleet.install.types import InstallRequest, Role
+from training.fleet.install.types import InstallRequest, MachineRole
 from training.fleet.install.worker import fetching, joining, trying
 
 ETC = PurePosixPath("/etc/cis490")
@@ -24,38 +24,41 @@ UNITS = PurePosixPath("/etc/systemd/system")
 SYSUSERS = PurePosixPath("/etc/sysusers.d")
 MANIFEST = ETC / "training_manifest.toml"
 JOINED = ETC / "joined"
-STATE = {Role.WORKER: PurePosixPath("/var/lib/cis490-worker"), Role.RECEIVER: PurePosixPath("/var/lib/cis490")}
-SAVED = STATE[Role.WORKER] / "state" / "saved.json"
+STATE = {
+    MachineRole.WORKER: PurePosixPath("/var/lib/cis490-worker"),
+    MachineRole.RECEIVER: PurePosixPath("/var/lib/cis490"),
+}
+SAVED = STATE[MachineRole.WORKER] / "state" / "saved.json"
 WRITTEN_FOR = re.compile(r"/opt/cis490(/\.venv/bin/python)?")  # the paths in etc/'s unit files
 
 
-def user(role: Role) -> str:
+def user(role: MachineRole) -> str:
     return f"cis490-{role}"
 
 
-def service(role: Role) -> str:
+def service(role: MachineRole) -> str:
     return f"cis490-trainer-{role}.service"
 
 
-def settings_file(role: Role) -> PurePosixPath:
+def settings_file(role: MachineRole) -> PurePosixPath:
     return ETC / f"{role}.env"
 
 
 def prepare(
     request: InstallRequest, unit: str, *, example: str = "", token: str = "", image: PurePath | None = None
-) -> list[Step]:
+) -> list[InstallStep]:
     """List the steps before the start. ``unit`` is etc/'s unit file, ``example`` the example manifest, as text."""
     state = STATE[request.role]
-    steps: list[Step] = []
+    steps: list[InstallStep] = []
     if image is None:
-        groups = ("video", "render") if request.role is Role.WORKER else ()  # groups of the users of GPUs
+        groups = ("video", "render") if request.role is MachineRole.WORKER else ()  # groups of the users of GPUs
         steps.append(MakeUser(user(request.role), state, groups))
         steps.append(MakeFolder(ETC))
         steps.append(MakeFolder(state, 0o750, user(request.role)))
     else:  # systemd makes user and folder when the image starts for the first time
         line = f'u {user(request.role)} - "CIS490 training {request.role}" {state}\n'
         steps.append(WriteFile(SYSUSERS / f"{user(request.role)}.conf", line))
-    steps += _of_worker(request) if request.role is Role.WORKER else _of_receiver(request, example, token)
+    steps += _of_worker(request) if request.role is MachineRole.WORKER else _of_receiver(request, example, token)
     steps.append(WriteFile(UNITS / service(request.role), rendered(unit, request)))
     if image is not None:
         link = UNITS / "multi-user.target.wants" / service(request.role)
@@ -64,10 +67,10 @@ def prepare(
     return steps
 
 
-def start(request: InstallRequest, *, changed: bool) -> list[Step]:
+def start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
     """Start the service, unless it runs in its present form already."""
     name = service(request.role)
-    steps: list[Step] = []
+    steps: list[InstallStep] = []
     if changed:
         steps.append(Command("have systemd read its units", ["systemctl", "daemon-reload"]))
     steps.append(
@@ -85,18 +88,21 @@ def start(request: InstallRequest, *, changed: bool) -> list[Step]:
     return [*steps, StaysUp(name)]
 
 
-def uninstall(role: Role, *, image: PurePath | None = None) -> list[Step]:
+def uninstall(role: MachineRole, *, image: PurePath | None = None) -> list[InstallStep]:
     """Uninstall. A worker leaves nothing; a receiver's jobs, models and plan are the operator's and stay."""
     name = service(role)
     unit = UNITS / name
     reach = [] if image is None else [f"--root={image}"]
     now = ["--now"] if image is None else []
-    steps: list[Step] = [Command("stop it", ["systemctl", *reach, "disable", *now, name], needs=unit), Remove(unit)]
+    steps: list[InstallStep] = [
+        Command("stop it", ["systemctl", *reach, "disable", *now, name], needs=unit),
+        Remove(unit),
+    ]
     if image is None:
         steps.append(Command("have systemd read its units", ["systemctl", "daemon-reload"], changes=False))
     steps.append(Remove(SYSUSERS / f"{user(role)}.conf"))
     steps.append(Remove(settings_file(role)))
-    if role is Role.WORKER:
+    if role is MachineRole.WORKER:
         steps += [Remove(JOINED), Remove(STATE[role])]
         if image is None:
             steps.append(RemoveUser(user(role)))
@@ -109,7 +115,7 @@ def rendered(unit: str, request: InstallRequest) -> str:
     return f"{text}\n# installed from commit {request.commit or 'unknown'}\n"
 
 
-def earlier(role: Role, text: str) -> dict[str, str]:
+def earlier(role: MachineRole, text: str) -> dict[str, str]:
     """Read receiver_url, host_id, flags and token from our settings file, as far as given."""
     pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
     said = {name.strip(): value.strip() for name, equals, value in pairs if equals}
@@ -122,9 +128,9 @@ def earlier(role: Role, text: str) -> dict[str, str]:
     return {ours: said[theirs] for ours, theirs in names.items() if theirs in said}
 
 
-def _of_worker(request: InstallRequest) -> list[Step]:
-    role, tls = Role.WORKER, STATE[Role.WORKER] / "state" / "tls"  # where the worker looks for it
-    steps: list[Step] = []
+def _of_worker(request: InstallRequest) -> list[InstallStep]:
+    role, tls = MachineRole.WORKER, STATE[MachineRole.WORKER] / "state" / "tls"  # where the worker looks for it
+    steps: list[InstallStep] = []
     if not request.image:
         steps += joining(request, tls, JOINED, user(role))
         steps.append(trying(request, user(role)))
@@ -139,7 +145,7 @@ def _of_worker(request: InstallRequest) -> list[Step]:
     return [*steps, WriteFile(settings_file(role), text)]
 
 
-def _of_receiver(request: InstallRequest, example: str, token: str) -> list[Step]:
+def _of_receiver(request: InstallRequest, example: str, token: str) -> list[InstallStep]:
     text = (
         "# Settings of the training receiver. After an edit: systemctl restart cis490-trainer-receiver\n"
         "# With the token cis490-jobs may change something; only root can read it here.\n"
@@ -147,9 +153,9 @@ def _of_receiver(request: InstallRequest, example: str, token: str) -> list[Step
         f"CIS490_RECEIVER_FLAGS={request.flags}\n"
     )
     run = [str(request.python), "-m"]
-    steps: list[Step] = [
+    steps: list[InstallStep] = [
         WriteFile(MANIFEST, example, keep=True),
-        WriteFile(settings_file(Role.RECEIVER), text, mode=0o600, keep=not request.flags_are_new),
+        WriteFile(settings_file(MachineRole.RECEIVER), text, mode=0o600, keep=not request.flags_are_new),
     ]
     if not request.image:
         check = [*run, "training.fleet.manifest", str(MANIFEST)]
@@ -167,7 +173,7 @@ def _of_receiver(request: InstallRequest, example: str, token: str) -> list[Step
                 f"check the plan in {MANIFEST}",
                 check,
                 cwd=request.checkout,
-                user=user(Role.RECEIVER),
+                user=user(MachineRole.RECEIVER),
                 remedy=f"fix {MANIFEST} and repeat",
                 changes=False,
             )

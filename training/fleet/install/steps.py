@@ -38,7 +38,7 @@ class Ran:
         return lines[-1][-LAST_WORDS:] if lines else silence
 
 
-class Machine(Protocol):
+class TargetMachine(Protocol):
     """The machine as steps use it beyond files; tests inject their own."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
@@ -58,7 +58,7 @@ class Machine(Protocol):
 class Site:
     """The place where steps act: this machine, or with ``image`` the folder of a machine's image."""
 
-    machine: Machine
+    machine: TargetMachine
     image: Path | None = None
 
     def at(self, path: PurePath) -> Path:
@@ -66,7 +66,7 @@ class Site:
         return Path(path) if self.image is None else self.image.joinpath(*path.parts[1:])
 
 
-class Step(Protocol):
+class InstallStep(Protocol):
     """One step. ``is_done`` and ``do`` raise InstallError or OSError."""
 
     @property
@@ -216,7 +216,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class FetchCertificate:
     """Get this host's certificate with a one-time code, once for a code: ``mark`` remembers the last one, hashed."""
 
     argv: Sequence[str]
@@ -328,7 +328,9 @@ class RemoveUser:
         _must(site.machine.run(["userdel", self.name]), self.says)
 
 
-def perform(steps: Sequence[Step], site: Site, tell: Callable[[str, str], None], *, dry_run: bool = False) -> bool:
+def perform(
+    steps: Sequence[InstallStep], site: Site, tell: Callable[[str, str], None], *, dry_run: bool = False
+) -> bool:
     """Do the open steps in order, with a report of each; returns True when one changed (or would change) something.
 
     Raises InstallError at the first step that fails.

@@ -26,7 +26,7 @@ from training.files import free_bytes
 from training.fleet.client.strangers import stranger
 from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.install.steps import Ran
-from training.fleet.install.types import Facts, InstallRequest, ReceiverSeen, Role, System
+from training.fleet.install.types import InstallRequest, MachineFacts, MachineRole, ReceiverSeen, System
 
 COMMAND_TIMEOUT_S = 600.0  # torch on a slow disk takes its time
 ASK_TIMEOUT_S = 10.0
@@ -35,8 +35,8 @@ _PLAINLY = (  # each where there is one: no link is followed, no pipe waited for
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
 NEEDED = {
-    Role.WORKER: ("msgspec", "psutil", "zstandard"),
-    Role.RECEIVER: ("msgspec", "starlette", "uvicorn", "tree_sitter", "tree_sitter_toml"),
+    MachineRole.WORKER: ("msgspec", "psutil", "zstandard"),
+    MachineRole.RECEIVER: ("msgspec", "starlette", "uvicorn", "tree_sitter", "tree_sitter_toml"),
 }
 NEEDED_FOR_TLS = ("cryptography",)
 NEEDED_FOR_TRAINING = ("numpy", "polars", "sklearn", "xgboost", "torch")
@@ -127,13 +127,13 @@ def is_administrator() -> bool:
     return os.geteuid() == 0
 
 
-def look(wanted: InstallRequest, state: Path, clock: Clock) -> Facts:
+def look(wanted: InstallRequest, state: Path, clock: Clock) -> MachineFacts:
     """Collect the facts. ``state`` is the folder that will hold the service's data, or the nearest above it."""
     encrypted = wanted.joins or "--tls" in wanted.flags or "--proxy-socket" in wanted.flags
     needed = (*NEEDED[wanted.role], *(NEEDED_FOR_TLS if encrypted else ()))
-    asks = wanted.role is Role.WORKER and not wanted.image and urlsplit(wanted.receiver_url).hostname
-    training = NEEDED_FOR_TRAINING if wanted.role is Role.WORKER else ()
-    return Facts(
+    asks = wanted.role is MachineRole.WORKER and not wanted.image and urlsplit(wanted.receiver_url).hostname
+    training = NEEDED_FOR_TRAINING if wanted.role is MachineRole.WORKER else ()
+    return MachineFacts(
         python=sys.version_info[:2],
         interpreter=_behind(Path(wanted.python)),
         missing=_missing(needed),

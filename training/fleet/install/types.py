@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import PurePath
 
 
-class Role(StrEnum):
+class MachineRole(StrEnum):
     WORKER = "worker"
     RECEIVER = "receiver"
 
@@ -21,7 +21,7 @@ class System(StrEnum):
 class InstallRequest:
     """The request of an installation. ``checkout`` and ``python`` are absolute paths of the machine itself."""
 
-    role: Role
+    role: MachineRole
     system: System
     checkout: PurePath
     python: PurePath  # the virtual environment's interpreter, links not followed
@@ -54,7 +54,7 @@ class ReceiverSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class MachineFacts:
     """The facts of the machine."""
 
     python: tuple[int, int]
@@ -71,15 +71,15 @@ class Facts:
     long_paths: bool = True
 
 
-class Level(StrEnum):
+class CheckLevel(StrEnum):
     OK = "ok"
     WARNING = "warning"
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One check's outcome, in one sentence for people."""
 
-    level: Level
+    level: CheckLevel
     words: str

@@ -15,7 +15,7 @@ from pathlib import PurePath, PureWindowsPath
 from xml.sax.saxutils import escape
 
 from training import strict_json
-from training.fleet.install.steps import Command, MakeFolder, NoLink, Remove, Step, WriteFile
+from training.fleet.install.steps import Command, InstallStep, MakeFolder, NoLink, Remove, WriteFile
 from training.fleet.install.types import InstallRequest
 from training.fleet.install.worker import fetching, joining, trying
 
@@ -90,7 +90,7 @@ _TASK = """\
 """
 
 
-def prepare(request: InstallRequest) -> list[Step]:
+def prepare(request: InstallRequest) -> list[InstallStep]:
     """List the steps before the start."""
     settings = {
         "receiver_url": request.receiver_url,
@@ -99,7 +99,7 @@ def prepare(request: InstallRequest) -> list[Step]:
         "base": str(BASE),
         "log": str(LOG),
     }
-    steps: list[Step] = []
+    steps: list[InstallStep] = []
     if request.image:
         steps.append(MakeFolder(BASE))
     else:
@@ -117,7 +117,7 @@ def prepare(request: InstallRequest) -> list[Step]:
     return steps
 
 
-def closing(folder: PurePath, rights: dict[str, str]) -> list[Step]:
+def closing(folder: PurePath, rights: dict[str, str]) -> list[InstallStep]:
     """Give a folder and its content to the administrators, with no other rights than these.
 
     Another user may have made the folder before, with rights of their own: an owner can always add rights, and
@@ -154,7 +154,7 @@ def is_closed(folder: PurePath, rights: dict[str, str]) -> list[str]:
     return ["powershell", "-NoProfile", "-NonInteractive", "-Command", script]
 
 
-def _letting_write(folder: PurePath) -> Step:
+def _letting_write(folder: PurePath) -> InstallStep:
     return Command(
         f"let the service write in {folder}",
         ["icacls", str(folder), "/grant:r", f"*{LOCAL_SERVICE}:(OI)(CI){_MODIFY}", "/L", "/Q"],
@@ -162,11 +162,11 @@ def _letting_write(folder: PurePath) -> Step:
     )
 
 
-def start(*, changed: bool) -> list[Step]:
+def start(*, changed: bool) -> list[InstallStep]:
     """Register the task and start it, unless it runs in its present form already."""
     there = ["schtasks", "/Query", "/TN", TASK]
     register = ["schtasks", "/Create", "/TN", TASK, "/XML", str(TASK_FILE), "/F"]
-    steps: list[Step] = []
+    steps: list[InstallStep] = []
     if changed:
         steps.append(_end())
     steps.append(Command(f"register the task {TASK}", register, unless=None if changed else there))
@@ -176,7 +176,7 @@ def start(*, changed: bool) -> list[Step]:
     return steps
 
 
-def uninstall() -> list[Step]:
+def uninstall() -> list[InstallStep]:
     """Uninstall; nothing is left."""
     delete = ["schtasks", "/Delete", "/TN", TASK, "/F"]
     return [_end(), Command(f"remove the task {TASK}", delete, unless=_no_task()), Remove(BASE)]
@@ -202,7 +202,7 @@ def task_xml(request: InstallRequest) -> str:
     )
 
 
-def _end() -> Step:
+def _end() -> InstallStep:
     return Command(f"stop the task {TASK}", ["schtasks", "/End", "/TN", TASK], unless=_no_task(), changes=False)
 
 

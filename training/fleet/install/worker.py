@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from training import strict_json
-from training.fleet.install.steps import Command, Join, Step
+from training.fleet.install.steps import Command, FetchCertificate, InstallStep
 from training.fleet.install.types import InstallRequest
 
 FETCH_S = 60  # the worker fetches the rest, so that no installation takes too long
@@ -34,16 +34,16 @@ def capability_words(output: str) -> str:
         return "it could not be determined"
 
 
-def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[Step]:
+def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
     """Make the step that gets a certificate into ``folder``; none without a code."""
     if request.code is None or request.fingerprint is None:
         return []
     argv = [str(request.python), "-m", "training.fleet.join", "--receiver-url", request.receiver_url]
     argv += ["--host-id", request.host_id, "--code", request.code, "--fingerprint", request.fingerprint]
-    return [Join([*argv, "--tls-dir", str(folder)], request.code, mark, request.checkout, as_user)]
+    return [FetchCertificate([*argv, "--tls-dir", str(folder)], request.code, mark, request.checkout, as_user)]
 
 
-def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Sequence[Step]:
+def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Sequence[InstallStep]:
     """Make the step that fetches the data set into the worker's cache; none unless one was named."""
     if request.dataset is None:
         return []
@@ -62,7 +62,7 @@ def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Seq
     ]
 
 
-def trying(request: InstallRequest, as_user: str | None) -> Step:
+def trying(request: InstallRequest, as_user: str | None) -> InstallStep:
     """Make the step that tests the machine's capability, in the same way as the service."""
     argv = [str(request.python), "-m", "training.fleet.capability", "--host-id", request.host_id]
     argv += ["--repo-root", str(request.checkout), "--venv-python", str(request.python)]

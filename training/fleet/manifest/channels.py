@@ -55,7 +55,7 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
+class NotifyChannel:
     """A checked ``[notify.NAME]``; which fields count depends on ``kind``."""
 
     name: str
@@ -78,7 +78,7 @@ class Channel:
         return tuple(each for each in (self.url, self.token, self.password) if each is not None)
 
 
-def digests(channels: Iterable[Channel]) -> dict[str, str]:
+def digests(channels: Iterable[NotifyChannel]) -> dict[str, str]:
     """Map each channel's name to a digest of its table: enough to see an edit, without revealing where secrets are
     kept."""
     return {each.name: hashlib.sha256(canonical(asdict(each)).encode()).hexdigest() for each in channels}

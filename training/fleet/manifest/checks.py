@@ -14,12 +14,12 @@ from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity
 from training.fleet.capability.describe import Description, HyperFlag, HyperValue, shown
 from training.fleet.manifest import matrix
 from training.fleet.manifest import value_kinds as kinds
-from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
+from training.fleet.manifest.channels import ChannelKind, NoticeKind, NotifyChannel, Secret, Security
 from training.fleet.manifest.reader import (
     KeyPath,
     Kind,
-    Problem,
-    Table,
+    TomlTable,
+    UnplacedMistake,
     WrongValueError,
     list_of,
     matching,
@@ -73,7 +73,7 @@ def dataset_among(known: Catalogue | None) -> Kind[str]:
     return kind
 
 
-def check_head(root: Table, *, stem: str) -> str:
+def check_head(root: TomlTable, *, stem: str) -> str:
     """Check the plan's name; the file's own name where it is absent."""
     version = root.take("schema_version", whole(0, 2**31), SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
@@ -82,7 +82,7 @@ def check_head(root: Table, *, stem: str) -> str:
     return root.take("name", text(128), stem)
 
 
-def check_trainers(root: Table, builtin: Collection[str]) -> dict[str, TrainerSpec]:
+def check_trainers(root: TomlTable, builtin: Collection[str]) -> dict[str, TrainerSpec]:
     """Check ``[trainers.<name>]``: own trainers."""
     found = {}
     for name, table in root.tables("trainers"):
@@ -95,7 +95,7 @@ def check_trainers(root: Table, builtin: Collection[str]) -> dict[str, TrainerSp
     return found
 
 
-def _check_outputs(table: Table, model: str, names: Sequence[str]) -> None:
+def _check_outputs(table: TomlTable, model: str, names: Sequence[str]) -> None:
     """Check that the files have different names that are valid in a bundle, for every mode."""
     filled: set[str] = set()
     for index, name in enumerate(names):
@@ -107,7 +107,7 @@ def _check_outputs(table: Table, model: str, names: Sequence[str]) -> None:
         filled.add(full)
 
 
-def check_defaults(root: Table, dataset: Kind[str]) -> dict[str, Any]:
+def check_defaults(root: TomlTable, dataset: Kind[str]) -> dict[str, Any]:
     """Check ``[defaults]``. A wrong split recipe is an empty one."""
     table = root.table("defaults")
     checked = read(table, JobSpec, {"dataset": dataset}, {"split_recipe": ""}, INHERITED)
@@ -115,7 +115,7 @@ def check_defaults(root: Table, dataset: Kind[str]) -> dict[str, Any]:
     return checked if table.has("split_recipe") else {**checked, "split_recipe": Recipe.SAMPLE.value}
 
 
-def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
+def check_hosts(root: TomlTable, trainers: Trainers) -> dict[str, HostSpec]:
     """Check ``[hosts.<name>]``: the operator's declarations of machines."""
     models = list_of(one_of(trainers.flags, "model"))
     found: dict[str, HostSpec] = {}
@@ -140,7 +140,7 @@ _MAILS = list_of(_MAIL, least=1, most=50)
 _NOTICES = list_of(one_of([kind.value for kind in NoticeKind], "kind of notice"), least=1, most=20)
 
 
-def check_notify(root: Table) -> tuple[Channel, ...]:
+def check_notify(root: TomlTable) -> tuple[NotifyChannel, ...]:
     """Check ``[notify.<name>]``: the channels that carry notices to people."""
     found = []
     for name, table in root.tables("notify"):
@@ -158,12 +158,12 @@ def check_notify(root: Table) -> tuple[Channel, ...]:
         if kind == ChannelKind.EMAIL:
             named |= _mail_server(table)
         if kind:
-            found.append(Channel(name=name, kind=ChannelKind(kind), on=tuple(map(NoticeKind, on)), **named))
+            found.append(NotifyChannel(name=name, kind=ChannelKind(kind), on=tuple(map(NoticeKind, on)), **named))
             table.finish(f"a channel of kind {kind}")
     return tuple(found)
 
 
-def _mail_server(table: Table) -> dict[str, Any]:
+def _mail_server(table: TomlTable) -> dict[str, Any]:
     security = table.take("security", one_of([each.value for each in Security], "security"), Security.STARTTLS.value)
     user, password = table.take("user", text(256), ""), _secret(table, "password")
     if bool(user) != (password is not None):
@@ -182,7 +182,7 @@ def _mail_server(table: Table) -> dict[str, Any]:
     }
 
 
-def _secret(table: Table, key: str, *, required: bool = False) -> Secret | None:
+def _secret(table: TomlTable, key: str, *, required: bool = False) -> Secret | None:
     """Read the place of a secret, a file or a variable; the secret itself is refused."""
     if table.has(key):
         table.take(key, lambda value: value, None)
@@ -197,7 +197,7 @@ def _secret(table: Table, key: str, *, required: bool = False) -> Secret | None:
     if file is None and env is None:
         if required and not table.has(f"{key}_file") and not table.has(f"{key}_env"):
             hint = f'write {key}_file = "/path", or {key}_env = "VARIABLE"'
-            table.problems.append(Problem(table.path, f"lacks its {key}", hint, missing=True))
+            table.problems.append(UnplacedMistake(table.path, f"lacks its {key}", hint, missing=True))
         return None
     return Secret(file, env)
 
@@ -209,7 +209,7 @@ _BEST = re.compile(r"best ([1-9][0-9]{0,3}) per model and mode")
 _days = real(0.0, DAYS_MAX)
 
 
-def check_retention(root: Table) -> Rules:
+def check_retention(root: TomlTable) -> Rules:
     """Check ``[retention]``: what the receiver keeps, and how long."""
     table = root.table("retention")
     ages: dict[str, Any] = {each.name: table.take(each.name, _days, each.default) for each in fields(Rules)[1:]}
@@ -228,12 +228,12 @@ def _keep(value: Any) -> int | None:
     return int(best[1])
 
 
-def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> list[JobSpec]:
+def check_jobs(root: TomlTable, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> list[JobSpec]:
     """Check ``[[jobs]]``. Jobs with a problem are left out of the comparison of ids."""
     sound: list[JobSpec] = []
     names: set[str] = set()
     by_id: dict[str, JobSpec] = {}
-    places: dict[str, Table] = {}  # name → its position
+    places: dict[str, TomlTable] = {}  # name → its position
     room = matrix.PLAN_JOBS_MAX
     for _, entry in root.tables("jobs", array=True):
         before = len(root.problems)
@@ -267,9 +267,9 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kin
     return sound
 
 
-def _jobs(tables: Sequence[Table], defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> Iterator[JobSpec]:
+def _jobs(tables: Sequence[TomlTable], defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> Iterator[JobSpec]:
     """Check the jobs of an entry: of a thousand seeds one wholly, and of the others what is their own."""
-    sound: dict[tuple[Any, ...], tuple[Table, JobSpec]] = {}
+    sound: dict[tuple[Any, ...], tuple[TomlTable, JobSpec]] = {}
     for table in tables:
         others = tuple(repr(table.values[key]) for key in table.varied if key not in _FREE)
         before = len(table.problems)
@@ -282,7 +282,7 @@ def _jobs(tables: Sequence[Table], defaults: Defaults, trainers: Trainers, datas
             yield job
 
 
-def _varied(table: Table, like: Table, job: JobSpec, defaults: Defaults, trainers: Trainers) -> JobSpec:
+def _varied(table: TomlTable, like: TomlTable, job: JobSpec, defaults: Defaults, trainers: Trainers) -> JobSpec:
     """Check a job that differs from a sound one of its entry in name, seed and hyperparameters alone."""
     same = table.values.get("hyper") is like.values.get("hyper")
     hyper = job.hyper if same else _hyper(table, job.model, trainers)
@@ -308,7 +308,7 @@ def _identity(job: JobSpec, own: TrainerSpec | None) -> str:
     )
 
 
-def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> JobSpec:
+def _job(table: TomlTable, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> JobSpec:
     given = {"model": one_of(trainers.flags, "model"), "dataset": dataset}
     keys = read(table, JobSpec, given, defaults)
     split = _split(table, keys, defaults)
@@ -317,7 +317,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
     return replace(job, job_id=_identity(job, trainers.own.get(job.model)))
 
 
-def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
+def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
     """Return the hosts over which an entry rotates, sorted; none where it does not, or a mistake was reported."""
     at: KeyPath = (matrix.ROTATE,)
     if not entry.has(matrix.ROTATE):
@@ -347,7 +347,9 @@ def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
     for index, host in enumerate(hosts):
         if host in hosts[:index]:
             place = (*entry.path, "train_hosts", index) if own is not None else ("defaults", "train_hosts", index)
-            problem = Problem(place, f"{host} is there twice, and a rotation tests each host once", "remove one")
+            problem = UnplacedMistake(
+                place, f"{host} is there twice, and a rotation tests each host once", "remove one"
+            )
             if problem not in entry.problems:
                 entry.problems.append(problem)
     if len(hosts) == 1:
@@ -357,7 +359,7 @@ def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
     return sorted(hosts) if len(entry.problems) == before else ()
 
 
-def _split(table: Table, keys: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
+def _split(table: TomlTable, keys: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
     """Check the job's training and test hosts together. An option without effect is refused where the job sets it."""
     recipe, tested = keys["split_recipe"], keys["test_hosts"]
     if not recipe or table.is_wrong("split_recipe", "train_hosts", "test_hosts"):
@@ -377,7 +379,7 @@ def _split(table: Table, keys: Mapping[str, Any], defaults: Defaults) -> dict[st
     return {"train_hosts": hosts, "test_hosts": tuple(sorted({*tested}))}
 
 
-def _report_no_train_hosts(table: Table, recipe: str) -> None:
+def _report_no_train_hosts(table: TomlTable, recipe: str) -> None:
     """Report at the job when it rotates or sets the recipe itself; else once, at the defaults."""
     if table.has(matrix.ROTATE):
         message = "needs train_hosts, the recording hosts that are tested one at a time"
@@ -385,12 +387,12 @@ def _report_no_train_hosts(table: Table, recipe: str) -> None:
         return
     at: KeyPath = (*table.path, "split_recipe") if table.has("split_recipe") else ("defaults",)
     message = f'split_recipe "{recipe}" needs train_hosts, the recording hosts whose episodes train'
-    problem = Problem(at, message, 'add train_hosts = ["…"] there or in the job', missing=True)
+    problem = UnplacedMistake(at, message, 'add train_hosts = ["…"] there or in the job', missing=True)
     if problem not in table.problems:
         table.problems.append(problem)
 
 
-def _hyper(table: Table, model: str, trainers: Trainers) -> dict[str, HyperValue]:
+def _hyper(table: TomlTable, model: str, trainers: Trainers) -> dict[str, HyperValue]:
     """Read the job's hyper values in their flags' types; unchecked while the model itself is wrong."""
     values: dict[str, Any] = table.take("hyper", kinds.table, {})
     checked: dict[str, HyperValue] = {}
@@ -436,7 +438,9 @@ def _unchecked(key: str, value: object) -> tuple[str, str] | None:
     return None
 
 
-def check_plan(root: Table, trainers: Trainers, datasets: Catalogue | None = None, *, stem: str = "plan") -> Manifest:
+def check_plan(
+    root: TomlTable, trainers: Trainers, datasets: Catalogue | None = None, *, stem: str = "plan"
+) -> Manifest:
     """Check everything but the trainers, and refuse other keys at the top."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)

@@ -27,7 +27,7 @@ from training.fleet.capability.describe import (
 )
 from training.fleet.manifest.checks import Trainers, check_plan, check_trainers
 from training.fleet.manifest.notes import notes
-from training.fleet.manifest.reader import Problem, Table, path_text
+from training.fleet.manifest.reader import TomlTable, UnplacedMistake, path_text
 from training.fleet.manifest.toml import UnreadableError, parse, read_source
 from training.fleet.manifest.types import (
     SCHEMA_VERSION,
@@ -88,19 +88,19 @@ def read_manifest(path: Path) -> str:
 
 def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None) -> Manifest:
     """Parse the plan in ``source``, reported as ``path``."""
-    problems: list[Problem] = []
+    problems: list[UnplacedMistake] = []
     try:
         with ThreadPoolExecutor(1) as beside:  # they start while a long plan is read
             asked = beside.submit(_builtin, describer)
             document = parse(source)
-            root = Table(document.values, (), problems)
+            root = TomlTable(document.values, (), problems)
             builtin = asked.result()
     except DescribeError as error:
         hint = "run the command by hand to see why"
-        unknown = Problem((), f"the trainers' flags are not known: {error}", hint)
+        unknown = UnplacedMistake((), f"the trainers' flags are not known: {error}", hint)
         raise ManifestError(_located([*document.problems, unknown], path, source)) from None
     if not document.values and not document.problems:  # perhaps the file is being written
-        nothing = Problem((), _SAYS_NOTHING, "a plan without jobs has the line: jobs = []")
+        nothing = UnplacedMistake((), _SAYS_NOTHING, "a plan without jobs has the line: jobs = []")
         raise ManifestError(_located([nothing], path, source))
     own = check_trainers(root, builtin.flags)
     trainers = _with_own(builtin, own, describer, problems)
@@ -122,14 +122,14 @@ def check_values(
     stay out: those of a file from elsewhere name files on its machine, which must not be read here.
     """
     problems = [
-        Problem(("jobs", index, key), "cannot be sent", "send each of its jobs separately")
+        UnplacedMistake(("jobs", index, key), "cannot be sent", "send each of its jobs separately")
         for index, job in enumerate(values.get("jobs", ()))
         for key in ("matrix", "rotate")
         if key in job
     ]
     if problems:  # which would be as many jobs as it says
         raise ManifestError(_located(problems, path, ""))
-    root = Table({key: value for key, value in values.items() if key != "notify"}, (), problems)
+    root = TomlTable({key: value for key, value in values.items() if key != "notify"}, (), problems)
     try:
         builtin = _builtin(describer)
     except DescribeError as error:
@@ -153,7 +153,7 @@ def _builtin(describer: Describer) -> Trainers:
 
 
 def _with_own(
-    builtin: Trainers, own: Mapping[str, TrainerSpec], describer: Describer, problems: list[Problem]
+    builtin: Trainers, own: Mapping[str, TrainerSpec], describer: Describer, problems: list[UnplacedMistake]
 ) -> Trainers:
     """Ask own trainers too; the flags of those without `describe` are not known."""
     flags: dict[str, Mapping[str, HyperFlag] | None] = dict.fromkeys(own)
@@ -168,7 +168,7 @@ def _with_own(
                     bound_by[name] = description.bound_by[described]
             except DescribeError as error:
                 hint = "fix the command, or leave `describe` out to skip the check"
-                problems.append(Problem(("trainers", name, "describe"), str(error), hint))
+                problems.append(UnplacedMistake(("trainers", name, "describe"), str(error), hint))
     return replace(builtin, flags=flags | dict(builtin.flags), own=own, bound_by=bound_by)
 
 
@@ -179,7 +179,7 @@ def _described(name: str, models: Collection[str]) -> str:
     return name if name in models else next(iter(models))
 
 
-def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mistake]:
+def _located(problems: Sequence[UnplacedMistake], path: Path, source: str) -> list[Mistake]:
     """Give problems their lines, in the order of the file."""
     from training.fleet.manifest.positions import Positions
 

@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 
 from training.fleet.capability.describe import shown
-from training.fleet.manifest.reader import KeyPath, Problem, Table, WrongValueError, nearest
+from training.fleet.manifest.reader import KeyPath, TomlTable, UnplacedMistake, WrongValueError, nearest
 from training.printable import printable
 
 JOBS_MAX = 1_000  # of one matrix …
@@ -80,7 +80,7 @@ def rotation(hosts: Sequence[str]) -> Rotation:
     return Rotation("test_host", ("test_hosts",), (ROTATE,), hosts, label="host")
 
 
-def spread(entry: Table, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = ()) -> list[Table]:
+def spread(entry: TomlTable, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = ()) -> list[TomlTable]:
     """Make the jobs of an entry: a table each, which reports a mistake at its value's place in the file.
 
     ``room`` is how many more jobs the matrices and rotations of this plan may make. Of a matrix with mistakes only so
@@ -99,7 +99,7 @@ def spread(entry: Table, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = ()) -
         entry.report((key,), f"makes {count} jobs, and {words}", "leave values out")
     whole = len(entry.problems) == before
     choices = _choices(axes, whole=whole)
-    once: set[Problem] = set()
+    once: set[UnplacedMistake] = set()
     return [
         _one(entry, axes, choice, name, once)
         for choice, name in zip(choices, _names(entry, axes, choices), strict=True)
@@ -114,7 +114,7 @@ def _choices(axes: Sequence[Axis], *, whole: bool) -> list[tuple[int, ...]]:
     return [tuple(n % len(axis.values) for axis in axes) for n in range(min(longest, JOBS_MAX))]
 
 
-def _names(entry: Table, axes: Sequence[Axis], choices: Sequence[tuple[int, ...]]) -> list[Any]:
+def _names(entry: TomlTable, axes: Sequence[Axis], choices: Sequence[tuple[int, ...]]) -> list[Any]:
     """Call each job after its values; a wrong name stays as it is, to be reported by who reads it."""
     name = entry.values.get("name")
     if not isinstance(name, str) or not name or not axes:
@@ -132,7 +132,9 @@ def _names(entry: Table, axes: Sequence[Axis], choices: Sequence[tuple[int, ...]
     return names
 
 
-def _one(entry: Table, axes: Sequence[Axis], choice: Sequence[int], name: Any, once: set[Problem]) -> Table:
+def _one(
+    entry: TomlTable, axes: Sequence[Axis], choice: Sequence[int], name: Any, once: set[UnplacedMistake]
+) -> TomlTable:
     values = {key: value for key, value in entry.values.items() if key != "matrix"}
     moved: dict[KeyPath, KeyPath] = {}
     for axis, index in zip(axes, choice, strict=True):
@@ -140,7 +142,7 @@ def _one(entry: Table, axes: Sequence[Axis], choice: Sequence[int], name: Any, o
         axis.put(values, index)
     if name is not None:
         values["name"] = name
-    made = Table(values, entry.path, entry.problems, moved=moved, once=once)
+    made = TomlTable(values, entry.path, entry.problems, moved=moved, once=once)
     made.skip("matrix")
     made.skip(ROTATE)
     return made
@@ -152,7 +154,7 @@ def _labels(axes: Sequence[Axis]) -> list[str]:
     return [axis.key if short.count(label) > 1 else label for axis, label in zip(axes, short, strict=True)]
 
 
-def _axes(entry: Table) -> list[Axis]:
+def _axes(entry: TomlTable) -> list[Axis]:
     """Read the matrix; every mistake in it is reported, and what is wrong is left out."""
     before = len(entry.problems)
     matrix: dict[str, Any] = entry.take("matrix", _table, {})
@@ -188,7 +190,7 @@ def _entries(matrix: Mapping[str, Any]) -> list[tuple[str, KeyPath, Any]]:
     return found
 
 
-def _listed(entry: Table, at: KeyPath, values: Any) -> bool:
+def _listed(entry: TomlTable, at: KeyPath, values: Any) -> bool:
     """Check the values of a key: a list of different single values."""
     before = len(entry.problems)
     if not isinstance(values, list):

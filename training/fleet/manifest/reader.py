@@ -1,6 +1,6 @@
 """Reading one TOML table key by key, collecting every problem instead of stopping at the first.
 
-A *kind* turns a raw value into a checked one or raises :class:`WrongValueError`. A :class:`Table` notes the keys
+A *kind* turns a raw value into a checked one or raises :class:`WrongValueError`. A :class:`TomlTable` notes the keys
 that were read; every other key is unknown and is reported with the nearest right name.
 """
 
@@ -23,7 +23,7 @@ _SUGGESTIONS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class UnplacedMistake:
     """A mistake before its line is known."""
 
     path: KeyPath
@@ -46,7 +46,7 @@ class WrongValueError(ValueError):
 Kind = Callable[[Any], T]
 
 
-class Table:
+class TomlTable:
     """One table of the manifest, by its path; problems go into a list shared by all tables.
 
     ``moved``: the places of values that are written in a list elsewhere in the file, by their places here. ``once``:
@@ -57,10 +57,10 @@ class Table:
         self,
         values: Mapping[str, Any],
         path: KeyPath,
-        problems: list[Problem],
+        problems: list[UnplacedMistake],
         *,
         moved: Mapping[KeyPath, KeyPath] = MappingProxyType({}),
-        once: set[Problem] | None = None,
+        once: set[UnplacedMistake] | None = None,
     ) -> None:
         self.values, self.path, self.problems = values, path, problems
         self._asked: dict[str, None] = {}
@@ -86,7 +86,7 @@ class Table:
         except WrongValueError as wrong:
             self.report((), wrong.message, suggestion)
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> TomlTable:
         """Read the one sub-table under ``key``; an empty one where it is absent or none."""
         found = self.values.get(key, {})
         self._asked[key] = None
@@ -94,7 +94,7 @@ class Table:
             hint = "write key = value pairs below its header"
             self.report((key,), f"must be a table, not {shown(found)}", hint)
             found = {}
-        return Table(found, (*self.path, key), self.problems)
+        return TomlTable(found, (*self.path, key), self.problems)
 
     def take(self, key: str, kind: Kind[T], default: T, *, required: bool = False) -> T:
         """Read and check ``key``; ``default`` when it is absent or, after reporting, wrong."""
@@ -115,7 +115,7 @@ class Table:
         """Count ``key`` as a known one that another check reads."""
         self._asked[key] = None
 
-    def tables(self, key: str, *, array: bool = False) -> list[tuple[str, Table]]:
+    def tables(self, key: str, *, array: bool = False) -> list[tuple[str, TomlTable]]:
         """Read the sub-tables under ``key``: ``[key.<name>]``, or each ``[[key]]`` when ``array``."""
         self._asked[key] = None
         value = self.values.get(key, [] if array else {})
@@ -128,7 +128,7 @@ class Table:
         found = []
         for name, entry in enumerate(value) if array else value.items():
             if isinstance(entry, dict):
-                found.append((str(name), Table(entry, (*self.path, key, name), self.problems)))
+                found.append((str(name), TomlTable(entry, (*self.path, key, name), self.problems)))
             else:
                 header = f"[[{key}]]" if array else f"[{key}.{name}]"
                 self.report((key, name), f"must be a table, not {shown(entry)}", f"write {header}")
@@ -137,7 +137,7 @@ class Table:
     def report(self, at: KeyPath, message: str, suggestion: str = "", *, missing: bool = False) -> None:
         place = next((at[:length] for length in range(len(at), 0, -1) if at[:length] in self._moved), None)
         there = at if place is None else (*self._moved[place], *at[len(place) :])
-        problem = Problem((*self.path, *there), message, suggestion, missing=missing)
+        problem = UnplacedMistake((*self.path, *there), message, suggestion, missing=missing)
         if self._once is None:
             self.problems.append(problem)
             return
@@ -154,7 +154,7 @@ class Table:
                 self.report((key,), f"{what} has no key `{printable(key)[:80]}`", hint)
 
 
-def nearest(name: str, known: Iterable[str], problems: Sequence[Problem] = ()) -> str:
+def nearest(name: str, known: Iterable[str], problems: Sequence[UnplacedMistake] = ()) -> str:
     """Hint at the right name: the nearest one, or all of them when none is near."""
     names = sorted(known)
     if len(problems) < _SUGGESTIONS_MAX and (near := closest(name, names)) is not None:

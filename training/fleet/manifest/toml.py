@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.fleet.manifest.reader import Problem
+from training.fleet.manifest.reader import UnplacedMistake
 from training.printable import printable
 
 BYTES_MAX = 1024 * 1024
@@ -37,7 +37,7 @@ class UnreadableError(Exception):
 
     def __init__(self, message: str, suggestion: str = "", line: int | None = None) -> None:
         super().__init__(message)
-        self.problem = Problem((), message, suggestion, line)
+        self.problem = UnplacedMistake((), message, suggestion, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Document:
     """
 
     values: dict[str, Any]
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[UnplacedMistake] = field(default_factory=list)
     partial: bool = False
 
 
@@ -81,13 +81,13 @@ def parse(source: str) -> Document:
     for number, line in enumerate(lines, 1):
         if line.count(".") > DOTS_A_LINE_MAX:
             message = f"more than {DOTS_A_LINE_MAX} dots in one line"
-            return Document({}, [Problem((), message, "shorten it", number)], partial=True)
-    problems: list[Problem] = []
+            return Document({}, [UnplacedMistake((), message, "shorten it", number)], partial=True)
+    problems: list[UnplacedMistake] = []
     while True:
         try:
             return Document(tomllib.loads("\n".join(lines)), problems, partial=bool(problems))
         except RecursionError:
-            problem = Problem((), "values are nested too deeply", "no key takes nested lists")
+            problem = UnplacedMistake((), "values are nested too deeply", "no key takes nested lists")
             return Document({}, [*problems, problem], partial=True)
         except ValueError as error:  # TOMLDecodeError, and int() refusing thousands of digits
             problem, number = _explain(str(error), lines)
@@ -97,7 +97,7 @@ def parse(source: str) -> Document:
         lines[number - 1] = ""
 
 
-def _explain(error: str, lines: list[str]) -> tuple[Problem, int]:
+def _explain(error: str, lines: list[str]) -> tuple[UnplacedMistake, int]:
     """Turn tomllib's error into a problem with its line."""
     place = _PLACE.search(error)
     number = min(int(place[1]), len(lines)) if place and place[1] else len(lines)
@@ -105,9 +105,9 @@ def _explain(error: str, lines: list[str]) -> tuple[Problem, int]:
     statement = _STATEMENT.match(lines[number - 1])
     if message == "Cannot overwrite a value" and statement:
         message = f"`{printable(statement['key'])}` is set a second time in its table"
-        return Problem((), message, _REMEDIES["Cannot overwrite a value"], number), number
+        return UnplacedMistake((), message, _REMEDIES["Cannot overwrite a value"], number), number
     remedy = _REMEDIES.get(message, "see https://toml.io for the syntax")
-    return Problem((), f"this is not TOML: {printable(message)[:200]}", remedy, number), number
+    return UnplacedMistake((), f"this is not TOML: {printable(message)[:200]}", remedy, number), number
 
 
 def _stands_alone(lines: list[str], number: int) -> bool:

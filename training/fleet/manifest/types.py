@@ -17,8 +17,8 @@ from typing import Any
 from training.contract import Mode, Recipe
 from training.fleet.capability.describe import Description, HyperValue
 from training.fleet.manifest import value_kinds as kinds
-from training.fleet.manifest.channels import Channel
-from training.fleet.manifest.reader import Kind, Table, list_of, one_of, real, switch, text, whole
+from training.fleet.manifest.channels import NotifyChannel
+from training.fleet.manifest.reader import Kind, TomlTable, list_of, one_of, real, switch, text, whole
 from training.fleet.scheduling.job import CONSTRAINTS, Constraints
 from training.fleet.scheduling.orders import IDLE_S, PAUSE_MAX_S
 from training.fleet.scheduling.policy import Scheduling
@@ -123,7 +123,7 @@ def _kind_of(declared: dataclasses.Field[Any]) -> Kind[Any] | None:
 
 
 def read(
-    table: Table,
+    table: TomlTable,
     of: type,
     given: Mapping[str, Kind[Any]] = MappingProxyType({}),
     defaults: Mapping[str, Any] = MappingProxyType({}),
@@ -157,7 +157,7 @@ class Manifest:
     trainers: Mapping[str, TrainerSpec]
     programs: Mapping[str, Description]  # the built-in trainers' answers, by which the plan was checked
     names_jobs: bool  # false: the file has no list of jobs at all
-    channels: tuple[Channel, ...]
+    channels: tuple[NotifyChannel, ...]
     retention: Rules
     scheduling: Scheduling
     bound_by: Mapping[str, str]  # model → what bounds it, as its trainer declares

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.scheduling.edits import counts, sentence
-from training.fleet.service.acts import JOBS_MAX, Done, Forecast, Selection, for_good, in_words, state_word
+from training.fleet.service.acts import JOBS_MAX, ActOutlook, Done, Selection, for_good, in_words, state_word
 from training.fleet.service.audit import Act
 from training.fleet.wire.constants import JobAct
 from training.fleet.wire.messages import ReloadReply
@@ -59,7 +59,7 @@ def outcome_page(outcome: Outcome, frame: Frame) -> str:
 # -- jobs -------------------------------------------------------------------------------------------------------
 
 
-def jobs_question(forecast: Forecast, selection: Selection) -> Question:
+def jobs_question(forecast: ActOutlook, selection: Selection) -> Question:
     """Ask whether to do it with these jobs."""
     title = f"{in_words(forecast)}."
     alone = f"{counted(forecast.left_alone, 'jobs')} of those found {_are(forecast.left_alone)} left alone."

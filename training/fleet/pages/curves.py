@@ -27,7 +27,7 @@ FIGURES = (("loss", "Loss"), ("metric", "Metric"))
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class DrawnFigure:
     """A drawn figure; ``rows`` is its table: an epoch, then each curve's value."""
 
     title: str
@@ -53,7 +53,7 @@ def _rounded(value: float) -> float:
     return int(short) if short.is_integer() else short
 
 
-def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[Figure]:
+def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[DrawnFigure]:
     """Draw what the trainers of these jobs (id, name) reported, one line a job; nothing where nothing was reported."""
     curves = [(one_line(name, 40), views.curve(job_id, points=POINTS_DRAWN).points) for job_id, name in jobs]
     drawn = [_figure(key, title, curves) for key, title in FIGURES]
@@ -77,7 +77,7 @@ def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
     return line_chart(title, drawn, x_label="false-positive rate", y_label="true-positive rate", guide=chance)
 
 
-def usage(views: Views, job_id: str, attempt: int | None = None) -> list[Figure]:
+def usage(views: Views, job_id: str, attempt: int | None = None) -> list[DrawnFigure]:
     """Draw what the trainer of an attempt, by default the last one, used of its host."""
     samples = views.curve(job_id, attempt=attempt, points=POINTS_DRAWN).usage
     drawn = []
@@ -95,7 +95,7 @@ def _used(samples: Sequence[UsageSample], key: str, scale: float) -> dict[int, f
     return {second: value * scale for second, value in known if value is not None}
 
 
-def _of_time(title: str, unit: str, lines: Sequence[tuple[str, dict[int, float]]]) -> Figure:
+def _of_time(title: str, unit: str, lines: Sequence[tuple[str, dict[int, float]]]) -> DrawnFigure:
     seconds = sorted({second for _, values in lines for second in values})
     per, word = (
         (3600.0, "hours") if seconds[-1] >= 7200 else (60.0, "minutes") if seconds[-1] >= 120 else (1.0, "seconds")
@@ -114,10 +114,10 @@ def _of_time(title: str, unit: str, lines: Sequence[tuple[str, dict[int, float]]
         nice_range([0.0, *(value for _, values in lines for value in values.values())], floor=0.0),
     )
     rows = [(second, [_number(values.get(second)) for _, values in lines]) for second in _thinned(seconds)]
-    return Figure(title, summary, drawing, [label for label, _ in lines], rows, data, "Second")
+    return DrawnFigure(title, summary, drawing, [label for label, _ in lines], rows, data, "Second")
 
 
-def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoint]]]) -> Figure | None:
+def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoint]]]) -> DrawnFigure | None:
     all_told = [(name, {point.epoch: getattr(point, key) for point in points}) for name, points in curves]
     known = [(name, {n: value for n, value in values.items() if value is not None}) for name, values in all_told]
     told = [(name, values) for name, values in known if values]
@@ -136,7 +136,7 @@ def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoin
     )
     shown = _thinned(sorted(set(epochs)))
     rows = [(epoch, [_number(values.get(epoch)) for _, values in told]) for epoch in shown]
-    return Figure(title, summary, drawing, [name for name, _ in told], rows, data)
+    return DrawnFigure(title, summary, drawing, [name for name, _ in told], rows, data)
 
 
 def _summary(name: str, values: dict[int, float]) -> str:

@@ -18,7 +18,7 @@ ROWS_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class EventsQuery:
     """The page's address: its filters, and where it continues. Empty: all, from now."""
 
     job: str = ""  # an id
@@ -38,7 +38,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     refuse_host(asked.host, "all events")
     views, before = asked.views, asked.number("before") or None
     job, host, kind = (asked.query.get(name, "") for name in ("job", "host", "kind"))
-    query = Query(job, host, kind, before)
+    query = EventsQuery(job, host, kind, before)
     found = views.events(
         before=query.before, job_id=query.job, host=query.host, transition=query.kind, limit=ROWS_MAX + 1
     )
@@ -67,10 +67,10 @@ def _day(at: float) -> str:
     return f"{there:%A}, {there.day} {there:%B %Y}"
 
 
-def sentence(events: list[Event], query: Query, now: float) -> str:
+def sentence(events: list[Event], query: EventsQuery, now: float) -> str:
     """Say in one line what the page shows."""
     if not events:
-        return "Nothing has happened yet." if query == Query() else "No event matches."
+        return "Nothing has happened yet." if query == EventsQuery() else "No event matches."
     last = events[0]
     if query.before is not None:
         return f"What happened before {words.ago(last.at, now)}."

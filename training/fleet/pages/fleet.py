@@ -10,8 +10,8 @@ import msgspec
 
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
-from training.fleet.pages.timeline import Ahead, Day, ahead, day
-from training.fleet.service.views import JobFilter, Place, Waiting
+from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
+from training.fleet.service.views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.incidents import ChangeView
 from training.fleet.wire.messages import HealthReply
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Attention:
     """Something that needs the operator, with the command that helps where there is one."""
 
     text: str
@@ -48,7 +48,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     granted = [(str(job["host"]), job["name"], job["claimed_at"] or frame.now) for job in live]
     failed: list[Json] = []
     if counts["failed"]:
-        found, _ = views.found(JobFilter(status="failed"), "newest", Place(), FAILED_SHOWN)
+        found, _ = views.found(JobFilter(status="failed"), "newest", ListPlace(), FAILED_SHOWN)
         failed = msgspec.to_builtins(found)
     today = day(views.moves(MOVES_MAX), granted, counts["pending"], frame.now)
     hosts = msgspec.to_builtins(workers.workers)
@@ -81,7 +81,7 @@ def sentence(
     live: Sequence[Mapping[str, Any]],
     waiting: Sequence[Waiting],
     held: int = 0,
-    to_come: Ahead | None = None,
+    to_come: UpcomingTime | None = None,
 ) -> str:
     """Say in one line how far the plan is."""
     total, trained = sum(counts.values()) - counts["cancelled"], counts["completed"]
@@ -104,7 +104,7 @@ def sentence(
     )
 
 
-def _done_at(to_come: Ahead | None) -> str:
+def _done_at(to_come: UpcomingTime | None) -> str:
     """Say when all is expected to be done, and how sure that is."""
     if to_come is None:
         return ""
@@ -136,65 +136,67 @@ def notices(
     counts: Mapping[str, int],
     failed: Sequence[Json],
     live: Sequence[Json],
-) -> Iterator[Notice]:
+) -> Iterator[Attention]:
     """List what needs the operator, the worst first."""
     if health.detail:
-        yield Notice(health.detail)
+        yield Attention(health.detail)
     for job in failed:
         cause = one_line(job.get("error") or job.get("ended_by") or "no reason was given", 200)
         remedy = f"cis490-jobs requeue {words.typed(job)}"
         act = f"/act?what=requeue&jobs={path_part(job['job_id'])}"
-        yield Notice(f"{words.called(job, 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
+        yield Attention(f"{words.called(job, 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
     if counts["failed"] > len(failed):
-        yield Notice(f"{counts['failed'] - len(failed)} more failed", None, "cis490-jobs status")
+        yield Attention(f"{counts['failed'] - len(failed)} more failed", None, "cis490-jobs status")
     for job in live:
         if job["note"]:
-            yield Notice(f"{words.called(job, 60)}: {job['note']}", job_path(job))
+            yield Attention(f"{words.called(job, 60)}: {job['note']}", job_path(job))
     for name, why in sorted(health.quarantined.items()):
-        yield Notice(f"{name} gets no jobs: {why}", None, None, f"/act?what=release&host={path_part(name)}", "Release")
+        yield Attention(
+            f"{name} gets no jobs: {why}", None, None, f"/act?what=release&host={path_part(name)}", "Release"
+        )
     for host in hosts:
         if host["order"] and host["alive"]:
             act = f"/act?what=resume&host={path_part(host['hostname'])}"
-            yield Notice(f"{host['hostname']} gets no jobs: it is {host['resting']}", None, None, act, "Resume")
+            yield Attention(f"{host['hostname']} gets no jobs: it is {host['resting']}", None, None, act, "Resume")
     for name, why in sorted(health.refused.items()):
-        yield Notice(f"{name}: {why}")
+        yield Attention(f"{name}: {why}")
     for name, why in sorted(health.missing_datasets.items()):
-        yield Notice(f"data set {name}: {why}")
+        yield Attention(f"data set {name}: {why}")
     for host in hosts:
         if host["obstacle"]:
-            yield Notice(f"{host['hostname']}: {host['obstacle']}")
+            yield Attention(f"{host['hostname']}: {host['obstacle']}")
         if host["doubt"]:
-            yield Notice(f"{host['hostname']}: {host['doubt']}")
+            yield Attention(f"{host['hostname']}: {host['doubt']}")
         if host["set_aside"]:
             kept = ", ".join(map(str, host["set_aside"]))
-            yield Notice(
+            yield Attention(
                 f"{host['hostname']} keeps finished work that was refused: {kept}",
                 None,
                 "cis490-trainer-worker --deliver JOB",
             )
     for name, why in sorted(health.never_asked.items()):
-        yield Notice(f"{name}: {why}")
+        yield Attention(f"{name}: {why}")
 
 
-def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iterator[Notice]:
+def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iterator[Attention]:
     """List the hosts that behave as a model has learned to distrust."""
     for host, (number, since) in sorted(incidents.items())[:INCIDENTS_SHOWN]:
         text = f"{host}: {counted(number, 'incidents')} {'is' if number == 1 else 'are'} open"
-        yield Notice(f"{text}, the first raised at {when(since, now)}", f"/incidents?host={path_part(host)}")
+        yield Attention(f"{text}, the first raised at {when(since, now)}", f"/incidents?host={path_part(host)}")
     if len(incidents) > INCIDENTS_SHOWN:
-        yield Notice(f"{len(incidents) - INCIDENTS_SHOWN} further hosts have open incidents", "/incidents")
+        yield Attention(f"{len(incidents) - INCIDENTS_SHOWN} further hosts have open incidents", "/incidents")
 
 
-def of_changes(changed: Mapping[str, ChangeView]) -> Iterator[Notice]:
+def of_changes(changed: Mapping[str, ChangeView]) -> Iterator[Attention]:
     """List the hosts that are not as their reference any more."""
     for host, one in sorted(changed.items())[:INCIDENTS_SHOWN]:
         said = words.changed(msgspec.to_builtins(one))
-        yield Notice(f"{host} {said}", f"/incidents?host={path_part(host)}")
+        yield Attention(f"{host} {said}", f"/incidents?host={path_part(host)}")
     if len(changed) > INCIDENTS_SHOWN:
-        yield Notice(f"{len(changed) - INCIDENTS_SHOWN} further hosts have changed", "/incidents")
+        yield Attention(f"{len(changed) - INCIDENTS_SHOWN} further hosts have changed", "/incidents")
 
 
-def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: Ahead | None) -> Json:
+def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: UpcomingTime | None) -> Json:
     """Put beside a host what it does and did."""
     name = host["hostname"]
     return {
@@ -207,7 +209,7 @@ def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: Ah
     }
 
 
-def _declined(name: str, to_come: Ahead | None) -> str | None:
+def _declined(name: str, to_come: UpcomingTime | None) -> str | None:
     """Say which job a host leaves to another, and why."""
     if to_come is None or name not in to_come.declined:
         return None

@@ -13,7 +13,7 @@ import msgspec
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.scheduling.job import JobStatus
-from training.fleet.service.views import HELD, Counted, JobFilter, Place
+from training.fleet.service.views import HELD, Counted, JobFilter, ListPlace
 from training.printable import counted, one_line
 
 ROWS_MAX = 50
@@ -21,15 +21,15 @@ ORDERS: Mapping[str, str] = {"newest": "last change", "name": "name", "priority"
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class JobsQuery:
     """The page's address."""
 
     wanted: JobFilter = field(default_factory=JobFilter)
     sort: str = "newest"
-    after: Place = field(default_factory=Place)
+    after: ListPlace = field(default_factory=ListPlace)
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> Query:
+    def of(cls, asked: Mapping[str, str]) -> JobsQuery:
         """Read an address; an order or place that makes no sense counts as none."""
         wanted = JobFilter(*(asked.get(name, "") for name in ("status", "model", "mode", "host", "q")))
         sort = asked.get("sort", "newest")
@@ -50,20 +50,20 @@ class Query:
         return f"/jobs?{given}" if given else "/jobs"
 
 
-def place(text: str) -> Place:
+def place(text: str) -> ListPlace:
     """Read a place from an address: number of arrival, key as a number, key as a text."""
     seq, _, rest = text.partition(",")
     number, _, word = rest.partition(",")
     try:
-        known = Place(int(seq[:15]), float(number[:30]), word)
+        known = ListPlace(int(seq[:15]), float(number[:30]), word)
     except ValueError:
-        return Place()
-    return known if known.seq > 0 and abs(known.number) < 1e15 else Place()
+        return ListPlace()
+    return known if known.seq > 0 and abs(known.number) < 1e15 else ListPlace()
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
     """Render one page of at most fifty rows, with the number of all jobs that match the filters."""
-    views, query = asked.views, Query.of(asked.query)
+    views, query = asked.views, JobsQuery.of(asked.query)
     shown, following = views.found(query.wanted, query.sort, query.after, ROWS_MAX)
     kinds = views.counted(query.wanted.text)
     held = views.held(query.wanted)
@@ -117,14 +117,14 @@ def _options(
     return [(value, found[value]) for value in sorted(found, key=key)]
 
 
-def sentence(total: int | None, shown: int, query: Query) -> str:
+def sentence(total: int | None, shown: int, query: JobsQuery) -> str:
     """Say in one line what the page shows."""
     wanted = query.wanted
     said = [wanted.status, wanted.mode, wanted.model]
     what = " ".join(one_line(each, 40) for each in said if each)
     where = f" on {one_line(wanted.host, 40)}" if wanted.host else ""
     named = f" with “{one_line(wanted.text, 40)}” in the name" if wanted.text else ""
-    if not shown and query.after == Place():
+    if not shown and query.after == ListPlace():
         return f"No {what + ' ' if what else ''}jobs{where}{named}."
     number = counted(total if total is not None else shown, "jobs")
     return f"{number.replace(' ', f' {what} ', 1) if what else number}{where}{named}."

@@ -21,7 +21,7 @@ _JOBS = "jobs/"  # the folder of their pages
 
 
 @dataclass(frozen=True)
-class Site:
+class StaticSite:
     """Files by their path relative to the site's folder, and how many jobs have a page and have none."""
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Site:
     left_out: int = 0
 
 
-def site(ask: Callable[[str], bytes | None], step: Callable[[int, int], object]) -> Site:
+def site(ask: Callable[[str], bytes | None], step: Callable[[int, int], object]) -> StaticSite:
     """Ask for every page that is reached by links. ``ask`` returns None for an address that no longer exists."""
     todo = deque(row.path for row in PAGES.values() if row.shown is not None and row.shown.menu)
     seen, found = set(todo), dict[str, bytes]()
@@ -50,7 +50,7 @@ def site(ask: Callable[[str], bytes | None], step: Callable[[int, int], object])
         seen.update(new)
         todo += (link for link in new if place(link) is not None)
         step(len(found), len(found) + len(todo))
-    return Site({path: _relinked(body, path, found) for path, body in found.items()}, jobs, left_out)
+    return StaticSite({path: _relinked(body, path, found) for path, body in found.items()}, jobs, left_out)
 
 
 def place(address: str) -> str | None:

@@ -67,7 +67,7 @@ class ToCome:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class UpcomingTime:
     """The time from now until all is done, on a scale of its own: it may be minutes or weeks."""
 
     begin: float
@@ -82,7 +82,7 @@ class Ahead:
         return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
 
 
-def ahead(told: ForecastReply | None) -> Ahead | None:
+def ahead(told: ForecastReply | None) -> UpcomingTime | None:
     """Draw up a forecast; None where there is nothing to come, or nothing that it could rest on."""
     if told is None or not told.learned_from or told.done_at is None or not told.jobs:
         return None
@@ -90,7 +90,7 @@ def ahead(told: ForecastReply | None) -> Ahead | None:
     for job in told.jobs:
         begin = max(job.begins_at, told.now)
         hosts.setdefault(job.host, []).append(ToCome(job.name, begin, job.ends_at, job.low_at, job.high_at, job.live))
-    return Ahead(
+    return UpcomingTime(
         told.now,
         max(told.now + 1.0, told.done_at, *(job.ends_at for job in told.jobs)),
         (told.done_at, told.done_low_at or told.done_at, told.done_high_at or told.done_at),
@@ -101,7 +101,7 @@ def ahead(told: ForecastReply | None) -> Ahead | None:
 
 
 @dataclass
-class _Hosts:
+class _HostRows:
     segments: dict[str, list[Segment]] = field(default_factory=dict)
 
     def add(self, host: str, segment: Segment) -> None:
@@ -118,7 +118,7 @@ def day(moves: Sequence[Move], live: Iterable[tuple[str, str, float]], pending: 
     # If the moves do not reach back over the whole day, it begins with the oldest.
     if within and len(within) == len(moves) and moves[-1].seq > 1:
         begin = within[-1].at
-    hosts, ends, open_since = _Hosts(), [], dict[tuple[str, int | None], float]()
+    hosts, ends, open_since = _HostRows(), [], dict[tuple[str, int | None], float]()
     for move in reversed(within):
         key = (move.job_id, move.attempt)
         goes, went = move.to_status in LIVE, move.from_status in LIVE

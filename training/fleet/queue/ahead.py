@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
-from training.fleet.queue.classes import Classes
+from training.fleet.queue.classes import RequirementClasses
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.events import Events
-from training.fleet.queue.kinds import AtOnce, Kinds, Waiting, kind, place_of, places_of
+from training.fleet.queue.kinds import AtOnce, Kinds, PendingKind, kind, place_of, places_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import TRANSITIONS, Host, JobStatus, Needs
@@ -45,7 +45,7 @@ class Making:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeSchedule:
     """A schedule that was made, and the seconds that it took."""
 
     schedule: Schedule
@@ -55,7 +55,7 @@ class Made:
 class Ahead:
     """Keeps the schedule. All but :meth:`make` and :meth:`told` is for the writer's thread."""
 
-    def __init__(self, db: Database, clock: Clock, classes: Classes, events: Events) -> None:
+    def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, events: Events) -> None:
         self._db, self._clock, self._events = db, clock, events
         self.kinds = Kinds(db, classes, Learned(db))  # the service puts one here that knows more of data sets and hosts
         self.rolling = Rolling()
@@ -75,7 +75,7 @@ class Ahead:
 
     def make_beside(self, reader: Database, learned: Learned) -> None:
         """Leave makings to a thread that calls :meth:`make`; ``reader`` is the connection it reads by."""
-        self.kinds, self._is_beside = Kinds(reader, Classes(reader), learned), True
+        self.kinds, self._is_beside = Kinds(reader, RequirementClasses(reader), learned), True
 
     def is_due(self, policy: Policy) -> bool:
         """Return True when the schedule in force is out of date. For any thread."""
@@ -93,14 +93,14 @@ class Ahead:
         self._making = Making(tuple(hosts), policy, now, self._moves(), rolling.made, rolling.awaited())
         return self._making
 
-    def make(self, asked: Making) -> Made:
+    def make(self, asked: Making) -> MadeSchedule:
         """Make the schedule of what is there now. To be called by one thread at a time."""
         begun, hosts = self.stopwatch(), asked.hosts
         self.kinds.renew()
         wall = self._clock.now()
         waiting = sorted(self.kinds.waiting(wall), key=lambda each: (-each.priority, each.since, each.key))
         if not waiting:  # then it does not matter who is there
-            return Made(schedule((), ()), self.stopwatch() - begun)
+            return MadeSchedule(schedule((), ()), self.stopwatch() - begun)
         machines = {host.name: Machine.of(host) for host in hosts}
         live = [each for each in self.kinds.live() if each.host in machines]
         self.kinds.look((of.job_class for of in waiting), ((each, machines[each.host]) for each in live))
@@ -121,10 +121,10 @@ class Ahead:
                 kinds.append(kind(of.job_class, of.priority, of.count, told, at_once, of.gate))
         slots = [slot for slot, _ in places_of(hosts, busy, kinds, max(2, PLACES_MOST // max(1, len(hosts))))]
         made = schedule(kinds, slots, asked.before, asked.awaited)
-        return Made(made, self.stopwatch() - begun)
+        return MadeSchedule(made, self.stopwatch() - begun)
 
     def _predicted(
-        self, of: Waiting, hosts: Sequence[Host], machines: dict[str, Machine], asked: Making
+        self, of: PendingKind, hosts: Sequence[Host], machines: dict[str, Machine], asked: Making
     ) -> dict[str, Prediction] | None:
         """Say how long such a job takes on the hosts that may take it. Jobs that failed on a host go to another one, or
         wait for a second try there (None) where every other takes many times as long."""
@@ -137,7 +137,7 @@ class Ahead:
                 return None
         return told
 
-    def follow(self, making: Making, made: Made) -> None:
+    def follow(self, making: Making, made: MadeSchedule) -> None:
         """Put a schedule that was made into force."""
         self.rolling.follow(made.schedule, making.begun, self._left)
         self._cost_s, self._made = made.cost_s if self._is_beside else 0.0, making
@@ -237,6 +237,6 @@ def _names(hosts: Sequence[Host]) -> tuple[set[str], set[str]]:
     return {host.name for host in hosts}, {host.name for host in hosts if host.cuda}
 
 
-def _held_s(of: Waiting, host: Host, asked: Making) -> float:
+def _held_s(of: PendingKind, host: Host, asked: Making) -> float:
     fleet = Fleet(alive=asked.hosts, known=asked.hosts)
     return rules.hold(of.job_class.needs, host, fleet, asked.policy).seconds

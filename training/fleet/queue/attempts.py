@@ -20,7 +20,7 @@ GAP = "[… {} lines of output are missing: the worker could not keep them until
 _OF_A_GRANT = ["job_id", "attempt", "claim_id", "generation", "host", "instance_id", "session_id", "slot", "request_id"]
 
 
-class Stored(IntEnum):
+class DeliveryNews(IntEnum):
     """The news of a bundle that an attempt delivered; what follows a delivery is done for a new one alone."""
 
     KNOWN = 0
@@ -110,7 +110,7 @@ class Attempts:
 
     # ── what they delivered ─────────────────────────────────────────────────────────────────
 
-    def add_artifact(self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int) -> Stored:
+    def add_artifact(self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int) -> DeliveryNews:
         """Note that a bundle which this attempt delivered is in the store."""
         subject = f"{model}_{mode}/{artifact_id}"
         back = self._db.run("removal_back", what="bundle", subject=subject, now=self._clock.now())
@@ -125,8 +125,8 @@ class Attempts:
             now=self._clock.now(),
         )
         if added:
-            return Stored.NEW
-        return Stored.BACK if back else Stored.KNOWN
+            return DeliveryNews.NEW
+        return DeliveryNews.BACK if back else DeliveryNews.KNOWN
 
     def artifact_of(self, attempt: Attempt, artifact_id: str) -> Row | None:
         """The delivery of this bundle by this attempt, if there was one."""

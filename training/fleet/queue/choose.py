@@ -14,7 +14,7 @@ from typing import Any
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.ahead import Ahead
-from training.fleet.queue.classes import Classes, JobClass
+from training.fleet.queue.classes import JobClass, RequirementClasses
 from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, place_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
@@ -62,7 +62,7 @@ class NoJob:
 class Chooser:
     """Looks at the queue on behalf of a host that asks."""
 
-    def __init__(self, db: Database, clock: Clock, classes: Classes, ahead: Ahead) -> None:
+    def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, ahead: Ahead) -> None:
         self._db, self._clock, self._classes, self._ahead = db, clock, classes, ahead
 
     def choose(self, host: Host, fleet: Fleet, policy: Policy, *, first_come: bool = False) -> str | NoJob:
@@ -100,7 +100,14 @@ class _Asking:
     """One host that asks, and what keeps it from jobs that it does not get."""
 
     def __init__(
-        self, db: Database, classes: Classes, kinds: Kinds, host: Host, fleet: Fleet, policy: Policy, clock: Clock
+        self,
+        db: Database,
+        classes: RequirementClasses,
+        kinds: Kinds,
+        host: Host,
+        fleet: Fleet,
+        policy: Policy,
+        clock: Clock,
     ) -> None:
         self._db, self._classes, self._kinds, self._clock = db, classes, kinds, clock
         self._host, self._fleet, self._policy, self._now = host, fleet, policy, clock.now()

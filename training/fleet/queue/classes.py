@@ -23,7 +23,7 @@ class JobClass:
     work: Mapping[str, Any]  # what bears on their duration, as a job dict has it
 
 
-class Classes:
+class RequirementClasses:
     """Classes in the queue's database. A class never changes, so each is read once."""
 
     def __init__(self, db: Database) -> None:
@@ -82,7 +82,7 @@ class Classes:
 class Drafts:
     """Classes of jobs that are only asked about, for one question: those of the queue, or new ones beside them."""
 
-    def __init__(self, classes: Classes) -> None:
+    def __init__(self, classes: RequirementClasses) -> None:
         self._classes = classes
         self._made: dict[str, JobClass] = {}
 

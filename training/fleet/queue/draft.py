@@ -40,7 +40,7 @@ def digest_of(job_id: str, name: str, text: str) -> bytes:
     return hashlib.sha256(f"{job_id}\0{name}\0{text}".encode("utf-8", "replace")).digest()  # none has a NUL
 
 
-class Draft:
+class PlanDraft:
     """The jobs of a plan, each judged by its row."""
 
     def __init__(self, jobs: Iterable[Mapping[str, Any]], db: Database) -> None:

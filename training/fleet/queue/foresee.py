@@ -12,7 +12,7 @@ from typing import Any
 from training import strict_json
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import job_of, known_job
-from training.fleet.scheduling.edits import LISTED_MAX, Change, Edit, Kind, Outcome, change, leaving, standing
+from training.fleet.scheduling.edits import LISTED_MAX, Edit, EditKind, JobChange, JobEdit, change, leaving, standing
 from training.fleet.scheduling.job import Job, JobStatus
 
 
@@ -27,7 +27,7 @@ class Synced:
     @classmethod
     def of(
         cls,
-        changes: Iterable[Change],
+        changes: Iterable[JobChange],
         left: Sequence[Edit],
         removed: int,
         cancelled: Sequence[Job],
@@ -39,15 +39,15 @@ class Synced:
 
         Numbers of jobs that were ``inserted`` or ``unchanged``, without further detail.
         """
-        counts = {Outcome.INSERTED.value: inserted, Outcome.UPDATED.value: 0, Outcome.UNCHANGED.value: unchanged}
+        counts = {JobEdit.INSERTED.value: inserted, JobEdit.UPDATED.value: 0, JobEdit.UNCHANGED.value: unchanged}
         edits: list[Edit] = []
         for each in changes:
             counts[each.outcome] += 1
             edits += each.edits
-        told = {edit.job_id for edit in edits if edit.kind is Kind.REVIVED}
+        told = {edit.job_id for edit in edits if edit.kind is EditKind.REVIVED}
         edits += [*left, *(standing(job) for job in cancelled if job.job_id not in told)]
         counts["removed"] = removed
-        for kind, word in ((Kind.RENAME, "renamed"), (Kind.REVIVED, "revived")):
+        for kind, word in ((EditKind.RENAME, "renamed"), (EditKind.REVIVED, "revived")):
             counts[word] = sum(edit.kind is kind for edit in edits)
         return cls(counts, edits, len(cancelled))
 
@@ -58,7 +58,7 @@ class Foreseen:
 
     spec: Mapping[str, Any]
     job: Job | None
-    change: Change
+    change: JobChange
 
     @property
     def status(self) -> JobStatus | None:
@@ -80,7 +80,7 @@ def judged(
     job: Job | Callable[[], Job] | None,
     *,
     in_words: bool = True,
-) -> Change:
+) -> JobChange:
     """Judge one job of a plan by what a row says of it; a callable ``job`` is asked only when something differs.
 
     Without ``in_words`` a job of the plan that keeps its name is not asked what changed of it.
@@ -89,9 +89,9 @@ def judged(
         return change(None, spec, same=False)
     same = (row["name"], row["spec"]) == (name_of(spec), text)
     if same and row["in_manifest"]:
-        return Change(Outcome.UNCHANGED)
+        return JobChange(JobEdit.UNCHANGED)
     if row["in_manifest"] and not in_words and row["name"] == name_of(spec):
-        return Change(Outcome.UPDATED)
+        return JobChange(JobEdit.UPDATED)
     return change(job() if callable(job) else job, spec, same=same)
 
 

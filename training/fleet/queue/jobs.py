@@ -22,11 +22,11 @@ from training.fleet.database.writer import Database, id_of
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
-from training.fleet.queue.classes import Classes
+from training.fleet.queue.classes import RequirementClasses
 from training.fleet.queue.curves import Curves
 from training.fleet.queue.draft import (
     PART,
-    Draft,
+    PlanDraft,
     PlanJobs,
     columns_of,
     digest_of,
@@ -70,7 +70,7 @@ class Claimant:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class GrantedJob:
     job: Job
     attempt: Attempt
 
@@ -98,7 +98,7 @@ class JobQueue:
         self.results = Results(self.db)
         self.quarantines = Quarantines(self.db, self.clock, self.policy, self.attempts, self.events)
         self.orders = Orders(self.db, self.clock)
-        self.classes = Classes(self.db)
+        self.classes = RequirementClasses(self.db)
         self.ahead = Ahead(self.db, self.clock, self.classes, self.events)
         self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead)
         self._new_claim_id = new_claim_id
@@ -134,11 +134,11 @@ class JobQueue:
         with self.db.transaction():
             return self.write_plan(self.draft(jobs)).finish()
 
-    def draft(self, jobs: Iterable[Mapping[str, Any]], reader: Database | None = None) -> Draft:
+    def draft(self, jobs: Iterable[Mapping[str, Any]], reader: Database | None = None) -> PlanDraft:
         """Compare these job dicts with the queue: on any thread, through a ``reader`` of its own."""
-        return Draft(jobs, reader or self.db)
+        return PlanDraft(jobs, reader or self.db)
 
-    def write_plan(self, draft: Draft) -> PlanWrite:
+    def write_plan(self, draft: PlanDraft) -> PlanWrite:
         """Begin to write a plan in parts."""
         return PlanWrite(self, draft)
 
@@ -178,7 +178,7 @@ class JobQueue:
             self.note_host(worker_hostname, capability, Claimant())
             host = Host.of(worker_hostname, capability, host_spec)
             outcome = self.grant(host, Claimant(), NOBODY_ELSE, policy=policy)
-        return outcome.job if isinstance(outcome, Grant) else None
+        return outcome.job if isinstance(outcome, GrantedJob) else None
 
     def grant(
         self,
@@ -188,7 +188,7 @@ class JobQueue:
         *,
         policy: Policy | None = None,
         first_come: bool = False,
-    ) -> Grant | NoJob:
+    ) -> GrantedJob | NoJob:
         """Decide for this host and write the grant. The caller has noted the host."""
         with self.db.transaction():
             chosen = self._chooser.choose(host, fleet, policy or self.policy, first_come=first_come)
@@ -204,7 +204,7 @@ class JobQueue:
         claimant: Claimant,
         granted: Callable[[Job], dict[str, Any]] = lambda job: job.spec,
         booked: Booking = Booking(),  # noqa: B008 - a frozen value
-    ) -> Grant:
+    ) -> GrantedJob:
         """``granted`` is the job dict that the attempt is kept with."""
         now, claim_id = self.clock.now(), self._new_claim_id()
         row = self.db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
@@ -226,7 +226,7 @@ class JobQueue:
         )
         attempt = self.attempts.add(claim)
         self.events.moved("claim", job_id, JobStatus.PENDING, job.status, attempt)
-        return Grant(job, attempt)
+        return GrantedJob(job, attempt)
 
     # ── the life of an attempt ──────────────────────────────────────────────────────────────
 

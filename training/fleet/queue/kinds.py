@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from training.fleet.database.writer import Database
-from training.fleet.queue.classes import Classes, JobClass
+from training.fleet.queue.classes import JobClass, RequirementClasses
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.rows import booked_of
 from training.fleet.scheduling import booking
@@ -21,7 +21,7 @@ from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking
-from training.fleet.scheduling.schedule import Busy, Kind, Slot, places
+from training.fleet.scheduling.schedule import Busy, JobKind, Slot, places
 from training.fleet.scheduling.threads import speedup
 from training.fleet.scheduling.workload import Workload
 
@@ -32,7 +32,7 @@ LIVE_MOST = 5_000  # attempts that are looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingKind:
     """Pending jobs of one class and priority that avoid no host, or one: a kind of the schedule."""
 
     job_class: JobClass
@@ -68,11 +68,11 @@ def kind(
     told: Mapping[str, Prediction],
     places: Places | None = None,
     gate: str = OPEN,
-) -> Kind:
+) -> JobKind:
     """Make a kind of the schedule, from the reports on the hosts that it fits: of each the mean, not the median."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
     seconds = {host: each.mean for host, each in told.items()}
-    return Kind(kind_of(of.class_id, priority, gate), count, seconds, priority, spread, places or {})
+    return JobKind(kind_of(of.class_id, priority, gate), count, seconds, priority, spread, places or {})
 
 
 class AtOnce:
@@ -99,7 +99,7 @@ class AtOnce:
 
 
 def places_of(
-    hosts: Sequence[Host], busy: Mapping[str, Sequence[Busy]], kinds: Iterable[Kind], most: int
+    hosts: Sequence[Host], busy: Mapping[str, Sequence[Busy]], kinds: Iterable[JobKind], most: int
 ) -> list[Place]:
     """List the places of these hosts, ``most`` of each, with the number of its attempt on each.
 
@@ -107,7 +107,7 @@ def places_of(
     processor, unless jobs of higher priority fill them all.
     """
     sharing: dict[str, int] = {}  # host → how many may share its GPUs …
-    on_gpus: dict[str, list[Kind]] = {}  # … which jobs these are …
+    on_gpus: dict[str, list[JobKind]] = {}  # … which jobs these are …
     without: dict[str, int] = {}  # … and the highest priority of those that need none
     for each in kinds:
         for name, (gpu, count) in each.places.items():
@@ -134,7 +134,7 @@ _REMEMBERED_MOST = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveAttempt:
     """An attempt under way. ``heard_s``: for how long its trainer has run; None: it trains no more, and delivers."""
 
     claim_id: str
@@ -155,7 +155,7 @@ class Live:
 class Kinds:
     """Reads through one connection. To be used by one thread."""
 
-    def __init__(self, db: Database, classes: Classes, learned: Learned) -> None:
+    def __init__(self, db: Database, classes: RequirementClasses, learned: Learned) -> None:
         self._db, self._classes = db, classes
         self.learned = learned
         self._speeds = Speeds()  # as learned, and with what attempts under way say
@@ -164,7 +164,7 @@ class Kinds:
         self._works: dict[int, Workload] = {}  # of classes
         self._told: dict[int, dict[Machine, Prediction]] = {}
 
-    def waiting(self, now: float) -> Iterator[Waiting]:
+    def waiting(self, now: float) -> Iterator[PendingKind]:
         """Read the kinds of pending jobs, one after the other; ``now`` says who avoids a host still."""
         gates: dict[int, list[tuple[str, float]]] = {}
         for row in self._db.all("gates", now=now):
@@ -175,7 +175,7 @@ class Kinds:
                 while (head := self._db.one("head", **at, below=below)) is not None:
                     below = head["priority"]
                     count = self.count(each.class_id, below, gate)
-                    yield Waiting(each, below, count, head["claimable_at"], gate, gate_s)
+                    yield PendingKind(each, below, count, head["claimable_at"], gate, gate_s)
 
     def count(self, class_id: int, priority: int, gate: str) -> int:
         """Count the pending jobs of a kind."""
@@ -183,10 +183,10 @@ class Kinds:
         row = self._db.one("waiting_of_kind", **at)
         return 0 if row is None else int(row["n"])
 
-    def live(self) -> list[Live]:
+    def live(self) -> list[LiveAttempt]:
         """Return the attempts under way."""
         return [
-            Live(
+            LiveAttempt(
                 claim_id=row["claim_id"],
                 job_id=row["job_id"],
                 name=row["name"],
@@ -204,7 +204,7 @@ class Kinds:
             for row in self._db.all("attempts_live", most=LIVE_MOST)
         ]
 
-    def look(self, waiting: Iterable[JobClass], live: Iterable[tuple[Live, Machine]]) -> None:
+    def look(self, waiting: Iterable[JobClass], live: Iterable[tuple[LiveAttempt, Machine]]) -> None:
         """Take in what was learned, and what attempts under way say of a kind that is little known.
 
         Of each attempt a word is taken when it has done a fiftieth of its work, and whenever that has doubled.
@@ -250,7 +250,7 @@ class Kinds:
                 known[on] = self._speeds.predict(work, on)
         return {host: known[on] for host, on in hosts.items()}
 
-    def left(self, live: Live, on: Machine) -> tuple[float, float]:
+    def left(self, live: LiveAttempt, on: Machine) -> tuple[float, float]:
         """Return the seconds until an attempt ends, and until that is nearly sure."""
         if live.heard_s is None:
             return 0.0, 0.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
-from training.fleet.scheduling.orders import HostOrder, Order
+from training.fleet.scheduling.orders import HostOrder, OrderKind
 
 
 def orders(db: Database) -> dict[str, HostOrder]:
     """Return the orders in force, by host."""
     return {
-        row["host"]: HostOrder(row["host"], Order(row["kind"]), row["since"], row["by"])
+        row["host"]: HostOrder(row["host"], OrderKind(row["kind"]), row["since"], row["by"])
         for row in db.all("host_orders")
     }
 
@@ -21,7 +21,7 @@ class Orders:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
-    def give(self, host: str, order: Order, by: str) -> HostOrder:
+    def give(self, host: str, order: OrderKind, by: str) -> HostOrder:
         """Put a host under an order; a repetition changes nothing, not even since when."""
         known = orders(self._db).get(host)
         if known is not None and known.order is order:

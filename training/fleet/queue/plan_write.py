@@ -18,12 +18,12 @@ from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.ahead import Ahead
-from training.fleet.queue.classes import Classes
-from training.fleet.queue.draft import Draft, class_key, columns_of, in_parts, texts_of
+from training.fleet.queue.classes import RequirementClasses
+from training.fleet.queue.draft import PlanDraft, class_key, columns_of, in_parts, texts_of
 from training.fleet.queue.events import INSERTED, Events, inserted
 from training.fleet.queue.foresee import Synced, judged, name_of
 from training.fleet.queue.rows import job_of, known_job
-from training.fleet.scheduling.edits import LISTED_MAX, Change, Kind, Outcome, leaving
+from training.fleet.scheduling.edits import LISTED_MAX, EditKind, JobChange, JobEdit, leaving
 from training.fleet.scheduling.job import JobStatus, Needs
 
 _COLUMNS = (
@@ -39,7 +39,7 @@ class PlanQueue(Protocol):
 
     db: Database
     clock: Clock
-    classes: Classes
+    classes: RequirementClasses
     events: Events
     ahead: Ahead
     plan_part: int
@@ -55,11 +55,11 @@ class PlanQueue(Protocol):
 class PlanWrite:
     """The write of one plan. All methods run on the writer's thread, each in a transaction."""
 
-    def __init__(self, queue: PlanQueue, draft: Draft) -> None:
+    def __init__(self, queue: PlanQueue, draft: PlanDraft) -> None:
         """``draft`` compares the plan with the queue as it is; no other plan is written meanwhile."""
         self._queue, self._draft = queue, draft
         self._edition = queue.edition + 1
-        self._changes: list[Change] = []
+        self._changes: list[JobChange] = []
         self._in_words = 0
         self._class_ids: ClassIds = {}
         self._parts: deque[Callable[[], None]] = deque(
@@ -110,7 +110,7 @@ class PlanWrite:
         queue = self._queue
         known = texts_of(queue.db, [spec["job_id"] for spec, _ in jobs])
         amended: list[Mapping[str, Any]] = []
-        returned: list[tuple[str, Change]] = []
+        returned: list[tuple[str, JobChange]] = []
         for spec, text in jobs:
             job_id = spec["job_id"]
             found, columns = self._judge(spec, text, known[job_id])
@@ -125,13 +125,13 @@ class PlanWrite:
             if found.requeues:
                 queue.requeue(job_id, detail="the plan names it again")
 
-    def _judge(self, spec: Mapping[str, Any], text: str, row: Row) -> tuple[Change, Mapping[str, Any] | None]:
+    def _judge(self, spec: Mapping[str, Any], text: str, row: Row) -> tuple[JobChange, Mapping[str, Any] | None]:
         """Judge a known job as it is now; return also what its row holds from now on, if that is other."""
         job_id = spec["job_id"]
         in_words = self._in_words < LISTED_MAX
         found = judged(spec, text, row, lambda: known_job(self._queue.db, job_id), in_words=in_words)
-        self._in_words += any(edit.kind is Kind.JOB for edit in found.edits)
-        if found.outcome is not Outcome.UPDATED:
+        self._in_words += any(edit.kind is EditKind.JOB for edit in found.edits)
+        if found.outcome is not JobEdit.UPDATED:
             return found, None
         class_id = self._class_of(spec, row["ram_above_gib"], row["vram_above_gib"])
         return found, {**columns_of(spec), "seq": row["seq"], "spec": text, "class_id": class_id}

@@ -10,7 +10,7 @@ from training.fleet.scheduling.job import Job
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptReport:
     """A report beside a bundle, and what it says in short."""
 
     report: str  # its SHA-256
@@ -28,7 +28,7 @@ class Results:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def keep(self, job: Job, attempt: int, kept: Kept | None) -> None:
+    def keep(self, job: Job, attempt: int, kept: KeptReport | None) -> None:
         """Keep the result of an attempt at this job, as it was granted; one that is known stays."""
         if kept is not None:
             self._db.run("keep_result", job_id=job.job_id, attempt=attempt, twin=twin_of(job), **asdict(kept))

@@ -24,7 +24,7 @@ from training.fleet.capability.describe import ProcessDescriber
 from training.fleet.database.sqlite import SqliteDatabase, named_in
 from training.fleet.database.writer import Database, DatabaseError, DatabaseLost, Writer
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.receiver.http.context import Context, Settings
+from training.fleet.receiver.http.context import ReceiverContext, ReceiverSettings
 from training.fleet.receiver.http.endpoints import routes
 from training.fleet.receiver.http.html import on_http_error
 from training.fleet.receiver.http.listening import StartError, address, listener, public_url, secure
@@ -40,7 +40,7 @@ from training.fleet.service.kept_plan import kept_beside
 from training.fleet.service.plan import Reloader
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
-from training.fleet.service.state import DEFAULT, State
+from training.fleet.service.state import DEFAULT, Deployment
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
@@ -60,7 +60,7 @@ def create_app(
     service: Service,
     writer: Writer,
     store: ArtifactStore,
-    settings: Settings | None = None,
+    settings: ReceiverSettings | None = None,
     *,
     reader: Database,
     clock: Clock | None = None,
@@ -80,11 +80,11 @@ def create_app(
         exception_handlers={HTTPException: on_http_error},
     )
     app.router.redirect_slashes = False
-    clock, settings = clock or SystemClock(), settings or Settings()
+    clock, settings = clock or SystemClock(), settings or ReceiverSettings()
     # On the writer's thread: the database is in its hands from now on.
     registry = writer.submit(lambda: Registry(service.queue.db, clock)).result()
     authenticator = Authenticator(registry, clock, settings.operator_token, secure=settings.secure)
-    context = Context(
+    context = ReceiverContext(
         service, writer, store, reader, clock, settings, authenticator, authority, datasets, states, reload, previews
     )
     app.state.context = context
@@ -126,7 +126,7 @@ def serve(args: argparse.Namespace) -> int:
         kept = kept_beside(args.db)
         reloader = Reloader(args.manifest, service, writer, describer, audit, dataset_store, kept, reader)
         _load(reloader)
-        settings = Settings(
+        settings = ReceiverSettings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,
             host=args.host,
             version=own_version(),
@@ -302,9 +302,9 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _state(args: argparse.Namespace) -> State:
+def _state(args: argparse.Namespace) -> Deployment:
     """Name the state folder for the commands in our sentences."""
-    return State.of(DEFAULT, args.db, args.models_dir, args.manifest)
+    return Deployment.of(DEFAULT, args.db, args.models_dir, args.manifest)
 
 
 def _parser() -> argparse.ArgumentParser:

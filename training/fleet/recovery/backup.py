@@ -28,14 +28,14 @@ from training.clock import Clock
 from training.files import Fs, LocalFs, file_sha256
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import DatabaseError
-from training.fleet.recovery.datasets import Copied, copy_datasets
-from training.fleet.recovery.doctor import Known, known_of
-from training.fleet.recovery.doctor_store import Delivery
+from training.fleet.recovery.datasets import CopyResult, copy_datasets
+from training.fleet.recovery.doctor import KnownTables, known_of
+from training.fleet.recovery.doctor_store import StoredBundle
 from training.fleet.recovery.files import PART, copy_file, plainly, stamp, sync_ways, write_file
 from training.fleet.recovery.owner import acting_as, owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
 from training.fleet.service.backed_up import note_backup
-from training.fleet.service.state import DATABASE, RecoveryError, State
+from training.fleet.service.state import DATABASE, Deployment, RecoveryError
 from training.fleet.store.artifacts import BUNDLE, PROVENANCE, REMOVED, REPORTS, read_removed
 from training.fleet.store.datasets import DatasetStore
 from training.locking import LockedError, exclusive
@@ -78,7 +78,7 @@ class Made:
     contents: Contents
     copied: int  # bundles
     bytes_copied: int
-    datasets: Copied = field(default_factory=Copied)
+    datasets: CopyResult = field(default_factory=CopyResult)
 
 
 def snapshots(folder: Path) -> list[str]:
@@ -154,7 +154,7 @@ class _Taken:
         path = content_path(self.folder, sha256)
         return self.fs.size(path) is not None and (not self.deep or file_sha256(path, self.fs) == sha256)
 
-    def bundle(self, delivery: Delivery) -> None:
+    def bundle(self, delivery: StoredBundle) -> None:
         """Take a bundle, or the note that retention took it away; and its other files."""
         artifact, what = delivery.artifact, delivery.what
         folder = Path(artifact.path).parent
@@ -185,7 +185,7 @@ class Backup:
 
     def make(
         self,
-        state: State,
+        state: Deployment,
         clock: Clock,
         *,
         with_keys: bool = False,
@@ -230,7 +230,7 @@ class Backup:
         for each in new or [self.folder]:
             self.fs.sync_folder(each.parent)
 
-    def _make(self, state: State, clock: Clock, with_keys: bool, deep: bool, progress: Progress) -> Made:
+    def _make(self, state: Deployment, clock: Clock, with_keys: bool, deep: bool, progress: Progress) -> Made:
         now, earlier = clock.now(), snapshots(self.folder)
         name = self._name(stamp(now), max(earlier, default=""))
         unfinished = self.folder / SNAPSHOTS / (name + PART)
@@ -278,7 +278,7 @@ class Backup:
         base, _, number = last.partition("-")
         return f"{base}-{int(number or 1) + 1:03}"
 
-    def _keys(self, state: State, unfinished: Path) -> bool:
+    def _keys(self, state: Deployment, unfinished: Path) -> bool:
         there = [name for name in KEY_FILES if self.fs.size(state.tls / name) is not None]
         # Not with root's rights: through a link, a restore would give the receiver's user other files.
         source_fs = reading(owner_of(state.db), self.fs)
@@ -296,7 +296,7 @@ class Backup:
             shutil.rmtree(path.with_name(name + PART))
 
 
-def _live(state: State) -> SqliteDatabase:
+def _live(state: Deployment) -> SqliteDatabase:
     """Open the database for reading; RecoveryError when that fails."""
     if not state.db.exists():
         raise RecoveryError(f"there is no database at {state.db}; name its folder with --state-dir")
@@ -306,7 +306,7 @@ def _live(state: State) -> SqliteDatabase:
         raise RecoveryError(f"{error}; no backup was made") from None
 
 
-def _copy_database(state: State, target: Path) -> tuple[Known, dict[str, int]]:
+def _copy_database(state: Deployment, target: Path) -> tuple[KnownTables, dict[str, int]]:
     """Copy the database, and read from the copy what belongs to it."""
     try:
         live = _live(state)

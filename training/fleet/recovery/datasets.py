@@ -14,7 +14,7 @@ Progress = Callable[[str, int, int], object]
 
 
 @dataclass
-class Copied:
+class CopyResult:
     """The result of a copy; ``lost`` are sentences."""
 
     sets: int = 0
@@ -22,7 +22,7 @@ class Copied:
     lost: list[str] = field(default_factory=list)
 
 
-def copy_datasets(source: DatasetStore, target: DatasetStore, progress: Progress) -> Copied:
+def copy_datasets(source: DatasetStore, target: DatasetStore, progress: Progress) -> CopyResult:
     """Copy every data set of ``source`` to ``target``, under its present names. Raises RecoveryError."""
     try:
         return _copy_all(source, target, progress)
@@ -30,8 +30,8 @@ def copy_datasets(source: DatasetStore, target: DatasetStore, progress: Progress
         raise RecoveryError(f"the data sets were not copied: {error}") from error
 
 
-def _copy_all(source: DatasetStore, target: DatasetStore, progress: Progress) -> Copied:
-    done = Copied()
+def _copy_all(source: DatasetStore, target: DatasetStore, progress: Progress) -> CopyResult:
+    done = CopyResult()
     sets = sorted(source.sets(), key=lambda each: each.about.pushed_at)
     for number, shelved in enumerate(sets):
         progress("data sets", number, len(sets))

@@ -13,15 +13,15 @@ from training.fleet.queue.rows import set_aside_of
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
-from training.fleet.recovery.doctor_store import Delivery, Store
-from training.fleet.recovery.findings import BACKUP, Finding, Level, Report
+from training.fleet.recovery.doctor_store import StoreCheck, StoredBundle
+from training.fleet.recovery.findings import BACKUP, DoctorReport, Finding, Gravity
 from training.fleet.recovery.logs import KnownLogs, known_logs, look_at_logs
 from training.fleet.recovery.sizes import grown_files, grown_rows
 from training.fleet.recovery.unlinked import Unlinked, links, strange_root
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.quarantine import Cause, Quarantine
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.fleet.store.artifacts import Artifact
 from training.fleet.store.errors import BadName, StoreError
 from training.fleet.store.mark import MARK, another_database, read_mark
@@ -32,10 +32,10 @@ Progress = Callable[[str, int, int], object]
 
 
 @dataclass
-class Known:
+class KnownTables:
     """The facts of the tables that the check of the store needs."""
 
-    deliveries: list[Delivery] = field(default_factory=list)
+    deliveries: list[StoredBundle] = field(default_factory=list)
     claims: frozenset[str] = frozenset()
     nameless: list[tuple[Artifact, str]] = field(default_factory=list)  # with the job's name
     database_id: str | None = None
@@ -43,20 +43,20 @@ class Known:
 
 
 def examine(
-    state: State,
+    state: Deployment,
     clock: Clock,
     *,
     deep: bool = False,
     fs: Fs | None = None,
     policy: Policy | None = None,
     progress: Progress = lambda *_: None,
-) -> Report:
+) -> DoctorReport:
     """Run all checks; with ``deep`` every stored byte is hashed. Works beside a running receiver."""
-    report, now = Report(), clock.now()
+    report, now = DoctorReport(), clock.now()
     roots = (state.db.parent, state.models, state.datasets, state.tls)
     fs = Unlinked(*roots) if fs is None else fs
-    known = Known()
-    store = Store(state.models, fs, now)
+    known = KnownTables()
+    store = StoreCheck(state.models, fs, now)
     what = "bundles, every byte" if deep else "bundles"
 
     def told(done: int, whole: int) -> None:
@@ -92,7 +92,7 @@ def unreadable(error: OSError) -> Finding:
     )
 
 
-def whose(fs: Fs, state: State, database_id: str) -> Iterator[Finding]:
+def whose(fs: Fs, state: Deployment, database_id: str) -> Iterator[Finding]:
     """Check that the store belongs to the database; a receiver opens no other's."""
     try:
         marked = read_mark(fs, state.models)
@@ -114,7 +114,7 @@ def quarantined(row: Row) -> Finding:
     """Report hosts in quarantine: each needs a repair."""
     quarantine = Quarantine(row["host"], row["since"], Cause(row["cause"]), row["reason"])
     problem = f"host {quarantine.host} gets no jobs: {quarantine.reason}"
-    return Finding("quarantine", problem, quarantine.remedy, Level.WARNING)
+    return Finding("quarantine", problem, quarantine.remedy, Gravity.WARNING)
 
 
 def set_aside(database: Database) -> Iterator[Finding]:
@@ -137,11 +137,13 @@ def set_aside(database: Database) -> Iterator[Finding]:
                 "service, completes the job by it"
                 if waits
                 else "the job does not wait for it; requeue the job to have it brought, or let it age there",
-                Level.WARNING if waits else Level.NOTE,
+                Gravity.WARNING if waits else Gravity.NOTE,
             )
 
 
-def _database(report: Report, state: State, policy: Policy, now: float, progress: Progress) -> Known | None:
+def _database(
+    report: DoctorReport, state: Deployment, policy: Policy, now: float, progress: Progress
+) -> KnownTables | None:
     """Check the tables and return their facts; None when they are unreadable."""
     if strange_root(state.db):
         return None
@@ -170,7 +172,9 @@ def _unusable(error: DatabaseError) -> Finding:
     return Finding("database", problem, remedy) if problem else Finding("database", remedy, BACKUP)
 
 
-def _rows(report: Report, database: SqliteDatabase, policy: Policy, now: float, progress: Progress) -> Known | None:
+def _rows(
+    report: DoctorReport, database: SqliteDatabase, policy: Policy, now: float, progress: Progress
+) -> KnownTables | None:
     progress("database", 0, 1)
     report.add(Finding("database", f"the database is damaged: {each}", BACKUP) for each in database.damage())
 
@@ -198,10 +202,10 @@ def _rows(report: Report, database: SqliteDatabase, policy: Policy, now: float, 
     return known
 
 
-def known_of(database: Database) -> Known:
+def known_of(database: Database) -> KnownTables:
     """Collect the bundles and files of output that must be in the store, and the claims that may have uploads there."""
     identity = database.one("database_id")
-    known = Known(
+    known = KnownTables(
         claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")),
         database_id=None if identity is None else str(identity["database_id"]),
         logs=known_logs(database),
@@ -220,8 +224,8 @@ def known_of(database: Database) -> Known:
 _GRANT = ("claim_id", "generation", "host", "instance_id", "granted_at")
 
 
-def _delivery(row: Row) -> Delivery:
-    return Delivery(
+def _delivery(row: Row) -> StoredBundle:
+    return StoredBundle(
         Artifact(row["artifact_id"], row["model"], row["mode"], row["size"]),
         row["job_id"],
         row["attempt"],

@@ -10,9 +10,9 @@ from pathlib import Path
 from training import strict_json
 from training.files import Fs
 from training.fleet.database.writer import Row
-from training.fleet.recovery.findings import Finding, Level
+from training.fleet.recovery.findings import Finding, Gravity
 from training.fleet.recovery.unlinked import strange_root
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.fleet.store.artifacts import INDEX, RESERVE_BYTES
 from training.fleet.wire.identity import Role, enrolling
 
@@ -27,7 +27,7 @@ SERVER_LEFT_S = 30 * _DAY_S  # renewed at a start when four months are left
 AUTHORITY_LEFT_S = 365 * _DAY_S
 
 
-def look_at_machine(state: State, fs: Fs, now: float) -> Iterator[Finding]:
+def look_at_machine(state: Deployment, fs: Fs, now: float) -> Iterator[Finding]:
     """Run the checks that need no database."""
     yield from room(fs.free_bytes(state.models), state.models)
     yield from exposed(state)
@@ -37,7 +37,7 @@ def look_at_machine(state: State, fs: Fs, now: float) -> Iterator[Finding]:
             "wal",
             f"the database's log has {wal // _MIB} MiB, more than {WAL_BYTES_MAX // _MIB}",
             "something reads the database without an end; restart the receiver",
-            Level.WARNING,
+            Gravity.WARNING,
         )
     if not strange_root(state.tls):
         yield from authority(state.tls, now)
@@ -52,11 +52,11 @@ def room(free: int, where: Path) -> Iterator[Finding]:
             "room",
             f"{free // _MIB} MiB are free at {where}: {what}",
             "free some space there",
-            Level.FAULT if low else Level.WARNING,
+            Gravity.FAULT if low else Gravity.WARNING,
         )
 
 
-def exposed(state: State) -> Iterator[Finding]:
+def exposed(state: Deployment) -> Iterator[Finding]:
     """Report private files that other users can read."""
     if os.name != "posix":
         return
@@ -79,7 +79,7 @@ def clock(newest: float, now: float) -> Iterator[Finding]:
             "clock",
             f"the newest row is {newest - now:.0f} s ahead of this machine's clock",
             "set the clock (timedatectl set-ntp true), then restart the receiver, which moves leases along",
-            Level.WARNING,
+            Gravity.WARNING,
         )
 
 
@@ -106,7 +106,7 @@ def authority(folder: Path, now: float) -> Iterator[Finding]:
             "authority",
             f"the authority's certificate ends in {_days(ends - now)}",
             f"move {folder} away, restart the receiver and enroll every host again",
-            Level.FAULT if ends < now else Level.WARNING,
+            Gravity.FAULT if ends < now else Gravity.WARNING,
         )
     if "server.json" in there:
         yield from _server(folder / "server.json", now)
@@ -122,7 +122,7 @@ def _server(path: Path, now: float) -> Iterator[Finding]:
             "server-certificate",
             f"the receiver's certificate ends in {_days(ends - now)}",
             "restart the receiver, which makes a new one",
-            Level.FAULT if ends < now else Level.WARNING,
+            Gravity.FAULT if ends < now else Gravity.WARNING,
         )
 
 
@@ -152,7 +152,7 @@ def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
                 "switch it on; it renews automatically"
                 if left > 0
                 else f"{enrolling(Role(role), name)} enrolls it again",
-                Level.WARNING,
+                Gravity.WARNING,
             )
 
 
@@ -169,7 +169,7 @@ def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
                 "tokens",
                 f"the token of {name} ends in {_days(ends - now)}",
                 f"`cis490-jobs tokens add {name}{option}` makes a further one",
-                Level.WARNING,
+                Gravity.WARNING,
             )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from training.fleet.database.writer import Database
 from training.fleet.queue.attempts import GAP
 from training.fleet.recovery.doctor_specs import look_at_records, look_at_specs
-from training.fleet.recovery.findings import BACKUP, HISTORY, Finding, Level
+from training.fleet.recovery.findings import BACKUP, HISTORY, Finding, Gravity
 from training.fleet.scheduling.job import KEEPS_STATUS, MARKS, TRANSITIONS
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.audit import PAGE_MAX, page
@@ -34,7 +34,7 @@ class Question:
     statement: str
     problem: str  # of a row that breaks it; its columns by name
     remedy: str | Callable[[Fields], str] = BACKUP
-    level: Level = Level.FAULT
+    level: Gravity = Gravity.FAULT
 
     def findings(self, database: Database, params: Fields) -> Iterator[Finding]:
         for row in database.all(self.statement, **params):
@@ -76,7 +76,7 @@ QUESTIONS = (
         "job {name} waits although a budget is used up ({trainer_failures} trainer failures, {host_losses} losses, "
         "{grants} grants)",
         lambda row: f"give the doctor the --policy that the receiver has; if that is no reason, {_again(row)}",
-        Level.WARNING,  # the operator may have lowered a budget while it waited
+        Gravity.WARNING,  # the operator may have lowered a budget while it waited
     ),
     Question("doctor_reasons", "job {name} failed and nothing says of what", _again),
     Question(

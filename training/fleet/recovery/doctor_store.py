@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from training.files import Fs, file_sha256
-from training.fleet.recovery.findings import Finding, Level
+from training.fleet.recovery.findings import Finding, Gravity
 from training.fleet.store.artifacts import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact, read_removed, report_path
 from training.fleet.store.errors import BadName
 from training.fleet.store.incoming import PART_SUFFIX
@@ -37,7 +37,7 @@ _INDEX_REMEDY = "restart the receiver, which rewrites the index from the databas
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class StoredBundle:
     """A stored bundle by the database, and the attempt that delivered it."""
 
     artifact: Artifact
@@ -65,7 +65,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Store:
+class StoreCheck:
     """The check of a store's folder, from outside."""
 
     root: Path
@@ -74,7 +74,7 @@ class Store:
 
     def look(
         self,
-        deliveries: Sequence[Delivery],
+        deliveries: Sequence[StoredBundle],
         claims: frozenset[str],
         *,
         deep: bool,
@@ -96,7 +96,7 @@ class Store:
     # -- bundles of rows ----------------------------------------------------------------------------------------
 
     def _bundles(
-        self, deliveries: Sequence[Delivery], deep: bool, progress: Callable[[int, int], object]
+        self, deliveries: Sequence[StoredBundle], deep: bool, progress: Callable[[int, int], object]
     ) -> Iterator[Finding]:
         whole = sum({each.artifact.path: each.artifact.size for each in deliveries}.values())
         done, seen = 0, set[str]()
@@ -111,7 +111,7 @@ class Store:
             if delivery.report is not None:
                 yield from self._report(delivery, delivery.report, deep)
 
-    def _bundle(self, delivery: Delivery, deep: bool) -> Iterator[Finding]:
+    def _bundle(self, delivery: StoredBundle, deep: bool) -> Iterator[Finding]:
         artifact, path = delivery.artifact, self.root / delivery.artifact.path
         try:
             size = self.fs.size(path)
@@ -121,7 +121,7 @@ class Store:
                 if note.at < self.now - _IN_FLIGHT_S:  # else it went after the rows were read
                     what = f"{delivery.what} was removed on {day(note.at)} ({note.why}), and this database, an older "
                     remedy = "a running receiver notes it within the hour; nothing that is kept was lost"
-                    yield Finding("removed", f"{what}copy, does not know it", remedy, Level.NOTE)
+                    yield Finding("removed", f"{what}copy, does not know it", remedy, Gravity.NOTE)
             elif size is None:
                 yield Finding("bundles", f"{delivery.what} is not at {path}", delivery.remedy)
             elif size != artifact.size:
@@ -133,7 +133,7 @@ class Store:
         except OSError as error:
             yield Finding("bundles", f"{delivery.what} cannot be read at {path}: {error.strerror}", DENIED)
 
-    def _report(self, delivery: Delivery, digest: str, deep: bool) -> Iterator[Finding]:
+    def _report(self, delivery: StoredBundle, digest: str, deep: bool) -> Iterator[Finding]:
         problem, remedy = (
             None,
             "a backup brings it back as it does bundles; the bundle holds it, too (`cis490-jobs get`)",
@@ -150,9 +150,9 @@ class Store:
         except BadName:
             problem = "has no name that a report can have"
         if problem is not None:
-            yield Finding("reports", f"the report beside {delivery.what} {problem}", remedy, Level.WARNING)
+            yield Finding("reports", f"the report beside {delivery.what} {problem}", remedy, Gravity.WARNING)
 
-    def _removed(self, delivery: Delivery, *, there: bool) -> Iterator[Finding]:
+    def _removed(self, delivery: StoredBundle, *, there: bool) -> Iterator[Finding]:
         """Check what retention took away: the file is gone, or goes soon."""
         assert delivery.gone is not None
         at, why = delivery.gone
@@ -161,9 +161,9 @@ class Store:
             if delivery.settled:
                 remedy = "it is harmless and no longer used: remove the file, or keep it"
             what = f"{delivery.what} was removed on {day(at)} ({why}), and is in the store"
-            yield Finding("removed", what, remedy, Level.NOTE)
+            yield Finding("removed", what, remedy, Gravity.NOTE)
 
-    def _provenance(self, delivery: Delivery) -> Iterator[Finding]:
+    def _provenance(self, delivery: StoredBundle) -> Iterator[Finding]:
         name = f"{delivery.job_id}-{delivery.attempt}.json"
         path = (self.root / delivery.artifact.path).parent / PROVENANCE / name
         problem, remedy = None, f"{delivery.remedy}; until then a rebuild would not find this job"
@@ -192,7 +192,7 @@ class Store:
                 "provenance",
                 f"the provenance of {delivery.what} (attempt {delivery.attempt}) {problem}",
                 remedy,
-                Level.FAULT if delivery.current else Level.NOTE,
+                Gravity.FAULT if delivery.current else Gravity.NOTE,
             )
 
     # -- stray files --------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Store:
                         f"bundle {kind}/{sha256[:12]} is in the store and no row names it",
                         "it is harmless: an upload whose claim had ended, or a job that the database forgot "
                         "(`cis490-jobs restore` and `rebuild` take such work back)",
-                        Level.NOTE,
+                        Gravity.NOTE,
                     )
 
     def _aside(self, folder: Path) -> Iterator[Finding]:
@@ -227,7 +227,7 @@ class Store:
                 "look at the disk, then remove the file"
                 if whole
                 else "look at the disk; a repeated upload, a restore or a requeue brings a sound one",
-                Level.WARNING,
+                Gravity.WARNING,
             )
 
     def _incoming(self, claims: frozenset[str]) -> Iterator[Finding]:
@@ -247,7 +247,7 @@ class Store:
                 remedy = "it is removed after seven days; an older database was restored, or files were copied here"
             else:
                 continue
-            yield Finding("parts", what, remedy, Level.WARNING)
+            yield Finding("parts", what, remedy, Gravity.WARNING)
 
     def old(self, path: Path) -> bool:
         """Return True for a file older than the reading of the rows."""
@@ -258,7 +258,7 @@ class Store:
 
     # -- the index ----------------------------------------------------------------------------------------------
 
-    def _index(self, deliveries: Sequence[Delivery]) -> Iterator[Finding]:
+    def _index(self, deliveries: Sequence[StoredBundle]) -> Iterator[Finding]:
         expected: dict[bytes, float] = {}
         seen: set[str] = set()
         late: dict[bytes, bytes] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from training.files import Fs, LocalFs, replace_whole, settle
 from training.fleet.database.sqlite import fold_log
 from training.fleet.recovery.owner import User, acting_as, owner_of
-from training.fleet.service.state import RecoveryError, State
+from training.fleet.service.state import Deployment, RecoveryError
 
 PART = ".part"
 
@@ -110,7 +110,7 @@ def discard_database(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def with_rights_of_owner(state: State) -> Iterator[None]:
+def with_rights_of_owner(state: Deployment) -> Iterator[None]:
     """Act with the rights of the receiver's user while root runs the body."""
     owner = owner_of(state.db)
     # So that files that root once left can be written.

@@ -19,7 +19,7 @@ HISTORY = f"the job itself is right, its history is not: keep a copy of the data
 SHOWN_MAX = 20  # findings of one kind; of the rest there is only a count
 
 
-class Level(StrEnum):
+class Gravity(StrEnum):
     """The gravity of a finding; a note alone leaves a fleet healthy."""
 
     FAULT = "fault"  # a promise is broken
@@ -34,7 +34,7 @@ class Finding:
     check: str  # the check that found it
     problem: str  # the fault
     remedy: str  # the remedy
-    level: Level = Level.FAULT
+    level: Gravity = Gravity.FAULT
 
     @property
     def sentence(self) -> str:
@@ -45,7 +45,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class DoctorReport:
     """All findings, and the number of things checked."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -68,15 +68,15 @@ class Report:
             last = next(each for each in reversed(self.findings) if each.check == check)
             self.findings.append(Finding(check, f"there are {count} more of this kind", last.remedy, last.level))
 
-    def worded(self, words: Callable[[str], str]) -> Report:
+    def worded(self, words: Callable[[str], str]) -> DoctorReport:
         """Return a copy with its sentences passed through ``words``."""
         findings = [replace(each, problem=words(each.problem), remedy=words(each.remedy)) for each in self.findings]
-        return Report(findings, self.looked_at, self.grown)
+        return DoctorReport(findings, self.looked_at, self.grown)
 
     @property
     def healthy(self) -> bool:
         """Return True with nothing but notes."""
-        return all(each.level is Level.NOTE for each in self.findings)
+        return all(each.level is Gravity.NOTE for each in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         return {

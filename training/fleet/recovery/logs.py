@@ -10,11 +10,11 @@ from training.files import Fs
 from training.fleet.database.writer import Database
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.logs import Gone, piece_of
-from training.fleet.recovery.findings import Finding, Level
+from training.fleet.recovery.findings import Finding, Gravity
 from training.fleet.service import folding
 from training.fleet.service.logs import file_of
 from training.fleet.service.output import keep_points
-from training.fleet.store.errors import BadName, Damaged, StoreError
+from training.fleet.store.errors import BadName, DamagedArtifact, StoreError
 from training.fleet.store.logs import LOGS, LogFile, LogStore, parsed
 
 LOST = (
@@ -79,7 +79,7 @@ def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Calla
                 problem = f"has {size} bytes in the store instead of {log.file.bytes}"
             elif deep:
                 files.read(log.file)
-        except Damaged:
+        except DamagedArtifact:
             problem = "is damaged: its bytes are not those that were stored"
         except (OSError, StoreError):
             problem = f"cannot be read at {path}"
@@ -90,7 +90,7 @@ def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Calla
         about, place = parsed(name), f"{LOGS}/{job_id}/{name}"
         if place in named or (about is not None and known.goes(job_id, *about[:2])) or not old(root / place):
             continue
-        yield Finding("output-strays", f"{place} is in the store and no row names it", HARMLESS, Level.NOTE)
+        yield Finding("output-strays", f"{place} is in the store and no row names it", HARMLESS, Gravity.NOTE)
 
 
 def take_back_logs(queue: JobQueue, files: LogStore) -> int:

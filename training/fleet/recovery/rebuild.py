@@ -18,8 +18,8 @@ from training.fleet.recovery.reconcile import Recovery, Unusable, deliveries
 from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.plan import load_plan
-from training.fleet.service.references import References
-from training.fleet.service.state import RecoveryError, State
+from training.fleet.service.references import KnownReferences
+from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
@@ -48,17 +48,17 @@ class Rebuilt:
     aside: Path | None = None  # the database that was there
 
 
-def planned(manifest: Path, state: State) -> list[dict[str, Any]]:
+def planned(manifest: Path, state: Deployment) -> list[dict[str, Any]]:
     """Read the manifest's jobs, but those with an unknown data set; RecoveryError when it has a mistake."""
     try:
         known = DatasetStore(state.datasets).catalogue()
-        return load_plan(manifest, default_describer(), References(known.ids, known.names, starting=True))[0]
+        return load_plan(manifest, default_describer(), KnownReferences(known.ids, known.names, starting=True))[0]
     except ManifestError as error:
         raise RecoveryError(f"{error}; name the plan with --manifest") from None
 
 
 def rebuild(
-    state: State,
+    state: Deployment,
     jobs: Iterable[Mapping[str, Any]],
     clock: Clock,
     *,
@@ -97,7 +97,7 @@ def _gone(row: Row) -> str:
 
 def _fill(
     path: Path,
-    state: State,
+    state: Deployment,
     jobs: Iterable[Mapping[str, Any]],
     clock: Clock,
     fs: Fs,

@@ -21,7 +21,7 @@ from training.contract import spec_hash
 from training.files import Fs, file_sha256
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import Claimant, JobQueue
-from training.fleet.queue.results import Kept
+from training.fleet.queue.results import KeptReport
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import may_adopt
 from training.fleet.service.results import kept_of
@@ -54,12 +54,12 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class FinishedAttempt:
     """A finished attempt, from its provenance."""
 
     artifact: Artifact
     said: _Said
-    report: Kept | None = None  # where it is there, and whole
+    report: KeptReport | None = None  # where it is there, and whole
     removed: Removed | None = None  # retention took the bundle away
 
     @property
@@ -67,7 +67,7 @@ class Delivery:
         return self.said.generation, self.said.attempt
 
 
-def sidecar(artifact: Artifact, name: str, body: bytes) -> Delivery | str:
+def sidecar(artifact: Artifact, name: str, body: bytes) -> FinishedAttempt | str:
     """Read a provenance file, or return its fault."""
     try:
         said = msgspec.convert(unsealed(body), _Said)
@@ -79,7 +79,7 @@ def sidecar(artifact: Artifact, name: str, body: bytes) -> Delivery | str:
         return "it names another bundle"
     if said.spec.get("job_id") != said.job_id or spec_hash(said.spec) != said.spec_hash:
         return "its job is not the one it was written for"
-    return Delivery(artifact, said)
+    return FinishedAttempt(artifact, said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def deliveries(
     fs: Fs,
     progress: Callable[[int, int], object] = lambda *_: None,
     known: Callable[[Artifact], bool] = lambda _: False,
-) -> Iterator[Delivery | Unusable]:
+) -> Iterator[FinishedAttempt | Unusable]:
     """List the deliveries that the store proves: each bundle that is not ``known`` is hashed."""
     artifacts = list(store.artifacts())
     whole, done = sum(each.size for each in artifacts), 0
@@ -114,10 +114,10 @@ def deliveries(
         progress(done, whole)
     for removed in store.removed():
         for found in _sidecars(store.root, fs, removed.artifact):
-            yield replace(found, removed=removed) if isinstance(found, Delivery) else found
+            yield replace(found, removed=removed) if isinstance(found, FinishedAttempt) else found
 
 
-def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[Delivery | Unusable]:
+def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[FinishedAttempt | Unusable]:
     folder = (root / artifact.path).parent / PROVENANCE
     names = fs.names(folder)
     if not names:
@@ -131,7 +131,7 @@ def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[Delivery | Unu
         yield Unusable(place, found) if isinstance(found, str) else replace(found, report=_report(root, fs, found))
 
 
-def _report(root: Path, fs: Fs, delivery: Delivery) -> Kept | None:
+def _report(root: Path, fs: Fs, delivery: FinishedAttempt) -> KeptReport | None:
     """Read the report that a provenance file names; without it the job has no figures, and is as completed."""
     digest = delivery.said.report
     if digest is None:
@@ -143,9 +143,9 @@ def _report(root: Path, fs: Fs, delivery: Delivery) -> Kept | None:
     return kept_of(digest, body) if hashlib.sha256(body).hexdigest() == digest else None
 
 
-def in_order(found: Iterable[Delivery]) -> list[Delivery]:
+def in_order(found: Iterable[FinishedAttempt]) -> list[FinishedAttempt]:
     """Choose the last attempt of each job and generation, oldest first: only that one can have completed it."""
-    last: dict[tuple[str, int], Delivery] = {}
+    last: dict[tuple[str, int], FinishedAttempt] = {}
     for each in found:
         key = (each.said.job_id, each.said.generation)
         if key not in last or each.said.attempt > last[key].said.attempt:
@@ -153,7 +153,7 @@ def in_order(found: Iterable[Delivery]) -> list[Delivery]:
     return sorted(last.values(), key=lambda each: (each.said.delivered_at, each.order))
 
 
-class Outcome(StrEnum):
+class Reconciled(StrEnum):
     """The outcome of restoring a delivery."""
 
     TAKEN = "taken"  # its job is completed by it now
@@ -190,7 +190,7 @@ class Recovery(JobQueue):
         """Take over a database's id: workers still hold jobs that it granted."""
         self.db.run("be_database", database_id=database_id)
 
-    def take_back(self, delivery: Delivery) -> Outcome:
+    def take_back(self, delivery: FinishedAttempt) -> Reconciled:
         """Complete a delivery's job by it, unless the database knows better."""
         said = delivery.said
         with self.db.transaction():
@@ -198,34 +198,34 @@ class Recovery(JobQueue):
             attempt = self.attempts.by_claim(said.claim_id)
             if attempt is not None and attempt.end_reason is EndReason.COMPLETED:
                 self._tell(delivery)
-                return Outcome.KNOWN
+                return Reconciled.KNOWN
             if job.status is JobStatus.CANCELLED:
-                return Outcome.CANCELLED
+                return Reconciled.CANCELLED
             self._then.moment = said.delivered_at
             try:
                 outcome = self._take(job, attempt, delivery)
             finally:
                 self._then.moment = None
-            if outcome is Outcome.TAKEN:
+            if outcome is Reconciled.TAKEN:
                 self._tell(delivery)
             return outcome
 
-    def _tell(self, delivery: Delivery) -> None:
+    def _tell(self, delivery: FinishedAttempt) -> None:
         """Note what the store says of a bundle that retention took away."""
         if delivery.removed is not None:
             note_removed(self.db, delivery.removed)
 
-    def _take(self, job: Job, attempt: Attempt | None, delivery: Delivery) -> Outcome:
+    def _take(self, job: Job, attempt: Attempt | None, delivery: FinishedAttempt) -> Reconciled:
         if attempt is not None:
             if not (attempt.live or may_adopt(job, attempt)):
-                return Outcome.OUTDATED
+                return Reconciled.OUTDATED
             self._deliver(job, attempt, delivery)
-            return Outcome.TAKEN
+            return Reconciled.TAKEN
         if delivery.order <= (job.generation, job.attempt) or not self._free(job, delivery):
-            return Outcome.OUTDATED
+            return Reconciled.OUTDATED
         granted = self._grant_again(delivery)
         self._deliver(self._require(job.job_id), granted, delivery)
-        return Outcome.TAKEN
+        return Reconciled.TAKEN
 
     def _job(self, said: _Said) -> Job:
         """Find the delivery's job; an unknown one is entered as no longer in the manifest."""
@@ -236,7 +236,7 @@ class Recovery(JobQueue):
             job = self._require(said.job_id)
         return job
 
-    def _free(self, job: Job, delivery: Delivery) -> bool:
+    def _free(self, job: Job, delivery: FinishedAttempt) -> bool:
         """Make the job pending for a grant that the database lacks; False when it has moved on."""
         if job.status in LIVE:
             error = "a later attempt was found in the store"
@@ -250,7 +250,7 @@ class Recovery(JobQueue):
         self.unhold(job.job_id, by=REBUILT)  # it was granted since, so it was not held any more
         return True
 
-    def _grant_again(self, delivery: Delivery) -> Attempt:
+    def _grant_again(self, delivery: FinishedAttempt) -> Attempt:
         said = delivery.said
         self.db.run("rebuilt_number", job_id=said.job_id, attempt=said.attempt - 1, generation=said.generation)
         self._claim_id = said.claim_id
@@ -265,7 +265,7 @@ class Recovery(JobQueue):
         self.db.run("rebuilt_mark", job_id=said.job_id, attempt=said.attempt, detail=REBUILT)
         return grant.attempt
 
-    def _deliver(self, job: Job, attempt: Attempt, delivery: Delivery) -> None:
+    def _deliver(self, job: Job, attempt: Attempt, delivery: FinishedAttempt) -> None:
         artifact, said = delivery.artifact, delivery.said
         self.attempts.add_artifact(attempt, artifact.artifact_id, artifact.model, artifact.mode, artifact.size)
         settle = self.accept if attempt.live else self.adopt

@@ -26,7 +26,7 @@ from training.fleet.recovery.backup import (
     read_contents,
     snapshots,
 )
-from training.fleet.recovery.datasets import Copied, copy_datasets
+from training.fleet.recovery.datasets import CopyResult, copy_datasets
 from training.fleet.recovery.files import (
     copy_file,
     discard_database,
@@ -39,8 +39,8 @@ from training.fleet.recovery.files import (
 from training.fleet.recovery.logs import take_back_logs
 from training.fleet.recovery.owner import acting_as, owner_of, reader_of, reading
 from training.fleet.recovery.reconcile import (
-    Delivery,
-    Outcome,
+    FinishedAttempt,
+    Reconciled,
     Recovery,
     Unusable,
     deliveries,
@@ -48,7 +48,7 @@ from training.fleet.recovery.reconcile import (
     known_bundles,
 )
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.state import DATABASE, RecoveryError, State
+from training.fleet.service.state import DATABASE, Deployment, RecoveryError
 from training.fleet.store.artifacts import BUNDLE, REMOVED, ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
@@ -70,7 +70,7 @@ class Restored:
     lost: list[str] = field(default_factory=list)
     aside: Path | None = None  # the old database
     keys: bool = False
-    datasets: Copied = field(default_factory=Copied)
+    datasets: CopyResult = field(default_factory=CopyResult)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Restore:
     """A restore from a folder of backups into a state."""
 
     folder: Path
-    state: State
+    state: Deployment
     clock: Clock
     fs: Fs = field(default_factory=LocalFs)
     progress: Progress = lambda *_: None
@@ -229,10 +229,10 @@ class Restore:
         done.keys = True
 
 
-def take_back(queue: Recovery, found: Iterable[Delivery | Unusable]) -> tuple[list[str], list[Unusable]]:
+def take_back(queue: Recovery, found: Iterable[FinishedAttempt | Unusable]) -> tuple[list[str], list[Unusable]]:
     """Complete every job whose completion the store proves and the database lacks."""
     everything = list(found)
-    sound = in_order(each for each in everything if isinstance(each, Delivery))
+    sound = in_order(each for each in everything if isinstance(each, FinishedAttempt))
     with queue.db.transaction():
-        taken = [each.said.name for each in sound if queue.take_back(each) is Outcome.TAKEN]
+        taken = [each.said.name for each in sound if queue.take_back(each) is Reconciled.TAKEN]
     return taken, [each for each in everything if isinstance(each, Unusable)]

@@ -9,7 +9,7 @@ from typing import Any
 from training.fleet.recovery.unlinked import strange_root
 from training.fleet.service.backed_up import noted_beside
 from training.fleet.service.kept_plan import kept_beside
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.fleet.store.artifacts import INCOMING
 from training.fleet.store.logs import LOGS
 from training.fleet.wire.constants import LOG_BYTES_MAX
@@ -22,7 +22,7 @@ _RETENTION = "none but the plan's [retention]"
 _GC = "cis490-jobs gc"
 
 
-def grown_files(state: State) -> Iterator[Grown]:
+def grown_files(state: Deployment) -> Iterator[Grown]:
     """List what takes room on the disk; links are not followed."""
     uploads = state.models / INCOMING
     yield _files("uploads on their way", uploads, "a week after the last byte, or the end of the attempt")

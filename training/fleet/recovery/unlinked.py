@@ -13,7 +13,7 @@ from pathlib import Path
 
 from training.files import BLOCK_BYTES, LocalFs
 from training.fleet.recovery.findings import Finding, some
-from training.fleet.service.state import State
+from training.fleet.service.state import Deployment
 from training.sizes import walk
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -70,7 +70,7 @@ def strange_root(path: Path) -> bool:
     return stat.S_ISLNK(about.st_mode) and about.st_uid not in (0, os.geteuid())
 
 
-def links(state: State) -> Iterator[Finding]:
+def links(state: Deployment) -> Iterator[Finding]:
     """Report the links among the receiver's files."""
     files = [Path(f"{state.db}{suffix}") for suffix in ("", "-wal", "-shm")]
     folders = [state.models, state.datasets, state.tls]

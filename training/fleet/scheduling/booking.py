@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from training.families import family_of
 from training.fleet.scheduling.job import Host, Needs
-from training.fleet.scheduling.resources import Booking, Gpu, Held, Left, Room
+from training.fleet.scheduling.resources import Booking, Gpu, HeldAttempt, Left, Room
 
 MARGIN = 1.2  # of the highest peak: no two runs hold the same
 _SHARED = 0.8  # of a GPU is shared out equally; its desktop, and every program's own context, take something
@@ -71,7 +71,7 @@ def _asked(peak: float | None, least: float, share: float) -> float:
     return max(MARGIN * peak, least) if peak is not None else least or share
 
 
-def beside(host: Host, held: Iterable[Held]) -> Host:
+def beside(host: Host, held: Iterable[HeldAttempt]) -> Host:
     """Return the host with the room that is left beside what trains there."""
     live = list(held)
     if not live:
@@ -161,7 +161,7 @@ def _lefts(host: Host) -> tuple[Left, ...]:
     return tuple(left if left.jobs else Left(gpu.free_gib, 0) for gpu, left in pairs)
 
 
-def takes_back(booked: Booking, host: Host, held: Iterable[Held]) -> bool:
+def takes_back(booked: Booking, host: Host, held: Iterable[HeldAttempt]) -> bool:
     """Return True when an attempt that was given up for lost still has its place on its host, where it went on."""
     all_of_it = [booked, *(each.booking for each in held)]
     if len(all_of_it) == 1:

@@ -44,7 +44,7 @@ class Standing(StrEnum):
 
 
 @dataclass
-class Line:
+class SessionLine:
     """The sessions of one installation, as its requests show them. Times are the receiver's monotonic clock."""
 
     current: str

@@ -28,7 +28,7 @@ _COUNTS = {
 }
 
 
-class Kind(StrEnum):
+class EditKind(StrEnum):
     """The kind of thing that an edit changes."""
 
     RENAME = "rename"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 class Edit:
     """A change that a reload found."""
 
-    kind: Kind
+    kind: EditKind
     name: str  # of the job, host, trainer or channel, as the plan has it now
     holds: str  # since when, or the consequence
     keys: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Edit:
     since: float | None = None  # end of a job that stays completed
 
 
-class Outcome(StrEnum):
+class JobEdit(StrEnum):
     """A reload's word for one job of the plan."""
 
     INSERTED = "inserted"
@@ -63,36 +63,36 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JobChange:
     """A reload's effect on one job of the plan: what it does, and what it says."""
 
-    outcome: Outcome
+    outcome: JobEdit
     edits: tuple[Edit, ...] = ()
     returns: bool = False  # it had left the plan
     requeues: bool = False  # … and was cancelled for no other reason
 
 
-def change(job: Job | None, spec: Table, *, same: bool) -> Change:
+def change(job: Job | None, spec: Table, *, same: bool) -> JobChange:
     """Judge what a plan with this ``spec`` does to ``job`` (None: it is unknown). ``same``: it says what it said."""
     if job is None:
-        return Change(Outcome.INSERTED)
+        return JobChange(JobEdit.INSERTED)
     edits = [] if same else job_edits(job, spec)
     requeues = not job.in_manifest and job.cancelled_as_removed
     if not job.in_manifest:
         after = replace(job, status=JobStatus.PENDING) if requeues else job
         edits.append(revival(after, str(spec.get("name") or job.job_id)))
-    outcome = Outcome.UNCHANGED if same else Outcome.UPDATED
-    return Change(outcome, tuple(edits), not job.in_manifest, requeues)
+    outcome = JobEdit.UNCHANGED if same else JobEdit.UPDATED
+    return JobChange(outcome, tuple(edits), not job.in_manifest, requeues)
 
 
 def job_edits(job: Job, spec: Table) -> list[Edit]:
     """List the differences of ``spec``, the present plan's, from ``job``."""
     name, found = str(spec.get("name") or job.job_id), []
     if name != job.name:
-        found.append(Edit(Kind.RENAME, name, "at once", job_id=job.job_id, was=job.name))
+        found.append(Edit(EditKind.RENAME, name, "at once", job_id=job.job_id, was=job.name))
     keys = tuple(key for key in changed(job.spec, spec) if key != "name")
     if keys:
-        found.append(Edit(Kind.JOB, name, _holds(job), keys, job.job_id))
+        found.append(Edit(EditKind.JOB, name, _holds(job), keys, job.job_id))
     return found
 
 
@@ -117,13 +117,13 @@ def revival(job: Job, name: str) -> Edit:
     }
     holds = goes_on.get(job.status, f"it is {job.status} already")
     since = job.finished_at if over else None
-    return Edit(Kind.REVIVED, name, holds, job_id=job.job_id, since=since)
+    return Edit(EditKind.REVIVED, name, holds, job_id=job.job_id, since=since)
 
 
 def standing(job: Job) -> Edit:
     """Describe a job of the plan that an operator cancelled: no reload brings it back."""
     holds = f"it stays cancelled ({job.ended_by}): requeue it, or take it out of the plan"
-    return Edit(Kind.STANDS, job.name, holds, job_id=job.job_id, since=job.finished_at)
+    return Edit(EditKind.STANDS, job.name, holds, job_id=job.job_id, since=job.finished_at)
 
 
 def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
@@ -138,10 +138,10 @@ def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
         holds = waits.get(job.status, f"it stays {job.status}")
     other = named.get(job.name)
     if other is None:
-        return Edit(Kind.LEFT, job.name, holds, job_id=job.job_id)
+        return Edit(EditKind.LEFT, job.name, holds, job_id=job.job_id)
     keys = changed(identity_of(job.spec), identity_of(other))
     differs = f", which differs in {', '.join(keys)}" if keys else ""
-    return Edit(Kind.LEFT, job.name, f"{holds}; another job is called so now{differs}", keys, job.job_id)
+    return Edit(EditKind.LEFT, job.name, f"{holds}; another job is called so now{differs}", keys, job.job_id)
 
 
 def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]) -> list[Edit]:
@@ -153,7 +153,7 @@ def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Ma
         if keys:
             jobs = ", ".join(trains.get(name.casefold(), ()))
             goes_on = f"; {jobs} continues there" if jobs else ""
-            found.append(Edit(Kind.HOST, name, f"from its next claim{goes_on}", keys))
+            found.append(Edit(EditKind.HOST, name, f"from its next claim{goes_on}", keys))
     return found
 
 
@@ -164,7 +164,7 @@ def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> li
         keys = changed(before[name], after[name])
         if keys:
             anew = "; another command makes other jobs" if "command" in keys else ""
-            found.append(Edit(Kind.TRAINER, name, f"from the next attempt of each job{anew}", keys))
+            found.append(Edit(EditKind.TRAINER, name, f"from the next attempt of each job{anew}", keys))
     return found
 
 
@@ -179,7 +179,7 @@ def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[E
             holds = "new, and reports what happens from then on"
         elif name not in after:
             holds = "gone, and what it has not sent is forgotten"
-        found.append(Edit(Kind.CHANNEL, name, holds))
+        found.append(Edit(EditKind.CHANNEL, name, holds))
     return found
 
 
@@ -207,17 +207,17 @@ def sentence(edit: Table) -> str:
     name, holds, keys = edit.get("name"), edit.get("holds"), edit.get("keys") or ()
     what = ", ".join(map(str, keys))
     match edit.get("kind"):
-        case Kind.RENAME:
+        case EditKind.RENAME:
             return f"{edit.get('was')} is called {name} now"
-        case Kind.REVIVED:
+        case EditKind.REVIVED:
             return f"{name} is in the plan again: {holds}"
-        case Kind.LEFT:
+        case EditKind.LEFT:
             return f"{name} left the plan: {holds}"
-        case Kind.HOST:
+        case EditKind.HOST:
             return f"[hosts.{name}] {what}: {holds}"
-        case Kind.TRAINER:
+        case EditKind.TRAINER:
             return f"[trainers.{name}] {what}: {holds}"
-        case Kind.CHANNEL:
+        case EditKind.CHANNEL:
             return f"[notify.{name}]: {holds}"
         case _:
             return f"{name}, {what}: {holds}" if what else f"{name}: {holds}"
@@ -234,4 +234,13 @@ def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
     return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]
 
 
-_ORDER = (Kind.RENAME, Kind.STANDS, Kind.REVIVED, Kind.LEFT, Kind.HOST, Kind.TRAINER, Kind.CHANNEL, Kind.JOB)
+_ORDER = (
+    EditKind.RENAME,
+    EditKind.STANDS,
+    EditKind.REVIVED,
+    EditKind.LEFT,
+    EditKind.HOST,
+    EditKind.TRAINER,
+    EditKind.CHANNEL,
+    EditKind.JOB,
+)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from training.fleet.scheduling.predictions import Prediction
-from training.fleet.scheduling.schedule import Kind, Schedule, Slot, schedule
+from training.fleet.scheduling.schedule import JobKind, Schedule, Slot, schedule
 
 _FOUR_OF_FIVE = 1.2816  # deviations from the middle within which four of five lie; nine of ten lie below
 _READY_SPREAD_MOST = 1.0
@@ -25,7 +25,7 @@ _READY_SPREAD_MOST = 1.0
 class WaitingKind:
     """A kind with its jobs, in the order in which they are granted."""
 
-    kind: Kind
+    kind: JobKind
     jobs: tuple[str, ...]
     family: str
     predictions: Mapping[str, Prediction]  # host → time there

@@ -14,7 +14,7 @@ PAUSE_MAX_S = 600.0  # for which a trainer stays paused before its job is handed
 IDLE_S = 300.0  # without a touch, after which nobody uses a machine
 
 
-class Order(StrEnum):
+class OrderKind(StrEnum):
     """An operator's order for a host; it holds until it is resumed."""
 
     PAUSE = "pause"  # its trainers stop where they are, and go on when it is resumed, or soon enough
@@ -30,7 +30,7 @@ class Out(Protocol):
         ...
 
 
-_WORDS = {Order.PAUSE: "paused", Order.DRAIN: "drained", Order.HAND_BACK: "drained at once"}
+_WORDS = {OrderKind.PAUSE: "paused", OrderKind.DRAIN: "drained", OrderKind.HAND_BACK: "drained at once"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class HostOrder:
     """An operator's order that is in force for a host since a time, in epoch seconds."""
 
     host: str
-    order: Order
+    order: OrderKind
     since: float
     by: str
 

@@ -2,7 +2,7 @@
 
 Which host may run a job (:func:`fits`), which must let others go first (:func:`hold`), which of several jobs is
 best (:func:`rank`), what an ended attempt means for its job (:func:`settle`), whether a late message may revive one
-(:func:`may_readopt`, :func:`may_adopt`), and when silence may be held against a host (:class:`Watch`).
+(:func:`may_readopt`, :func:`may_adopt`), and when silence may be held against a host (:class:`SilenceWatch`).
 """
 
 from __future__ import annotations
@@ -369,7 +369,7 @@ def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Pol
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class SilenceWatch:
     """The receiver's watch over silence: only observed time counts against a host.
 
     After a start, a suspend or a step of the clock nothing is swept for one full lease, because the silence may have
@@ -383,10 +383,10 @@ class Watch:
     step_s: float = 0.0  # the wall clock's step found at this look; leases move along
 
     @classmethod
-    def begin(cls, wall: float, boot: float, policy: Policy) -> Watch:
+    def begin(cls, wall: float, boot: float, policy: Policy) -> SilenceWatch:
         return cls(wall, boot, boot + policy.stale_after_s)
 
-    def look(self, wall: float, boot: float, policy: Policy) -> Watch:
+    def look(self, wall: float, boot: float, policy: Policy) -> SilenceWatch:
         """Return the watch after another look at both clocks."""
         step = self.step_until(wall, boot)
         stepped = abs(step) > policy.clock_step_s

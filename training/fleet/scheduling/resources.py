@@ -50,7 +50,7 @@ class Booking:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldAttempt:
     """An attempt that trains on a host: what it is booked for, and what of that it uses already."""
 
     booking: Booking

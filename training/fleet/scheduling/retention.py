@@ -17,7 +17,7 @@ from training.printable import counted
 _DAY_S = 86_400.0
 
 
-class Kind(StrEnum):
+class RemovalKind(StrEnum):
     """The things that can be removed."""
 
     BUNDLE = "bundle"
@@ -52,7 +52,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class BundleShare:
     """One job's part in a bundle."""
 
     job_id: str
@@ -66,17 +66,17 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class RetainedBundle:
     """A bundle in the store, with everybody who delivered it."""
 
     subject: str  # model, mode and digest, as the store's folders have them
     model: str
     mode: str
     size: int
-    deliveries: tuple[Delivery, ...]
+    deliveries: tuple[BundleShare, ...]
 
     @property
-    def current(self) -> tuple[Delivery, ...]:
+    def current(self) -> tuple[BundleShare, ...]:
         return tuple(each for each in self.deliveries if each.current)
 
     @property
@@ -100,7 +100,7 @@ class Bundle:
 class Output:
     """The log or the curve of an attempt that has ended."""
 
-    kind: Kind
+    kind: RemovalKind
     job_id: str
     attempt: int
     name: str
@@ -111,7 +111,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class RetainedDataset:
     """A data set on the receiver."""
 
     dataset_id: str
@@ -125,7 +125,7 @@ class Dataset:
 class Removal:
     """Something that goes, and why."""
 
-    kind: Kind
+    kind: RemovalKind
     subject: str  # of a bundle its place, of a log or curve the job's id, of a data set its id
     number: int  # of the attempt; of events, the last that goes; else 0
     size: int  # bytes; of logs and curves their text or rows, about
@@ -133,7 +133,7 @@ class Removal:
     name: str  # for people
 
 
-def groups_above(bundles: Iterable[Bundle], best: int | None) -> set[tuple[str, str]]:
+def groups_above(bundles: Iterable[RetainedBundle], best: int | None) -> set[tuple[str, str]]:
     """Find the models and modes with more stored models than are kept: only there figures matter."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for each in bundles:
@@ -141,7 +141,7 @@ def groups_above(bundles: Iterable[Bundle], best: int | None) -> set[tuple[str, 
     return set() if best is None else {group for group, n in found.items() if n > best}
 
 
-def without_figure(bundles: Iterable[Bundle], rules: Rules) -> dict[tuple[str, str], int]:
+def without_figure(bundles: Iterable[RetainedBundle], rules: Rules) -> dict[tuple[str, str], int]:
     """Count the models that are kept only because nothing says how good they are."""
     bundles = tuple(bundles)
     groups, found = groups_above(bundles, rules.best), dict[tuple[str, str], int]()
@@ -151,7 +151,7 @@ def without_figure(bundles: Iterable[Bundle], rules: Rules) -> dict[tuple[str, s
     return found
 
 
-def bundles_to_remove(bundles: Sequence[Bundle], rules: Rules, now: float) -> list[Removal]:
+def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: float) -> list[Removal]:
     """Name the models beyond the best of their model and mode, and bundles that complete no job any more.
 
     A model without a validation figure is kept, and does not count. Of equal figures the one that completed a job first
@@ -162,10 +162,10 @@ def bundles_to_remove(bundles: Sequence[Bundle], rules: Rules, now: float) -> li
     )
 
 
-def _beyond_the_best(bundles: Iterable[Bundle], rules: Rules, now: float) -> Iterator[Removal]:
+def _beyond_the_best(bundles: Iterable[RetainedBundle], rules: Rules, now: float) -> Iterator[Removal]:
     if rules.best is None:
         return
-    groups: dict[tuple[str, str], list[tuple[float, Bundle]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[tuple[float, RetainedBundle]]] = defaultdict(list)
     for each in bundles:
         if each.current and (figure := each.figure) is not None:
             groups[each.model, each.mode].append((figure, each))
@@ -181,11 +181,11 @@ def _beyond_the_best(bundles: Iterable[Bundle], rules: Rules, now: float) -> Ite
             yield _bundle(each, f"{why}{last:.6g}{earlier}")
 
 
-def _completed_at(bundle: Bundle) -> float:
+def _completed_at(bundle: RetainedBundle) -> float:
     return min(each.since for each in bundle.current)
 
 
-def _superseded(bundles: Iterable[Bundle], rules: Rules, now: float) -> Iterator[Removal]:
+def _superseded(bundles: Iterable[RetainedBundle], rules: Rules, now: float) -> Iterator[Removal]:
     if rules.keep_superseded_days is None:
         return
     for each in bundles:
@@ -193,14 +193,14 @@ def _superseded(bundles: Iterable[Bundle], rules: Rules, now: float) -> Iterator
             yield _bundle(each, f"no job has been completed by it for {_days(rules.keep_superseded_days)}")
 
 
-def _bundle(bundle: Bundle, why: str) -> Removal:
-    return Removal(Kind.BUNDLE, bundle.subject, 0, bundle.size, why, bundle.names)
+def _bundle(bundle: RetainedBundle, why: str) -> Removal:
+    return Removal(RemovalKind.BUNDLE, bundle.subject, 0, bundle.size, why, bundle.names)
 
 
 def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> list[Removal]:
     """Name the logs and curves that are older than the plan keeps them."""
-    ages = {Kind.LOG: rules.keep_logs_days, Kind.CURVE: rules.keep_curves_days}
-    words = {Kind.LOG: "logs", Kind.CURVE: "curves"}
+    ages = {RemovalKind.LOG: rules.keep_logs_days, RemovalKind.CURVE: rules.keep_curves_days}
+    words = {RemovalKind.LOG: "logs", RemovalKind.CURVE: "curves"}
     found = []
     for each in outputs:
         days = ages[each.kind]
@@ -211,14 +211,14 @@ def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> li
     return sorted(found, key=lambda each: (each.kind, each.subject, each.number))
 
 
-def datasets_to_remove(datasets: Iterable[Dataset], rules: Rules, now: float) -> list[Removal]:
+def datasets_to_remove(datasets: Iterable[RetainedDataset], rules: Rules, now: float) -> list[Removal]:
     """Name the data sets that no job has needed for as long as the plan says."""
     days = rules.keep_datasets_days
     if days is None:
         return []
     return [
         Removal(
-            Kind.DATASET,
+            RemovalKind.DATASET,
             each.dataset_id,
             0,
             each.size,
@@ -238,7 +238,7 @@ def events_before(rules: Rules, now: float) -> float | None:
 def events_removal(last: int, count: int, rules: Rules) -> Removal:
     """Make the removal of the oldest events, up to the one with this number."""
     why = f"events are kept for {_days(rules.keep_events_days or 0.0)}"
-    return Removal(Kind.EVENTS, "", last, 0, why, counted(count, "events"))
+    return Removal(RemovalKind.EVENTS, "", last, 0, why, counted(count, "events"))
 
 
 def _days(days: float) -> str:

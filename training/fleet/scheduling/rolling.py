@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule
+from training.fleet.scheduling.schedule import Decline, JobKind, Schedule, Slot, Take, schedule
 
 ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent for longer begins its wait again
 
@@ -35,7 +35,7 @@ class Rolling:
         self.waits: dict[str, Patience] = {}
         self._taken: list[tuple[str, Take]] = []  # since the last making began
 
-    def renew(self, kinds: Sequence[Kind], slots: Sequence[Slot], now: float) -> None:
+    def renew(self, kinds: Sequence[JobKind], slots: Sequence[Slot], now: float) -> None:
         """Make the schedule at once, of what is there now."""
         self.begin()
         self.follow(schedule(kinds, slots, self.made, self.awaited()), now)

@@ -1,6 +1,6 @@
 """The schedule: which host trains which jobs next, so that the plan is done soonest on unlike machines. Pure.
 
-Jobs with equal needs, priority and expected durations are one :class:`Kind` with a count; the schedule is made over
+Jobs with equal needs, priority and expected durations are one :class:`JobKind` with a count; the schedule is made over
 kinds and slots, never over jobs. From the highest priority down, the kind that would suffer most from losing its best
 slot gets it (sufferage; Maheswaran et al., "Dynamic matching and scheduling of a class of independent tasks onto
 heterogeneous computing systems", 1999). Then jobs are moved and swapped to relieve the slot that ends last. A slot
@@ -30,7 +30,7 @@ _WAIT_LEAST_S = 10.0  # for a better host: by less a wrong duration would give i
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JobKind:
     """Jobs that wait and are equal for the schedule."""
 
     key: str
@@ -132,7 +132,7 @@ class Schedule:
     slots: tuple[Slot, ...]
     shares: tuple[tuple[Share, ...], ...]
     homeless: tuple[str, ...] = ()
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, JobKind] = field(default_factory=dict)
     at: Mapping[str, Sequence[int]] = field(default_factory=dict, compare=False, repr=False)  # host → its slots
 
     def __post_init__(self) -> None:
@@ -194,7 +194,7 @@ class Schedule:
         open_s = max(here_s, late_s, _WAIT_LEAST_S)
         return Decline(share.kind, slot.host, begin_s - at_s, begin_s + share.each_s - at_s, here_s, open_s)
 
-    def _of_others(self, host: str, without: Collection[str]) -> list[tuple[int, Share, Kind, float]]:
+    def _of_others(self, host: str, without: Collection[str]) -> list[tuple[int, Share, JobKind, float]]:
         """List the shares of other hosts' slots that this host could do, with the time that a job takes there."""
         here = {key: (kind, kind.seconds[host]) for key, kind in self.kinds.items() if host in kind.seconds}
         return [
@@ -233,7 +233,7 @@ class Schedule:
 
 
 def schedule(
-    kinds: Sequence[Kind],
+    kinds: Sequence[JobKind],
     slots: Sequence[Slot],
     before: Schedule | None = None,
     awaited: Mapping[str, float] | None = None,
@@ -254,7 +254,7 @@ def schedule(
 
 
 def _scheduled(
-    kinds: Sequence[Kind],
+    kinds: Sequence[JobKind],
     slots: Sequence[Slot],
     rows: Mapping[str, list[float]],
     before: Schedule | None,
@@ -283,7 +283,7 @@ _NO_CHOICE = (-1.0, 0.0, 0)
 class _Level:
     """The jobs of one priority, being given to slots; ``ends``, shared by all levels, is when each slot is done."""
 
-    def __init__(self, kinds: Sequence[Kind], rows: Mapping[str, list[float]], ends: list[float]) -> None:
+    def __init__(self, kinds: Sequence[JobKind], rows: Mapping[str, list[float]], ends: list[float]) -> None:
         self.kinds = [kind for kind in kinds if min(rows[kind.key], default=NEVER) < NEVER]
         self.homeless = [kind.key for kind in kinds if min(rows[kind.key], default=NEVER) == NEVER]
         self.times = [rows[kind.key] for kind in self.kinds]
@@ -380,7 +380,7 @@ class _Level:
         return True
 
 
-def _believed(kind: Kind, slots: Sequence[Slot]) -> list[float]:
+def _believed(kind: JobKind, slots: Sequence[Slot]) -> list[float]:
     """Return the kind's time on each slot, longer where it is slower and not well known.
 
     Among many uncertain predictions the best looking one is too good to be true, and a job that is begun on a machine

@@ -13,7 +13,7 @@ _SHOWN = 12  # digits of a digest
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CompletedModel:
     """A completed job of the plan."""
 
     name: str
@@ -21,7 +21,7 @@ class Model:
     trained: Trained
 
 
-def unlike(models: Iterable[Model]) -> list[str]:
+def unlike(models: Iterable[CompletedModel]) -> list[str]:
     """Write a sentence for each input that differs among models that should share it.
 
     Jobs that name a data set share it with those that name the same; jobs without one share the data on the hosts. Code

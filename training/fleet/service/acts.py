@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import LIVE, JobStatus
-from training.fleet.scheduling.orders import Order
+from training.fleet.scheduling.orders import OrderKind
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.service import Service
 from training.fleet.service.views import JobFilter
@@ -62,7 +62,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class ActOutlook:
     """The outlook of an act: the jobs it would move, and the work that is lost."""
 
     doing: JobAct
@@ -91,12 +91,12 @@ def applies(doing: JobAct, target: Target) -> bool:
     return doing is JobAct.REQUEUE or target.held
 
 
-def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> Forecast:
+def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> ActOutlook:
     """Say what an act would do with these jobs, at most ``JOBS_MAX`` of them."""
     targets = tuple(each for each in found[:JOBS_MAX] if applies(doing, each))
     ends = doing in (JobAct.CANCEL, JobAct.REQUEUE)
     lost = [now - each.claimed_at for each in targets if ends and each.state == _LIVE and each.claimed_at is not None]
-    return Forecast(
+    return ActOutlook(
         doing,
         targets,
         Counter(each.state for each in targets),
@@ -106,7 +106,7 @@ def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> Forecast:
     )
 
 
-def in_words(forecast: Forecast) -> str:
+def in_words(forecast: ActOutlook) -> str:
     """Say what an act does, and what is lost: "cancel 3 running jobs; 2 h 10 of work is lost"."""
     parts = [f"{forecast.states[state]} {state_word(state)}" for state in _STATES if forecast.states.get(state)]
     number = len(forecast.targets)
@@ -118,7 +118,7 @@ def in_words(forecast: Forecast) -> str:
     return f"{forecast.doing} {which}{lost}"
 
 
-def for_good(forecast: Forecast) -> str:
+def for_good(forecast: ActOutlook) -> str:
     """Say what of an act cannot be taken back; empty when a later act can restore everything."""
     lost = _LOST.get(forecast.doing, {})
     said = "; ".join(lost[state] for state in _STATES if state in lost and forecast.states.get(state))
@@ -141,7 +141,7 @@ def chosen(database: Database, selection: Selection) -> list[Target]:
     return [_target(row) for row in rows]
 
 
-def portions(forecast: Forecast) -> Iterable[Sequence[Target]]:
+def portions(forecast: ActOutlook) -> Iterable[Sequence[Target]]:
     """Cut an act into transactions."""
     return (forecast.targets[at : at + PORTION] for at in range(0, len(forecast.targets), PORTION))
 
@@ -191,7 +191,7 @@ def order(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, a
     if act is Act.RESUME:
         answer = service.resume_host(host, by)
     else:
-        given = Order.PAUSE if act is Act.PAUSE else Order.HAND_BACK if at_once else Order.DRAIN
+        given = OrderKind.PAUSE if act is Act.PAUSE else OrderKind.HAND_BACK if at_once else OrderKind.DRAIN
         answer = service.order(host, given, by)
     audit.write(who, act, answer.host, before={"order": answer.was}, after={"order": answer.order})
     return answer

@@ -12,12 +12,12 @@ from dataclasses import asdict, replace
 import msgspec
 
 from training.fleet.queue.choose import NoJob
-from training.fleet.queue.jobs import Claimant, Grant
+from training.fleet.queue.jobs import Claimant, GrantedJob
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import Scheduling
-from training.fleet.scheduling.resources import Held
+from training.fleet.scheduling.resources import HeldAttempt
 from training.fleet.service.fleet import FleetState, held_of
 from training.fleet.service.guards import (
     CRASHED_CLAIMS_MAX,
@@ -26,7 +26,7 @@ from training.fleet.service.guards import (
 )
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.out import at_rest
-from training.fleet.service.sessions import Sessions
+from training.fleet.service.sessions import HostSessions
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.wire.messages import (
     BookedView,
@@ -45,7 +45,7 @@ FULL_RETRY_S = 10.0  # seconds until a host with all its slots taken asks again
 class Claims:
     """Grants jobs to hosts that ask."""
 
-    def __init__(self, fleet: FleetState, sessions: Sessions) -> None:
+    def __init__(self, fleet: FleetState, sessions: HostSessions) -> None:
         """Share the fleet's state and sessions."""
         self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
         self._hosts, self._clock = fleet.host_registry, fleet.clock
@@ -130,7 +130,7 @@ class Claims:
         """Return a host with the room that is left of what it has, its attempts having taken all that they may: for
         those who only tell, as the figures that count come with a claim."""
         training = [each.booked for each in held if each.heard_s is not None]
-        return booking.beside(host.at_best(), [Held(each, each.ram_gib, each.vram_gib) for each in training])
+        return booking.beside(host.at_best(), [HeldAttempt(each, each.ram_gib, each.vram_gib) for each in training])
 
     def _beside(self, host: Host, held: Iterable[Attempt], request: ClaimRequest | None = None) -> Host:
         """Return a host with the room beside what it trains, of which its worker's ``request`` says what it uses."""
@@ -167,7 +167,7 @@ class Claims:
         if not attempt.live:
             raise ended(attempt)
         self._queue.events.repeated("claim_repeat", job)
-        granted = Grant(job.granted(attempt), attempt)
+        granted = GrantedJob(job.granted(attempt), attempt)
         return self._granted(granted, self._remaining_s(job), repeated=True)
 
     def _repeat_after_a_crash(self, attempt: Attempt, request: ClaimRequest) -> ClaimReply:
@@ -193,7 +193,7 @@ class Claims:
             return 0.0
         return max(0.0, job.heartbeat_at + self._policy.stale_after_s - now)
 
-    def _granted(self, grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
+    def _granted(self, grant: GrantedJob, lease_s: float, *, repeated: bool = False) -> ClaimReply:
         return ClaimReply(
             echo=self._sessions.round_of(grant.attempt.host),
             job_id=grant.job.job_id,

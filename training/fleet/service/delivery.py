@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database
-from training.fleet.queue.attempts import Stored
-from training.fleet.queue.results import Kept
+from training.fleet.queue.attempts import DeliveryNews
+from training.fleet.queue.results import KeptReport
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.service import catalogue
 from training.fleet.service.results import kept_of
 from training.fleet.service.service import Service
 from training.fleet.service.uploads import UploadPermission
 from training.fleet.store.artifacts import Artifact, ArtifactStore
-from training.fleet.store.errors import Damaged, OffsetMismatch, StoreError
-from training.fleet.store.incoming import Part
+from training.fleet.store.errors import DamagedArtifact, OffsetMismatch, StoreError
+from training.fleet.store.incoming import PartFile
 from training.fleet.wire.constants import REPORT_BYTES_MAX
 from training.fleet.wire.messages import (
     ARTIFACT_BYTES_MAX,
@@ -79,7 +79,7 @@ class Open(Step):
 class Body:
     """Read the request's body into ``part``, or over it when there is none."""
 
-    part: Part | None
+    part: PartFile | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Announced:
         return None if self.length is None else self.offset + self.length
 
 
-class Delivery:
+class DeliverySteps:
     """The sequences and their shared state. One instance per receiver."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Delivery:
 
     def _taken(self, said: Announced, permission: UploadPermission) -> Steps[Artifact]:
         """Take the body into the claim's part, then make it an artifact and the attempt's."""
-        part: Part = yield from self._opened(said, permission)
+        part: PartFile = yield from self._opened(said, permission)
         yield Body(part)
         sha256: str = yield Disk(lambda: part.seal(sha256=said.sha256, size=said.size))
         with self._alone(permission.claim_id):  # from the count of the attempt's bundles to its next one
@@ -190,7 +190,7 @@ class Delivery:
             yield from self._made_its_own(permission, artifact)
         return artifact
 
-    def _opened(self, said: Announced, permission: UploadPermission) -> Steps[Part]:
+    def _opened(self, said: Announced, permission: UploadPermission) -> Steps[PartFile]:
         """Open the claim's part, within its host's share of the disk."""
         unclaimed = yield Disk(self._store.unclaimed_uploads)
         if unclaimed:  # parts from before a restart: the database knows their hosts
@@ -205,7 +205,7 @@ class Delivery:
             coming=said.length or 0,
         )
         if not said.offset:
-            part: Part = yield Open(work)
+            part: PartFile = yield Open(work)
             return part
         with self._alone(permission.claim_id):
             part = yield Open(work, hashes=True)
@@ -214,14 +214,14 @@ class Delivery:
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
         """Assign a bundle that is durable in the store to its attempt."""
         done, repairs = self._service.upload_done, self._store.index.repairs
-        stored: Stored | None = yield Decide(
+        stored: DeliveryNews | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "by hand" if permission.by_hand else "upload"
         )
         if stored is None:
             raise OffsetMismatch(artifact.size, 0)
-        if stored is Stored.BACK:
+        if stored is DeliveryNews.BACK:
             self.index_stale = True  # its line says that it was removed
-        if stored is Stored.NEW:
+        if stored is DeliveryNews.NEW:
             logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
             yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt, repairs)
 
@@ -230,7 +230,7 @@ class Delivery:
         name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
         try:
             found: Artifact = yield Hash(lambda: self._store.confirm(name, model=model, mode=mode))
-        except Damaged as damage:
+        except DamagedArtifact as damage:
             logger.error("%s; it was renamed", damage)
             yield Disk(lambda: self._store.put_aside(artifact))
             raise OffsetMismatch(artifact.size, 0) from damage
@@ -281,11 +281,11 @@ class Delivery:
         artifact_id: str,
         record: dict[str, Any] | None,
         body: bytes | None,
-    ) -> Steps[tuple[int, Kept | None]]:
+    ) -> Steps[tuple[int, KeptReport | None]]:
         """Re-hash a bundle, then keep its report, if one came, and its provenance; returns its size and the report."""
         now = self._clock.now()
 
-        def lay_down() -> tuple[int, Kept | None]:
+        def lay_down() -> tuple[int, KeptReport | None]:
             artifact = self._store.verify(artifact_id, model=job.model, mode=job.mode)
             kept, digest = None, None
             if body is not None:
@@ -296,7 +296,7 @@ class Delivery:
             return artifact.size, kept
 
         with self._alone(claim_id):
-            found: tuple[int, Kept | None] = yield Hash(lay_down)
+            found: tuple[int, KeptReport | None] = yield Hash(lay_down)
         return found
 
     # -- inside -------------------------------------------------------------------------------------------------

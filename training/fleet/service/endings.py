@@ -6,7 +6,7 @@ No HTTP and no SQL.
 from __future__ import annotations
 
 from training.contract import spec_hash
-from training.fleet.queue.results import Kept
+from training.fleet.queue.results import KeptReport
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
@@ -61,7 +61,7 @@ class Endings:
         stored = self._queue.attempts.artifact_of(attempt, request.artifact_id) is not None
         return (job, attempt) if stored and not (settled or mismatch) else None
 
-    def complete(self, job_id: str, request: CompleteRequest, kept: Kept | None = None) -> CompleteReply:
+    def complete(self, job_id: str, request: CompleteRequest, kept: KeptReport | None = None) -> CompleteReply:
         """Accept the artifact of the live attempt, or adopt that of the last one; ``kept`` is the report beside it."""
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:

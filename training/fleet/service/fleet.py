@@ -15,8 +15,8 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.orders import orders
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.job import LIVE, Attempt, Host, Job, JobStatus
-from training.fleet.scheduling.policy import Fleet, Watch
-from training.fleet.scheduling.resources import Held
+from training.fleet.scheduling.policy import Fleet, SilenceWatch
+from training.fleet.scheduling.resources import HeldAttempt
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.terms import terms_of
 from training.fleet.wire.constants import SLOTS_MAX
@@ -29,7 +29,7 @@ from training.fleet.wire.messages import (
 from training.fleet.wire.states import StateView
 
 
-class Store(Protocol):
+class ArtifactFinder(Protocol):
     """The store as the service uses it."""
 
     def has_room(self, incoming_bytes: int = 0) -> bool: ...
@@ -40,11 +40,11 @@ class Store(Protocol):
 class FleetState:
     """The queue, the known hosts under the plan in force, and the watch over silence."""
 
-    def __init__(self, queue: JobQueue, store: Store, plan: Plan | None) -> None:
+    def __init__(self, queue: JobQueue, store: ArtifactFinder, plan: Plan | None) -> None:
         """Take the hosts from the queue's tables; without a ``plan`` nothing is declared of them."""
         self.queue, self.store = queue, store
         self.policy, self.clock = queue.policy, queue.clock
-        self.watch = Watch.begin(self.clock.now(), self.clock.monotonic(), self.policy)
+        self.watch = SilenceWatch.begin(self.clock.now(), self.clock.monotonic(), self.policy)
         self._last_watch = self.watch  # before the last look
         self._catch_up()
         known = [KnownHost(row.pop("hostname"), **row) for row in queue.workers()]
@@ -170,7 +170,7 @@ class FleetState:
         return job, attempt
 
 
-def held_of(attempt: Attempt, use: TrainerUse | None) -> Held:
+def held_of(attempt: Attempt, use: TrainerUse | None) -> HeldAttempt:
     """Return what an attempt holds of its host; for one without a reported use, all that it may hold is still to
     come."""
-    return Held(attempt.booked) if use is None else Held(attempt.booked, use.ram_gib, use.vram_gib)
+    return HeldAttempt(attempt.booked) if use is None else HeldAttempt(attempt.booked, use.ram_gib, use.vram_gib)

@@ -15,9 +15,9 @@ import msgspec
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.ahead import PLACES_MOST
-from training.fleet.queue.classes import Classes, Drafts, JobClass
+from training.fleet.queue.classes import Drafts, JobClass, RequirementClasses
 from training.fleet.queue.foresee import name_of
-from training.fleet.queue.kinds import AtOnce, Kinds, Live, kind, places_of
+from training.fleet.queue.kinds import AtOnce, Kinds, LiveAttempt, kind, places_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, Stay, WaitingKind, forecast
@@ -66,12 +66,12 @@ class _Trained:
     """An attempt under way, and how long it continues."""
 
     job: _Asked
-    attempt: Live
+    attempt: LiveAttempt
     busy: Busy
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedForecast:
     """An answer, and what it was made of."""
 
     head: int  # the newest event
@@ -88,11 +88,11 @@ class Forecasts:
     service: Service
     reader: Database
     previews: Previews | None = None
-    _kept: _Kept | None = field(default=None, init=False)
+    _kept: _CachedForecast | None = field(default=None, init=False)
     _one: Lock = field(default_factory=Lock, init=False)  # at a time: what was learned is one thread's
 
     def __post_init__(self) -> None:
-        classes = Classes(self.reader)
+        classes = RequirementClasses(self.reader)
         self._classes, self._kinds = classes, Kinds(self.reader, classes, self.service.learned(self.reader))
 
     def now(self) -> ForecastReply:
@@ -108,7 +108,9 @@ class Forecasts:
             return kept.answer
         newest = self.reader.one("newest_event")
         answer = self.answer(ForecastRequest())
-        self._kept = _Kept(int(newest["seq"]) if newest else 0, plan, begun, clock.monotonic() - begun, answer)
+        self._kept = _CachedForecast(
+            int(newest["seq"]) if newest else 0, plan, begun, clock.monotonic() - begun, answer
+        )
         return answer
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
@@ -122,7 +124,7 @@ class Forecasts:
                 asked.sort(key=lambda each: -each.priority)
             notes = {each.name: note for each in registry.known.values() if (note := self._note(each)) is not None}
             out, now = taken_out(self.reader, registry), self.service.queue.clock.now()
-            answer = _Answer(request, registry, self._kinds, notes, out, now).reply(
+            answer = _ForecastAnswer(request, registry, self._kinds, notes, out, now).reply(
                 asked[:ASKED_MOST], self._trained(asked, registry)
             )
             left_out, learned_from = len(asked[ASKED_MOST:]), self._kinds.learned.attempts
@@ -183,7 +185,7 @@ class Forecasts:
 
 
 @dataclass
-class _Answer:
+class _ForecastAnswer:
     """One question on its way to the reply."""
 
     request: ForecastRequest
@@ -275,7 +277,7 @@ class _Answer:
             works.append(WaitingKind(made, tuple(each.job_id for each in jobs), self.kinds.work(of).family, told))
         return works
 
-    def _job(self, stay: Stay, job: _Asked, slot: int, attempt: Live | None) -> ForetoldJob:
+    def _job(self, stay: Stay, job: _Asked, slot: int, attempt: LiveAttempt | None) -> ForetoldJob:
         return ForetoldJob(
             job_id=stay.job,
             name=job.name,

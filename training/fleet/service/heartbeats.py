@@ -15,7 +15,7 @@ from training.fleet.service.guards import (
     ran_too_long,
 )
 from training.fleet.service.output import keep_lines, keep_progress
-from training.fleet.service.sessions import Sessions
+from training.fleet.service.sessions import HostSessions
 from training.fleet.wire.messages import (
     Action,
     HeartbeatReply,
@@ -28,7 +28,7 @@ from training.fleet.wire.messages import (
 class Heartbeats:
     """Renews leases, and ends attempts that run too long."""
 
-    def __init__(self, fleet: FleetState, sessions: Sessions) -> None:
+    def __init__(self, fleet: FleetState, sessions: HostSessions) -> None:
         """Share the fleet's state and sessions."""
         self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
         self._hosts, self._clock = fleet.host_registry, fleet.clock

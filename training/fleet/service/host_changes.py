@@ -13,7 +13,7 @@ from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
 from training.fleet.service.audit import Act, AuditLog
-from training.fleet.service.notify.outbox import Outbox
+from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.wire.incidents import ChangeView, MovedView, WatchedChange, WatchReply, WatchRequest
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.words import changed
@@ -29,7 +29,7 @@ ENDS = {"changed": None, "confirmed": "confirmed", "referenced": "reference"}
 class HostChanges:
     """The table's only writer. Used on the thread that owns the database."""
 
-    def __init__(self, db: Database, clock: Clock, outbox: Outbox, audit: AuditLog) -> None:
+    def __init__(self, db: Database, clock: Clock, outbox: NoticeOutbox, audit: AuditLog) -> None:
         self._db, self._clock, self._outbox, self._audit = db, clock, outbox, audit
 
     def report(self, told: WatchRequest, one: WatchedChange) -> WatchReply:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from training.fleet.manifest.channels import Channel
+from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.manifest.reader import closest
 from training.fleet.scheduling.calibrations import Calibrations, calibrated
 from training.fleet.scheduling.job import Host, Needs
@@ -53,7 +53,7 @@ class Plan:
     named_hosts: Mapping[str, str] = field(default_factory=dict)
     # data set, or an unknown name → the plan's reference, and its number of jobs
     dataset_jobs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    channels: tuple[Channel, ...] = ()  # for notices
+    channels: tuple[NotifyChannel, ...] = ()  # for notices
     retention: Rules = field(default_factory=Rules)
     scheduling: Scheduling = Scheduling.SOONEST
     bound_by: Mapping[str, str] = field(default_factory=dict)  # model → the sort of work that its trainer declares

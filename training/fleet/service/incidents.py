@@ -16,7 +16,7 @@ from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
 from training.fleet.service import host_changes
 from training.fleet.service.audit import Act, AuditLog
-from training.fleet.service.notify.outbox import Outbox
+from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.wire.incidents import (
     PAGE,
     PAGE_MAX,
@@ -54,12 +54,12 @@ def silent(watch: Mapping[str, Any] | Row, now: float) -> bool:
     return bool(now - watch["heard_at"] > SILENT_TIMES * watch["every_s"] + SILENT_S)
 
 
-class Incidents:
+class IncidentTable:
     """The table's only writer. Used on the thread that owns the database."""
 
     def __init__(self, db: Database, clock: Clock, audit: AuditLog) -> None:
         self._db, self._clock, self._audit = db, clock, audit
-        self._outbox = Outbox(db, clock)
+        self._outbox = NoticeOutbox(db, clock)
         self._changes = host_changes.HostChanges(db, clock, self._outbox, audit)
 
     def report(self, told: WatchRequest) -> WatchReply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from training.fleet.queue.orders import orders
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling.job import JobStatus
-from training.fleet.scheduling.orders import HostOrder, Order
+from training.fleet.scheduling.orders import HostOrder, OrderKind
 from training.fleet.service.fleet import FleetState
 from training.fleet.service.guards import (
     check_known,
@@ -81,7 +81,7 @@ class OperatorCalls:
         self._queue.quarantines.release(name, by)
         return ReleaseReply(host=name, reason=reason)
 
-    def order(self, name: str, order: Order, by: str) -> HostOrderReply:
+    def order(self, name: str, order: OrderKind, by: str) -> HostOrderReply:
         """Put a host under an order of an operator; a repetition changes nothing."""
         name, before = self._under_order(name)
         given = self._queue.orders.give(name, order, by)

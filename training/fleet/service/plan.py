@@ -17,10 +17,10 @@ import msgspec
 
 from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database, Writer
-from training.fleet.manifest.channels import Channel
+from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
-from training.fleet.queue.draft import Draft, PlanJobs
+from training.fleet.queue.draft import PlanDraft, PlanJobs
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling.edits import sentence
 from training.fleet.scheduling.job import Needs
@@ -28,7 +28,7 @@ from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.hosts import Plan
 from training.fleet.service.kept_plan import keep, kept, origin
 from training.fleet.service.notify.secret import unreadable
-from training.fleet.service.references import References, unknown
+from training.fleet.service.references import KnownReferences, unknown
 from training.fleet.service.service import Service
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
@@ -102,7 +102,7 @@ class Reloader:
         saved_at, now = self._saved_at(), self.service.queue.clock.now()
         return msgspec.structs.replace(counts, file=str(self.path), saved_at=saved_at, now=now)
 
-    def read(self, check: Callable[[Describer, References], Manifest] | None = None) -> Proposal:
+    def read(self, check: Callable[[Describer, KnownReferences], Manifest] | None = None) -> PlanProposal:
         """Read the manifest, or the plan that ``check`` makes, as a reload would, and change nothing.
 
         Raises Refusal as a reload does.
@@ -117,14 +117,14 @@ class Reloader:
             raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
             raise _refused(error) from None
-        return Proposal(jobs, plan, None if self.dataset_store is None else known.ids)
+        return PlanProposal(jobs, plan, None if self.dataset_store is None else known.ids)
 
     def _known(self) -> Catalogue:
         return Catalogue() if self.dataset_store is None else self.dataset_store.catalogue()
 
-    def _references(self, known: Catalogue, *, starting: bool = False) -> References:
+    def _references(self, known: Catalogue, *, starting: bool = False) -> KnownReferences:
         remembered = self.writer.submit(self.service.queue.plan_datasets).result()
-        return References(known.ids, known.names, remembered, starting)
+        return KnownReferences(known.ids, known.names, remembered, starting)
 
     def _recorded(self) -> dict[str, Sequence[str]]:
         sets = () if self.dataset_store is None else self.dataset_store.sets()
@@ -159,7 +159,7 @@ class Reloader:
             return self.path.stat().st_mtime
         return None
 
-    def _draft(self, jobs: list[dict[str, Any]]) -> Draft:
+    def _draft(self, jobs: list[dict[str, Any]]) -> PlanDraft:
         """Compare the plan with the queue on this thread, that of long plans claims be held up but shortly."""
         queue = self.service.queue
         if self.reader is None:
@@ -177,7 +177,7 @@ class Reloader:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class PlanProposal:
     """A plan that is not taken over: its job dicts, the plan, and the data sets that are here (None: not checked)."""
 
     jobs: list[dict[str, Any]]
@@ -202,14 +202,14 @@ def _refused(error: ManifestError) -> Refusal:
     return Refusal(ProblemType.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes)
 
 
-def _checked_file(path: Path, describer: Describer, datasets: References) -> Manifest:
+def _checked_file(path: Path, describer: Describer, datasets: KnownReferences) -> Manifest:
     return parse_manifest(read_manifest(path), path=path, describer=describer, datasets=datasets)
 
 
 def load_plan(
     path: Path,
     describer: Describer,
-    datasets: References,
+    datasets: KnownReferences,
     recorded: Mapping[str, Sequence[str]] = MappingProxyType({}),
     source: str | None = None,
 ) -> tuple[list[dict[str, Any]], Plan]:
@@ -224,7 +224,7 @@ def load_plan(
 
 
 def taken_over(
-    manifest: Manifest, datasets: References, recorded: Mapping[str, Sequence[str]]
+    manifest: Manifest, datasets: KnownReferences, recorded: Mapping[str, Sequence[str]]
 ) -> tuple[list[dict[str, Any]], Plan]:
     """Turn a checked manifest into job dicts and the service's plan."""
     there = [job for job in manifest.jobs if unknown(job.dataset) is None]
@@ -250,7 +250,7 @@ def taken_over(
     )
 
 
-def _unreadable_secrets(channels: Iterable[Channel]) -> Iterator[str]:
+def _unreadable_secrets(channels: Iterable[NotifyChannel]) -> Iterator[str]:
     """Note the channels that could send nothing: better now than when there is something to send."""
     for channel in channels:
         if (why := unreadable(channel)) is not None:

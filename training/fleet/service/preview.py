@@ -20,15 +20,15 @@ from training.fleet.manifest.load import Manifest, check_values
 from training.fleet.queue.foresee import Foreseen, foresee, planned_ids
 from training.fleet.queue.rows import jobs_by_host
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.edits import Kind
+from training.fleet.scheduling.edits import EditKind
 from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.orders import Out
 from training.fleet.service.changes import told
 from training.fleet.service.hosts import HostRegistry
 from training.fleet.service.memory import advise
 from training.fleet.service.out import taken_out
-from training.fleet.service.plan import Proposal, Reloader
-from training.fleet.service.references import References
+from training.fleet.service.plan import PlanProposal, Reloader
+from training.fleet.service.references import KnownReferences
 from training.fleet.service.rotations import planned
 from training.fleet.service.views import bundle_gone, outlook
 from training.fleet.wire.plans import (
@@ -71,22 +71,22 @@ class Previews:
         proposal = self._proposed(request)
         return self._registry(proposal), foresee(self.reader, proposal.jobs, self._planned_ids())[1]
 
-    def _proposed(self, request: PlanRequest) -> Proposal:
+    def _proposed(self, request: PlanRequest) -> PlanProposal:
         values = request.tables
 
-        def check(describer: Describer, datasets: References) -> Manifest:
+        def check(describer: Describer, datasets: KnownReferences) -> Manifest:
             return check_values(values, path=Path(request.file), describer=describer, datasets=datasets)
 
         return self.reloader.read(check)
 
-    def _registry(self, proposal: Proposal) -> HostRegistry:
+    def _registry(self, proposal: PlanProposal) -> HostRegistry:
         """Return the known hosts under another plan."""
         service = self.reloader.service
         registry = HostRegistry(list(service.host_registry.known.values()), proposal.plan)
         registry.datasets = service.host_registry.datasets if proposal.here is None else proposal.here
         return registry
 
-    def _answer(self, proposal: Proposal, mark: str | None, channels: Mapping[str, str] | None = None) -> PlanReply:
+    def _answer(self, proposal: PlanProposal, mark: str | None, channels: Mapping[str, str] | None = None) -> PlanReply:
         service = self.reloader.service
         registry = self._registry(proposal)
         synced, jobs = foresee(self.reader, proposal.jobs, self._planned_ids())
@@ -149,7 +149,7 @@ def _state(each: Foreseen) -> str:
 
 def _planned(each: Foreseen, removed: RemovedView | None) -> PlannedJob:
     job, spec = each.job, each.spec
-    keys = [key for edit in each.change.edits if edit.kind is Kind.JOB for key in edit.keys]
+    keys = [key for edit in each.change.edits if edit.kind is EditKind.JOB for key in edit.keys]
     common = {"name": str(spec["name"]), "job_id": spec["job_id"], "state": _state(each)}
     if job is None:
         return PlannedJob(**common, outcome=each.change.outcome)
@@ -161,7 +161,7 @@ def _planned(each: Foreseen, removed: RemovedView | None) -> PlannedJob:
         artifact_id=job.artifact_id,
         removed=removed,
         keys=keys,
-        was=next((edit.was for edit in each.change.edits if edit.kind is Kind.RENAME), None),
+        was=next((edit.was for edit in each.change.edits if edit.kind is EditKind.RENAME), None),
         ended_by=job.ended_by,
         held_by=job.held_by,
     )

@@ -16,7 +16,7 @@ _UNKNOWN = "not known: "  # before a reference to an unknown data set
 
 
 @dataclass(frozen=True, slots=True)
-class References(Catalogue):
+class KnownReferences(Catalogue):
     """A catalogue that remembers. ``starting``: the memory counts more than the disk, and an unknown reference is no
     mistake, because a receiver must run for its data set to be pushed."""
 

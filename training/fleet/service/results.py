@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from training.fleet.queue.results import Kept
+from training.fleet.queue.results import KeptReport
 from training.fleet.wire import reports
 from training.fleet.wire.views import ResultView
 
 
-def kept_of(digest: str, body: bytes) -> Kept:
+def kept_of(digest: str, body: bytes) -> KeptReport:
     """Read a report for its row; what makes no sense in it is left out."""
     result = reports.read(body).result
-    return Kept(
+    return KeptReport(
         report=digest,
         bytes=len(body),
         figures=msgspec.json.encode(result).decode(),

@@ -18,7 +18,15 @@ from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling import retention as rules
 from training.fleet.scheduling.job import FINAL, JobStatus
-from training.fleet.scheduling.retention import Bundle, Dataset, Delivery, Kind, Output, Removal, Rules
+from training.fleet.scheduling.retention import (
+    BundleShare,
+    Output,
+    Removal,
+    RemovalKind,
+    RetainedBundle,
+    RetainedDataset,
+    Rules,
+)
 from training.fleet.service.data_use import check_unused
 from training.fleet.service.delivery import Decide, Disk, Look, Steps
 from training.fleet.service.service import Service
@@ -36,7 +44,7 @@ _ALL = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class RemovalProposal:
     """Everything that the plan's retention deletes now, and the models kept for want of a figure."""
 
     removals: list[Removal]
@@ -55,7 +63,7 @@ class Retention:
     def rules(self) -> Rules:
         return self._service.plan.retention
 
-    def proposal(self) -> Proposal:
+    def proposal(self) -> RemovalProposal:
         """Decide what goes, by the rows as they are."""
         now, asked = self._clock.now(), self.rules
         bundles = self._bundles(self._reader, asked)
@@ -72,7 +80,7 @@ class Retention:
             f"{'is' if n == 1 else 'are'} kept"
             for (model, mode), n in sorted(rules.without_figure(bundles, asked).items())
         ]
-        return Proposal(removals, notes)
+        return RemovalProposal(removals, notes)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -81,12 +89,12 @@ class Retention:
         yield from self.finish()
         if self.rules.keeps_all:
             return []
-        proposal: Proposal = yield Look(self.proposal)
+        proposal: RemovalProposal = yield Look(self.proposal)
         wanted, gone = proposal.removals[:most], list[Removal]()
         for first in range(0, len(wanted), STEP):
             some = wanted[first : first + STEP]
             gone += yield Decide(partial(self._let_go, some), "retention")
-        if any(each.kind is Kind.EVENTS for each in gone):
+        if any(each.kind is RemovalKind.EVENTS for each in gone):
             yield from self._rest_of_events()
         crashpoint("retention.decided")
         yield from self.finish()
@@ -116,7 +124,7 @@ class Retention:
 
     # -- facts --------------------------------------------------------------------------------------------------
 
-    def _bundles(self, db: Database, asked: Rules, artifact_id: str = "") -> list[Bundle]:
+    def _bundles(self, db: Database, asked: Rules, artifact_id: str = "") -> list[RetainedBundle]:
         """Read the bundles in the store; figures only where there are too many models."""
         if asked.best is None and asked.keep_superseded_days is None:
             return []
@@ -133,8 +141,8 @@ class Retention:
 
     def _outputs(self, asked: Rules, now: float) -> Iterator[Output]:
         for kind, statement, days in (
-            (Kind.LOG, "old_logs", asked.keep_logs_days),
-            (Kind.CURVE, "old_curves", asked.keep_curves_days),
+            (RemovalKind.LOG, "old_logs", asked.keep_logs_days),
+            (RemovalKind.CURVE, "old_curves", asked.keep_curves_days),
         ):
             rows = () if days is None else self._reader.all(statement, before=now - days * 86_400.0)
             for row in rows:
@@ -142,7 +150,7 @@ class Retention:
                 key = row["job_id"], row["attempt"], row["name"], row["ended_at"]
                 yield Output(kind, *key, row["size"], ended, row["held_at"] is not None)
 
-    def _shelved(self, asked: Rules) -> Iterator[Dataset]:
+    def _shelved(self, asked: Rules) -> Iterator[RetainedDataset]:
         if asked.keep_datasets_days is None or self._datasets is None:
             return
         users = {row["dataset_id"]: row for row in self._reader.all("dataset_users")}
@@ -151,7 +159,7 @@ class Retention:
             needed = each.dataset_id in self._service.plan.datasets or (row is not None and bool(row["needed"]))
             pushed_at = max(each.about.pushed_at, each.about.again_at)
             used_at = max(pushed_at, 0.0 if row is None else row["used_at"] or 0.0)
-            yield Dataset(each.dataset_id, each.names, each.about.size, needed, used_at)
+            yield RetainedDataset(each.dataset_id, each.names, each.about.size, needed, used_at)
 
     def _old_events(self, db: Database, before: float, most: int) -> Row | None:
         row = db.one("oldest_events", before=before, most=most, kept=EVENTS_KEPT)
@@ -164,22 +172,22 @@ class Retention:
         return [each for each in some if self._one(each)]
 
     def _one(self, each: Removal) -> bool:
-        if each.kind is Kind.BUNDLE:
+        if each.kind is RemovalKind.BUNDLE:
             return self._let_bundle_go(each)
-        if each.kind is Kind.DATASET:
+        if each.kind is RemovalKind.DATASET:
             try:
                 check_unused(self._service, each.subject)
             except Refusal:
                 return False
-            self._db.run("removal_back", what=Kind.DATASET, subject=each.subject, now=self._clock.now())
+            self._db.run("removal_back", what=RemovalKind.DATASET, subject=each.subject, now=self._clock.now())
             return self._note(each)
-        if each.kind is Kind.EVENTS:
+        if each.kind is RemovalKind.EVENTS:
             return self._forget_events()
         settled = self._db.one("is_settled", job_id=each.subject)
         if settled is None:
             return False
         key = {"job_id": each.subject, "attempt": each.number}
-        if each.kind is Kind.LOG:
+        if each.kind is RemovalKind.LOG:
             row = self._db.one("log_length", **key)
             self._service.queue.logs.expire(each.subject, each.number, 0 if row is None else row["log_next"])
         else:
@@ -234,7 +242,7 @@ class Retention:
         if self._db.one("standing_removal", seq=row["seq"]) is None:
             return False
         try:
-            if row["what"] == Kind.DATASET:
+            if row["what"] == RemovalKind.DATASET:
                 return self._may_forget_dataset(row)
             self._store.remove(Artifact.at(row["subject"]))
         except StoreError as error:
@@ -253,20 +261,20 @@ class Retention:
         else:
             needed = here is not None and max(here.about.pushed_at, here.about.again_at) > row["at"]
         if needed:
-            self._db.run("removal_back", what=Kind.DATASET, subject=row["subject"], now=self._clock.now())
+            self._db.run("removal_back", what=RemovalKind.DATASET, subject=row["subject"], now=self._clock.now())
         return not needed
 
     def _finished(self, gone: Iterable[Row]) -> None:
         for row in gone:
             self._db.run("finish_removal", seq=row["seq"], now=self._clock.now())
-        if self._datasets is not None and any(row["what"] == Kind.DATASET for row in gone):
+        if self._datasets is not None and any(row["what"] == RemovalKind.DATASET for row in gone):
             self._service.datasets_here(self._datasets.catalogue().ids)
 
     # -- files --------------------------------------------------------------------------------------------------
 
     def _noted(self, row: Row) -> bool:
         """Write the note into the bundle's folder, durably, for a rebuild."""
-        if row["what"] != Kind.BUNDLE:
+        if row["what"] != RemovalKind.BUNDLE:
             return True
         artifact = replace(Artifact.at(row["subject"]), size=row["size"])
         try:
@@ -279,7 +287,7 @@ class Retention:
     def _settle(self, row: Row) -> bool:
         """Make a bundle's absence durable; remove a data set."""
         try:
-            if row["what"] == Kind.BUNDLE:
+            if row["what"] == RemovalKind.BUNDLE:
                 self._store.settle_removed(Artifact.at(row["subject"]))
             elif self._datasets is not None:
                 self._datasets.remove(row["subject"])
@@ -307,7 +315,13 @@ class Retention:
 def note_removed(db: Database, removed: Removed) -> None:
     """Write what a store's note says of a bundle that is gone."""
     artifact = removed.artifact
-    said = {"what": Kind.BUNDLE, "subject": artifact.place, "number": 0, "size": artifact.size, "why": removed.why}
+    said = {
+        "what": RemovalKind.BUNDLE,
+        "subject": artifact.place,
+        "number": 0,
+        "size": artifact.size,
+        "why": removed.why,
+    }
     db.run("add_removal", **said, at=removed.at, newest=None, done_at=removed.at)
 
 
@@ -319,16 +333,16 @@ def artifact_of(row: Row) -> Artifact:
     return Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
 
 
-def _bundle(artifact: Artifact, rows: Sequence[Row]) -> Bundle:
+def _bundle(artifact: Artifact, rows: Sequence[Row]) -> RetainedBundle:
     deliveries = tuple(_delivery(row) for row in rows)
-    return Bundle(artifact.place, artifact.model, artifact.mode, artifact.size, deliveries)
+    return RetainedBundle(artifact.place, artifact.model, artifact.mode, artifact.size, deliveries)
 
 
-def _delivery(row: Row) -> Delivery:
+def _delivery(row: Row) -> BundleShare:
     ended, current = JobStatus(row["status"]) in FINAL, bool(row["current"])
     # A bundle that completes no job is of no use since the job was completed by another, or ended.
     since = row["finished_at"] or row["stored_at"]
-    return Delivery(
+    return BundleShare(
         job_id=row["job_id"],
         attempt=row["attempt"],
         name=row["name"],
@@ -340,7 +354,7 @@ def _delivery(row: Row) -> Delivery:
     )
 
 
-def _with_figures(db: Database, bundle: Bundle, rows: Sequence[Row]) -> Bundle:
+def _with_figures(db: Database, bundle: RetainedBundle, rows: Sequence[Row]) -> RetainedBundle:
     deliveries = tuple(
         replace(each, figure=_figure(db, row)) if each.current and each.figure is None else each
         for each, row in zip(bundle.deliveries, rows, strict=True)

@@ -10,19 +10,19 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from training.fleet.queue.ahead import Made, Making
+from training.fleet.queue.ahead import MadeSchedule, Making
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.changes import notes, told
 from training.fleet.service.claims import Claims
 from training.fleet.service.endings import Endings
-from training.fleet.service.fleet import FleetState, Store
+from training.fleet.service.fleet import ArtifactFinder, FleetState
 from training.fleet.service.heartbeats import Heartbeats
 from training.fleet.service.hosts import Plan
 from training.fleet.service.operator_calls import OperatorCalls
 from training.fleet.service.out import taken_out
-from training.fleet.service.sessions import Sessions
+from training.fleet.service.sessions import HostSessions
 from training.fleet.service.uploads import Uploads
 from training.fleet.wire.messages import (
     ReloadReply,
@@ -35,7 +35,7 @@ class Service:
     def __init__(
         self,
         queue: JobQueue,
-        dataset_store: Store,
+        dataset_store: ArtifactFinder,
         plan: Plan | None = None,
         *,
         new_round: Callable[[], str] = lambda: secrets.token_hex(8),
@@ -52,7 +52,7 @@ class Service:
         )  # fmt: skip
         self.fleet, self.fleet_beside, self.claimed = facts.fleet, facts.fleet_beside, facts.claimed
         self.tick, self.forget_look = facts.tick, facts.forget_look
-        sessions = Sessions(facts, new_round)
+        sessions = HostSessions(facts, new_round)
         self.refused, self.copied = sessions.refused, sessions.copied
         claims = Claims(facts, sessions)
         self.claim, self.claim_again, self.as_booked = claims.claim, claims.claim_again, claims.as_booked
@@ -114,7 +114,7 @@ class Service:
         """Note what a schedule is to be made of, for :meth:`Ahead.make`."""
         return self.queue.ahead.begin(self.fleet(out=taken_out(self.queue.db, self.host_registry)).alive, self.policy)
 
-    def follow_schedule(self, making: Making, made: Made) -> list[str]:
+    def follow_schedule(self, making: Making, made: MadeSchedule) -> list[str]:
         """Put a schedule into force; returns the hosts with an open claim that would get a job by it."""
         self.queue.ahead.follow(making, made)
         return self.queue.ahead.called(self.host_registry.waiting_hosts())

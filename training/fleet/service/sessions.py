@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from training.fleet.scheduling import copies
-from training.fleet.scheduling.copies import Line, Standing
+from training.fleet.scheduling.copies import SessionLine, Standing
 from training.fleet.scheduling.job import Attempt
-from training.fleet.scheduling.policy import Watch
+from training.fleet.scheduling.policy import SilenceWatch
 from training.fleet.service.fleet import FleetState
 from training.fleet.service.guards import (
     refuse_twin,
@@ -27,7 +27,7 @@ from training.fleet.wire.messages import (
 from training.printable import duration
 
 
-class Sessions:
+class HostSessions:
     """The sessions of every host, as its requests show them."""
 
     def __init__(self, fleet: FleetState, new_round: Callable[[], str]) -> None:
@@ -35,7 +35,7 @@ class Sessions:
         self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
         self._hosts, self._clock = fleet.host_registry, fleet.clock
         self._new_round = new_round
-        self._lines: dict[str, tuple[str, Line]] = {}  # host → installation, its sessions
+        self._lines: dict[str, tuple[str, SessionLine]] = {}  # host → installation, its sessions
 
     def guard_identity(self, request: ClaimRequest) -> ClaimReply | None:
         """Admit one living installation per host id; of its sessions only the newest may claim, of copies none.
@@ -79,7 +79,7 @@ class Sessions:
         since_s = self._clock.monotonic() - known.conflict_at
         return known.conflict if since_s < self._policy.stale_after_s else None
 
-    def _guard_session(self, request: ClaimRequest, known: KnownHost, watch: Watch) -> ClaimReply | None:
+    def _guard_session(self, request: ClaimRequest, known: KnownHost, watch: SilenceWatch) -> ClaimReply | None:
         assert request.session_id is not None
         line = self.line(request, known)
         copied = line.copied
@@ -106,7 +106,7 @@ class Sessions:
         self._queue.quarantines.refund(line.lost())
         return ClaimReply(reason=sentence, ask_again=True, echo=line.round)
 
-    def line(self, request: ClaimRequest, known: KnownHost) -> Line:
+    def line(self, request: ClaimRequest, known: KnownHost) -> SessionLine:
         assert request.session_id is not None
         assert request.instance_id is not None
         instance, line = self._lines.get(request.host_id, ("", None))
@@ -114,7 +114,7 @@ class Sessions:
             current = known.session_id or request.session_id
             silent_s = max(0.0, self._clock.now() - known.last_seen)
             heard = {current: self._clock.monotonic() - silent_s}
-            line = Line(current, self._new_round(), heard)
+            line = SessionLine(current, self._new_round(), heard)
             self._lines[request.host_id] = request.instance_id, line
         return line
 

@@ -25,7 +25,7 @@ class RecoveryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Deployment:
     """The database, the store, and the folder of keys and certificates (which may be absent)."""
 
     db: Path
@@ -35,7 +35,9 @@ class State:
     plan: tuple[str, ...] = field(default=(), compare=False)  # the same, for commands that read the plan
 
     @classmethod
-    def of(cls, folder: Path, db: Path | None = None, models: Path | None = None, manifest: Path = MANIFEST) -> State:
+    def of(
+        cls, folder: Path, db: Path | None = None, models: Path | None = None, manifest: Path = MANIFEST
+    ) -> Deployment:
         """Return the receiver's defaults in ``folder``, with the given exceptions."""
         place = folder / DATABASE if db is None else db
         store = folder / "models" if models is None else models

@@ -16,7 +16,7 @@ from training.fleet.scheduling.job import FINAL, Attempt, Job, JobStatus
 from training.fleet.service.delivery import Decide, Disk, Steps, Whole
 from training.fleet.service.guards import ended
 from training.fleet.service.service import Service
-from training.fleet.store.datasets import Draft
+from training.fleet.store.datasets import AnnouncedDataset
 from training.fleet.store.errors import NoState
 from training.fleet.store.states import KeptState, StateStore
 from training.fleet.wire.dataset_listing import (
@@ -57,7 +57,7 @@ class SavedStates:
         """Take a listing; the answer names missing chunks, the first when there are many."""
         yield self._holder(calling)
         document: bytes = yield Whole(LISTING_BYTES_MAX)
-        draft: Draft = yield Disk(lambda: self._store.begin(state_id, document))
+        draft: AnnouncedDataset = yield Disk(lambda: self._store.begin(state_id, document))
         return StateDraftReply(state_id=state_id, missing=list(draft.missing))
 
     def bring(self, calling: Calling, state_id: str, sha256: str | None) -> Steps[None]:

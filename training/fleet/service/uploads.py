@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from training.contract import spec_hash
-from training.fleet.queue.attempts import Stored
-from training.fleet.queue.results import Kept
+from training.fleet.queue.attempts import DeliveryNews
+from training.fleet.queue.results import KeptReport
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
 from training.fleet.service.endings import delivering
@@ -103,13 +103,13 @@ class Uploads:
         attempt = None if claim_id is None else self._queue.attempts.by_claim(claim_id)
         return attempt is not None and (attempt.live or rules.may_adopt(self._fleet.job(attempt.job_id), attempt))
 
-    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> Stored | None:
+    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> DeliveryNews | None:
         """Assign a bundle that is durable in the store to its attempt, if the claim still stands.
 
         None when retention took an equal bundle away at this moment: it is to be sent once more.
         """
         if permission.by_hand:
-            return Stored.KNOWN
+            return DeliveryNews.KNOWN
         job, attempt = delivering(self._fleet, permission.job_id, permission.claim_id, None)
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)
@@ -145,7 +145,7 @@ class Uploads:
         )
 
     def deliver(
-        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int, kept: Kept | None = None
+        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int, kept: KeptReport | None = None
     ) -> tuple[CompleteReply, bool]:
         """Complete a waiting job with a bundle that its host had set aside; the flag is False for a repetition.
 

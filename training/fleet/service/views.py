@@ -23,7 +23,7 @@ from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Trained
 from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.policy import Fleet, Policy
-from training.fleet.scheduling.trained import Model, unlike
+from training.fleet.scheduling.trained import CompletedModel, unlike
 from training.fleet.scheduling.workload import Workload
 from training.fleet.service.incidents import IncidentViews
 from training.fleet.service.logs import Logs, Page
@@ -81,7 +81,7 @@ class JobFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListPlace:
     """A place in an ordered list, behind a job: its number of arrival and its key in the order. Zero: the beginning."""
 
     seq: int = 0
@@ -193,7 +193,7 @@ class Views:
         if wanted == JobFilter():
             rows = self._db.all("jobs_page", after=after, most=most + 1)  # one more tells of a further page
         else:
-            rows = self._found(wanted, "arrival", Place(seq=after, number=after), most + 1)
+            rows = self._found(wanted, "arrival", ListPlace(seq=after, number=after), most + 1)
         looks = self._looks()
         return JobsReply(
             jobs=[self._view(row, looks) for row in rows[:most]],
@@ -203,17 +203,19 @@ class Views:
             unlike=self._unlike() if wanted == JobFilter() and after == 0 else [],
         )
 
-    def found(self, wanted: JobFilter, sort: str, after: Place, most: int) -> tuple[list[JobView], Place | None]:
+    def found(
+        self, wanted: JobFilter, sort: str, after: ListPlace, most: int
+    ) -> tuple[list[JobView], ListPlace | None]:
         """Return a page of the jobs that ``wanted`` lets through, in this order, and the place where the next page
         begins."""
         wanted.check()
         rows = self._found(wanted, sort, after, most + 1)
         looks = self._looks() if any(row["status"] == JobStatus.PENDING for row in rows) else {}
         last = rows[most - 1] if len(rows) > most else None
-        place = None if last is None else Place(last["seq"], last["number"], last["word"])
+        place = None if last is None else ListPlace(last["seq"], last["number"], last["word"])
         return [self._view(row, looks) for row in rows[:most]], place
 
-    def _found(self, wanted: JobFilter, sort: str, after: Place, most: int) -> list[Row]:
+    def _found(self, wanted: JobFilter, sort: str, after: ListPlace, most: int) -> list[Row]:
         return self._db.all("jobs_found", **wanted.parameters(), sort=sort, **asdict(after), most=most)
 
     def counted(self, text: str = "") -> list[Counted]:
@@ -240,7 +242,7 @@ class Views:
         if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
             return []
         return unlike(
-            Model(row["name"], json.loads(row["spec"]), trained_of(row)) for row in self._db.all("trained_on")
+            CompletedModel(row["name"], json.loads(row["spec"]), trained_of(row)) for row in self._db.all("trained_on")
         )
 
     def job(self, job_id: str) -> JobDetail:

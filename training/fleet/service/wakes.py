@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from training.fleet.queue.kinds import OPEN, Waiting, kind_of
+from training.fleet.queue.kinds import OPEN, PendingKind, kind_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import JobStatus
@@ -78,7 +78,7 @@ class Wakes:
         tries, at = self._tries.get(host, (0, -math.inf))
         return tries, now - at
 
-    def _waits(self, of: Waiting, hosts: list[str], now: float) -> Waits:
+    def _waits(self, of: PendingKind, hosts: list[str], now: float) -> Waits:
         """Say how long such jobs would take on those asleep, and when the last of them ends on those awake."""
         registry, ahead = self.service.host_registry, self.service.queue.ahead
         asleep = [registry.host(registry.known[host]).at_best() for host in hosts]
@@ -89,7 +89,7 @@ class Wakes:
         ends = [share.end_s - since_s for share in shares if share.kind == kind_of(of.job_class.class_id, of.priority)]
         return Waits(of.key, {host: each.mean for host, each in told.items()}, max(ends, default=None))
 
-    def _note(self, host: str, of: Waiting) -> None:
+    def _note(self, host: str, of: PendingKind) -> None:
         queue = self.service.queue
         row = queue.db.one("head", class_id=of.job_class.class_id, avoid_host=OPEN, below=of.priority + 1)
         if row is not None:

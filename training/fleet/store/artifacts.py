@@ -30,13 +30,13 @@ from typing import Any, BinaryIO
 
 from training.crashpoint import crashpoint
 from training.files import Fs, LocalFs, file_sha256, replace_whole
-from training.fleet.store.errors import BadMark, BadName, Damaged, NotStored, disk_errors
-from training.fleet.store.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
-from training.fleet.store.index import Index, IndexRow
+from training.fleet.store.errors import BadMark, BadName, DamagedArtifact, NotStored, disk_errors
+from training.fleet.store.incoming import PART_SUFFIX, Incoming, PartFile, check_sha256, part_name
+from training.fleet.store.index import IndexRow, StoreIndex
 from training.fleet.store.logs import LogStore
 from training.fleet.store.mark import MARK, read_mark, write_mark
 from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
-from training.fleet.store.reserve import Room
+from training.fleet.store.reserve import DiskRoom
 
 BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"
@@ -101,7 +101,7 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BundleCheck:
     """The result of :meth:`ArtifactStore.verify_all` for a bundle; ``problem`` is None when it is sound."""
 
     path: str
@@ -118,14 +118,14 @@ class ArtifactStore:
     def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
-        self._room = Room(root, self._fs, reserve_bytes)
+        self._room = DiskRoom(root, self._fs, reserve_bytes)
         self._publishing = threading.Lock()
         with disk_errors(f"preparing {root}"):
             self._fs.mkdir(root / INCOMING)
             self._fs.sync_folder(root)
             self._fs.sync_folder(root.parent)
         self._incoming = Incoming(root / INCOMING, self._fs, self._room)
-        self.index = Index(root / INDEX, root / INCOMING, self._fs)
+        self.index = StoreIndex(root / INDEX, root / INCOMING, self._fs)
         self.logs = LogStore(root, self._fs)
 
     # -- its database -------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class ArtifactStore:
 
     def open_part(
         self, claim_id: str, sha256: str | None, *, offset: int = 0, host: str | None = None, coming: int = 0
-    ) -> Part:
+    ) -> PartFile:
         """Take an upload over at ``offset`` (0 restarts it) and fence off its former writer.
 
         ``coming`` bytes are announced by ``host``, which stays within its share of the free space. Re-hashes the stored
@@ -186,7 +186,7 @@ class ArtifactStore:
         name = part_name(claim_id, sha256)
         return self._incoming.open(name, offset, host=host, coming=coming)
 
-    def publish(self, part: Part, sha256: str, *, model: str, mode: str) -> Artifact:
+    def publish(self, part: PartFile, sha256: str, *, model: str, mode: str) -> Artifact:
         """Make a sealed part (``sha256`` is what ``seal`` returned) the artifact of that name, durably.
 
         An equal bundle that is there already is re-hashed and kept; one whose bytes have rotted is replaced.
@@ -247,7 +247,7 @@ class ArtifactStore:
         with disk_errors("reading an artifact"):
             digest = file_sha256(self.root / artifact.path, self._fs)
         if digest != artifact_id:
-            raise Damaged(f"{artifact.path} holds bytes with SHA-256 {digest}; upload it again")
+            raise DamagedArtifact(f"{artifact.path} holds bytes with SHA-256 {digest}; upload it again")
         return artifact
 
     def open(self, artifact: Artifact) -> BinaryIO:
@@ -275,15 +275,15 @@ class ArtifactStore:
                 if artifact is not None:
                     yield artifact
 
-    def verify_all(self) -> Iterator[Finding]:
+    def verify_all(self) -> Iterator[BundleCheck]:
         """Re-hash every bundle, one finding each, so that the caller can show progress."""
         for artifact in self.artifacts():
             try:
                 self.verify(artifact.artifact_id, model=artifact.model, mode=artifact.mode)
-            except Damaged as damage:
-                yield Finding(artifact.path, str(damage))
+            except DamagedArtifact as damage:
+                yield BundleCheck(artifact.path, str(damage))
             else:
-                yield Finding(artifact.path, None)
+                yield BundleCheck(artifact.path, None)
 
     # -- retention ----------------------------------------------------------------------------------------------
 
@@ -383,7 +383,9 @@ class ArtifactStore:
         except OSError as error:
             raise NotStored(f"the report {path} cannot be read: {error.strerror}") from error
         if hashlib.sha256(body).hexdigest() != digest:
-            raise Damaged(f"the report {path} is not what was stored; `cis490-jobs get` has the one in the bundle")
+            raise DamagedArtifact(
+                f"the report {path} is not what was stored; `cis490-jobs get` has the one in the bundle"
+            )
         return body
 
     # -- files --------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Shelved:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class AnnouncedDataset:
     """The result of announcing a data set: the chunks still to be sent, each named once.
 
     Only the first are named when there are many; ``missing_bytes`` is of all.
@@ -151,7 +151,7 @@ class DatasetStore:
 
     # -- pushing ------------------------------------------------------------------------------------------------
 
-    def begin(self, dataset_id: str, document: bytes) -> Draft:
+    def begin(self, dataset_id: str, document: bytes) -> AnnouncedDataset:
         """Take a listing; returns its missing chunks. Raises WrongDigest, BadName, StoreFull."""
         if hashlib.sha256(document).hexdigest() != dataset_id:
             raise WrongDigest(f"the listing that arrived is not that of {dataset_id[:12]}")
@@ -170,7 +170,7 @@ class DatasetStore:
                     missing.append(place.sha256)
             self._check_room(missing_bytes)
             self._remember(dataset_id, listing)
-        return Draft(dataset_id, listing.size, tuple(missing), missing_bytes, published)
+        return AnnouncedDataset(dataset_id, listing.size, tuple(missing), missing_bytes, published)
 
     def put(self, dataset_id: str, chunks: Sequence[tuple[str, bytes | memoryview]]) -> None:
         """Store chunks (SHA-256, bytes) of an announced data set, durably; all of them or, when one is wrong, none.

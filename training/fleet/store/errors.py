@@ -64,7 +64,7 @@ class NotStored(StoreError):
     """There is no such artifact in the store."""
 
 
-class Damaged(StoreError):
+class DamagedArtifact(StoreError):
     """An artifact's bytes are not those its name promises."""
 
 

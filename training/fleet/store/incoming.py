@@ -28,7 +28,7 @@ from training.fleet.store.errors import (
     WrongDigest,
     disk_errors,
 )
-from training.fleet.store.reserve import Room
+from training.fleet.store.reserve import DiskRoom
 
 _CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -57,7 +57,7 @@ def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
     return (own_bytes + more_bytes) * SHARE <= free_bytes + own_bytes
 
 
-class Part:
+class PartFile:
     """A writer's ownership of a part file. Made by :meth:`Incoming.open`; close it in any case."""
 
     def __init__(self, incoming: Incoming, name: str, handle: int, offset: int) -> None:
@@ -164,11 +164,11 @@ class Part:
 class Incoming:
     """The folder of part files."""
 
-    def __init__(self, folder: Path, fs: Fs, room: Room) -> None:
+    def __init__(self, folder: Path, fs: Fs, room: DiskRoom) -> None:
         self.folder = folder
         self.fs = fs
         self.room = room
-        self._owners: dict[str, Part] = {}
+        self._owners: dict[str, PartFile] = {}
         self._hosts: dict[str, str] = {}  # claim → its host, of parts that are here
         self._beyond: str | None = None  # the last part that exceeds its host's share
         # The sizes of idle parts, by name; None once one of them may have changed. Used for
@@ -181,7 +181,7 @@ class Incoming:
         with disk_errors("looking at an upload"):
             return self.fs.size(self.folder / name) or 0
 
-    def open(self, name: str, offset: int, *, host: str | None = None, coming: int = 0) -> Part:
+    def open(self, name: str, offset: int, *, host: str | None = None, coming: int = 0) -> PartFile:
         """Take an upload over from byte ``offset`` on and cut off the rest; 0 restarts it.
 
         ``coming`` is how many bytes its writer announces; ``host`` is who sends them, and None has no share to keep.
@@ -208,7 +208,7 @@ class Incoming:
                 if fresh:
                     self._make_way(name)
                 handle = self.fs.create(path) if fresh else self.fs.reopen(path, offset)
-                part = self._owners[name] = Part(self, name, handle, offset)
+                part = self._owners[name] = PartFile(self, name, handle, offset)
                 break
         try:
             part.rehash_prefix()
@@ -217,7 +217,7 @@ class Incoming:
             raise
         return part
 
-    def grow(self, name: str, part: Part, more: int) -> None:
+    def grow(self, name: str, part: PartFile, more: int) -> None:
         """Count bytes that are about to be written as the part's; ShareFull or StoreFull when there is no room."""
         with self._lock:
             self._make_room(name, more)
@@ -275,7 +275,7 @@ class Incoming:
         self._remove(min(idle, key=self.fs.modified_at))
 
     @contextlib.contextmanager
-    def giving_up(self, name: str, part: Part) -> Iterator[None]:
+    def giving_up(self, name: str, part: PartFile) -> Iterator[None]:
         """Act on a part's file and end its ownership, in one step."""
         with self._lock:
             try:

@@ -46,7 +46,7 @@ class IndexRepair:
     rows: int
 
 
-class Index:
+class StoreIndex:
     """The file, with one writer at a time."""
 
     def __init__(self, path: Path, temporary_folder: Path, fs: Fs) -> None:

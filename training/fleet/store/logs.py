@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.files import Fs, replace_whole
-from training.fleet.store.errors import BadName, Damaged, NotStored, disk_errors
+from training.fleet.store.errors import BadName, DamagedArtifact, NotStored, disk_errors
 from training.fleet.store.incoming import PART_SUFFIX
 
 LOGS = "logs"
@@ -83,10 +83,10 @@ class LogStore:
                 raise NotStored(f"{file.path} is not in the store")
             packed = b"".join(self._fs.read(path))
         if hashlib.sha256(packed).hexdigest() != file.sha256:
-            raise Damaged(f"{file.path} holds other bytes than were stored")
+            raise DamagedArtifact(f"{file.path} holds other bytes than were stored")
         text = _unpacked(packed, file.raw_bytes)
         if text is None or (len(text), text.count(b"\n")) != (file.raw_bytes, file.count):
-            raise Damaged(f"{file.path} does not hold the lines that were stored")
+            raise DamagedArtifact(f"{file.path} does not hold the lines that were stored")
         return _lines(text)
 
     def remove(self, job_id: str, attempt: int, first: int, end: int) -> None:

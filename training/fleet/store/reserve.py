@@ -15,7 +15,7 @@ from training.files import Fs
 from training.fleet.store.errors import StoreFull, disk_errors
 
 
-class Room:
+class DiskRoom:
     """The room left for writes under ``root``. Safe to ask from several threads."""
 
     def __init__(self, root: Path, fs: Fs, reserve_bytes: int) -> None:

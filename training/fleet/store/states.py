@@ -22,7 +22,7 @@ import msgspec
 
 from training.files import Fs, LocalFs, replace_all
 from training.fleet.store.artifacts import RESERVE_BYTES
-from training.fleet.store.datasets import DatasetStore, Draft
+from training.fleet.store.datasets import AnnouncedDataset, DatasetStore
 from training.fleet.store.errors import BadName, NoState, StoreError, StoreFull, WrongDigest, disk_errors
 from training.fleet.wire.dataset_listing import BadListing, parse
 from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
@@ -62,7 +62,7 @@ class StateStore:
         """List the jobs that have one."""
         return list(self._kept)
 
-    def begin(self, state_id: str, document: bytes) -> Draft:
+    def begin(self, state_id: str, document: bytes) -> AnnouncedDataset:
         """Take a listing; returns its missing chunks. Raises WrongDigest, BadName, StoreFull."""
         if hashlib.sha256(document).hexdigest() != state_id:  # before it is parsed
             raise WrongDigest(f"the listing that arrived is not that of {state_id[:12]}")

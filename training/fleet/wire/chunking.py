@@ -17,7 +17,7 @@ from training.fleet.wire.dataset_listing import CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ChunkSizes:
     """The bytes of a chunk: at ``least`` (but the last of a file), and at ``most``; and the mark that ends it."""
 
     least: int
@@ -26,12 +26,12 @@ class Sizes:
 
 
 # Compressed data hold the one mark every 4 KiB or so, the other every 64; floats, a quarter as often.
-FINE = Sizes(16 * 1024, 256 * 1024, re.compile(rb"\xa5[\x50-\x5f]"))
-COARSE = Sizes(256 * 1024, CHUNK_BYTES, re.compile(rb"\xa5\x5a"))
+FINE = ChunkSizes(16 * 1024, 256 * 1024, re.compile(rb"\xa5[\x50-\x5f]"))
+COARSE = ChunkSizes(256 * 1024, CHUNK_BYTES, re.compile(rb"\xa5\x5a"))
 FINE_TOTAL = 64 * 1024**2  # the largest data set that is cut finely
 
 
-def sizes_for(total: int) -> Sizes:
+def sizes_for(total: int) -> ChunkSizes:
     """Choose the sizes of a data set of ``total`` bytes.
 
     A small one is cut finely, or a changed episode would be most of it; of a large one the listing stays small.
@@ -39,7 +39,7 @@ def sizes_for(total: int) -> Sizes:
     return FINE if total <= FINE_TOTAL else COARSE
 
 
-def chunks(blocks: Iterable[bytes], sizes: Sizes) -> Iterator[memoryview]:
+def chunks(blocks: Iterable[bytes], sizes: ChunkSizes) -> Iterator[memoryview]:
     """Cut a file that comes in blocks; of equal files the chunks are equal, however they come."""
     held = b""
     for block in blocks:
@@ -57,6 +57,6 @@ def chunks(blocks: Iterable[bytes], sizes: Sizes) -> Iterator[memoryview]:
         at = end
 
 
-def _end(held: bytes, at: int, sizes: Sizes) -> int:
+def _end(held: bytes, at: int, sizes: ChunkSizes) -> int:
     found = sizes.mark.search(held, at + sizes.least, at + sizes.most)
     return at + sizes.most if found is None else found.end()

@@ -31,7 +31,7 @@ class Role(StrEnum):
     WATCHER = "watcher"  # a host that is watched: it tells of its own incidents, and does nothing else
 
 
-class Channel(StrEnum):
+class Entrance(StrEnum):
     """The way in which a request came in."""
 
     LOCAL = "local"  # plain, over this machine's loopback
@@ -52,7 +52,7 @@ class Method(StrEnum):
 class Peer:
     """The other end of a connection. ``uris`` are the alternative names of its certificate that are URIs."""
 
-    channel: Channel
+    channel: Entrance
     fingerprint: str | None = None  # SHA-256 of its certificate, hexadecimal
     uris: tuple[str, ...] = ()
 
@@ -124,10 +124,10 @@ def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
 def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
     """Make the peer of a TLS connection from ``getpeercert``, parsed and as bytes."""
     if not der or certificate is None:
-        return Peer(Channel.TLS)
+        return Peer(Entrance.TLS)
     names = certificate.get("subjectAltName", ())
     uris = tuple(value for kind, value in names if kind == "URI")
-    return Peer(Channel.TLS, hashlib.sha256(der).hexdigest(), uris)
+    return Peer(Entrance.TLS, hashlib.sha256(der).hexdigest(), uris)
 
 
 def proxied(values: list[str]) -> Peer | None:
@@ -141,8 +141,8 @@ def proxied(values: list[str]) -> Peer | None:
         return None
     value = values[0].strip().lower()
     if value in ("", _OF_NOTHING):
-        return Peer(Channel.PROXY)
-    return Peer(Channel.PROXY, value) if _FINGERPRINT.fullmatch(value) else None
+        return Peer(Entrance.PROXY)
+    return Peer(Entrance.PROXY, value) if _FINGERPRINT.fullmatch(value) else None
 
 
 def parse_fingerprint(text: str) -> str:

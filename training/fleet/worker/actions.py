@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from training.fleet.worker.attempt import Attempt
+from training.fleet.worker.attempt import TrainerAttempt
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Calls
 from training.fleet.worker.state import events as t
@@ -19,7 +19,7 @@ log = logging.getLogger("training.fleet.worker")
 TIDY_EVERY = 32  # delivered attempts: looking through those that are kept takes longer than removing one
 
 
-_ORDERS: Mapping[type[t.Action], Callable[[Attempt], None]] = {
+_ORDERS: Mapping[type[t.Action], Callable[[TrainerAttempt], None]] = {
     t.StopTrainer: lambda attempt: attempt.stop(),
     t.KillTrainer: lambda attempt: attempt.kill(),
     t.PauseTrainer: lambda attempt: attempt.pause(),
@@ -35,12 +35,12 @@ class Actions:
         requests: Calls,
         outbox: Outbox,
         *,
-        attempt: Callable[[t.Assignment], Attempt],
+        attempt: Callable[[t.Assignment], TrainerAttempt],
         persist: Callable[[t.Persist], None],
-        set_aside: Callable[[t.SetAside], None],
+        set_aside: Callable[[t.KeepAside], None],
         wake_at: Callable[[float | None], None],
         say: Callable[[t.Say], None],
-        leave: Callable[[t.Exit], None],
+        leave: Callable[[t.EndProcess], None],
         in_hand: Callable[[], Collection[t.Assignment]] = tuple,
         keep_awake: Callable[[bool], object] = lambda _: None,
         remember_alone: Callable[[tuple[str, ...]], None] = lambda _jobs: None,
@@ -48,7 +48,7 @@ class Actions:
         """``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use."""
         self._requests, self._outbox = requests, outbox
         self._new_attempt = attempt
-        self._attempts: dict[str, Attempt] = {}  # by claim
+        self._attempts: dict[str, TrainerAttempt] = {}  # by claim
         self._in_hand, self._remember_alone = in_hand, remember_alone
         self._keep_awake = keep_awake
         self._discarded = 0
@@ -75,11 +75,11 @@ class Actions:
             alone,
         )
 
-    def _found(self, saved: t.Saved) -> t.Found:
+    def _found(self, saved: t.Saved) -> t.Remains:
         held = saved.assignment
-        return t.Found() if held is None else self._new_attempt(held).found()
+        return t.Remains() if held is None else self._new_attempt(held).found()
 
-    def _begin_attempt(self, assignment: t.Assignment) -> Attempt:
+    def _begin_attempt(self, assignment: t.Assignment) -> TrainerAttempt:
         begun = self._attempts[assignment.claim_id] = self._new_attempt(assignment)
         return begun
 
@@ -106,7 +106,7 @@ class Actions:
                 self._discarded += 1
                 in_use = self._in_hand()
                 attempt.discard(job_over=action.job_over, delivered=action.delivered, in_use=in_use, tidy=tidy)
-            case t.SetAside():
+            case t.KeepAside():
                 self._set_aside(action)
             case t.Persist():
                 self._persist(action)
@@ -116,7 +116,7 @@ class Actions:
                 self._wake_at(action.at)
             case t.Say():
                 self._say(action)
-            case t.Exit():
+            case t.EndProcess():
                 self._leave(action)
             case _:
                 self._requests.send(action)

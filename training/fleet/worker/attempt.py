@@ -51,7 +51,7 @@ from training.fleet.worker.state_folder import AttemptFolders, folders_of, make_
 from training.fleet.worker.state_transfer import StateTransfer, note_end, stretches_noted
 from training.fleet.worker.tail import POLLS_A_LOOK, OutputTail
 from training.fleet.worker.trained_on import at_start, by_checkpoint, note, noted
-from training.fleet.worker.trainer_command import BadSpecError, Inputs, names, trainer_command
+from training.fleet.worker.trainer_command import BadSpecError, TrainerInputs, names, trainer_command
 
 log = logging.getLogger(__name__)
 
@@ -69,21 +69,21 @@ class BadDataError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class WorkerFolders:
     """The input and output folders of a worker's trainers. Absolute paths."""
 
     repo_root: Path
-    inputs: Inputs
+    inputs: TrainerInputs
     artifacts: Path
     reports: Path
 
 
-def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume: Path) -> t.Found:
+def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume: Path) -> t.Remains:
     """Find an earlier session's trainer: its output, and its end if it ended. ``resume``: the folder of its state."""
     note_end(resume, assignment, log)
     printed = outbox.adopt(assignment, log).total
     words = outbox.last(assignment.claim_id, LAST_WORDS)
-    return t.Found(ended=end_on_record(end), printed=printed, last_words=words)
+    return t.Remains(ended=end_on_record(end), printed=printed, last_words=words)
 
 
 def measured_at(look: int, every: int) -> bool:
@@ -94,13 +94,13 @@ def measured_at(look: int, every: int) -> bool:
     return look % every == 0 or (4 <= look < every and look.bit_count() == 1)
 
 
-class Attempt:
+class TrainerAttempt:
     """The trainer of one assignment, as the state machine orders."""
 
     def __init__(
         self,
         assignment: t.Assignment,
-        places: Places,
+        places: WorkerFolders,
         resume: Path,
         outbox: Outbox,
         runner: Runner,
@@ -194,12 +194,12 @@ class Attempt:
         names(self.assignment.spec)
         return folders_of(self._places.artifacts, self._places.reports, self.assignment)
 
-    def found(self) -> t.Found:
+    def found(self) -> t.Remains:
         """Find the remains of this attempt after an earlier session of the worker was killed."""
         try:
             folders = self._folders
         except BadSpecError:
-            return t.Found()
+            return t.Remains()
         return found(self._outbox, self.assignment, folders.log, folders.end, self._resume)
 
     # ── the trainer ─────────────────────────────────────────────────────────────────────────
@@ -248,7 +248,7 @@ class Attempt:
         """Return what our trainers may find imported; an own trainer starts afresh."""
         return None if self.assignment.spec.get("trainer") else Preload(preloads(self.assignment.model), THEN)
 
-    def _inputs(self) -> Inputs:
+    def _inputs(self) -> TrainerInputs:
         """Fetch the data set that the job names; else use this host's own."""
         dataset = self.assignment.dataset
         if dataset is None:
@@ -282,7 +282,7 @@ class Attempt:
             "with --validation, --summary and --tensors, or name one in the plan"
         )
 
-    def _require_data(self, inputs: Inputs, lacking: Callable[[Path], Exception]) -> None:
+    def _require_data(self, inputs: TrainerInputs, lacking: Callable[[Path], Exception]) -> None:
         """Raise SpawnFailed for a built-in trainer without data: the host is at fault, not the job."""
         if self.assignment.spec.get("trainer"):
             return

@@ -25,7 +25,7 @@ RETRY_S = 10.0
 RENEW_AGAIN_S = 600.0  # after a failed renewal; there are ten days for it
 
 
-class Standing:
+class CertificateKeeper:
     """The keeper of one worker's credentials. ``on_revoked`` gets the receiver's sentence, once."""
 
     def __init__(

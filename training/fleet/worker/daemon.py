@@ -34,10 +34,10 @@ from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, Runner
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.worker import reports, room, saved_states
 from training.fleet.worker.actions import Actions
-from training.fleet.worker.attempt import Attempt
-from training.fleet.worker.certificate import Standing
+from training.fleet.worker.attempt import TrainerAttempt
+from training.fleet.worker.certificate import CertificateKeeper
 from training.fleet.worker.datasets import CacheInUse, DatasetCache
-from training.fleet.worker.lookout import Lookout, Observer
+from training.fleet.worker.lookout import Lookout, MachineObserver
 from training.fleet.worker.options import PROGRAM, Options, detect, installed_digests, options_of, parser, show_devices
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
@@ -49,7 +49,7 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state.slots import Slots, step
 from training.fleet.worker.state.state import Chance
 from training.fleet.worker.state.trainer import measure_s
-from training.fleet.worker.state_folder import StateError, StateFolder
+from training.fleet.worker.state_folder import StateFolder, StateFolderError
 from training.fleet.worker.state_transfer import StateTransfer
 from training.printable import printable
 from training.streams import replace_unprintable
@@ -78,7 +78,7 @@ class TrainerWorker:
         clock: Clock | None = None,
         chance: Chance = random.random,
         self_test: Callable[[], str | None] | None = None,
-        observer: Observer | None = None,
+        observer: MachineObserver | None = None,
         inhibitor: Inhibitor | None = None,
     ) -> None:
         """``client`` makes one for a time-out in seconds. Raises StateError and ValueError, in one sentence."""
@@ -100,9 +100,9 @@ class TrainerWorker:
             )
         )
         self._clients = make(CALL_TIMEOUT_S), make(BEAT_TIMEOUT_S)
-        self._standing: Standing | None = None
+        self._standing: CertificateKeeper | None = None
         if credentials is not None:
-            self._standing = Standing(
+            self._standing = CertificateKeeper(
                 credentials,
                 options.receiver_url,
                 self._clock,
@@ -122,7 +122,7 @@ class TrainerWorker:
         self._state = Slots.of(self._disk.session_id)
         self._looking = threading.Lock()
         self._wake_at: float | None = None
-        self._exit: t.Exit | None = None
+        self._exit: t.EndProcess | None = None
         asker = Asker(
             self._disk.instance_id,
             self._disk.session_id,
@@ -195,7 +195,7 @@ class TrainerWorker:
             self._datasets.hold()
         except CacheInUse as error:
             self._disk.close()
-            raise StateError(str(error)) from None
+            raise StateFolderError(str(error)) from None
         except OSError as error:
             log.warning("%s cannot be used yet: %s", self._datasets.folder, error.strerror)
 
@@ -244,12 +244,12 @@ class TrainerWorker:
     def _wake(self, at: float | None) -> None:
         self._wake_at = at
 
-    def _leave(self, action: t.Exit) -> None:
+    def _leave(self, action: t.EndProcess) -> None:
         self._exit = action
 
-    def _new_attempt(self, assignment: t.Assignment) -> Attempt:
+    def _new_attempt(self, assignment: t.Assignment) -> TrainerAttempt:
         resume = saved_states.folder_of(self._options.resume, assignment.job_id)
-        return Attempt(
+        return TrainerAttempt(
             assignment,
             self._options.own_places,
             resume,
@@ -303,7 +303,7 @@ class TrainerWorker:
                 "%s cannot be written (%s): a crash now may cost the current job", self._disk.folder, error.strerror
             )
 
-    def _keep(self, action: t.SetAside) -> None:
+    def _keep(self, action: t.KeepAside) -> None:
         """Keep finished work locally. When the disk takes no copy, it stays with the newest attempts."""
         try:
             place = self._aside.put(action.delivery, action.why, self._clock.now())
@@ -350,7 +350,7 @@ def _new_identity(options: Options) -> int:
     try:
         made = disk.begin_anew()
     except OSError as error:
-        raise StateError(f"{disk.folder} cannot be written ({error.strerror})") from None
+        raise StateFolderError(f"{disk.folder} cannot be written ({error.strerror})") from None
     finally:
         disk.close()
     print(f"{disk.folder} is installation {made[:8]} now; give it a --host-id of its own as well")
@@ -421,7 +421,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return deliver(options, args.deliver)
         own = options.places.repo_root == ROOT
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
-    except (StateError, CredentialsError, ValueError) as error:
+    except (StateFolderError, CredentialsError, ValueError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):

@@ -63,7 +63,7 @@ class Stopped(Exception):  # noqa: N818 - no error
     """The attempt that needs the data set has ended."""
 
 
-class Source(Protocol):
+class DatasetSource(Protocol):
     """The source of data sets; :class:`training.fleet.client.datasets.DatasetCalls` is one."""
 
     def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing: ...
@@ -89,7 +89,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldDataset:
     """A data set in the folder: bytes of whole files, of unfinished ones, and of all files that it has."""
 
     dataset_id: str
@@ -129,7 +129,7 @@ class DatasetCache:
         self._held: ExitStack | None = None
         self._sizes: dict[str, int] = {}
 
-    def provide(self, dataset_id: str, source: Source, order: Order) -> Path:
+    def provide(self, dataset_id: str, source: DatasetSource, order: Order) -> Path:
         """Return the folder of a data set whose wanted files are whole and unchanged; fetch those that are not.
 
         Raises FetchError, Stopped, OSError.
@@ -163,14 +163,14 @@ class DatasetCache:
         with self._one_at_a_time, suppress(OSError):
             self._stamps(dataset_id).unlink(missing_ok=True)
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldDataset]:
         """List what is here, the one used last at the end. May be called while a fetch is under way."""
         found = []
         for dataset_id in dict.fromkeys(each.name for each in self._by_age()):
             here, unfinished = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
             if dataset_id not in self._sizes and (known := self._known(dataset_id)) is not None:
                 self._sizes[dataset_id] = known.size  # an id stands for the same bytes for ever
-            found.append(Held(dataset_id, here, unfinished, self._sizes.get(dataset_id, here + unfinished)))
+            found.append(HeldDataset(dataset_id, here, unfinished, self._sizes.get(dataset_id, here + unfinished)))
         return found
 
     def told(self) -> dict[str, object]:
@@ -207,7 +207,7 @@ class DatasetCache:
 
     # ── fetching ────────────────────────────────────────────────────────────────────────────
 
-    def _listing(self, dataset_id: str, source: Source, order: Order) -> Listing:
+    def _listing(self, dataset_id: str, source: DatasetSource, order: Order) -> Listing:
         path = self.folder / "listings" / f"{dataset_id}.json"
         known = self._known(dataset_id)
         if known is not None:
@@ -228,7 +228,9 @@ class DatasetCache:
         except (OSError, BadListing):
             return None
 
-    def _fetch(self, dataset_id: str, listing: Listing, files: Sequence[File], source: Source, order: Order) -> None:
+    def _fetch(
+        self, dataset_id: str, listing: Listing, files: Sequence[File], source: DatasetSource, order: Order
+    ) -> None:
         """Complete files: keep present chunks, copy those of other sets, fetch the rest; then give them their names."""
         folder, whole = self.folder / "fetching" / dataset_id, self.folder / "sets" / dataset_id
         self._take_down(whole, folder, files)

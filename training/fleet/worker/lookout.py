@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Protocol
 
-from training.fleet.capability.owner import Asked, Found
+from training.fleet.capability.owner import OwnerFindings, Probes
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.state import events as t
@@ -21,10 +21,10 @@ from training.fleet.worker.state.owner import LOOK_S, Sight
 log = logging.getLogger("training.fleet.worker")
 
 
-class Observer(Protocol):
+class MachineObserver(Protocol):
     """Looks at the machine once."""
 
-    def look(self, asked: Asked) -> Found: ...
+    def look(self, asked: Probes) -> OwnerFindings: ...
 
 
 class Lookout:
@@ -32,7 +32,7 @@ class Lookout:
 
     def __init__(
         self,
-        observer: Observer,
+        observer: MachineObserver,
         inhibitor: Inhibitor,
         terms: Callable[[], HostTerms],
         works: Callable[[], bool],
@@ -72,7 +72,7 @@ class Lookout:
         """Look once, and hold or release what keeps the machine awake."""
         terms = self._terms()
         if terms.observes or self._works():
-            asked = Asked(
+            asked = Probes(
                 person=terms.pause_when_used,
                 cpu=terms.pause_above_cpu is not None,
                 gpu=terms.pause_above_gpu is not None,

@@ -18,10 +18,10 @@ from typing import Any
 from training.checkout import ROOT
 from training.contract import FEATURES_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEARTBEAT_S, HOST_ID_PATTERN
-from training.fleet.worker.attempt import Places
+from training.fleet.worker.attempt import WorkerFolders
 from training.fleet.worker.datasets import GIB
-from training.fleet.worker.state.events import OnSilence, Settings
-from training.fleet.worker.trainer_command import Inputs
+from training.fleet.worker.state.events import OnSilence, WorkerSettings
+from training.fleet.worker.trainer_command import TrainerInputs
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ class Options:
 
     receiver_url: str
     host_id: str
-    places: Places
+    places: WorkerFolders
     state_dir: Path
-    settings: Settings
+    settings: WorkerSettings
     cache_dir: Path
     cache_bytes: int = 20 * GIB
     tls_dir: Path | None = None  # key and certificate, when the receiver is reached over TLS
@@ -67,7 +67,7 @@ class Options:
         return self.state_dir / "resume"
 
     @property
-    def own_places(self) -> Places:
+    def own_places(self) -> WorkerFolders:
         """Return the folders by host id: several workers of one machine may share the parents."""
         places = self.places
         artifacts, reports = (each / self.host_id for each in (places.artifacts, places.reports))
@@ -230,7 +230,7 @@ def options_of(args: argparse.Namespace) -> Options:
     python = args.venv_python if args.venv_python.is_absolute() else root / args.venv_python
     if not python.exists():
         raise ValueError(f"--venv-python {python} does not exist; make the virtual environment first")
-    inputs = Inputs(python, root / args.validation, root / args.summary, root / args.tensors)
+    inputs = TrainerInputs(python, root / args.validation, root / args.summary, root / args.tensors)
     artifacts = root / args.artifacts_dir
     if not _is_text(artifacts):
         raise ValueError(f"{str(artifacts)!r} is no text in UTF-8, so that no note could name it; use another folder")
@@ -244,13 +244,13 @@ def options_of(args: argparse.Namespace) -> Options:
     return Options(
         receiver_url=args.receiver_url,
         host_id=host_id,
-        places=Places(root, inputs, artifacts, root / args.reports_dir),
+        places=WorkerFolders(root, inputs, artifacts, root / args.reports_dir),
         state_dir=state_dir,
         cache_dir=root / (args.cache_dir or state_dir / "datasets"),
         cache_bytes=int(args.cache_gib * GIB),
         warm_start=args.warm_start == "auto",
         tls_dir=_tls_dir(args.receiver_url, root / (args.tls_dir or state_dir / "tls"), host_id),
-        settings=Settings(
+        settings=WorkerSettings(
             heartbeat_s=args.heartbeat_s,
             poll_s=args.poll_s,
             on_silence=OnSilence(args.on_silence),

@@ -114,7 +114,7 @@ class Calls:
             crashpoint("worker.after", type(request).__name__)
             return event
         except Refused as error:
-            return t.Refused(call=call, problem_type=error.problem_type, detail=str(error))
+            return t.CallRefused(call=call, problem_type=error.problem_type, detail=str(error))
         except Stranger as error:
             return t.NotAnswered(call=call, detail=str(error), stranger=True)
         except Unavailable as error:

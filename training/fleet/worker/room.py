@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.fleet.scheduling.resources import Booking, Held
+from training.fleet.scheduling.resources import Booking, HeldAttempt
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 HIDDEN = "-1"  # an empty value would be none on Windows
@@ -22,7 +22,7 @@ class NoRoomError(Exception):
     """The host has no room any more for a trainer that was to start; in one sentence."""
 
 
-def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[Held]) -> None:
+def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[HeldAttempt]) -> None:
     """Raise NoRoomError where a trainer does not fit beside these ``others``, which run or are about to.
 
     Memory is looked at only beside others; that of its GPU always, as every program of the host may have taken it. A

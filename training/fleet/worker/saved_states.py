@@ -28,7 +28,7 @@ _GRANTED_BY, _STRETCHES = ".database", ".stretches"  # notes beside the folder
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedState:
     """One saved state."""
 
     folder: Path
@@ -36,7 +36,7 @@ class Kept:
     bytes: int
 
     @classmethod
-    def of(cls, folder: Path) -> Kept:
+    def of(cls, folder: Path) -> SavedState:
         """Read a saved state. Raises OSError: a trainer that ends late may remove it."""
         abouts = [folder.lstat(), *(each.lstat() for each in folder.rglob("*"))]
         written_at = max(each.st_mtime for each in abouts)
@@ -131,8 +131,8 @@ def _granted_by(folder: Path) -> str | None:
         return None
 
 
-def _all(root: Path) -> Iterator[Kept]:
+def _all(root: Path) -> Iterator[SavedState]:
     for folder in root.glob("*"):
         if folder.is_dir() and not folder.is_symlink():
             with suppress(OSError):
-                yield Kept.of(folder)
+                yield SavedState.of(folder)

@@ -14,7 +14,7 @@ from training.checkout import ROOT
 from training.clock import Clock
 from training.files import free_bytes
 from training.fleet.capability.describe import PROGRAMS, DescribeError, Describer, ProcessDescriber, describe_command
-from training.fleet.worker.attempt import DISK_WANTED_BYTES, MIB, Places
+from training.fleet.worker.attempt import DISK_WANTED_BYTES, MIB, WorkerFolders
 
 AGAIN_S = 60.0  # after trainers did not start
 
@@ -23,7 +23,7 @@ AGAIN_S = 60.0  # after trainers did not start
 class SelfTest:
     """The self-test. A call returns this host's fault in a sentence, or ``None``."""
 
-    places: Places
+    places: WorkerFolders
     state_dir: Path
     clock: Clock
     describe: Describer = field(default_factory=ProcessDescriber)

@@ -32,7 +32,7 @@ KEPT_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FinishedTraining:
     """A finished training; its delivery names the bundle's present path."""
 
     folder: Path
@@ -72,19 +72,19 @@ class SetAside:
         self._trim()
         return place
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[FinishedTraining]:
         """List the finished work, the oldest first; unreadable entries are left out."""
         found = []
         for place in sorted(self.folder.glob("*-*-*")):
             try:
                 note = msgspec.json.decode((place / NOTE).read_bytes(), type=_Note)
                 if Path(note.delivery.path).is_file():
-                    found.append(Kept(place, note.delivery, note.why))
+                    found.append(FinishedTraining(place, note.delivery, note.why))
             except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
                 continue
         return found
 
-    def named(self, ref: str) -> list[Kept]:
+    def named(self, ref: str) -> list[FinishedTraining]:
         """Find the entries that ``ref`` may mean: a folder, or a job's name, id, or prefix of that."""
         kept = self.kept()
         exact = [one for one in kept if one.folder.name == ref]
@@ -95,7 +95,7 @@ class SetAside:
         ]
 
     @staticmethod
-    def forget(one: Kept) -> None:
+    def forget(one: FinishedTraining) -> None:
         """Remove a delivered entry."""
         shutil.rmtree(one.folder, ignore_errors=True)
 

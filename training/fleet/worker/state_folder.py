@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 KEPT_ATTEMPTS = 20  # the newest folders of ended attempts, for inspection
 
 
-class StateError(Exception):
+class StateFolderError(Exception):
     """The state directory cannot be used; the text is one sentence."""
 
 
@@ -60,7 +60,7 @@ class StateFolder:
                 continue
             if theirs.lower() != self._host_id.lower():
                 self.close()
-                raise StateError(
+                raise StateFolderError(
                     f"{self.folder} holds finished work of host {theirs} ({delivery.assignment.name}) that is not "
                     f"delivered: start the worker with --host-id {theirs} until it is, or, if this is a copy of that "
                     "machine's folder, run it once with --new-identity"
@@ -74,7 +74,7 @@ class StateFolder:
                 self._open.enter_context(exclusive(folder / "lock"))
             except LockedError:
                 self.close()
-                raise StateError(
+                raise StateFolderError(
                     f"another worker uses the folder {folder}; stop it, or give this one its own {flag} or --host-id"
                 ) from None
 
@@ -85,11 +85,11 @@ class StateFolder:
             self.instance_id = self._instance()
             self.session_id = f"{self._next_session():010d}-{secrets.token_hex(4)}"
         except LockedError:
-            raise StateError(
+            raise StateFolderError(
                 f"another worker uses the state directory {folder}; stop it, or give this one its own --state-dir"
             ) from None
         except OSError as error:
-            raise StateError(
+            raise StateFolderError(
                 f"the state directory {folder} cannot be used ({error.strerror}); name another with --state-dir"
             ) from None
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from training import strict_json
 from training.fleet.capability.probe import checkout_commit
-from training.fleet.worker.trainer_command import Inputs
+from training.fleet.worker.trainer_command import TrainerInputs
 
 _READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
 
 
-def at_start(spec: Mapping[str, Any], inputs: Inputs, repo_root: Path) -> dict[str, str]:
+def at_start(spec: Mapping[str, Any], inputs: TrainerInputs, repo_root: Path) -> dict[str, str]:
     """Return the inputs known before the trainer runs; unknown members are left out."""
     found = {"data": _text(_document(inputs.tensors / "manifest.json"), "data_digest")}
     with suppress(OSError, ValueError):

@@ -20,7 +20,7 @@ class BadSpecError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class TrainerInputs:
     """The data set on this host, and the interpreter that trainers are started with. Absolute paths."""
 
     python: Path
@@ -28,7 +28,7 @@ class Inputs:
     summary: Path
     tensors: Path
 
-    def within(self, folder: Path) -> Inputs:
+    def within(self, folder: Path) -> TrainerInputs:
         """Return the inputs of a data set that was fetched to ``folder``."""
         return replace(
             self, validation=folder / VALIDATION_FILE, summary=folder / FEATURES_FILE, tensors=folder / TENSORS_FOLDER
@@ -40,7 +40,7 @@ class Inputs:
 
 
 def trainer_command(
-    spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, reports_dir: Path, threads: int | None = None
+    spec: Mapping[str, Any], inputs: TrainerInputs, *, out_dir: Path, reports_dir: Path, threads: int | None = None
 ) -> list[str]:
     """Write the trainer's arguments, never a shell line. Raises BadSpecError in one sentence.
 

@@ -89,7 +89,7 @@ def stride_of(rows: Rows, *, nominal_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RuleEffect:
     """The effect of a rule on a timeline."""
 
     caught: NDArray[np.bool_]  # (S,) by stretch
@@ -100,7 +100,7 @@ class Outcome:
     open: NDArray[np.bool_]  # (N,) windows during which an incident is open
 
 
-def outcome(rule: JoinRule, line: Timeline) -> Outcome:
+def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
     found = find(rule, line.runs, line.margin)
     stretch = line.stretches(rule.gap_s)
     first = np.flatnonzero(np.r_[True, np.diff(stretch) != 0][: stretch.size] & (stretch >= 0))
@@ -116,7 +116,7 @@ def outcome(rule: JoinRule, line: Timeline) -> Outcome:
     calling = np.flatnonzero((np.cumsum(by_true[:-1]) > 0) & (line.margin > 0) & line.malicious)
     hit, at = np.unique(stretch[calling], return_index=True)
     alarm_end[hit] = line.runs.t_end[calling[at]]
-    return Outcome(
+    return RuleEffect(
         caught=np.isfinite(alarm_end),
         delay_s=alarm_end - line.runs.t_start[first],
         recording=line.recording[first],
@@ -224,7 +224,7 @@ def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> dict[str, 
     return made
 
 
-def _figures(one: Outcome, line: Timeline, here: NDArray[np.bool_]) -> dict[str, Any]:
+def _figures(one: RuleEffect, line: Timeline, here: NDArray[np.bool_]) -> dict[str, Any]:
     mine = np.isin(one.host, np.unique(line.host[here]))
     false = one.false_at[here[one.false_at]]
     benign = here & ~line.malicious

@@ -29,7 +29,7 @@ class Reliance(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class VerdictRule:
     """One line of the table. ``says`` is a sentence with the names of `Facts` in it; empty: nothing needs saying."""
 
     about: str
@@ -82,15 +82,15 @@ NOISY = "benign scenarios"
 LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
 AFTER_CHANCE = (NAMES, LONELY, RIVAL, LEAKAGE, WARNING, LEFT_OUT)  # what is said even where the ranking ended it
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[VerdictRule, ...] = (
+    VerdictRule(
         RANKING,
         "there is no AUROC",
         Reliance.CAUTION,
         "How well it tells the classes apart is unknown: {no_auroc}.",
         lambda f: f.rank["value"] is None,
     ),
-    Rule(
+    VerdictRule(
         RANKING,
         "AUROC below 0.5, and its interval too or chance refused by the exact test",
         Reliance.POOR,
@@ -98,15 +98,15 @@ RULES: tuple[Rule, ...] = (
         _below_chance,
         ends=True,
     ),
-    Rule(RANKING, "interval of the AUROC above 0.5", Reliance.GOOD, "", _surely_above),
-    Rule(
+    VerdictRule(RANKING, "interval of the AUROC above 0.5", Reliance.GOOD, "", _surely_above),
+    VerdictRule(
         RANKING,
         "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test",
         Reliance.CAUTION,
         "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but {not_how_much}.",
         lambda f: f.chance_refused,
     ),
-    Rule(
+    VerdictRule(
         RANKING,
         "interval contains 0.5, AUROC above 0.5, and on so few episodes not even a perfect model could refuse chance",
         Reliance.CAUTION,
@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
         "before believing this one.",
         lambda f: f.rank["ci95"] is not None and f.rank["value"] > CHANCE and f.powerless,
     ),
-    Rule(
+    VerdictRule(
         RANKING,
         "interval contains 0.5, and the exact test does not refuse chance",
         Reliance.POOR,
@@ -122,7 +122,7 @@ RULES: tuple[Rule, ...] = (
         lambda f: f.rank["ci95"] is not None,
         ends=True,
     ),
-    Rule(
+    VerdictRule(
         RANKING,
         "no interval, AUROC 0.5 or below",
         Reliance.POOR,
@@ -130,8 +130,8 @@ RULES: tuple[Rule, ...] = (
         lambda f: f.rank["value"] <= CHANCE,
         ends=True,
     ),
-    Rule(RANKING, "no interval", Reliance.CAUTION, "AUROC {auroc}, but {not_certain}.", lambda _: True),
-    Rule(
+    VerdictRule(RANKING, "no interval", Reliance.CAUTION, "AUROC {auroc}, but {not_certain}.", lambda _: True),
+    VerdictRule(
         NAMES,
         "the test has classes of which no window trained",
         Reliance.CAUTION,
@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
         "suffer from it.",
         lambda f: bool(f.never_trained),
     ),
-    Rule(
+    VerdictRule(
         CLASSES,
         "more than two classes, or none of them benign",
         Reliance.GOOD,
@@ -147,140 +147,140 @@ RULES: tuple[Rule, ...] = (
         "class counts the same).",
         lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
     ),
-    Rule(
+    VerdictRule(
         ALARMS,
         "a class is benign, and there is no threshold",
         Reliance.CAUTION,
         "It has no alarm threshold: {no_threshold}.",
         lambda f: f.alarms_wanted and f.threshold is None,
     ),
-    Rule(
+    VerdictRule(
         CALLED,
         "incidents in less than 30 % of the stretches",
         Reliance.CAUTION,
         "Calls a person in only {called} of {malicious} stretches{delay}.",
         lambda f: f.inc_caught["value"] is not None and f.inc_caught["value"] < LITTLE,
     ),
-    Rule(
+    VerdictRule(
         CALLED,
         "no interval of that share",
         Reliance.CAUTION,
         "Calls a person in {called} of {malicious} stretches{delay}, on too few recordings to say how certain that is.",
         lambda f: f.inc_caught["value"] is not None and f.inc_caught["ci95"] is None,
     ),
-    Rule(
+    VerdictRule(
         CALLED,
         "the interval reaches below 30 %",
         Reliance.CAUTION,
         "Calls a person in {called} (95 % interval {called_interval}) of {malicious} stretches{delay}.",
         lambda f: f.inc_caught["value"] is not None and (_low(f.inc_caught) or 0.0) < LITTLE,
     ),
-    Rule(
+    VerdictRule(
         CALLED,
         "otherwise",
         Reliance.GOOD,
         "Calls a person in {called} of {malicious} stretches{delay}.",
         lambda f: f.inc_caught["value"] is not None,
     ),
-    Rule(
+    VerdictRule(
         CAUGHT,
         "caught below 30 %",
         Reliance.CAUTION,
         "Catches only {caught} of {malicious} windows{and_false}.",
         lambda f: f.tpr["value"] is not None and f.tpr["value"] < LITTLE,
     ),
-    Rule(
+    VerdictRule(
         CAUGHT,
         "no interval of what is caught",
         Reliance.CAUTION,
         "Catches {caught} of {malicious} windows{and_false}, on too few episodes to say how certain that is.",
         lambda f: f.tpr["value"] is not None and f.tpr["ci95"] is None,
     ),
-    Rule(
+    VerdictRule(
         CAUGHT,
         "the interval reaches below 30 %",
         Reliance.CAUTION,
         "Catches {caught} (95 % interval {caught_interval}) of {malicious} windows{and_false}.",
         lambda f: f.tpr["value"] is not None and (_low(f.tpr) or 0.0) < LITTLE,
     ),
-    Rule(
+    VerdictRule(
         CAUGHT,
         "otherwise",
         Reliance.GOOD,
         "Catches {caught} of {malicious} windows{and_false}.",
         lambda f: f.tpr["value"] is not None,
     ),
-    Rule(
+    VerdictRule(
         NEW,
         "none was left out of training, though there are several",
         Reliance.GOOD,
         "What it does with a behaviour it was not shown is not measured: {not_left_out}.",
         lambda f: f.new is None and bool(f.not_left_out),
     ),
-    Rule(
+    VerdictRule(
         NEW,
         "each left out of a training of its own, and no threshold",
         Reliance.CAUTION,
         "A behaviour it was not shown: AUROC {new_auroc}.",
         lambda f: f.new is not None and f.new["tpr"]["value"] is None,
     ),
-    Rule(
+    VerdictRule(
         NEW,
         "caught of them below 30 %",
         Reliance.CAUTION,
         "A behaviour it was not shown: AUROC {new_auroc}, caught only {new_caught}.",
         lambda f: f.new is not None and f.new["tpr"]["value"] < LITTLE,
     ),
-    Rule(
+    VerdictRule(
         NEW,
         "no interval of that, or it reaches below 30 %",
         Reliance.CAUTION,
         "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}, on too few recordings to be sure.",
         lambda f: f.new is not None and (_low(f.new["tpr"]) or 0.0) < LITTLE,
     ),
-    Rule(
+    VerdictRule(
         NEW,
         "otherwise",
         Reliance.GOOD,
         "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}.",
         lambda f: f.new is not None,
     ),
-    Rule(
+    VerdictRule(
         PROMISE,
         "no interval of the rate of false alarms",
         Reliance.CAUTION,
         "Whether it keeps its promise of {target} false alarms {where} is unknown: too few benign episodes.",
         lambda f: _promised(f) and f.fpr["ci95"] is None,
     ),
-    Rule(
+    VerdictRule(
         PROMISE,
         "interval above the promise, rate 1.5 times the promise or more",
         Reliance.POOR,
         "{Where} it raises {times} times the alarms it promised: do not rely on it there.",
         lambda f: _promised(f) and _surely_loud(f) and _loud(f),
     ),
-    Rule(
+    VerdictRule(
         PROMISE,
         "interval above the promise",
         Reliance.CAUTION,
         "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}) instead of {target}.",
         lambda f: _promised(f) and _surely_loud(f),
     ),
-    Rule(
+    VerdictRule(
         PROMISE,
         "interval ends below twice the promise",
         Reliance.GOOD,
         "It keeps its promise of {target} false alarms {where}.",
         lambda f: _promised(f) and f.above(_high(f.fpr) or 0.0) < KEPT,
     ),
-    Rule(
+    VerdictRule(
         PROMISE,
         "interval contains the promise, rate 1.5 times the promise or more",
         Reliance.CAUTION,
         "{Where} it seems to raise {times} times the alarms it promised, but the test is too small to be sure.",
         lambda f: _promised(f) and _loud(f),
     ),
-    Rule(
+    VerdictRule(
         PROMISE,
         "interval contains the promise and reaches further",
         Reliance.CAUTION,
@@ -288,7 +288,7 @@ RULES: tuple[Rule, ...] = (
         "{false}, but perhaps {false_interval}.",
         _promised,
     ),
-    Rule(
+    VerdictRule(
         PER_DAY,
         "interval of the false incidents above one an hour",
         Reliance.CAUTION,
@@ -296,7 +296,7 @@ RULES: tuple[Rule, ...] = (
         "({calls_interval}): more often than anybody will look.",
         lambda f: (_low(f.false_incidents) or 0.0) > HOURLY,
     ),
-    Rule(
+    VerdictRule(
         PER_DAY,
         "an interval of the false incidents",
         Reliance.GOOD,
@@ -304,84 +304,84 @@ RULES: tuple[Rule, ...] = (
         "({calls_interval}); {benign_time} of benign data cannot show less than {smallest}.",
         lambda f: f.false_incidents["ci95"] is not None,
     ),
-    Rule(
+    VerdictRule(
         PER_DAY,
         "there are alarms, and the clock is known",
         Reliance.GOOD,
         "On a host as busy as those tested that is about {alarms} alarms a day{stream}.",
         lambda f: bool(f.alarms_a_day["value"]),
     ),
-    Rule(
+    VerdictRule(
         PER_DAY,
         "there is a rate of false alarms, and the clock is not known",
         Reliance.GOOD,
         "How many alarms a day that is, is unknown: {no_alarms_a_day}.",
         lambda f: _promised(f) and f.alarms_a_day["value"] is None,
     ),
-    Rule(
+    VerdictRule(
         LONELY,
         "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone",
         Reliance.CAUTION,
         "{lonely}, and so cannot show both catches and false alarms.",
         lambda f: f.alarms_wanted and bool(f.lonely),
     ),
-    Rule(
+    VerdictRule(
         WORST,
         "interval of a host above the promise, rate 1.5 times the promise or more",
         Reliance.CAUTION,
         "Worst on {worst_host}: {worst_times} times the promised alarms.",
         lambda f: f.worst is not None and f.worst >= LOUD,
     ),
-    Rule(
+    VerdictRule(
         BLIND,
         "interval of what is caught on a host below that of another, and less than half of what is caught in all",
         Reliance.CAUTION,
         "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
         lambda f: bool(f.blind_host),
     ),
-    Rule(
+    VerdictRule(
         NOISY,
         "interval of a benign scenario above the promise, rate 1.5 times the promise or more",
         Reliance.GOOD,
         "Its false alarms come from {noisy} first: {noisy_rate} of the windows there.",
         lambda f: f.noisiest is not None,
     ),
-    Rule(
+    VerdictRule(
         RIVAL,
         "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0",
         Reliance.CAUTION,
         "{plain} on the same features does better ({against}): prefer it.",
         lambda f: f.rival is not None and f.ahead > _slack(f) and f.surely_ahead,
     ),
-    Rule(
+    VerdictRule(
         RIVAL,
         "better by as much, interval contains 0",
         Reliance.CAUTION,
         "{plain} on the same features does better ({against}), though the test is too small to be sure.",
         lambda f: f.rival is not None and f.ahead > _slack(f),
     ),
-    Rule(
+    VerdictRule(
         RIVAL,
         "within 0.005",
         Reliance.GOOD,
         "{plain} on the same features does as well ({against}).",
         lambda f: f.rival is not None and f.ahead > -AS_GOOD,
     ),
-    Rule(
+    VerdictRule(
         RIVAL,
         "worse than the model, interval of the gap below 0",
         Reliance.GOOD,
         "It does better than {a_plain} on the same features ({against}).",
         lambda f: f.rival is not None and f.surely_behind,
     ),
-    Rule(
+    VerdictRule(
         RIVAL,
         "worse, interval contains 0",
         Reliance.GOOD,
         "It does better than {a_plain} on the same features ({against}), though the test is too small to be sure.",
         lambda f: f.rival is not None,
     ),
-    Rule(
+    VerdictRule(
         LEAKAGE,
         "AUROC above 0.99",
         Reliance.CAUTION,
@@ -389,14 +389,14 @@ RULES: tuple[Rule, ...] = (
         "before believing it{alone}.",
         lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
     ),
-    Rule(
+    VerdictRule(
         WARNING,
         "too few calibration episodes for the promise",
         Reliance.CAUTION,
         "The threshold is uncertain: {warning}.",
         lambda f: bool(f.warning),
     ),
-    Rule(LEFT_OUT, "episodes failed validation", Reliance.GOOD, "{quarantined}.", lambda f: bool(f.quarantined)),
+    VerdictRule(LEFT_OUT, "episodes failed validation", Reliance.GOOD, "{quarantined}.", lambda f: bool(f.quarantined)),
 )
 
 
@@ -411,9 +411,9 @@ def level(report: Report) -> str:
     return max(rule.level for rule in judged(report)).name.lower()
 
 
-def judged(report: Report) -> list[Rule]:
+def judged(report: Report) -> list[VerdictRule]:
     """The rules that apply, the first of each subject, in the order of the table."""
-    facts, found, ended = facts_of(report), dict[str, Rule](), False
+    facts, found, ended = facts_of(report), dict[str, VerdictRule](), False
     for rule in RULES:
         if rule.about in found or (ended and rule.about not in AFTER_CHANCE):
             continue

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data import normalise
-from training.data.assemble import Chosen, choose_channels, measure_references, reference_windows
-from training.data.assemble import Options as BuildOptions
-from training.data.channels import CHANNELS, Kind
+from training.data.assemble import BuildOptions as BuildOptions
+from training.data.assemble import ChosenChannels, choose_channels, measure_references, reference_windows
+from training.data.channels import CHANNELS, Measure
 from training.data.dataset import Dataset, WindowSet, unwritten
 from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
 from training.data.extract import Extract, extract
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema, Timing
-from training.data.stream import Cut, WindowStream
+from training.data.stream import GridWindow, WindowStream
 from training.trainer.changes import Measures, Values
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData
@@ -41,7 +41,7 @@ FEW = 10  # windows of this host that say how unlike it is
 class OwnReferences:
     """A host's own references: what is usual there, and the windows (M) of these recordings."""
 
-    references: normalise.References
+    references: normalise.NormalReferences
     windows: WindowSet | None
 
 
@@ -55,7 +55,7 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
                 f"the model measures each host from its own reference: record one while {host} does its ordinary work "
                 "(python -m training.data.record --baseline), and name it with --reference"
             )
-        return OwnReferences(normalise.References(channels=schema.channel_names, hosts={}, fleet=None), None)
+        return OwnReferences(normalise.NormalReferences(channels=schema.channel_names, hosts={}, fleet=None), None)
     if not wanted:
         raise BadData(
             "the model was trained on recordings without references, and measures no host from its own: leave out "
@@ -111,7 +111,7 @@ class ScoredWindow:
     measures: Values | None = None  # (M,) by which the host is held against its reference
 
 
-class Detector:
+class HostDetector:
     """Scores the windows of one host as its samples come.
 
     ``began_at`` is the moment of time 0 in epoch seconds. ``judged`` has the first windows once there are ``FEW``: they
@@ -122,9 +122,9 @@ class Detector:
         self._model, self._own, self._host, self.began_at = model, own, host, began_at
         self._schema = schema_of(model.checkpoint)
         require_watchable(self._schema, model)
-        self._chosen: Chosen = choose_channels((), self._schema)
+        self._chosen: ChosenChannels = choose_channels((), self._schema)
         self._usable = [self._chosen.views.get(name, view) == view for name in self._schema.channel_names]
-        self._counters = np.array([channel.kind == Kind.COUNTER for channel in self._schema.channels])
+        self._counters = np.array([channel.kind == Measure.COUNTER for channel in self._schema.channels])
         self._stream = self._begin()
         self._reference: WindowSet | None = None  # one of its windows: it says that there are some
         self._known: Judged | None = None
@@ -185,7 +185,7 @@ class Detector:
         """The windows that only the end decides."""
         return self._scored(self._stream.end())
 
-    def _scored(self, cuts: Sequence[Cut]) -> list[ScoredWindow]:
+    def _scored(self, cuts: Sequence[GridWindow]) -> list[ScoredWindow]:
         if not cuts:
             return []
         starts = [self.began_at + cut.start_s for cut in cuts]

@@ -31,7 +31,7 @@ from training.trainer.reasons import named, together
 from training.trainer.streams import Called, Streams, StreamsError, leave_note, rule_of, take_note
 from training.trainer.summary import doubts_of_host
 from training.trainer.watch.calls import Courier, change_document, command_hook, document, fleet_hook, line, webhook
-from training.trainer.watch.detector import Detector, ScoredWindow, own_references, require_watchable
+from training.trainer.watch.detector import HostDetector, ScoredWindow, own_references, require_watchable
 
 KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
 
@@ -90,7 +90,7 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Host
     clock = SystemClock()
     require_watchable(schema, model)  # before anything is said of its references
     own = own_references(names.reference, names.host, str(collector.view), schema)
-    detector = Detector(model, own, host=names.host, view=str(collector.view), began_at=clock.now())
+    detector = HostDetector(model, own, host=names.host, view=str(collector.view), began_at=clock.now())
     try:
         streams = Streams(str(model.document["digest"]), rule_of(model.document))
         kept_in = names.state or state_path(model.document, names.host)
@@ -161,7 +161,7 @@ def samples(
 class HostWatch:
     """One host under one model: scored windows become incidents, which are kept, printed and carried away."""
 
-    detector: Detector
+    detector: HostDetector
     streams: Streams
     courier: Courier
     kept_in: Path
@@ -326,7 +326,7 @@ class HostWatch:
         return named(self.detector.channels, together(mine)) if mine else []
 
 
-def doubts(detector: Detector) -> list[str]:
+def doubts(detector: HostDetector) -> list[str]:
     """Reasons against believing the model on this host, from its first windows."""
 
     return [] if detector.judged is None else doubts_of_host(detector.judged)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from training.contract import Mode
 from training.data import normalise
-from training.data.channels import Kind
+from training.data.channels import Measure
 from training.data.classes import BENIGN, MALICIOUS, Benign
 from training.data.coded import Coded
 from training.data.dataset import REFERENCE, WindowSet
@@ -49,36 +49,36 @@ FINER = 0.9  # of an archive's own step: reading below it draws straight lines
 TOO_MUCH_MISSING = 0.5
 
 # Metrics that practically every Linux archive holds; rates where PCP counts. Instances (interfaces) are summed.
-METRICS: dict[str, tuple[str, Kind]] = {
-    "kernel.all.cpu.user": ("ms/s", Kind.COUNTER),
-    "kernel.all.cpu.sys": ("ms/s", Kind.COUNTER),
-    "kernel.all.cpu.idle": ("ms/s", Kind.COUNTER),
-    "kernel.all.cpu.wait.total": ("ms/s", Kind.COUNTER),
-    "kernel.all.cpu.nice": ("ms/s", Kind.COUNTER),
-    "kernel.all.cpu.intr": ("ms/s", Kind.COUNTER),
-    "kernel.all.intr": ("1/s", Kind.COUNTER),
-    "kernel.all.pswitch": ("1/s", Kind.COUNTER),
-    "kernel.all.sysfork": ("1/s", Kind.COUNTER),
-    "kernel.all.nprocs": ("1", Kind.GAUGE),
-    "kernel.all.runnable": ("1", Kind.GAUGE),
-    "disk.all.read": ("1/s", Kind.COUNTER),
-    "disk.all.write": ("1/s", Kind.COUNTER),
-    "disk.all.read_bytes": ("KiB/s", Kind.COUNTER),
-    "disk.all.write_bytes": ("KiB/s", Kind.COUNTER),
-    "disk.all.avactive": ("ms/s", Kind.COUNTER),
-    "mem.util.free": ("KiB", Kind.GAUGE),
-    "mem.util.used": ("KiB", Kind.GAUGE),
-    "mem.util.cached": ("KiB", Kind.GAUGE),
-    "mem.util.bufmem": ("KiB", Kind.GAUGE),
-    "mem.util.dirty": ("KiB", Kind.GAUGE),
-    "network.interface.in.bytes": ("B/s", Kind.COUNTER),
-    "network.interface.out.bytes": ("B/s", Kind.COUNTER),
-    "network.tcp.insegs": ("1/s", Kind.COUNTER),
-    "network.tcp.outsegs": ("1/s", Kind.COUNTER),
-    "network.tcp.activeopens": ("1/s", Kind.COUNTER),
-    "network.tcp.passiveopens": ("1/s", Kind.COUNTER),
-    "network.tcp.currestab": ("1", Kind.GAUGE),
-    "network.udp.indatagrams": ("1/s", Kind.COUNTER),
+METRICS: dict[str, tuple[str, Measure]] = {
+    "kernel.all.cpu.user": ("ms/s", Measure.COUNTER),
+    "kernel.all.cpu.sys": ("ms/s", Measure.COUNTER),
+    "kernel.all.cpu.idle": ("ms/s", Measure.COUNTER),
+    "kernel.all.cpu.wait.total": ("ms/s", Measure.COUNTER),
+    "kernel.all.cpu.nice": ("ms/s", Measure.COUNTER),
+    "kernel.all.cpu.intr": ("ms/s", Measure.COUNTER),
+    "kernel.all.intr": ("1/s", Measure.COUNTER),
+    "kernel.all.pswitch": ("1/s", Measure.COUNTER),
+    "kernel.all.sysfork": ("1/s", Measure.COUNTER),
+    "kernel.all.nprocs": ("1", Measure.GAUGE),
+    "kernel.all.runnable": ("1", Measure.GAUGE),
+    "disk.all.read": ("1/s", Measure.COUNTER),
+    "disk.all.write": ("1/s", Measure.COUNTER),
+    "disk.all.read_bytes": ("KiB/s", Measure.COUNTER),
+    "disk.all.write_bytes": ("KiB/s", Measure.COUNTER),
+    "disk.all.avactive": ("ms/s", Measure.COUNTER),
+    "mem.util.free": ("KiB", Measure.GAUGE),
+    "mem.util.used": ("KiB", Measure.GAUGE),
+    "mem.util.cached": ("KiB", Measure.GAUGE),
+    "mem.util.bufmem": ("KiB", Measure.GAUGE),
+    "mem.util.dirty": ("KiB", Measure.GAUGE),
+    "network.interface.in.bytes": ("B/s", Measure.COUNTER),
+    "network.interface.out.bytes": ("B/s", Measure.COUNTER),
+    "network.tcp.insegs": ("1/s", Measure.COUNTER),
+    "network.tcp.outsegs": ("1/s", Measure.COUNTER),
+    "network.tcp.activeopens": ("1/s", Measure.COUNTER),
+    "network.tcp.passiveopens": ("1/s", Measure.COUNTER),
+    "network.tcp.currestab": ("1", Measure.GAUGE),
+    "network.udp.indatagrams": ("1/s", Measure.COUNTER),
 }
 
 
@@ -162,7 +162,7 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     )
 
 
-def _empty(recorded: Sequence[Archive], windows: Sequence[_Windows], cut: PcpCut) -> tuple[Empty, ...]:
+def _empty(recorded: Sequence[Archive], windows: Sequence[_ArchiveWindows], cut: PcpCut) -> tuple[Empty, ...]:
     why = f"it has no {cut.window_samples} samples in a row behind its reference"
     return tuple(
         Empty(
@@ -221,7 +221,7 @@ def read_archive(pmrep: str, path: Path, every_s: float) -> Archive:
         )
     options = ["--ignore-unknown", "--timezone", "UTC", "--timestamp-format", "%s", "--precision", "6"]
     # Old archives call some gauges counters: asked for raw, they are levels all the same.
-    wanted = [name + (",,,,raw" if kind is Kind.GAUGE else "") for name, (_, kind) in METRICS.items()]
+    wanted = [name + (",,,,raw" if kind is Measure.GAUGE else "") for name, (_, kind) in METRICS.items()]
     command = [pmrep, "-a", str(path), "-t", f"{every_s:g}s", "-o", "csv", *options, *wanted]
     table = _parse(_run(command, path), path)
     columns = [_metric(table, name) for name in METRICS]
@@ -298,15 +298,15 @@ class _Stretch:
     t: NDArray[np.float64]
 
 
-class _Windows(NamedTuple):
+class _ArchiveWindows(NamedTuple):
     X: NDArray[np.float32]
     episode: NDArray[np.str_]
     host: NDArray[np.str_]
     t_start: NDArray[np.float64]
 
 
-def _joined(parts: Sequence[_Windows]) -> _Windows:
-    return _Windows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+def _joined(parts: Sequence[_ArchiveWindows]) -> _ArchiveWindows:
+    return _ArchiveWindows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _divide(archive: Archive, channels: Sequence[ChannelSpec], cut: PcpCut) -> _Stretch:
@@ -322,7 +322,7 @@ def _divide(archive: Archive, channels: Sequence[ChannelSpec], cut: PcpCut) -> _
 
 
 def _reference_windows(
-    recorded: Sequence[Archive], stretches: Sequence[_Stretch], references: normalise.References, cut: PcpCut
+    recorded: Sequence[Archive], stretches: Sequence[_Stretch], references: normalise.NormalReferences, cut: PcpCut
 ) -> WindowSet | None:
     parts = [
         _windows_of(archive.host, number, stretch.reference, stretch.t_reference, references, cut)
@@ -348,9 +348,9 @@ def _windows_of(
     number: int,
     values: NDArray[np.float32],
     t: NDArray[np.float64],
-    references: normalise.References,
+    references: normalise.NormalReferences,
     cut: PcpCut,
-) -> _Windows:
+) -> _ArchiveWindows:
     normal = normalise.apply(values, host, references)
     block = _blocks(t, cut)
     first = window_starts(t, block, 1 / cut.every_s, cut.window_samples, cut.stride_samples)
@@ -359,7 +359,7 @@ def _windows_of(
         X = sliding_window_view(normal, cut.window_samples, axis=0)[first]
     begun = t[np.searchsorted(block, block[first])]  # blocks are numbered in the order of time
     episode = np.array([f"{host}-{number}-{int(begin)}" for begin in begun], dtype=np.str_)
-    return _Windows(X, episode, np.full(first.size, host), t[first])
+    return _ArchiveWindows(X, episode, np.full(first.size, host), t[first])
 
 
 def _blocks(t: NDArray[np.float64], cut: PcpCut) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ import numpy as np
 from training.data.errors import DataError
 from training.data.ingest import even
 from training.data.ingest.dialect import encoding_of
-from training.data.ingest.recorders.recorded import Recorded, Recording, recorded
+from training.data.ingest.recorders.recorded import RecordedTable, Recording, recorded
 
 FIRST_CELL = re.compile(r'\ufeff?"?\(PDH-[^"]*?"?([,;\t])"')
 HEAD = re.compile(r"^\(PDH-[CT]SV \d+\.\d+\)\s*(?:\((?P<zone>.*)\)\((?P<minutes>-?\d+)\))?\s*$")
@@ -112,7 +112,7 @@ MEANINGS: Mapping[tuple[str, str], Meaning] = {
 }
 
 
-def read_perfmon(paths: Sequence[Path]) -> Recorded:
+def read_perfmon(paths: Sequence[Path]) -> RecordedTable:
     """Read the files. Raises DataError."""
     recordings: list[Recording] = []
     notes: list[str] = []

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from training.data.errors import DataError
 from training.data.ingest import even
 from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password
-from training.data.ingest.recorders.recorded import Recorded, Recording, is_counter, recorded
+from training.data.ingest.recorders.recorded import RecordedTable, Recording, is_counter, recorded
 
 STEPS_A_QUERY = 2000  # a server answers 11,000 at most; a host has some hundred series
 SELECTORS: tuple[tuple[str, str, Mapping[str, Sequence[str]]], ...] = (
@@ -72,7 +72,7 @@ ALWAYS = "node_context_switches_total"  # on every host
 Fetch = Callable[[str], bytes]  # a GET; raises DataError where nothing comes
 
 
-class Series(msgspec.Struct, frozen=True):
+class PromSeries(msgspec.Struct, frozen=True):
     metric: dict[str, str] = {}
     values: list[tuple[float, str]] = []
 
@@ -92,7 +92,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RangeQuery:
     """The question to a server: times in seconds since 1970, ``match`` narrows the preset, as in ``job="node"``.
 
     ``queries`` are a user's own, PromQL by the name of its channel.
@@ -109,7 +109,7 @@ class Asked:
         return int((self.until - self.since) / self.every_s) + 1
 
 
-def read_prometheus(source: str, asked: Asked, say: Callable[[str], None]) -> Recorded:
+def read_prometheus(source: str, asked: RangeQuery, say: Callable[[str], None]) -> RecordedTable:
     """Read a file of answers, or ask the server at this address. Raises DataError."""
     if not is_address(source):
         say(f"reading {source} …")
@@ -119,7 +119,7 @@ def read_prometheus(source: str, asked: Asked, say: Callable[[str], None]) -> Re
     return read_server(base, fetcher(base, header), asked)
 
 
-def read_server(base: str, fetch: Fetch, asked: Asked) -> Recorded:
+def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> RecordedTable:
     """Ask the server at ``base`` and read its answers. Raises DataError."""
     where = urlsplit(base).hostname or base
     notes: list[str] = []
@@ -131,7 +131,7 @@ def read_server(base: str, fetch: Fetch, asked: Asked) -> Recorded:
         notes.extend(f"The Prometheus at {where} warns: {text}." for text in answer.warnings)
         return answer
 
-    def series(query: str) -> Iterable[Series]:
+    def series(query: str) -> Iterable[PromSeries]:
         begin = asked.since
         while begin <= asked.until:
             end = min(asked.until, begin + (STEPS_A_QUERY - 1) * asked.every_s)
@@ -163,13 +163,13 @@ def read_server(base: str, fetch: Fetch, asked: Asked) -> Recorded:
     return _recorded(Path(where), found, notes)
 
 
-def read_file(path: Path) -> Recorded:
+def read_file(path: Path) -> RecordedTable:
     """Read a file of answers to range queries, one after the other. Raises DataError."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from None
-    by_instance: dict[str, list[Series]] = defaultdict(list)
+    by_instance: dict[str, list[PromSeries]] = defaultdict(list)
     for document in _documents(text, path):
         answer = _decoded(document, str(path))
         if answer.status != "success":
@@ -211,13 +211,13 @@ def _documents(text: bytes, path: Path) -> list[bytes]:
     return lines if whole else [text]
 
 
-def _series(answer: Answer, where: str) -> list[Series]:
+def _series(answer: Answer, where: str) -> list[PromSeries]:
     data = answer.data
     if data is None or data.kind != "matrix":
         kind = "nothing" if data is None else f"a {data.kind}"
         raise DataError(f"{where} answers with {kind} where samples of a time are needed: ask /api/v1/query_range.")
     try:
-        return [msgspec.json.decode(one, type=Series) for one in data.result]
+        return [msgspec.json.decode(one, type=PromSeries) for one in data.result]
     except msgspec.DecodeError:
         raise DataError(f"{where} answers with series that are none: ask it again.") from None
 
@@ -238,7 +238,7 @@ def _names(document: bytes, where: str) -> list[str]:
     return sorted(found.data)
 
 
-def _instance(series: Series, where: str) -> str:
+def _instance(series: PromSeries, where: str) -> str:
     try:
         return series.metric["instance"]
     except KeyError:
@@ -253,7 +253,7 @@ Times = NDArray[np.float64]
 _Values = tuple[Times, NDArray[np.float64]]
 
 
-def _numbers(series: Iterable[Series]) -> _Values:
+def _numbers(series: Iterable[PromSeries]) -> _Values:
     """Times and values of parts of one series, in order."""
     pairs = [pair for one in series for pair in one.values]
     t = np.array([at for at, _ in pairs], dtype=np.float64)
@@ -262,9 +262,9 @@ def _numbers(series: Iterable[Series]) -> _Values:
     return t[order], np.where(np.isfinite(values), values, np.nan)[order]
 
 
-def _preset(series: Iterable[Series]) -> dict[str, _Values]:
+def _preset(series: Iterable[PromSeries]) -> dict[str, _Values]:
     """One instance's channels from raw series of the node exporter's metrics."""
-    parts: dict[tuple[tuple[str, str], ...], list[Series]] = defaultdict(list)
+    parts: dict[tuple[tuple[str, str], ...], list[PromSeries]] = defaultdict(list)
     for one in series:
         if one.metric.get("__name__") in METRICS:
             parts[tuple(sorted(one.metric.items()))].append(one)
@@ -293,7 +293,7 @@ def _preset(series: Iterable[Series]) -> dict[str, _Values]:
     return found
 
 
-def _check_once(instance: str, series: Iterable[Series]) -> None:
+def _check_once(instance: str, series: Iterable[PromSeries]) -> None:
     """Refuse a host that is scraped twice, whose sums would be twice what they are. Raises DataError."""
     labels = {tuple(sorted(one.metric.items())) for one in series if one.metric.get("__name__") == ALWAYS}
     if len(labels) > 1:
@@ -305,7 +305,7 @@ def _check_once(instance: str, series: Iterable[Series]) -> None:
         )
 
 
-def _without_loopback(instance: str, series: Iterable[Series]) -> list[str]:
+def _without_loopback(instance: str, series: Iterable[PromSeries]) -> list[str]:
     devices = {one.metric.get("device") for one in series if one.metric.get("__name__") == NETWORK}
     if not devices or LOOPBACK in devices:
         return []
@@ -342,9 +342,9 @@ def _summed(columns: Sequence[NDArray[np.float64]], *, every: bool) -> NDArray[n
     return np.where(gone, np.nan, np.where(missing, 0.0, values).sum(axis=0))
 
 
-def _own(name: str, series: Iterable[Series]) -> dict[str, _Values]:
+def _own(name: str, series: Iterable[PromSeries]) -> dict[str, _Values]:
     """A user's query by instance. Raises DataError where an instance has several series."""
-    parts: dict[str, dict[tuple[tuple[str, str], ...], list[Series]]] = defaultdict(lambda: defaultdict(list))
+    parts: dict[str, dict[tuple[tuple[str, str], ...], list[PromSeries]]] = defaultdict(lambda: defaultdict(list))
     for one in series:
         parts[_instance(one, f"the query {name!r}")][tuple(sorted(one.metric.items()))].append(one)
     if not parts:
@@ -365,7 +365,7 @@ def _when_fresh(values: _Values, beside: Mapping[str, _Values]) -> _Values:
     return values[0][keep], values[1][keep]
 
 
-def _recorded(source: Path, found: Mapping[str, Mapping[str, _Values]], notes: Sequence[str]) -> Recorded:
+def _recorded(source: Path, found: Mapping[str, Mapping[str, _Values]], notes: Sequence[str]) -> RecordedTable:
     hosts = {instance: instance.rpartition(":")[0] or instance for instance in found}
     short = len(set(hosts.values())) == len(hosts)
     recordings = []

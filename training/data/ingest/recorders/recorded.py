@@ -15,10 +15,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training.data import normalise
-from training.data.channels import CHANNELS, SYSTEM_CHANNELS, Kind
+from training.data.channels import CHANNELS, SYSTEM_CHANNELS, Measure
 from training.data.errors import DataError
 from training.data.ingest.roles import Role, Roles
-from training.data.ingest.tables import Table
+from training.data.ingest.tables import SampleTable
 from training.data.schema import ChannelSpec
 
 WINDOW_SAMPLES = 16  # of a window whose length nobody says, as for archives of PCP
@@ -38,15 +38,15 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedTable:
     """The table of a recorder, and what is to be said of how it was read."""
 
-    table: Table
+    table: SampleTable
     channels: tuple[str, ...]  # those that are our own; others are a user's queries
     notes: tuple[str, ...] = ()
 
 
-def recorded(source: Path, recordings: Sequence[Recording], layout: str, notes: Sequence[str] = ()) -> Recorded:
+def recorded(source: Path, recordings: Sequence[Recording], layout: str, notes: Sequence[str] = ()) -> RecordedTable:
     """Put the recordings of all hosts into one table; channels that no host has are left out. Raises DataError."""
     present = {name for one in recordings for name, values in one.values.items() if np.isfinite(values).any()}
     ours = [name for name in ORDER if name in present]
@@ -60,8 +60,8 @@ def recorded(source: Path, recordings: Sequence[Recording], layout: str, notes: 
         parts.append(pl.DataFrame({str(Role.TIME): t, str(Role.HOST): [one.host] * one.t.size, **columns}))
     rows = pl.concat(parts).with_columns(pl.col(names).fill_nan(None))
     roles = Roles(columns={Role.TIME: "its clock", Role.HOST: "its host"})
-    return Recorded(
-        table=Table(path=source, rows=rows, roles=roles, layout=layout), channels=tuple(ours), notes=tuple(notes)
+    return RecordedTable(
+        table=SampleTable(path=source, rows=rows, roles=roles, layout=layout), channels=tuple(ours), notes=tuple(notes)
     )
 
 
@@ -84,4 +84,4 @@ def with_specs(channels: Sequence[ChannelSpec], ours: Sequence[str]) -> tuple[Ch
 
 
 def is_counter(name: str) -> bool:
-    return CHANNELS[name].kind is Kind.COUNTER
+    return CHANNELS[name].kind is Measure.COUNTER

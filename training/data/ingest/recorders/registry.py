@@ -12,15 +12,15 @@ from pathlib import Path
 from training.data.ingest.ingested import Ingested
 from training.data.ingest.recorders.pcp import PcpCut, read_pcp
 from training.data.ingest.recorders.perfmon import read_perfmon
-from training.data.ingest.recorders.prometheus import Asked, read_prometheus
+from training.data.ingest.recorders.prometheus import RangeQuery, read_prometheus
 from training.data.ingest.recorders.prometheus_http import is_address
-from training.data.ingest.recorders.recorded import Recorded
+from training.data.ingest.recorders.recorded import RecordedTable
 from training.data.ingest.recorders.sysstat import read_sysstat
 
 OF_SERVERS = ("since", "until", "query", "match", "every_s")  # options of recorders, as the parser stores them
 
 Say = Callable[[str], None]
-Read = Callable[[Sequence[str], Asked, Say], Recorded | Ingested]
+Read = Callable[[Sequence[str], RangeQuery, Say], RecordedTable | Ingested]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +41,15 @@ class Recorder:
         return f"--{self.name}"
 
 
-def _of_files(read: Callable[[Sequence[Path]], Recorded]) -> Read:
-    def read_all(sources: Sequence[str], _asked: Asked, say: Say) -> Recorded:
+def _of_files(read: Callable[[Sequence[Path]], RecordedTable]) -> Read:
+    def read_all(sources: Sequence[str], _asked: RangeQuery, say: Say) -> RecordedTable:
         say(f"reading {len(sources)} file{'s' * (len(sources) > 1)} …")
         return read([Path(source) for source in sources])
 
     return read_all
 
 
-def _read_archives(sources: Sequence[str], asked: Asked, say: Say) -> Ingested:
+def _read_archives(sources: Sequence[str], asked: RangeQuery, say: Say) -> Ingested:
     say(f"reading {len(sources)} archives …")
     return read_pcp([Path(source) for source in sources], PcpCut(every_s=asked.every_s))
 

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from training.data.errors import DataError
-from training.data.ingest.recorders.recorded import Recorded, Recording, recorded
+from training.data.ingest.recorders.recorded import RecordedTable, Recording, recorded
 
 TIMEOUT_S = 600
 # Activities of `sar`: processors, tasks, interrupts, paging, transfers, queues and pressure, memory, network.
@@ -65,7 +65,7 @@ INTERFACES = {
 MEMORY = ("memfree", "memused", "buffers", "cached", "slab")  # all of it together
 
 
-def read_sysstat(paths: Sequence[Path]) -> Recorded:
+def read_sysstat(paths: Sequence[Path]) -> RecordedTable:
     """Read files of ``sadc``, or what ``sadf -j`` made of them. Raises DataError."""
     recordings = [recording for path in paths for recording in _recordings(_json_of(path), path)]
     source = paths[0] if len(paths) == 1 else Path(f"{len(paths)} files of sysstat")

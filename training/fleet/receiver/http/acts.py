@@ -16,10 +16,10 @@ from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import jobs_by_host
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import acting, read_form, read_json
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service import acts
-from training.fleet.service.acts import Done, Forecast, Selection
+from training.fleet.service.acts import ActOutlook, Done, Selection
 from training.fleet.service.audit import Act
 from training.fleet.service.guards import check_known, check_release
 from training.fleet.service.out import taken_out
@@ -42,13 +42,13 @@ NAMES_MAX = 50  # in one answer
 _CHANGED = "This has changed meanwhile, and nothing was done. It would now be:"
 
 
-async def act_page(context: Context, request: Request) -> Response:
+async def act_page(context: ReceiverContext, request: Request) -> Response:
     """Ask before an act."""
     asked = request.query_params
     return await _ask(context, request, {key: asked.getlist(key) for key in asked})
 
 
-async def act(context: Context, request: Request) -> Response:
+async def act(context: ReceiverContext, request: Request) -> Response:
     """Act as the form says, or ask again if that would now be another act."""
     form = await read_form(context, request)
     tell = await _outcome(context, request, form)
@@ -63,7 +63,7 @@ async def act(context: Context, request: Request) -> Response:
     return await html.page(context, request, make)
 
 
-async def _ask(context: Context, request: Request, fields: Fields, changed: str | None = None) -> Response:
+async def _ask(context: ReceiverContext, request: Request, fields: Fields, changed: str | None = None) -> Response:
     ask = await _question(context, fields)
 
     def make(frame: Frame) -> str:
@@ -74,7 +74,7 @@ async def _ask(context: Context, request: Request, fields: Fields, changed: str 
     return await html.page(context, request, make, 200 if changed is None else ProblemType.WRONG_STATE.status)
 
 
-async def _question(context: Context, fields: Fields) -> Ask:
+async def _question(context: ReceiverContext, fields: Fields) -> Ask:
     what, host = _first(fields, "what"), _first(fields, "host")
     if (order := _ORDERS.get(what)) is not None:
         now, jobs = await context.look(lambda: _under_order(context, context.reader, order, host))
@@ -90,7 +90,7 @@ async def _question(context: Context, fields: Fields) -> Ask:
     return lambda pages: pages.jobs_question(forecast, selection)
 
 
-async def _outcome(context: Context, request: Request, form: Fields) -> Tell | None:
+async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> Tell | None:
     """Act; None if it would now be another act."""
     what, host, who = _first(form, "what"), _first(form, "host"), acting(context, request)
     if (order := _ORDERS.get(what)) is not None:
@@ -116,11 +116,11 @@ async def _outcome(context: Context, request: Request, form: Fields) -> Tell | N
 # -- jobs -------------------------------------------------------------------------------------------------------
 
 
-def forecast_in(context: Context, database: Database, doing: JobAct, selection: Selection) -> Forecast:
+def forecast_in(context: ReceiverContext, database: Database, doing: JobAct, selection: Selection) -> ActOutlook:
     return acts.forecast_of(doing, acts.chosen(database, selection), context.clock.now())
 
 
-async def act_on_jobs(context: Context, request: Request) -> Response:
+async def act_on_jobs(context: ReceiverContext, request: Request) -> Response:
     """Say what an act on all jobs that match a filter would do; do it when the request names their number."""
     asked = await read_json(context, request, ActRequest)
     doing, wanted = asked.what, JobFilter(asked.status, asked.model, asked.mode, asked.host, asked.q)
@@ -136,7 +136,7 @@ async def act_on_jobs(context: Context, request: Request) -> Response:
     return reply(_answer(forecast, done))
 
 
-def _answer(forecast: Forecast, done: Done | None) -> ActReply:
+def _answer(forecast: ActOutlook, done: Done | None) -> ActReply:
     return ActReply(
         what=forecast.doing,
         says=acts.in_words(forecast),
@@ -151,7 +151,9 @@ def _answer(forecast: Forecast, done: Done | None) -> ActReply:
     )
 
 
-async def _done(context: Context, request: Request, doing: JobAct, selection: Selection, number: int) -> Done | None:
+async def _done(
+    context: ReceiverContext, request: Request, doing: JobAct, selection: Selection, number: int
+) -> Done | None:
     """Move the jobs meant, in portions; None when they are not as many as the operator agreed to."""
     who = acting(context, request)
     forecast = await context.look(lambda: forecast_in(context, context.reader, doing, selection))
@@ -190,7 +192,7 @@ def _first(fields: Fields, name: str) -> str:
 # -- a host -----------------------------------------------------------------------------------------------------
 
 
-def _quarantined(context: Context, database: Database, host: str) -> str:
+def _quarantined(context: ReceiverContext, database: Database, host: str) -> str:
     """Say why a host is in quarantine; refuse one that cannot be released."""
     held = quarantines(database).get(host)
     check_release(host, held, context.service.host_registry.known)
@@ -198,7 +200,7 @@ def _quarantined(context: Context, database: Database, host: str) -> str:
     return held.sentence()
 
 
-def _under_order(context: Context, database: Database, act: Act, host: str) -> tuple[str | None, list[str]]:
+def _under_order(context: ReceiverContext, database: Database, act: Act, host: str) -> tuple[str | None, list[str]]:
     """Say why a host gets no jobs already, and list what it trains; refuse an order that makes no sense."""
     given = orders(database)
     check_known(host, {*context.service.host_registry.known, *given})

@@ -10,13 +10,13 @@ from urllib.parse import parse_qs
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import decoded
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import who
 from training.fleet.service.guards import whole_number
 from training.fleet.service.membership import readable
-from training.fleet.store.incoming import Part
+from training.fleet.store.incoming import PartFile
 from training.fleet.wire.identity import Principal
 from training.fleet.wire.messages import JSON_BODY_MAX, ProblemType, Refusal
 
@@ -27,14 +27,14 @@ FIELDS_MAX = 200  # of a form
 BLOCK_BYTES = 1024 * 1024  # bytes that a disk thread takes at once
 
 
-async def read_json(context: Context, request: Request, kind: type[T], bytes_max: int = JSON_BODY_MAX) -> T:
+async def read_json(context: ReceiverContext, request: Request, kind: type[T], bytes_max: int = JSON_BODY_MAX) -> T:
     """Read a JSON body into a struct, bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
     body = await _read(context, request, bytes_max)
     context.authenticator.recheck_revocation(request)
     return _as_caller(request, decoded(body, kind))
 
 
-async def read_form(context: Context, request: Request) -> dict[str, list[str]]:
+async def read_form(context: ReceiverContext, request: Request) -> dict[str, list[str]]:
     """Read what a form of a page sends, bounded like JSON: the values of each field."""
     if request.headers.get("Content-Type", "").partition(";")[0].strip() != FORM:
         raise Refusal(ProblemType.BAD_REQUEST, f"a form sends {FORM}")
@@ -45,7 +45,7 @@ async def read_form(context: Context, request: Request) -> dict[str, list[str]]:
         raise Refusal(ProblemType.BAD_REQUEST, "the form cannot be read; load its page again") from None
 
 
-async def _read(context: Context, request: Request, bytes_max: int) -> bytes:
+async def _read(context: ReceiverContext, request: Request, bytes_max: int) -> bytes:
     """Read a body, bounded in size and time. Of those above the usual size only a few are read at once."""
     body, large = bytearray(), False
     try:
@@ -72,7 +72,7 @@ def caller(request: Request) -> Principal | None:
     return found
 
 
-def acting(context: Context, request: Request) -> str:
+def acting(context: ReceiverContext, request: Request) -> str:
     """Name the caller for the audit."""
     return who(caller(request), context.authenticator.address(request))
 
@@ -93,7 +93,7 @@ def _as_caller(request: Request, message: T) -> T:
     return msgspec.structs.replace(message, host_id=host_id)
 
 
-async def read_bytes(context: Context, request: Request, bytes_max: int) -> bytes:
+async def read_bytes(context: ReceiverContext, request: Request, bytes_max: int) -> bytes:
     """Read the whole body of an upload, of ``bytes_max`` bytes at most."""
     body = bytearray()
 
@@ -110,7 +110,7 @@ async def read_bytes(context: Context, request: Request, bytes_max: int) -> byte
 class _Blocks:
     """Blocks of a body: a disk thread hashes and writes one while the next arrives."""
 
-    def __init__(self, context: Context, part: Part) -> None:
+    def __init__(self, context: ReceiverContext, part: PartFile) -> None:
         self._context, self._part = context, part
         self._block = bytearray()
         self._writing: asyncio.Task[None] | None = None
@@ -171,7 +171,7 @@ class _Pace:
             self._look_later(patience)
 
 
-async def read_upload(context: Context, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
+async def read_upload(context: ReceiverContext, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
     pace = _Pace(context.settings.upload_window_s, context.settings.upload_window_bytes)
     how = "send HEAD for the offset and resume there"
 
@@ -187,7 +187,7 @@ async def read_upload(context: Context, request: Request, take: Callable[[bytes]
         raise Refusal(ProblemType.BAD_REQUEST, f"the body ended early; {how}") from None
 
 
-async def read_blocks(context: Context, request: Request, part: Part | None) -> None:
+async def read_blocks(context: ReceiverContext, request: Request, part: PartFile | None) -> None:
     """Stream a body into ``part``; without one, the store has the bytes and they are only counted."""
     if part is None:
         await read_upload(context, request, _ignore)
@@ -208,11 +208,11 @@ def query_number(request: Request, name: str, default: int) -> int:
     return whole_number(name, request.query_params.get(name), default)
 
 
-async def resolved(context: Context, request: Request) -> str:
+async def resolved(context: ReceiverContext, request: Request) -> str:
     """Resolve the job that the path names, if the caller may see it."""
     return await readable_job(context, request, request.path_params["job_id"])
 
 
-async def readable_job(context: Context, request: Request, ref: str) -> str:
+async def readable_job(context: ReceiverContext, request: Request, ref: str) -> str:
     """Resolve a job by its name, its id or a prefix of it, if the caller may see it."""
     return await context.act(request, lambda: readable(context.service, ref, proven_host(request)))

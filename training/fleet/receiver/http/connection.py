@@ -13,7 +13,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from training.fleet.receiver.http.problems import raw_response
-from training.fleet.wire.identity import Channel, Peer, peer_of
+from training.fleet.wire.identity import Entrance, Peer, peer_of
 from training.fleet.wire.messages import ProblemType, Refusal
 
 HEADER_BYTES_MAX = 32 * 1024
@@ -35,7 +35,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._refused: Refusal | None = None
-        self.peer = Peer(Channel.LOCAL)
+        self.peer = Peer(Entrance.LOCAL)
         self.whose: str | None = None
         self._answering: list[Any] = []  # requests, from the end of their header to that of their answer
 
@@ -151,13 +151,13 @@ def _peer(transport: asyncio.Transport) -> Peer:
         return peer_of(tls.getpeercert(), tls.getpeercert(binary_form=True))
     own = transport.get_extra_info("socket")
     unix = own is not None and own.family == getattr(socket, "AF_UNIX", None)
-    return Peer(Channel.PROXY if unix else Channel.LOCAL)
+    return Peer(Entrance.PROXY if unix else Entrance.LOCAL)
 
 
 def _whose(peer: Peer, client: tuple[str, int] | None) -> str | None:
     """Name whose limit a connection counts for: its certificate's name, else its IP address. None on this machine's
     loopback and from a proxy, where all clients would share one."""
-    if peer.channel is not Channel.TLS:
+    if peer.channel is not Entrance.TLS:
         return None
     if peer.uris or peer.fingerprint:
         return " ".join(peer.uris) or peer.fingerprint

@@ -26,9 +26,9 @@ from training.fleet.scheduling.job import TRANSITIONS, JobStatus
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.delivery import Delivery
+from training.fleet.service.delivery import DeliverySteps
 from training.fleet.service.folding import Folding
-from training.fleet.service.incidents import Incidents
+from training.fleet.service.incidents import IncidentTable
 from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
@@ -57,7 +57,7 @@ _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is Jo
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReceiverSettings:
     """The receiver's settings; durations in seconds, sizes in bytes."""
 
     operator_token: str | None = None
@@ -143,7 +143,7 @@ class _Awaited(Generic[T]):
 
 
 @dataclass
-class Context:
+class ReceiverContext:
     """One per application. ``reader`` is a database connection of its own; ``read_manifest`` makes it the plan."""
 
     service: Service
@@ -151,7 +151,7 @@ class Context:
     store: ArtifactStore
     reader: Database
     clock: Clock
-    settings: Settings
+    settings: ReceiverSettings
     authenticator: Authenticator
     authority: Authority | None = None
     datasets: DatasetStore | None = None
@@ -176,7 +176,7 @@ class Context:
         self.folding = Folding(self.service, self.store.logs, self.reader)
         self.much_output = asyncio.Event()  # it is time to fold
         self._appended = 0  # bytes of output when that was said last
-        self.delivery = Delivery(
+        self.delivery = DeliverySteps(
             self.service, self.store, self.reader, self.clock, bytes_max=self.settings.artifact_bytes_max
         )
         self.large_bodies = asyncio.Semaphore(_LARGE_BODIES)
@@ -184,7 +184,7 @@ class Context:
         self.wakes = Wakes(self.service)
         self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
         self.audit = AuditLog(self.service.queue.db, self.clock)
-        self.incidents = Incidents(self.service.queue.db, self.clock, self.audit)
+        self.incidents = IncidentTable(self.service.queue.db, self.clock, self.audit)
         self.tally = Tally()
         self.writer.timed = lambda: self.tally.transactions.timing(self.clock)
         self._last_event = newest_event(self.reader)
@@ -265,7 +265,7 @@ class Context:
         """Run a read-only question on the reader's thread, parallel to the writer."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, view)
 
-    async def figures(self, accept: str, make: Callable[[Context, int], Exposition]) -> tuple[bytes, str]:
+    async def figures(self, accept: str, make: Callable[[ReceiverContext, int], Exposition]) -> tuple[bytes, str]:
         """Return the figures for Prometheus and their media type; the first call has ``make`` make their text."""
 
         def take() -> tuple[bytes, str]:

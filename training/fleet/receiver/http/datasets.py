@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting, proven_host, read_bytes, read_json
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service.audit import Act
 from training.fleet.service.data_use import NameMoved, check_name_unused, check_unused, name_moved
@@ -41,7 +41,7 @@ from training.fleet.wire.messages import (
 logger = logging.getLogger(__name__)
 
 
-async def datasets(context: Context, _request: Request) -> Response:
+async def datasets(context: ReceiverContext, _request: Request) -> Response:
     found = await context.disk(_dataset_store(context).sets)
     return reply(DatasetsReply(datasets=[_view(each) for each in found], now=context.clock.now()))
 
@@ -49,7 +49,7 @@ async def datasets(context: Context, _request: Request) -> Response:
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def announce_dataset(context: Context, request: Request) -> Response:
+async def announce_dataset(context: ReceiverContext, request: Request) -> Response:
     """Take a listing; the answer names missing chunks, the first when there are many."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     document = await read_bytes(context, request, LISTING_BYTES_MAX)
@@ -65,14 +65,14 @@ async def announce_dataset(context: Context, request: Request) -> Response:
     )
 
 
-async def bring_piece(context: Context, request: Request) -> Response:
+async def bring_piece(context: ReceiverContext, request: Request) -> Response:
     dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
     data = await read_bytes(context, request, CHUNK_BYTES)
     await context.disk(lambda: dataset_store.put(dataset_id, [(sha256, data)]))
     return Response()
 
 
-async def bring_pieces(context: Context, request: Request) -> Response:
+async def bring_pieces(context: ReceiverContext, request: Request) -> Response:
     """Take many small chunks at once, or a folder of ten thousand files would take as many requests."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX)
@@ -84,7 +84,7 @@ async def bring_pieces(context: Context, request: Request) -> Response:
     return Response()
 
 
-async def publish_dataset(context: Context, request: Request) -> Response:
+async def publish_dataset(context: ReceiverContext, request: Request) -> Response:
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     body = await read_json(context, request, DatasetPublishRequest)
     now = context.clock.now()
@@ -111,7 +111,7 @@ async def publish_dataset(context: Context, request: Request) -> Response:
     )
 
 
-async def remove_dataset(context: Context, request: Request) -> Response:
+async def remove_dataset(context: ReceiverContext, request: Request) -> Response:
     """Forget a data set that no job needs."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     await context.act(request, lambda: check_unused(context.service, dataset_id))
@@ -127,7 +127,7 @@ async def remove_dataset(context: Context, request: Request) -> Response:
     return reply(DatasetRemoveReply(dataset_id=dataset_id, freed=freed))
 
 
-async def unname_dataset(context: Context, request: Request) -> Response:
+async def unname_dataset(context: ReceiverContext, request: Request) -> Response:
     """Free one of several names of a data set, which stays."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     name = (await read_json(context, request, DatasetUnnameRequest)).name
@@ -141,14 +141,14 @@ async def unname_dataset(context: Context, request: Request) -> Response:
 # -- hosts, and operators -----------------------------------------------------------------------------------------
 
 
-async def dataset(context: Context, request: Request) -> Response:
+async def dataset(context: ReceiverContext, request: Request) -> Response:
     """Return the listing's bytes; their SHA-256 is the data set's id."""
     dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
     document = await context.disk(lambda: dataset_store.listing(dataset_id))
     return Response(document, media_type="application/json", headers={HEADER_SHA256: dataset_id})
 
 
-async def piece(context: Context, request: Request) -> Response:
+async def piece(context: ReceiverContext, request: Request) -> Response:
     dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
     sha256 = request.path_params["sha256"]
     data = await context.disk(lambda: dataset_store.piece(dataset_id, sha256))
@@ -159,7 +159,7 @@ async def piece(context: Context, request: Request) -> Response:
 # -- inside -----------------------------------------------------------------------------------------------------
 
 
-async def _may_fetch(context: Context, request: Request) -> str:
+async def _may_fetch(context: ReceiverContext, request: Request) -> str:
     """Return the data set's id, or refuse a caller that may not have it."""
     dataset_id, host = _id(request), proven_host(request)
     if host is not None:
@@ -171,7 +171,7 @@ def _id(request: Request) -> str:
     return str(request.path_params["dataset_id"])
 
 
-def _dataset_store(context: Context) -> DatasetStore:
+def _dataset_store(context: ReceiverContext) -> DatasetStore:
     if context.datasets is None:
         raise Refusal(ProblemType.UNKNOWN_DATASET, "this receiver keeps no data sets")
     return context.datasets

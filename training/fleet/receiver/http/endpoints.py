@@ -35,7 +35,7 @@ from training.fleet.receiver.http import (
     uploads,
 )
 from training.fleet.receiver.http.bodies import acting, query_number, read_json, resolved
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.naming import NamingRoute
 from training.fleet.receiver.http.problems import PLAIN, answerable, reply
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RETRY_LEAST_S = 1.0  # between two looks for one waiting claim without news
-Endpoint = Callable[[Context, Request], Awaitable[Response]]
+Endpoint = Callable[[ReceiverContext, Request], Awaitable[Response]]
 _WORKERS_AND_DATA = (uploads, enrolment, datasets, states)
 _NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, login, acts, results, gc, forecasts, incidents)
 
@@ -98,7 +98,7 @@ def endpoints() -> dict[str, Endpoint]:
 # -- workers ----------------------------------------------------------------------------------------------------
 
 
-async def claim(context: Context, request: Request) -> Response:
+async def claim(context: ReceiverContext, request: Request) -> Response:
     """Grant a job; with ``wait_s``, keep the claim waiting until there is one or the time is over."""
     body = await read_json(context, request, ClaimRequest)
     news = context.room.news(body.host_id)
@@ -112,7 +112,7 @@ async def claim(context: Context, request: Request) -> Response:
     return reply(answer)
 
 
-async def _ask(context: Context, request: Request, body: ClaimRequest, poll: int | None = None) -> ClaimReply:
+async def _ask(context: ReceiverContext, request: Request, body: ClaimRequest, poll: int | None = None) -> ClaimReply:
     service = context.service
     with context.tally.claims.timing(context.clock):
         return await context.act(
@@ -121,7 +121,7 @@ async def _ask(context: Context, request: Request, body: ClaimRequest, poll: int
 
 
 async def _wait_for_job(
-    context: Context, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
+    context: ReceiverContext, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
 ) -> ClaimReply:
     """Ask again at every wake, and when the next gate opens. End early when the client has gone."""
     end = context.clock.monotonic() + wait_s
@@ -152,25 +152,25 @@ async def _disconnect(request: Request) -> object:
             return message
 
 
-async def heartbeat(context: Context, request: Request) -> Response:
+async def heartbeat(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, HeartbeatRequest)
     job_id = request.path_params["job_id"]
     return reply(await context.act(request, lambda: context.service.heartbeat(job_id, body)))
 
 
-async def complete(context: Context, request: Request) -> Response:
+async def complete(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, CompleteRequest, RESULT_BODY_MAX)
     steps = context.delivery.complete(request.path_params["job_id"], body)
     return reply(await carry_out(context, request, steps))
 
 
-async def deliver(context: Context, request: Request) -> Response:
+async def deliver(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, DeliverRequest, RESULT_BODY_MAX)
     steps = context.delivery.deliver(request.path_params["job_id"], body)
     return reply(await carry_out(context, request, steps))
 
 
-async def fail(context: Context, request: Request) -> Response:
+async def fail(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, FailRequest)
     job_id = request.path_params["job_id"]
     answer = await context.act(request, lambda: context.service.fail(job_id, body))
@@ -178,7 +178,7 @@ async def fail(context: Context, request: Request) -> Response:
     return reply(answer)
 
 
-async def output(context: Context, request: Request) -> Response:
+async def output(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, OutputRequest)
     job_id = request.path_params["job_id"]
     return reply(await context.act(request, lambda: context.service.output(job_id, body)))
@@ -187,14 +187,14 @@ async def output(context: Context, request: Request) -> Response:
 # -- readers ----------------------------------------------------------------------------------------------------
 
 
-async def jobs(context: Context, request: Request) -> Response:
+async def jobs(context: ReceiverContext, request: Request) -> Response:
     asked = request.query_params
     wanted = JobFilter(*(asked.get(name, "") for name in ("status", "model", "mode", "host", "q")))
     after, limit = query_number(request, "after", 0), query_number(request, "limit", 1000)
     return reply(await context.look(lambda: context.views.jobs(wanted, after=after, limit=limit)))
 
 
-async def job(context: Context, request: Request) -> Response:
+async def job(context: ReceiverContext, request: Request) -> Response:
     job_id = await resolved(context, request)
     return reply(await context.look(lambda: context.views.job(job_id)))
 
@@ -202,14 +202,14 @@ async def job(context: Context, request: Request) -> Response:
 job_by_name = job
 
 
-async def log(context: Context, request: Request) -> Response:
+async def log(context: ReceiverContext, request: Request) -> Response:
     job_id = await resolved(context, request)
     after = query_number(request, "after", 0)
     attempt = query_number(request, "attempt", 0) or None
     return reply(await context.look(lambda: context.views.log(job_id, attempt=attempt, after=after)))
 
 
-async def log_text(context: Context, request: Request) -> Response:
+async def log_text(context: ReceiverContext, request: Request) -> Response:
     """Stream all lines of an attempt; what is not kept, a line says."""
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
@@ -227,19 +227,19 @@ async def log_text(context: Context, request: Request) -> Response:
     return StreamingResponse(text(), headers=PLAIN, media_type="text/plain; charset=utf-8")
 
 
-async def curve(context: Context, request: Request) -> Response:
+async def curve(context: ReceiverContext, request: Request) -> Response:
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
     points = query_number(request, "points", CURVE_POINTS)
     return reply(await context.look(lambda: context.views.curve(job_id, attempt=attempt, points=points)))
 
 
-async def explain(context: Context, request: Request) -> Response:
+async def explain(context: ReceiverContext, request: Request) -> Response:
     job_id = await resolved(context, request)
     return reply(await context.look(lambda: context.views.explain(job_id)))
 
 
-async def workers(context: Context, request: Request) -> Response:
+async def workers(context: ReceiverContext, request: Request) -> Response:
     after, limit = (
         request.query_params.get("after", ""),
         query_number(request, "limit", WORKERS_PAGE),
@@ -247,15 +247,15 @@ async def workers(context: Context, request: Request) -> Response:
     return reply(await context.look(lambda: context.views.workers(after=after, limit=limit)))
 
 
-async def speeds(context: Context, _request: Request) -> Response:
+async def speeds(context: ReceiverContext, _request: Request) -> Response:
     return reply(await context.look(context.views.durations.speeds))
 
 
-async def health(context: Context, _request: Request) -> Response:
+async def health(context: ReceiverContext, _request: Request) -> Response:
     return reply(await health_now(context))
 
 
-async def metrics(context: Context, request: Request) -> Response:
+async def metrics(context: ReceiverContext, request: Request) -> Response:
     """Return the figures for Prometheus, as text or OpenMetrics."""
     if context.halted is not None:
         raise Refusal(ProblemType.UNAVAILABLE, context.halted)
@@ -263,14 +263,14 @@ async def metrics(context: Context, request: Request) -> Response:
     return Response(body, headers={**PLAIN, "Content-Type": media})
 
 
-def _exposition(context: Context, last_event: int) -> Exposition:
+def _exposition(context: ReceiverContext, last_event: int) -> Exposition:
     """Make the text of the figures, on the reader's thread: what it needs is loaded there, at the first scrape."""
     from training.fleet.receiver.http.figures import exposition
 
     return exposition(context, last_event)
 
 
-async def openapi(context: Context, _request: Request) -> Response:
+async def openapi(context: ReceiverContext, _request: Request) -> Response:
     """Describe this program's endpoints for other programs; the same bytes as docs/openapi.json."""
     from training.fleet.receiver.http.openapi import text  # asked for rarely, and not small
 
@@ -280,25 +280,25 @@ async def openapi(context: Context, _request: Request) -> Response:
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def cancel(context: Context, request: Request) -> Response:
+async def cancel(context: ReceiverContext, request: Request) -> Response:
     """Cancel a job: until a requeue, or with ``?removed=true`` until the plan names it again."""
     return await _moved(context, request, Act.CANCEL, as_removed=request.query_params.get("removed") == "true")
 
 
-async def requeue(context: Context, request: Request) -> Response:
+async def requeue(context: ReceiverContext, request: Request) -> Response:
     return await _moved(context, request, Act.REQUEUE)
 
 
-async def hold(context: Context, request: Request) -> Response:
+async def hold(context: ReceiverContext, request: Request) -> Response:
     """Hold a job: no host gets it until it is unheld; a running attempt continues."""
     return await _moved(context, request, Act.HOLD)
 
 
-async def unhold(context: Context, request: Request) -> Response:
+async def unhold(context: ReceiverContext, request: Request) -> Response:
     return await _moved(context, request, Act.UNHOLD)
 
 
-async def _moved(context: Context, request: Request, act: Act, *, as_removed: bool = False) -> Response:
+async def _moved(context: ReceiverContext, request: Request, act: Act, *, as_removed: bool = False) -> Response:
     ref, who = request.path_params["job_id"], acting(context, request)
 
     def decide() -> MovedReply:
@@ -309,7 +309,7 @@ async def _moved(context: Context, request: Request, act: Act, *, as_removed: bo
     return reply(answer)
 
 
-async def release(context: Context, request: Request) -> Response:
+async def release(context: ReceiverContext, request: Request) -> Response:
     """Release a host from quarantine; its waiting claim may get a job at once."""
     name, who = request.path_params["host_id"], acting(context, request)
     answer = await context.act(request, lambda: release_host(context.service, context.audit, name, who))
@@ -318,20 +318,20 @@ async def release(context: Context, request: Request) -> Response:
     return reply(answer)
 
 
-async def pause(context: Context, request: Request) -> Response:
+async def pause(context: ReceiverContext, request: Request) -> Response:
     return await _ordered(context, request, Act.PAUSE)
 
 
-async def drain(context: Context, request: Request) -> Response:
+async def drain(context: ReceiverContext, request: Request) -> Response:
     """Drain a host; with ``?now=true`` its trainers stop politely, and their jobs are handed back."""
     return await _ordered(context, request, Act.DRAIN, at_once=request.query_params.get("now") == "true")
 
 
-async def resume(context: Context, request: Request) -> Response:
+async def resume(context: ReceiverContext, request: Request) -> Response:
     return await _ordered(context, request, Act.RESUME)
 
 
-async def _ordered(context: Context, request: Request, act: Act, *, at_once: bool = False) -> Response:
+async def _ordered(context: ReceiverContext, request: Request, act: Act, *, at_once: bool = False) -> Response:
     """Give a host an order, or end it. Its waiting claim is answered at once, and so are those of other hosts."""
     name, who = request.path_params["host_id"], acting(context, request)
     answer = await context.act(
@@ -342,11 +342,11 @@ async def _ordered(context: Context, request: Request, act: Act, *, at_once: boo
     return reply(answer)
 
 
-async def reload(context: Context, request: Request) -> Response:
+async def reload(context: ReceiverContext, request: Request) -> Response:
     return reply(await context.reload(acting(context, request)))
 
 
-async def audit(context: Context, request: Request) -> Response:
+async def audit(context: ReceiverContext, request: Request) -> Response:
     """List who did what, oldest first."""
     after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
     entries = await context.look(lambda: page(context.reader, after, limit))
@@ -368,12 +368,12 @@ class _Guarded:
         request = Request(scope, receive, send)
         # HEAD goes with GET, as everywhere in HTTP; it has a row of its own where it means more.
         row = self.rows.get(request.method) or self.rows["GET"]
-        context: Context = request.app.state.context
+        context: ReceiverContext = request.app.state.context
         answer = await self._answered(row, context, request)
         context.tally.answered(row.name, answer.status_code)
         await answer(scope, receive, send)
 
-    async def _answered(self, row: Route, context: Context, request: Request) -> Response:
+    async def _answered(self, row: Route, context: ReceiverContext, request: Request) -> Response:
         try:
             origins.check(request.method, request.headers, context.own_names)
             context.authenticator.admit(request, row.access)

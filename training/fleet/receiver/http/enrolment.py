@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting, caller, read_json
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.receiver.security.authority import Authority, AuthorityError, Issued
 from training.fleet.receiver.security.registry import CODE_LIFE_S, Apply, Certified, Invitation, Token
@@ -46,14 +46,14 @@ DAYS_MAX = 366.0
 # -- joining machines -------------------------------------------------------------------------------------------
 
 
-async def authority(context: Context, _request: Request) -> Response:
+async def authority(context: ReceiverContext, _request: Request) -> Response:
     """Return the authority's certificate; its fingerprint proves it before TLS does."""
     own = _authority(context)
     answer = AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=context.clock.now())
     return reply(answer)
 
 
-async def join(context: Context, request: Request) -> Response:
+async def join(context: ReceiverContext, request: Request) -> Response:
     """Issue a certificate for a one-time code. Wrong codes count against the client's IP address."""
     own, address = _authority(context), context.authenticator.address(request)
     context.authenticator.limit.check(address)
@@ -73,7 +73,7 @@ async def join(context: Context, request: Request) -> Response:
     return reply(_certificate(own, issued, role, name))
 
 
-async def renew(context: Context, request: Request) -> Response:
+async def renew(context: ReceiverContext, request: Request) -> Response:
     """Renew the certificate of the connection; the old one stays valid until its end."""
     own, principal = _authority(context), caller(request)
     assert principal is not None
@@ -91,7 +91,7 @@ async def renew(context: Context, request: Request) -> Response:
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def invite(context: Context, request: Request) -> Response:
+async def invite(context: ReceiverContext, request: Request) -> Response:
     own = _authority(context)
     body = await read_json(context, request, InviteRequest)
     role, name = _role(body.role), _name(body.name)
@@ -123,7 +123,7 @@ async def invite(context: Context, request: Request) -> Response:
     )
 
 
-async def revoke(context: Context, request: Request) -> Response:
+async def revoke(context: ReceiverContext, request: Request) -> Response:
     """Revoke the certificates, end the host's attempts, and close its connections: all before this answers."""
     body = await read_json(context, request, RevokeRequest)
     role, name = _role(body.role), _name(body.name)
@@ -146,17 +146,17 @@ async def revoke(context: Context, request: Request) -> Response:
     return reply(RevokeReply(name=name, certificates=count, jobs=jobs))
 
 
-async def certificates(context: Context, _request: Request) -> Response:
+async def certificates(context: ReceiverContext, _request: Request) -> Response:
     views = [CertificateView.of(each) for each in context.authenticator.registry.certificates()]
     return reply(CertificatesReply(certificates=views, now=context.clock.now()))
 
 
-async def tokens(context: Context, _request: Request) -> Response:
+async def tokens(context: ReceiverContext, _request: Request) -> Response:
     views = [TokenView.of(each) for each in context.authenticator.registry.tokens()]
     return reply(TokensReply(tokens=views, now=context.clock.now()))
 
 
-async def add_token(context: Context, request: Request) -> Response:
+async def add_token(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, TokenRequest)
     name = _name(body.name)
     if not 0 < body.days <= DAYS_MAX:
@@ -177,7 +177,7 @@ async def add_token(context: Context, request: Request) -> Response:
     return reply(TokenReply(name=name, token=secret, expires_at=token.expires_at))
 
 
-async def revoke_token(context: Context, request: Request) -> Response:
+async def revoke_token(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, TokenRevokeRequest)
     name = _name(body.name)
     who = acting(context, request)
@@ -196,7 +196,7 @@ async def revoke_token(context: Context, request: Request) -> Response:
 # -- inside -----------------------------------------------------------------------------------------------------
 
 
-def _authority(context: Context) -> Authority:
+def _authority(context: ReceiverContext) -> Authority:
     if context.authority is None:
         raise Refusal(
             ProblemType.NO_AUTHORITY,
@@ -206,7 +206,7 @@ def _authority(context: Context) -> Authority:
     return context.authority
 
 
-async def _issue(context: Context, own: Authority, csr: str, role: Role, name: str) -> Issued:
+async def _issue(context: ReceiverContext, own: Authority, csr: str, role: Role, name: str) -> Issued:
     try:
         return await context.disk(lambda: own.issue(csr, role, name))
     except AuthorityError as error:
@@ -215,7 +215,7 @@ async def _issue(context: Context, own: Authority, csr: str, role: Role, name: s
 
 
 async def _enter(
-    context: Context, request: Request, certified: Certified, code: str | None, asked: bytes, who: str
+    context: ReceiverContext, request: Request, certified: Certified, code: str | None, asked: bytes, who: str
 ) -> None:
     def decide() -> tuple[list[Certified], Apply]:
         gone, apply = context.authenticator.registry.admit(certified, code, asked)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.metrics.exposition import Exposition
 from training.fleet.receiver.metrics.snapshot import Credential, Snapshots, Sources
 
 
-def exposition(context: Context, last_event: int) -> Exposition:
+def exposition(context: ReceiverContext, last_event: int) -> Exposition:
     """Make the text of this receiver's figures; ``last_event`` is the newest event's number at its start."""
     path = getattr(context.reader, "path", ":memory:")
     sources = Sources(
@@ -25,7 +25,7 @@ def exposition(context: Context, last_event: int) -> Exposition:
     return Exposition(Snapshots(sources, context.tally, last_event), context.settings.version)
 
 
-def _credentials(context: Context) -> tuple[list[Credential], list[Credential]]:
+def _credentials(context: ReceiverContext) -> tuple[list[Credential], list[Credential]]:
     """List the certificates and the tokens that are not revoked, the receiver's own certificate first."""
     registry = context.authenticator.registry
     own = None if context.authority is None else context.authority.server_expires_at()

@@ -9,25 +9,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.keeping import let_go
 from training.fleet.receiver.http.plans import check_reader
 from training.fleet.receiver.http.problems import reply
-from training.fleet.scheduling.retention import Kind, Removal
+from training.fleet.scheduling.retention import Removal, RemovalKind
 from training.fleet.service.audit import Act
-from training.fleet.service.retention import Proposal
+from training.fleet.service.retention import RemovalProposal
 from training.fleet.wire.messages import GcReply, GcTotal, GoneView
 
 SHOWN_MAX = 1_000
 AT_ONCE = 500  # by one call: its answer must not take minutes
 
 
-async def gc(context: Context, request: Request) -> Response:
+async def gc(context: ReceiverContext, request: Request) -> Response:
     check_reader(request)
     return reply(_answer(context, await context.look(context.retention.proposal)))
 
 
-async def gc_now(context: Context, request: Request) -> Response:
+async def gc_now(context: ReceiverContext, request: Request) -> Response:
     """Delete what the plan's retention no longer keeps, as the receiver does every hour."""
     who = acting(context, request)
     await context.act(request, lambda: None)  # one who was revoked meanwhile removes nothing
@@ -36,10 +36,10 @@ async def gc_now(context: Context, request: Request) -> Response:
         removed = dict(Counter(str(each.kind) for each in gone).items())
         after = {**removed, "bytes": sum(each.size for each in gone)}
         await context.call(lambda: context.audit.write(who, Act.GC, "the plan's retention", after=after))
-    return reply(_answer(context, Proposal(gone, []), more=len(gone) >= AT_ONCE))
+    return reply(_answer(context, RemovalProposal(gone, []), more=len(gone) >= AT_ONCE))
 
 
-def _answer(context: Context, found: Proposal, *, more: bool = False) -> GcReply:
+def _answer(context: ReceiverContext, found: RemovalProposal, *, more: bool = False) -> GcReply:
     return GcReply(
         totals=_totals(found.removals),
         items=[_view(each) for each in found.removals[:SHOWN_MAX]],
@@ -50,16 +50,16 @@ def _answer(context: Context, found: Proposal, *, more: bool = False) -> GcReply
 
 
 def _totals(removals: Sequence[Removal]) -> list[GcTotal]:
-    return [_total(kind, found) for kind in Kind if (found := [each for each in removals if each.kind is kind])]
+    return [_total(kind, found) for kind in RemovalKind if (found := [each for each in removals if each.kind is kind])]
 
 
-def _total(kind: Kind, found: Iterable[Removal]) -> GcTotal:
+def _total(kind: RemovalKind, found: Iterable[Removal]) -> GcTotal:
     sizes = [each.size for each in found]
     return GcTotal(what=kind, count=len(sizes), bytes=sum(sizes))
 
 
 def _view(each: Removal) -> GoneView:
-    attempt = each.number if each.kind in (Kind.LOG, Kind.CURVE) else 0
+    attempt = each.number if each.kind in (RemovalKind.LOG, RemovalKind.CURVE) else 0
     return GoneView(
         what=each.kind, name=each.name, subject=each.subject, attempt=attempt, bytes=each.size, why=each.why
     )

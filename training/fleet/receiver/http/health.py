@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.wire.constants import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
 from training.fleet.wire.messages import HealthReply
 
 PLAN_NOTES_MAX = 20
 
 
-async def health_now(context: Context) -> HealthReply:
+async def health_now(context: ReceiverContext) -> HealthReply:
     """Examine disk, hosts and plan."""
     views = context.views
     counts: dict[str, int] = {}

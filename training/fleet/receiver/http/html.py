@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import PLAIN, headers_of, response_of, unrouted, wants_page
 from training.fleet.wire.identity import Method, Principal
 from training.fleet.wire.messages import Refusal
@@ -36,7 +36,7 @@ _LEVEL = 6
 
 
 async def refused(
-    context: Context, request: Request, refusal: Refusal, headers: Mapping[str, str] | None = None
+    context: ReceiverContext, request: Request, refusal: Refusal, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Answer with a refusal: a page to a browser that wants one, a problem document to all others."""
     if not wants_page(request):
@@ -58,7 +58,12 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def page(
-    context: Context, request: Request, make: Callable[[Frame], str], status: int = 200, *, followed: bool = False
+    context: ReceiverContext,
+    request: Request,
+    make: Callable[[Frame], str],
+    status: int = 200,
+    *,
+    followed: bool = False,
 ) -> Response:
     """Render on the reader's thread; ``make`` asks the database there. ``followed``: the browser asks again."""
     zipped, principal = takes_gzip(request), cast("Principal | None", getattr(request.state, "principal", None))
@@ -78,7 +83,7 @@ async def page(
 
 
 def frame_of(
-    context: Context, principal: Principal | None, address: str, *, followed: bool = False, static: bool = False
+    context: ReceiverContext, principal: Principal | None, address: str, *, followed: bool = False, static: bool = False
 ) -> Frame:
     """Make the part that all pages share. A caller who has proven nothing learns nothing of this program either."""
     from training.fleet.pages.rendering import Frame

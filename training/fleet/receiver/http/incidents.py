@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import acting, proven_host, query_number, read_form, read_json
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service.guards import incidents_for
 from training.fleet.wire.incidents import PAGE, CloseChangeRequest, JudgeRequest, WatchRequest
@@ -21,7 +21,7 @@ from training.fleet.wire.messages import ProblemType, Refusal
 logger = logging.getLogger(__name__)
 
 
-async def watch(context: Context, request: Request) -> Response:
+async def watch(context: ReceiverContext, request: Request) -> Response:
     """Accept a watch's report on itself, and on an incident or a change."""
     body = await read_json(context, request, WatchRequest)
     told = await context.act(request, lambda: context.incidents.report(body))
@@ -30,21 +30,21 @@ async def watch(context: Context, request: Request) -> Response:
     return reply(told)
 
 
-async def incidents(context: Context, request: Request) -> Response:
+async def incidents(context: ReceiverContext, request: Request) -> Response:
     asked = request.query_params
     host = incidents_for(proven_host(request), asked.get("host", ""))
     before, limit = query_number(request, "before", 0), query_number(request, "limit", PAGE)
     return reply(await context.look(lambda: context.views.incidents.incidents(host=host, before=before, limit=limit)))
 
 
-async def judge(context: Context, request: Request) -> Response:
+async def judge(context: ReceiverContext, request: Request) -> Response:
     """Keep what a person found of an incident."""
     body = await read_json(context, request, JudgeRequest)
     number, who = _number(request.path_params["number"]), acting(context, request)
     return reply(await context.act(request, lambda: context.incidents.judge(number, body.verdict, who)))
 
 
-async def judge_on_page(context: Context, request: Request) -> Response:
+async def judge_on_page(context: ReceiverContext, request: Request) -> Response:
     """Do the same for a form of the page, of an incident or a change, and show the page again."""
     form = {key: values[0] for key, values in (await read_form(context, request)).items()}
     who = acting(context, request)
@@ -58,7 +58,7 @@ async def judge_on_page(context: Context, request: Request) -> Response:
     return html.elsewhere(f"{_page(form, judged.host)}#incident-{number}", {})
 
 
-async def close_change(context: Context, request: Request) -> Response:
+async def close_change(context: ReceiverContext, request: Request) -> Response:
     """Close a change of a watched host, or open it again."""
     body = await read_json(context, request, CloseChangeRequest)
     number, who = _number(request.path_params["number"], "a change"), acting(context, request)
@@ -66,7 +66,7 @@ async def close_change(context: Context, request: Request) -> Response:
     return reply(await context.act(request, close))
 
 
-async def _close_on_page(context: Context, request: Request, form: Mapping[str, str], who: str) -> Response:
+async def _close_on_page(context: ReceiverContext, request: Request, form: Mapping[str, str], who: str) -> Response:
     number, act = _number(form["change"], "a change"), form.get("act", "")
     if act not in ("close", "reopen"):
         raise Refusal(ProblemType.BAD_REQUEST, "act: expected close or reopen; load the page again")

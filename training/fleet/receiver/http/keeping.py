@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.steps import carry_out
-from training.fleet.scheduling.retention import Kind, Removal
+from training.fleet.scheduling.retention import Removal, RemovalKind
 
 
-async def keep_house(context: Context) -> None:
+async def keep_house(context: ReceiverContext) -> None:
     """Delete what the plan's [retention] no longer keeps, and note deletions that an older copy of the database
     lacks."""
     if context.halted is not None:
@@ -18,11 +18,11 @@ async def keep_house(context: Context) -> None:
         await context.repair_index()
 
 
-async def let_go(context: Context, most: int = 2**62) -> list[Removal]:
+async def let_go(context: ReceiverContext, most: int = 2**62) -> list[Removal]:
     """Delete at most so many; returns what went."""
     async with context.letting_go:
         gone = await carry_out(context, None, context.retention.collect(most))
-    if any(each.kind is Kind.BUNDLE for each in gone):
+    if any(each.kind is RemovalKind.BUNDLE for each in gone):
         context.delivery.index_stale = True
         await context.repair_index()
     return gone

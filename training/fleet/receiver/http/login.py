@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import read_form
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.wire.messages import ProblemType, Refusal
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _AGAIN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
 
 
-async def login_page(context: Context, request: Request) -> Response:
+async def login_page(context: ReceiverContext, request: Request) -> Response:
     return await _ask(context, request, way(request.query_params.get("to", "")))
 
 
-async def login(context: Context, request: Request) -> Response:
+async def login(context: ReceiverContext, request: Request) -> Response:
     form = await read_form(context, request)
     to = way(form.get("to", [""])[0])
     try:
@@ -34,11 +34,11 @@ async def login(context: Context, request: Request) -> Response:
     return html.elsewhere(to, {"Set-Cookie": cookie})
 
 
-async def logout(context: Context, request: Request) -> Response:
+async def logout(context: ReceiverContext, request: Request) -> Response:
     return html.elsewhere("/", {"Set-Cookie": context.authenticator.log_out(request)})
 
 
-async def _ask(context: Context, request: Request, to: str, refusal: Refusal | None = None) -> Response:
+async def _ask(context: ReceiverContext, request: Request, to: str, refusal: Refusal | None = None) -> Response:
     detail = None if refusal is None else refusal.detail
 
     def make(frame: Frame) -> str:

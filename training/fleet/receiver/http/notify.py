@@ -20,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.database.writer import DatabaseError
-from training.fleet.manifest.channels import Channel
+from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.receiver.http.bodies import read_json
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service.notify.notices import Notices
-from training.fleet.service.notify.outbox import Outbox
+from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.service.notify.rules import Message
 from training.fleet.service.notify.secret import SendError, unreadable
 from training.fleet.wire.messages import (
@@ -42,10 +42,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_S = 5.0  # between two looks for news
-Send = Callable[[Channel, Message], None]
+Send = Callable[[NotifyChannel, Message], None]
 
 
-def _send(channel: Channel, message: Message) -> None:
+def _send(channel: NotifyChannel, message: Message) -> None:
     """Send, loading what speaks HTTP and SMTP only now: a receiver at rest needs neither."""
     from training.fleet.receiver.notify.senders import send
 
@@ -55,11 +55,11 @@ def _send(channel: Channel, message: Message) -> None:
 class Notifier:
     """Makes notices and sends them. Call :meth:`tick` every few seconds."""
 
-    def __init__(self, context: Context, send: Send = _send) -> None:
+    def __init__(self, context: ReceiverContext, send: Send = _send) -> None:
         self._context = context
         self._send = send
         queue = context.service.queue
-        self._outbox = Outbox(queue.db, queue.clock)
+        self._outbox = NoticeOutbox(queue.db, queue.clock)
         self._notices = Notices(queue.db, queue.clock, self._outbox, context.store.has_room)
         self._sending: dict[str, asyncio.Task[None]] = {}
 
@@ -92,13 +92,13 @@ class Notifier:
         for task in self._sending.values():
             task.cancel()
 
-    def _look(self) -> tuple[Channel, ...]:
+    def _look(self) -> tuple[NotifyChannel, ...]:
         channels = self._context.service.plan.channels
         self._outbox.place(channels)
         self._notices.look()
         return channels
 
-    async def _work_off(self, channel: Channel) -> None:
+    async def _work_off(self, channel: NotifyChannel) -> None:
         """Send the channel's messages until none is due."""
         try:
             while (message := await self._context.call(partial(self._outbox.next, channel))) is not None:
@@ -112,7 +112,7 @@ class Notifier:
         except DatabaseError as error:
             logger.warning("notify %s: left for the next time: %s", channel.name, error)
 
-    async def try_to_send(self, channel: Channel, message: Message) -> str | None:
+    async def try_to_send(self, channel: NotifyChannel, message: Message) -> str | None:
         """Send on a thread that a stop need not wait for; returns why it did not arrive, or None."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[str | None] = loop.create_future()
@@ -138,7 +138,7 @@ class Notifier:
         self._context.tally.notified(channel.name, error)
         return error
 
-    async def test(self, channel: Channel) -> NotifyTestView:
+    async def test(self, channel: NotifyChannel) -> NotifyTestView:
         """Send a test message."""
         key, text = f"cis490-test-{secrets.token_hex(8)}", "This is a test: notices of the training fleet arrive here."
         message = Message(key, "CIS490: a test", text, (), self._context.database_id)
@@ -146,17 +146,17 @@ class Notifier:
         return NotifyTestView(channel=channel.name, kind=channel.kind, error=error)
 
 
-async def notify(context: Context, _request: Request) -> Response:
+async def notify(context: ReceiverContext, _request: Request) -> Response:
     """List the channels for notices."""
     channels = context.service.plan.channels
-    outbox = Outbox(context.reader, context.clock)
+    outbox = NoticeOutbox(context.reader, context.clock)
     found = await context.look(lambda: outbox.waiting(channels))
     dumb = await context.disk(lambda: {each.name: unreadable(each) for each in channels})
     shown = [ChannelView(**asdict(each) | {"error": dumb[each.channel] or each.error}) for each in found]
     return reply(NotifyReply(channels=shown, now=context.clock.now()))
 
 
-async def notify_test(context: Context, request: Request) -> Response:
+async def notify_test(context: ReceiverContext, request: Request) -> Response:
     """Send a test message, and say for each channel if it arrived."""
     body = await read_json(context, request, NotifyTestRequest)
     channels = [each for each in context.service.plan.channels if body.channel in (None, each.name)]

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import proven_host, readable_job
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.page_tag import PageTag
 from training.fleet.receiver.http.problems import PLAIN
@@ -28,7 +28,7 @@ JOBS_MAX = 8  # looked up for one page, which says how many it takes
 _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 
 
-async def page(module: str, row: Route, context: Context, request: Request) -> Response:
+async def page(module: str, row: Route, context: ReceiverContext, request: Request) -> Response:
     """Make a page of the dashboard for this caller, unless its browser shows the same already."""
     tag = await context.look(partial(_tag, context, request))
     shown = request.headers.get("If-None-Match", "")
@@ -48,7 +48,7 @@ async def page(module: str, row: Route, context: Context, request: Request) -> R
 ENDPOINTS = {row.name: partial(page, module, row) for module, row in PAGES.items()}
 
 
-def _tag(context: Context, request: Request) -> PageTag:
+def _tag(context: ReceiverContext, request: Request) -> PageTag:
     who = f"{context.settings.version} {request.state.principal!r}"
     newest = context.reader.one("newest_event")
     return PageTag(
@@ -59,7 +59,7 @@ def _tag(context: Context, request: Request) -> PageTag:
     )
 
 
-async def _asked(row: Route, context: Context, request: Request) -> PageRequest:
+async def _asked(row: Route, context: ReceiverContext, request: Request) -> PageRequest:
     from training.fleet.pages.page_request import PageRequest
 
     named = [*request.path_params.values()] or request.query_params.getlist("jobs")
@@ -79,7 +79,7 @@ async def _asked(row: Route, context: Context, request: Request) -> PageRequest:
     )
 
 
-async def static_file(_context: Context, request: Request) -> Response:
+async def static_file(_context: ReceiverContext, request: Request) -> Response:
     from training.fleet.pages.static import static_file as find
 
     found = find(request.path_params["file"])

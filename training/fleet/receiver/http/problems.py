@@ -18,7 +18,7 @@ from training.fleet.database.writer import DatabaseError, DatabaseFull, WriterCl
 from training.fleet.store.errors import (
     BadName,
     ChunksMissing,
-    Damaged,
+    DamagedArtifact,
     Fenced,
     Incomplete,
     NoDataset,
@@ -61,7 +61,7 @@ _STORE_SLUGS: Mapping[type[StoreError], ProblemType] = {
     StoreFull: ProblemType.DISK_FULL,
     ShareFull: ProblemType.DISK_FULL,
     NotStored: ProblemType.NO_ARTIFACT,
-    Damaged: ProblemType.NO_ARTIFACT,
+    DamagedArtifact: ProblemType.NO_ARTIFACT,
     TooManyParts: ProblemType.SLOW_DOWN,
     Fenced: ProblemType.OFFSET_MISMATCH,
     OffsetMismatch: ProblemType.OFFSET_MISMATCH,

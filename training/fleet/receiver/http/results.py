@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import proven_host, query_number, resolved
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import PLAIN, reply
 from training.fleet.service.guards import refuse_host
 from training.fleet.service.models import PAGE
 
 
-async def report(context: Context, request: Request) -> Response:
+async def report(context: ReceiverContext, request: Request) -> Response:
     """Serve a report as an attachment: its text is its trainer's."""
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
@@ -21,7 +21,7 @@ async def report(context: Context, request: Request) -> Response:
     return Response(body, headers=headers, media_type="application/json")
 
 
-async def models(context: Context, request: Request) -> Response:
+async def models(context: ReceiverContext, request: Request) -> Response:
     """List models of every host, so to operators and readers alone where callers are proven."""
     refuse_host(proven_host(request), "all models")
     asked, limit = request.query_params, query_number(request, "limit", PAGE)

@@ -20,7 +20,7 @@ from uvicorn.server import Server as UvicornServer
 from training.fleet.database.writer import DatabaseError
 from training.fleet.receiver.hangups import EARLY
 from training.fleet.receiver.http.connection import GuardedProtocol
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.keeping import keep_house
 from training.fleet.receiver.http.notify import LOOK_S, Notifier
 from training.fleet.receiver.http.steps import carry_out
@@ -69,7 +69,7 @@ class Server(UvicornServer):
     def __init__(
         self,
         config: Config,
-        context: Context,
+        context: ReceiverContext,
         security: Security | None = None,
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:

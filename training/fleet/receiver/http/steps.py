@@ -7,19 +7,19 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from training.fleet.receiver.http.bodies import read_blocks, read_bytes
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.service.delivery import Body, Decide, Disk, Look, Open, Step, Steps, Whole
-from training.fleet.store.incoming import Part
+from training.fleet.store.incoming import PartFile
 
 T = TypeVar("T")
 
 
-async def carry_out(context: Context, request: Request | None, steps: Steps[T]) -> T:
+async def carry_out(context: ReceiverContext, request: Request | None, steps: Steps[T]) -> T:
     """Take each step of a sequence and send its outcome back, also when the client has gone.
 
     Without a request the receiver acts on its own schedule.
     """
-    opened: list[Part] = []
+    opened: list[PartFile] = []
     outcome: Any = None
     error: BaseException | None = None
     try:
@@ -40,7 +40,7 @@ async def carry_out(context: Context, request: Request | None, steps: Steps[T]) 
             await context.disk(part.close)
 
 
-async def _take(context: Context, request: Request | None, step: Step | Body | Whole) -> Any:
+async def _take(context: ReceiverContext, request: Request | None, step: Step | Body | Whole) -> Any:
     if isinstance(step, Whole):
         assert request is not None
         return await read_bytes(context, request, step.bytes_max)

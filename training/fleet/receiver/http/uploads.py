@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from training.fleet.receiver.http.bodies import BLOCK_BYTES, caller, proven_host, query_number
-from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
@@ -36,7 +36,7 @@ _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-async def probe(context: Context, request: Request) -> Response:
+async def probe(context: ReceiverContext, request: Request) -> Response:
     """Answer ``HEAD``: with a claim the offset of its upload, without one the headers of ``GET``."""
     if not any(each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)):
         return await model(context, request)
@@ -44,11 +44,11 @@ async def probe(context: Context, request: Request) -> Response:
     return Response(headers={HEADER_OFFSET: str(offset)})
 
 
-async def upload(context: Context, request: Request) -> Response:
+async def upload(context: ReceiverContext, request: Request) -> Response:
     return reply(await carry_out(context, request, context.delivery.upload(_announced(request))))
 
 
-async def model(context: Context, request: Request) -> Response:
+async def model(context: ReceiverContext, request: Request) -> Response:
     """Serve the bundle of a completed job or of a given attempt, or a range of it."""
     ref = request.path_params["job_id"]
     job_id = await context.act(request, lambda: readable(context.service, ref, proven_host(request)))
@@ -111,7 +111,7 @@ class _Download(StreamingResponse):
             self._file.close()
 
 
-async def _read(context: Context, file: BinaryIO, start: int, end: int) -> AsyncIterator[bytes]:
+async def _read(context: ReceiverContext, file: BinaryIO, start: int, end: int) -> AsyncIterator[bytes]:
     await context.disk(lambda: file.seek(start))
     while start < end:
         want = min(BLOCK_BYTES, end - start)

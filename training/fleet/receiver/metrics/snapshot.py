@@ -65,7 +65,7 @@ class HostState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HostFigures:
+class HostSnapshot:
     """One host. Memory in bytes by kind (``total``, ``free``), as its worker reported it with its last claim."""
 
     name: str
@@ -108,7 +108,7 @@ class Snapshot:
     ends: Mapping[EndReason, int]
     durations: Mapping[str, Histogram]
     states: Mapping[HostState, int]
-    hosts: tuple[HostFigures, ...]
+    hosts: tuple[HostSnapshot, ...]
     watches: tuple[WatchFigures, ...]
     waiting_claims: int
     disks: Mapping[str, tuple[float, float]]  # what lies there → free, size
@@ -208,7 +208,7 @@ class Snapshots:
 
     def _hosts(
         self, known: Iterable[KnownHost], states: Mapping[str, HostState], held: Mapping[str, int]
-    ) -> Iterator[HostFigures]:
+    ) -> Iterator[HostSnapshot]:
         aside = {row["host"]: len(set_aside_of(row)) for row in self._from.reader.all("hosts_aside")}
         shown: set[str] = set()
         for each in sorted(known, key=lambda known: -known.last_seen)[:HOSTS_MAX]:
@@ -216,7 +216,7 @@ class Snapshots:
             if name not in shown:
                 shown.add(name)
                 devices = each.capability.get("cuda_devices")
-                yield HostFigures(
+                yield HostSnapshot(
                     name=name,
                     state=states[each.name],
                     seen_at=each.last_seen,

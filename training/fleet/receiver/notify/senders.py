@@ -21,7 +21,7 @@ from email.message import EmailMessage
 from http.client import HTTPException
 from typing import Any
 
-from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
+from training.fleet.manifest.channels import ChannelKind, NoticeKind, NotifyChannel, Secret, Security
 from training.fleet.service.notify.rules import Message
 from training.fleet.service.notify.secret import SendError, read_secret
 from training.printable import one_line
@@ -37,7 +37,7 @@ ERROR_BYTES_MAX = 4096
 _URGENT = {NoticeKind.FAILURE, NoticeKind.QUARANTINE, NoticeKind.DISK, NoticeKind.INCIDENT}
 
 
-def send(channel: Channel, message: Message) -> None:
+def send(channel: NotifyChannel, message: Message) -> None:
     """Carry ``message`` over ``channel``. Raises SendError."""
     _WAYS[channel.kind](channel, message)
 
@@ -52,12 +52,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _webhook(channel: Channel, message: Message) -> None:
+def _webhook(channel: NotifyChannel, message: Message) -> None:
     assert channel.url is not None
     _post(_address(channel.url), message.to_dict(), {"Idempotency-Key": message.key})
 
 
-def _ntfy(channel: Channel, message: Message) -> None:
+def _ntfy(channel: NotifyChannel, message: Message) -> None:
     """Publish as JSON to the topic's server, so that titles may hold any character (docs.ntfy.sh/publish)."""
     assert channel.url is not None
     address = _address(channel.url)
@@ -101,7 +101,7 @@ def _post(address: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> 
 # -- by mail ----------------------------------------------------------------------------------------------------
 
 
-def _email(channel: Channel, message: Message) -> None:
+def _email(channel: NotifyChannel, message: Message) -> None:
     letter = EmailMessage()
     letter["From"], letter["To"] = channel.sender, ", ".join(channel.to)
     letter["Subject"] = one_line(message.title, 150)
@@ -128,7 +128,7 @@ def _email(channel: Channel, message: Message) -> None:
         raise SendError(f"{channel.host} refused {', '.join(map(one_line, refused))}; the others have the mail")
 
 
-def _connected(channel: Channel) -> smtplib.SMTP:
+def _connected(channel: NotifyChannel) -> smtplib.SMTP:
     if channel.security is Security.TLS:
         context = ssl.create_default_context()
         return smtplib.SMTP_SSL(channel.host, channel.port, timeout=TIMEOUT_S, context=context)
@@ -138,7 +138,7 @@ def _connected(channel: Channel) -> smtplib.SMTP:
 # -- by a command -----------------------------------------------------------------------------------------------
 
 
-def _command(channel: Channel, message: Message) -> None:
+def _command(channel: NotifyChannel, message: Message) -> None:
     """Run the command with the message as JSON on standard input; its exit code 0 means that it arrived.
 
     The receiver's own variables (``CIS490_*``) stay here: one is the operator's token.
@@ -169,7 +169,7 @@ def _command(channel: Channel, message: Message) -> None:
             raise SendError(f"`{channel.command[0]}` ended with exit code {code}: {one_line(lines[-1], 150)}")
 
 
-_WAYS: Mapping[ChannelKind, Callable[[Channel, Message], None]] = {
+_WAYS: Mapping[ChannelKind, Callable[[NotifyChannel, Message], None]] = {
     ChannelKind.WEBHOOK: _webhook,
     ChannelKind.NTFY: _ntfy,
     ChannelKind.EMAIL: _email,

@@ -16,7 +16,7 @@ from training.fleet.receiver.security import access
 from training.fleet.receiver.security.rate_limit import Quota
 from training.fleet.receiver.security.registry import Registry, Token
 from training.fleet.receiver.security.sessions import Sessions, cookie, cookie_name
-from training.fleet.wire.identity import LOCAL, Channel, Method, Peer, Principal, Role, enrolling, owner, proxied, urn
+from training.fleet.wire.identity import LOCAL, Entrance, Method, Peer, Principal, Role, enrolling, owner, proxied, urn
 from training.fleet.wire.messages import HEADER_OPERATOR_TOKEN, ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
@@ -133,7 +133,7 @@ class Authenticator:
         An invalid certificate or token is refused, not ignored.
         """
         peer = self._peer(request)
-        found = LOCAL if peer.channel is Channel.LOCAL else self._certified(peer)
+        found = LOCAL if peer.channel is Entrance.LOCAL else self._certified(peer)
         if kind is Access.OWNER and (found is None or found.anybody):
             return None
         if found is not None and found.operator is not None:
@@ -147,7 +147,7 @@ class Authenticator:
 
     def _peer(self, request: Request) -> Peer:
         peer: Peer | None = getattr(request.state, "peer", None)
-        if peer is not None and peer.channel is Channel.PROXY:
+        if peer is not None and peer.channel is Entrance.PROXY:
             peer = proxied(request.headers.getlist(HEADER_FINGERPRINT))
             if peer is None:
                 raise Refusal(
@@ -156,16 +156,16 @@ class Authenticator:
                 )
             return peer
         if not self.secure:
-            return Peer(Channel.LOCAL)
+            return Peer(Entrance.LOCAL)
         # A request without TLS shows no certificate.
-        return peer if peer is not None and peer.channel is Channel.TLS else Peer(Channel.TLS)
+        return peer if peer is not None and peer.channel is Entrance.TLS else Peer(Entrance.TLS)
 
     def _certified(self, peer: Peer) -> Principal | None:
         """Look up a certificate in the receiver's own list: it may have been revoked, or have expired, since."""
         if peer.fingerprint is None:
             return None
         known = self.registry.certificate(peer.fingerprint)
-        if peer.channel is Channel.TLS:
+        if peer.channel is Entrance.TLS:
             shown = owner(peer.uris)
             if shown is None or (known and urn(known.role, known.name) != urn(*shown)):
                 raise Refusal(
@@ -260,13 +260,13 @@ class Authenticator:
         return None if token is None else _shown(Method.SESSION, token, found)
 
     def _by_tls(self, request: Request) -> bool:
-        return self._peer(request).channel is not Channel.LOCAL
+        return self._peer(request).channel is not Entrance.LOCAL
 
     def address(self, request: Request) -> str:
         """Return the key for counting failures: an IP address, for IPv6 its network."""
         peer: Peer | None = getattr(request.state, "peer", None)
         text = request.client.host if request.client else "this machine"
-        if peer is not None and peer.channel is Channel.PROXY:
+        if peer is not None and peer.channel is Entrance.PROXY:
             text = request.headers.get("X-Forwarded-For", text).rpartition(",")[2].strip()
         try:
             address = ipaddress.ip_address(text)

@@ -55,7 +55,7 @@ class Security:
 _NOT_TLS = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST"})
 
 
-class Explained(ssl.SSLObject):
+class ExplainedHandshake(ssl.SSLObject):
     """A handshake whose failure is logged, and sent to the client as an alert before the connection closes.
 
     The event loop closes a connection at the first error, before the alert with the reason is sent. So the error is
@@ -93,7 +93,7 @@ def server_context(folder: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # no resumption: every connection shows its certificate
     context.verify_mode = ssl.CERT_OPTIONAL
-    context.sslobject_class = Explained
+    context.sslobject_class = ExplainedHandshake
     try:
         context.load_verify_locations(folder / "ca.pem")
         _load_own(context, folder)

@@ -12,7 +12,7 @@ from typing import Any
 from training.clock import Clock
 from training.fleet.database.writer import Database
 from training.fleet.manifest.channels import NoticeKind
-from training.fleet.service.notify.outbox import Outbox
+from training.fleet.service.notify.outbox import NoticeOutbox
 from training.printable import counted, duration, one_line
 
 PAGE = 500  # rows of a kind looked at in one transaction; the next look goes on
@@ -26,7 +26,7 @@ _OPEN = ("pending", "claimed", "running")
 class Notices:
     """The look for news. Used on the thread that owns the database."""
 
-    def __init__(self, db: Database, clock: Clock, outbox: Outbox, has_room: Callable[[], bool]) -> None:
+    def __init__(self, db: Database, clock: Clock, outbox: NoticeOutbox, has_room: Callable[[], bool]) -> None:
         """``has_room`` says if the receiver's disk has room for another bundle."""
         self._db = db
         self._clock = clock

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row, id_of
-from training.fleet.manifest.channels import Channel, NoticeKind
+from training.fleet.manifest.channels import NoticeKind, NotifyChannel
 from training.fleet.service.notify.rules import (
     NOTICES_MAX,
     SENTENCE_CHARS_MAX,
@@ -22,7 +22,7 @@ from training.printable import one_line
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class ChannelState:
     """A channel's state: how many notices wait, and what the last try said. Times in epoch seconds."""
 
     channel: str
@@ -34,7 +34,7 @@ class Waiting:
     error: str | None
 
 
-class Outbox:
+class NoticeOutbox:
     """Notices, and the channels' places among them."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
@@ -71,7 +71,7 @@ class Outbox:
         """End a lasting notice: the next one of its kind and subject is news again."""
         self._db.run("end_notice", kind=kind, subject=subject, now=self._clock.now())
 
-    def place(self, channels: Iterable[Channel]) -> None:
+    def place(self, channels: Iterable[NotifyChannel]) -> None:
         """Make room for the plan's channels: a new one begins with what comes from now on, one that is gone goes."""
         names = {channel.name for channel in channels}
         known = {row["name"] for row in self._db.all("notify_channels")}
@@ -80,7 +80,7 @@ class Outbox:
         for name in sorted(names - known):
             self._db.run("add_notify_channel", name=name)
 
-    def next(self, channel: Channel) -> Message | None:
+    def next(self, channel: NotifyChannel) -> Message | None:
         """Return the message due on this channel now; its notices are fixed from here on."""
         now, row = self._clock.now(), self._db.one("notify_channel", name=channel.name)
         if row is None or (row["next_at"] is not None and row["next_at"] > now):
@@ -101,13 +101,13 @@ class Outbox:
         self._db.run("fix_notify_message", name=channel.name, seq=notices[-1].seq)
         return message(notices, id_of(self._db))
 
-    def sent(self, channel: Channel) -> None:
+    def sent(self, channel: NotifyChannel) -> None:
         """Note that the fixed message arrived."""
         row = self._db.one("notify_channel", name=channel.name)
         if row is not None and row["fixed"] is not None:
             self._db.run("notify_sent", name=channel.name, seq=row["fixed"], now=self._clock.now())
 
-    def failed(self, channel: Channel, error: str) -> None:
+    def failed(self, channel: NotifyChannel, error: str) -> None:
         """Note that the fixed message did not arrive, and when it is tried again."""
         row = self._db.one("notify_channel", name=channel.name)
         if row is not None:
@@ -115,7 +115,7 @@ class Outbox:
             next_at = self._clock.now() + retry_after_s(tries)
             self._db.run("notify_failed", name=channel.name, tries=tries, next_at=next_at, error=error)
 
-    def waiting(self, channels: Iterable[Channel]) -> list[Waiting]:
+    def waiting(self, channels: Iterable[NotifyChannel]) -> list[ChannelState]:
         """Return the state of each channel of the plan."""
         rows = {row["name"]: row for row in self._db.all("notify_channels")}
         found = []
@@ -132,14 +132,14 @@ class Outbox:
                     row["error"],
                 )
             )
-            found.append(Waiting(channel.name, channel.kind, *state))
+            found.append(ChannelState(channel.name, channel.kind, *state))
         return found
 
-    def _count(self, after: int, channel: Channel) -> int:
+    def _count(self, after: int, channel: NotifyChannel) -> int:
         counts = self._db.all("count_notices", after=after)
         return sum(row["n"] for row in counts if row["kind"] in channel.on)
 
-    def _after(self, row: Row, channel: Channel) -> list[Notice]:
+    def _after(self, row: Row, channel: NotifyChannel) -> list[Notice]:
         """Return the first waiting notices of a channel, page by page past those that it does not carry."""
         found: list[Notice] = []
         after = row["sent"]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from training.fleet.manifest.channels import Channel, Secret
+from training.fleet.manifest.channels import NotifyChannel, Secret
 
 SECRET_BYTES_MAX = 4096
 
@@ -15,7 +15,7 @@ class SendError(Exception):
     """The message did not arrive: the reason and the remedy, in one sentence."""
 
 
-def unreadable(channel: Channel) -> str | None:
+def unreadable(channel: NotifyChannel) -> str | None:
     """Say why a channel can send nothing; None where all its secrets can be read."""
     try:
         for secret in channel.secrets:

@@ -11,7 +11,7 @@ from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.heartbeats import interval_s
-from training.fleet.worker.state.state import Phase, Transition
+from training.fleet.worker.state.state import Phase, StateStep
 
 WAIT_BESIDE_S = 10.0  # a worker that is told to stop waits so long for the answer to its claim
 
@@ -27,7 +27,7 @@ HOPELESS = frozenset(
 )
 
 
-def ask(transition: Transition) -> None:
+def ask(transition: StateStep) -> None:
     """Send a claim. Its id is saved first and stays the same until it brings a job."""
     if transition.state.request_id is None:
         number = transition.state.requests + 1
@@ -51,18 +51,18 @@ def ask(transition: Transition) -> None:
     )
 
 
-def _wait_s(transition: Transition) -> float:
+def _wait_s(transition: StateStep) -> float:
     """Return for how long the receiver may keep the claim: beside other jobs not so long, for who stops must hear."""
     if transition.state.rests:
         return 0.0
     return min(transition.settings.wait_s, WAIT_BESIDE_S) if transition.state.beside else transition.settings.wait_s
 
 
-def answered(transition: Transition, answer: t.Event) -> None:
+def answered(transition: StateStep, answer: t.Event) -> None:
     """Handle the end of the claim: answer or failure."""
     fresh = transition.state.request_is_fresh
     transition.set(phase=Phase.IDLE, request_is_fresh=False)
-    if isinstance(answer, t.ClaimAnswered | t.Refused):
+    if isinstance(answer, t.ClaimAnswered | t.CallRefused):
         transition.set(unanswered=False)
     if isinstance(answer, t.ClaimAnswered):
         transition.set(crashed=(), echo=answer.reply.echo or transition.state.echo)
@@ -73,11 +73,11 @@ def answered(transition: Transition, answer: t.Event) -> None:
             _no_job(transition, answer.reply)
         case t.NotAnswered():
             no_answer.claim(transition, answer)
-        case t.Refused():
+        case t.CallRefused():
             _refused(transition, answer, fresh=fresh)
 
 
-def _no_job(transition: Transition, reply: ClaimReply) -> None:
+def _no_job(transition: StateStep, reply: ClaimReply) -> None:
     """Ask again at once if the receiver kept us waiting, else after a random pause."""
     transition.set(tries=0)
     reason = reply.reason or ""
@@ -94,7 +94,7 @@ def _no_job(transition: Transition, reply: ClaimReply) -> None:
     transition.set(call_at=transition.now + max(pause_s, wanted_s))
 
 
-def _granted(transition: Transition, grant: t.Assignment) -> None:
+def _granted(transition: StateStep, grant: t.Assignment) -> None:
     assignment = structs.replace(grant, echo=None, slots=None, terms=None)  # these are the worker's, not the job's
     transition.set(tries=0, request_id=None, idle="")
     transition.persist(t.Saved(held=assignment))
@@ -113,7 +113,7 @@ def _granted(transition: Transition, grant: t.Assignment) -> None:
     transition.do(t.Spawn(assignment=assignment))
 
 
-def _refused(transition: Transition, answer: t.Refused, *, fresh: bool) -> None:
+def _refused(transition: StateStep, answer: t.CallRefused, *, fresh: bool) -> None:
     if answer.problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED):
         # A request sent once cannot have been granted before: this session is refused.
         if fresh:

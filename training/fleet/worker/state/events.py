@@ -31,7 +31,7 @@ class OnSilence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class WorkerSettings:
     """The operator's choices and a worker's habits; durations in seconds."""
 
     heartbeat_s: float = 30.0
@@ -70,7 +70,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class FailureReport:
     """The end of an attempt without an artifact, until the receiver knows it."""
 
     assignment: Assignment
@@ -86,7 +86,7 @@ class Saved:
     crashed: tuple[str, ...] = ()  # claims lost with a session and not reported yet
     held: Assignment | None = None
     delivery: Delivery | None = None
-    report: Report | None = None
+    report: FailureReport | None = None
 
     @property
     def assignment(self) -> Assignment | None:
@@ -119,7 +119,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Remains:
     """The remains on disk of the job that an earlier session held: how its trainer ended, unless it was killed with
     its worker; how many lines it printed, and the last ones."""
 
@@ -137,9 +137,9 @@ class Begin:
     """The worker starts, with its saved state and its files."""
 
     saved: Saved = field(default_factory=Saved)
-    found: Found = field(default_factory=Found)
+    found: Remains = field(default_factory=Remains)
     backlog: tuple[Backlog, ...] = ()  # other attempts' output
-    others: tuple[tuple[int, Saved, Found], ...] = ()  # of slots but the first: which, and what is theirs
+    others: tuple[tuple[int, Saved, Remains], ...] = ()  # of slots but the first: which, and what is theirs
     alone: tuple[str, ...] = ()  # jobs to be trained alone
 
 
@@ -184,7 +184,7 @@ class OutputTaken(Struct, frozen=True, kw_only=True):
     log_next: int
 
 
-class Refused(Struct, frozen=True, kw_only=True):
+class CallRefused(Struct, frozen=True, kw_only=True):
     """The receiver's final refusal of a call."""
 
     call: int
@@ -294,7 +294,7 @@ class Seen(Struct, frozen=True):
 
 Answer = (
     ClaimAnswered | HeartbeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
-    | Refused | NotAnswered | DeliveryBroken
+    | CallRefused | NotAnswered | DeliveryBroken
 )  # fmt: skip
 Event = (
     Begin | Tick | SignalReceived | Slept | Seen | Answer
@@ -428,7 +428,7 @@ class Discard(Struct, frozen=True, kw_only=True):
     delivered: bool = False
 
 
-class SetAside(Struct, frozen=True, kw_only=True):
+class KeepAside(Struct, frozen=True, kw_only=True):
     """Keep finished work that was refused permanently, on the disk, before the Discard that follows."""
 
     delivery: Delivery
@@ -460,7 +460,7 @@ class Say(Struct, frozen=True, kw_only=True):
     warning: bool = False
 
 
-class Exit(Struct, frozen=True, kw_only=True):
+class EndProcess(Struct, frozen=True, kw_only=True):
     """End the process. ``sentence`` is for people when the code is not 0."""
 
     code: int = 0
@@ -469,6 +469,6 @@ class Exit(Struct, frozen=True, kw_only=True):
 
 Action = (
     SendClaim | SendHeartbeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
-    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | KeepAwake | Pack | SetAside | Discard
-    | Persist | RememberAlone | WakeAt | Say | Exit
+    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | KeepAwake | Pack | KeepAside | Discard
+    | Persist | RememberAlone | WakeAt | Say | EndProcess
 )  # fmt: skip

@@ -26,7 +26,7 @@ LAST_LINES = 5  # the last lines, which show an end for want of memory; earlier 
 TIMING_BYTES_MAX = 16 * 1024  # as it is sent
 
 
-class Memory(StrEnum):
+class MemoryKind(StrEnum):
     """The kind of memory that a trainer lacked."""
 
     RAM = "ram"
@@ -40,7 +40,7 @@ class Failure:
     reason: EndReason
     error: str
     exit_code: int | None = None
-    out_of_memory: Memory | None = None
+    out_of_memory: MemoryKind | None = None
     goes_on: bool = False  # it lacked only time: a later attempt goes on from its saved state
 
 
@@ -126,20 +126,20 @@ _OUT_OF_MEMORY = re.compile(
 _OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|\bcu(blas|dnn|fft|solver|sparse)|torch\.OutOfMemoryError", re.IGNORECASE)
 
 
-def _lacking(ended: Ended, lines: Sequence[str]) -> Memory | None:
+def _lacking(ended: Ended, lines: Sequence[str]) -> MemoryKind | None:
     """Return the kind of memory that ran out, if the kernel's count or an error line shows it."""
     if ended.killed_for_memory:
-        return Memory.RAM
+        return MemoryKind.RAM
     for line in lines:
         if _OUT_OF_MEMORY.search(line):
-            return Memory.VRAM if _OF_THE_GPU.search(line) else Memory.RAM
+            return MemoryKind.VRAM if _OF_THE_GPU.search(line) else MemoryKind.RAM
     return None
 
 
-def _memory_words(ended: Ended, lacking: Memory | None) -> str:
-    if lacking is Memory.VRAM:
+def _memory_words(ended: Ended, lacking: MemoryKind | None) -> str:
+    if lacking is MemoryKind.VRAM:
         return " (out of GPU memory)"
-    if lacking is Memory.RAM:
+    if lacking is MemoryKind.RAM:
         held = f", at {ended.max_rss_kib / 1024**2:.1f} GiB" if ended.killed_for_memory else ""
         return f" (out of memory{held})"
     if ended.signal == SIGKILL or ended.code == Exit.OUT_OF_MEMORY:

@@ -15,7 +15,7 @@ from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.owner import Owner
-from training.fleet.worker.state.state import Halt, Phase, Transition, Work, is_due
+from training.fleet.worker.state.state import Halt, Phase, StateStep, Work, is_due
 
 SOMEBODY = "the operator"
 
@@ -50,7 +50,7 @@ def handed_back(reason: str) -> Failure:
     return Failure(EndReason.WORKER_SHUTDOWN, f"handed back: {reason}")
 
 
-def catch_up(transition: Transition) -> None:
+def catch_up(transition: StateStep) -> None:
     """Begin or end a halt, and lose patience with one."""
     halt, work = transition.state.halt, transition.state.work
     match transition.phase:
@@ -75,7 +75,7 @@ def catch_up(transition: Transition) -> None:
             pass
 
 
-def next_wake(transition: Transition) -> float | None:
+def next_wake(transition: StateStep) -> float | None:
     """Return when patience with the halt ends."""
     halt, work = transition.state.halt, transition.state.work
     if halt is None or work is None or transition.phase is not Phase.RUNNING or work.halted_at is None:
@@ -83,7 +83,7 @@ def next_wake(transition: Transition) -> float | None:
     return work.halted_at + halt.patience_s
 
 
-def told(transition: Transition) -> Told:
+def told(transition: StateStep) -> Told:
     """Return what the next heartbeat says."""
     halt, work = transition.state.halt, transition.work
     stood = round(stood_s(work, transition.now), 3)
@@ -95,7 +95,7 @@ def stood_s(work: Work, now: float) -> float:
     return work.stood_s + (0.0 if work.stood_at is None else max(0.0, now - work.stood_at))
 
 
-def _halted(transition: Transition, halt: Halt) -> None:
+def _halted(transition: StateStep, halt: Halt) -> None:
     if transition.work.halted_at is None:
         transition.set_work(halted_at=transition.now)
         if halt.patience_s > 0:
@@ -106,7 +106,7 @@ def _halted(transition: Transition, halt: Halt) -> None:
         _stop(transition, halt.reason)
 
 
-def _stop(transition: Transition, reason: str) -> None:
+def _stop(transition: StateStep, reason: str) -> None:
     """Stop a trainer politely, to hand its job back."""
     failure = handed_back(reason)
     transition.say(f"stopping {transition.work.assignment.name}: it is {failure.error}")
@@ -114,13 +114,13 @@ def _stop(transition: Transition, reason: str) -> None:
     transition.stop()
 
 
-def _ask_at_rest(transition: Transition) -> None:
+def _ask_at_rest(transition: StateStep) -> None:
     """Take back an open request for work: it is sent again, as the same one, and says that this host rests."""
     if transition.state.call is not None:
         transition.do(t.Abort(call=transition.state.call))
     transition.set(phase=Phase.IDLE, call=None, call_at=transition.now)
 
 
-def granted(transition: Transition, halt: Halt) -> None:
+def granted(transition: StateStep, halt: Halt) -> None:
     """Hand back a job that was granted before the receiver knew that this host rests."""
     transition.fail(handed_back(halt.reason))

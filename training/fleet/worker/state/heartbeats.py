@@ -8,7 +8,7 @@ from training.fleet.wire.attempts import HeartbeatReply
 from training.fleet.wire.constants import Action, ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
-from training.fleet.worker.state.state import FINISHED, Transition, is_due
+from training.fleet.worker.state.state import FINISHED, StateStep, is_due
 
 BACKLOG_S = 1.0  # until the next heartbeat while more lines wait than one message holds
 
@@ -24,12 +24,12 @@ DROPS = frozenset(
 )
 
 
-def interval_s(transition: Transition, lease_s: float) -> float:
+def interval_s(transition: StateStep, lease_s: float) -> float:
     """Compute the interval: several heartbeats fit into a lease, however short it is."""
     return min(transition.settings.heartbeat_s, max(lease_s / 3, 1.0))
 
 
-def catch_up(transition: Transition) -> None:
+def catch_up(transition: StateStep) -> None:
     """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings demand it."""
     if is_due(no_answer.pause_at(transition), transition.now):
         transition.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
@@ -42,20 +42,20 @@ def catch_up(transition: Transition) -> None:
         _send(transition)
 
 
-def next_wake(transition: Transition) -> list[float | None]:
+def next_wake(transition: StateStep) -> list[float | None]:
     work = transition.work
     lost_at = work.beat_sent_at + transition.settings.beat_lost_s
     return [no_answer.pause_at(transition), work.beat_at if work.beat_call is None else lost_at]
 
 
-def slept(transition: Transition, seconds: float) -> None:
+def slept(transition: StateStep, seconds: float) -> None:
     """Check first, after a sleep, that the job is still this worker's."""
     if transition.state.work is not None and transition.work.beat_at is not None:
         transition.say(f"the machine slept for {seconds:.0f} s")
         transition.set_work(beat_at=transition.now, beat_call=None, beat_tries=0)
 
 
-def _send(transition: Transition) -> None:
+def _send(transition: StateStep) -> None:
     work = transition.work
     call = transition.new_call()
     beat_at = transition.now + interval_s(transition, work.lease_s)
@@ -78,7 +78,7 @@ def _send(transition: Transition) -> None:
     )
 
 
-def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t.NotAnswered) -> None:
+def answered(transition: StateStep, answer: t.HeartbeatAnswered | t.CallRefused | t.NotAnswered) -> None:
     """Handle the end of the heartbeat in flight: answer or failure."""
     transition.set_work(beat_call=None)
     if isinstance(answer, t.HeartbeatAnswered):
@@ -90,16 +90,16 @@ def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t
             _renewed(transition, answer.reply)
         case t.NotAnswered():
             no_answer.heartbeat(transition, answer, interval_s(transition, transition.work.lease_s))
-        case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:
+        case t.CallRefused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:
             # Finished work may still be adopted: the delivery will show it.
             transition.set_work(beat_at=None)
-        case t.Refused() if answer.problem_type in DROPS:
+        case t.CallRefused() if answer.problem_type in DROPS:
             transition.drop(answer.detail)
-        case t.Refused():
+        case t.CallRefused():
             transition.say(f"a heartbeat was refused: {answer.detail}", warning=True)
 
 
-def _renewed(transition: Transition, reply: HeartbeatReply) -> None:
+def _renewed(transition: StateStep, reply: HeartbeatReply) -> None:
     work = transition.work
     first = max(0, min(reply.log_next, work.printed))
     beat_at = work.beat_sent_at + interval_s(transition, reply.lease_s)

@@ -7,19 +7,19 @@ continues; where the settings ask for it, the trainer pauses shortly before the 
 from __future__ import annotations
 
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.state import REPORTING, Phase, Transition
+from training.fleet.worker.state.state import REPORTING, Phase, StateStep
 
 BRIEF_S = 3.0  # for which a trainer may save its state though the lease is nearly over
 
 
-def claim(transition: Transition, answer: t.NotAnswered) -> None:
+def claim(transition: StateStep, answer: t.NotAnswered) -> None:
     """Ask again later with the same id, so that a grant whose answer was lost is found again."""
     transition.set(tries=transition.state.tries + 1)
     transition.say_unanswered(f"no work: {answer.detail}", answer, first=transition.state.tries == 1)
     transition.again_later(transition.settings.poll_s, answer.retry_after_s)
 
 
-def report(transition: Transition, answer: t.NotAnswered) -> None:
+def report(transition: StateStep, answer: t.NotAnswered) -> None:
     """Keep undelivered work for the database that granted it, and send the report again later."""
     transition.set(tries=transition.state.tries + 1)
     assignment = transition.work.assignment
@@ -31,7 +31,7 @@ def report(transition: Transition, answer: t.NotAnswered) -> None:
     transition.again_later(transition.settings.retry_first_s, answer.retry_after_s)
 
 
-def heartbeat(transition: Transition, answer: t.NotAnswered, interval_s: float) -> None:
+def heartbeat(transition: StateStep, answer: t.NotAnswered, interval_s: float) -> None:
     """Send the next heartbeat sooner than ``interval_s``, the usual time, while there is hope of saving the lease."""
     tries = transition.work.beat_tries + 1
     if transition.phase not in REPORTING or not answer.stranger:  # else the report says the same
@@ -42,14 +42,14 @@ def heartbeat(transition: Transition, answer: t.NotAnswered, interval_s: float) 
     transition.set_work(beat_tries=tries, beat_at=transition.now + wait_s)
 
 
-def pause_at(transition: Transition) -> float | None:
+def pause_at(transition: StateStep) -> float | None:
     """Return the time at which a running trainer must pause for want of a confirmed lease."""
     if transition.phase is not Phase.RUNNING or transition.work.paused:
         return None
     return _unconfirmed_at(transition)
 
 
-def stop_by(transition: Transition) -> float | None:
+def stop_by(transition: StateStep) -> float | None:
     """Return the time until which a trainer that is being stopped may save its state: as a pause, short of a lease."""
     by, unconfirmed_at = transition.work.stop_by, _unconfirmed_at(transition)
     if by is None or unconfirmed_at is None or transition.work.killed:
@@ -58,7 +58,7 @@ def stop_by(transition: Transition) -> float | None:
     return min(by, max(unconfirmed_at, asked_at + BRIEF_S))
 
 
-def _unconfirmed_at(transition: Transition) -> float | None:
+def _unconfirmed_at(transition: StateStep) -> float | None:
     """Return when the lease is nearly over, if trainers pause then."""
     if transition.settings.on_silence != t.OnSilence.PAUSE:
         return None

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.state import NOT_LET_IN, Transition, is_due
+from training.fleet.worker.state.state import NOT_LET_IN, StateStep, is_due
 
 
-def catch_up(transition: Transition) -> None:
+def catch_up(transition: StateStep) -> None:
     """Send what is due."""
     if (
         transition.state.backlog
@@ -27,12 +27,12 @@ def catch_up(transition: Transition) -> None:
         )
 
 
-def next_wake(transition: Transition) -> float | None:
+def next_wake(transition: StateStep) -> float | None:
     waits = transition.state.backlog and transition.state.output_call is None
     return transition.state.output_at if waits else None
 
 
-def answered(transition: Transition, answer: t.OutputTaken | t.Refused | t.NotAnswered) -> None:
+def answered(transition: StateStep, answer: t.OutputTaken | t.CallRefused | t.NotAnswered) -> None:
     """Handle the end of the message in flight: answer or failure."""
     transition.set(output_call=None)
     oldest = transition.state.backlog[0]
@@ -42,7 +42,7 @@ def answered(transition: Transition, answer: t.OutputTaken | t.Refused | t.NotAn
         case t.OutputTaken() if answer.log_next > oldest.first:
             on = replace(oldest, first=answer.log_next)
             transition.set(backlog=(on, *transition.state.backlog[1:]), output_at=transition.now, output_tries=0)
-        case t.Refused() if answer.problem_type not in NOT_LET_IN:  # as by an old receiver
+        case t.CallRefused() if answer.problem_type not in NOT_LET_IN:  # as by an old receiver
             transition.say(f"the output of {oldest.name} is not wanted: {answer.detail}")
             _next(transition)
         case _:
@@ -52,7 +52,7 @@ def answered(transition: Transition, answer: t.OutputTaken | t.Refused | t.NotAn
             transition.set(output_tries=tries, output_at=transition.now + max(wait_s, asked_s or 0.0))
 
 
-def _next(transition: Transition) -> None:
+def _next(transition: StateStep) -> None:
     oldest, *others = transition.state.backlog
     transition.do(t.ForgetOutput(claim_id=oldest.claim_id))
     transition.set(backlog=tuple(others), output_at=transition.now, output_tries=0)

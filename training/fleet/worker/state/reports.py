@@ -10,12 +10,12 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.heartbeats import DROPS
-from training.fleet.worker.state.state import NOT_LET_IN, Phase, Transition
+from training.fleet.worker.state.state import NOT_LET_IN, Phase, StateStep
 
 HOPELESS = frozenset({ProblemType.TOO_LARGE, ProblemType.SPEC_MISMATCH})  # another try would end alike
 
 
-def send(transition: Transition) -> None:
+def send(transition: StateStep) -> None:
     """Send the phase's request."""
     work, call = transition.work, transition.begin_call()
     if transition.phase is Phase.UPLOADING:
@@ -33,7 +33,7 @@ def send(transition: Transition) -> None:
     )
 
 
-def answered(transition: Transition, answer: t.Event) -> None:
+def answered(transition: StateStep, answer: t.Event) -> None:
     """Handle the end of the report: answer or failure."""
     match answer:
         case t.Uploaded():
@@ -50,11 +50,11 @@ def answered(transition: Transition, answer: t.Event) -> None:
             no_answer.report(transition, answer)
         case t.DeliveryBroken():
             transition.fail(Failure(EndReason.UPLOAD_FAILED, answer.detail))
-        case t.Refused():
+        case t.CallRefused():
             _refused(transition, answer)
 
 
-def _refused(transition: Transition, answer: t.Refused) -> None:
+def _refused(transition: StateStep, answer: t.CallRefused) -> None:
     if answer.problem_type in NOT_LET_IN:
         transition.set(tries=transition.state.tries + 1)
         if transition.state.tries == 1:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from training.fleet.scheduling.resources import Booking, Held
+from training.fleet.scheduling.resources import Booking, HeldAttempt
 from training.fleet.wire.attempts import HostTerms, TrainerUse
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
@@ -74,7 +74,7 @@ class Slots:
     alone: tuple[str, ...] = ()  # jobs to be trained alone
     terms: HostTerms = field(default_factory=HostTerms)  # as the receiver said last
     owner: Owner = field(default_factory=Owner)  # what was seen of its owner's conditions
-    last_word: t.Exit | None = None  # what the worker ends with, when its jobs have ended
+    last_word: t.EndProcess | None = None  # what the worker ends with, when its jobs have ended
 
     @classmethod
     def of(cls, session_id: str) -> Slots:
@@ -128,12 +128,12 @@ class Slots:
             if work is not None
         )
 
-    def held_beside(self, claim_id: str) -> list[Held]:
+    def held_beside(self, claim_id: str) -> list[HeldAttempt]:
         """List what other trainers than this claim's hold of the host, those that may not start yet left out."""
         own, uses = self.holder(claim_id), {each.claim_id: each for each in self.using}
         works = [self.works[slot] for slot in self.training if slot != own and slot not in self.waiting]
         told = [(t.booking_of(work.assignment) or Booking(), uses[work.assignment.claim_id]) for work in works]
-        return [Held(booking, use.ram_gib, use.vram_gib) for booking, use in told]
+        return [HeldAttempt(booking, use.ram_gib, use.vram_gib) for booking, use in told]
 
     @property
     def gone(self) -> bool:
@@ -156,7 +156,7 @@ class Slots:
 
 
 def step(
-    slots: Slots, event: t.Event, now: float, settings: t.Settings, chance: Chance
+    slots: Slots, event: t.Event, now: float, settings: t.WorkerSettings, chance: Chance
 ) -> tuple[Slots, tuple[t.Action, ...]]:
     """Return the worker's next state and its actions when ``event`` happens at ``now``."""
     if slots.gone:
@@ -236,7 +236,7 @@ class _Turn:
         match action:
             case t.WakeAt():
                 self._change(wakes={**self.slots.wakes, slot: action.at})
-            case t.Exit():
+            case t.EndProcess():
                 self._leave(action)
             case t.Persist():
                 self.actions.append(replace(action, slot=slot))
@@ -263,7 +263,7 @@ class _Turn:
             self._set(slot, replace(self.slots.machines[slot], saved=t.Saved()))
         return found
 
-    def _leave(self, said: t.Exit) -> None:
+    def _leave(self, said: t.EndProcess) -> None:
         """One machine is gone. The others deliver what they have, and take nothing more."""
         first = self.slots.last_word
         if first is None or (said.code and not first.code):
@@ -408,7 +408,7 @@ class _Turn:
             if one.phase is Phase.IDLE and not self.slots.gone:
                 self._set(slot, replace(one, phase=Phase.GONE))
                 self._change(wakes={**self.slots.wakes, slot: None})
-                self._leave(t.Exit())
+                self._leave(t.EndProcess())
 
     def _choose(self, *, again: bool) -> None:
         """Let the one machine ask that may, and no other. ``again``: a trainer has ended, so there is more room."""

@@ -1,6 +1,6 @@
 """PURE: the worker's state as a value, and the moves that several phases share.
 
-A :class:`Transition` is one step of the state machine while it is being worked out: the state and the actions so far.
+A :class:`StateStep` is one step of the state machine while it is being worked out: the state and the actions so far.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
-from training.fleet.worker.state.usage import Memory, Usage
+from training.fleet.worker.state.usage import TrainerMemory, UsageMeter
 
 Chance = Callable[[], float]  # a number from 0 up to 1
 Record = TypeVar("Record")  # a frozen dataclass without slots
@@ -99,8 +99,8 @@ class Work:
     run_s: float = 0.0  # for how long it was seen to run …
     quiet_s: float = 0.0  # … and to neither say nor compute anything
     cpu_s: float = 0.0  # its CPU time when it last grew
-    used: Usage = field(default_factory=Usage)  # since the last heartbeat
-    memory: Memory = field(default_factory=Memory)  # that its trainer holds
+    used: UsageMeter = field(default_factory=UsageMeter)  # since the last heartbeat
+    memory: TrainerMemory = field(default_factory=TrainerMemory)  # that its trainer holds
     resumable: bool = False  # it has saved a state from which another attempt can go on
     # its end
     dropped: bool = False
@@ -179,10 +179,10 @@ def is_due(at: float | None, now: float) -> bool:
     return at is not None and at <= now
 
 
-class Transition:
+class StateStep:
     """One step of the state machine, under construction."""
 
-    def __init__(self, state: State, now: float, settings: t.Settings, chance: Chance) -> None:
+    def __init__(self, state: State, now: float, settings: t.WorkerSettings, chance: Chance) -> None:
         self.state = state
         self.now = now
         self.settings = settings
@@ -288,7 +288,7 @@ class Transition:
         """Begin to report that the attempt ended without an artifact."""
         headline = failure.error.partition("\n")[0]
         self.say(f"{self.work.assignment.name}: {failure.reason}: {headline}", warning=True)
-        report = t.Report(assignment=self.work.assignment, failure=failure, usage=self.work.usage)
+        report = t.FailureReport(assignment=self.work.assignment, failure=failure, usage=self.work.usage)
         self.persist(t.Saved(report=report))
         self.set(phase=Phase.FAILING, call_at=self.now, tries=0)
         self.set_work(failure=failure, beat_at=None, beat_call=None)
@@ -313,7 +313,7 @@ class Transition:
     def set_aside(self, why: str) -> None:
         """Keep finished work: the final refusal may be an operator's mistake, and the work a night of training."""
         if self.work.delivery is not None and self.work.failure is None:
-            self.do(t.SetAside(delivery=self.work.delivery, why=why))
+            self.do(t.KeepAside(delivery=self.work.delivery, why=why))
 
     def finish(self, *, job_over: bool = False, delivered: bool = False) -> None:
         """End the work; ``job_over`` when no further attempt needs its files."""
@@ -338,4 +338,4 @@ class Transition:
 
     def leave(self, code: int = 0, sentence: str = "") -> None:
         self.set(phase=Phase.GONE)
-        self.do(t.Exit(code=code, sentence=sentence))
+        self.do(t.EndProcess(code=code, sentence=sentence))

@@ -63,7 +63,7 @@ from training.fleet.worker.state.state import (
     Chance,
     Phase,
     State,
-    Transition,
+    StateStep,
     Work,
     is_due,
 )
@@ -84,12 +84,12 @@ _ANSWERS: Mapping[Phase, tuple[type, ...]] = {
 
 
 def step(
-    state: State, event: t.Event, now: float, settings: t.Settings, chance: Chance
+    state: State, event: t.Event, now: float, settings: t.WorkerSettings, chance: Chance
 ) -> tuple[State, tuple[t.Action, ...]]:
     """Return the worker's next state and its actions when ``event`` happens at ``now``."""
     if state.phase is Phase.GONE:
         return state, ()
-    transition = Transition(state, now, settings, chance)
+    transition = StateStep(state, now, settings, chance)
     _take(transition, event)
     _catch_up(transition)
     return transition.state, tuple(_without_overtaken(transition.actions))
@@ -105,7 +105,7 @@ def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
         yield action
 
 
-def _take(transition: Transition, event: t.Event) -> None:
+def _take(transition: StateStep, event: t.Event) -> None:
     match event:
         case t.Tick():
             pass  # after every event, _catch_up looks at the time
@@ -131,9 +131,9 @@ def _take(transition: Transition, event: t.Event) -> None:
         ):
             if transition.state.work and transition.work.assignment.claim_id == event.claim_id:
                 worker_trainer.news(transition, event)
-        case t.HeartbeatAnswered() | t.Refused() | t.NotAnswered() if _is_heartbeat(transition, event.call):
+        case t.HeartbeatAnswered() | t.CallRefused() | t.NotAnswered() if _is_heartbeat(transition, event.call):
             worker_heartbeats.answered(transition, event)
-        case t.OutputTaken() | t.Refused() | t.NotAnswered() if event.call == transition.state.output_call:
+        case t.OutputTaken() | t.CallRefused() | t.NotAnswered() if event.call == transition.state.output_call:
             worker_backlog.answered(transition, event)
         case t.OutputTaken():
             pass  # too late
@@ -141,16 +141,16 @@ def _take(transition: Transition, event: t.Event) -> None:
             _answered(transition, event)
 
 
-def _is_heartbeat(transition: Transition, call: int) -> bool:
+def _is_heartbeat(transition: StateStep, call: int) -> bool:
     return transition.state.work is not None and transition.work.beat_call == call
 
 
-def _answered(transition: Transition, answer: t.Answer) -> None:
+def _answered(transition: StateStep, answer: t.Answer) -> None:
     """Handle an answer to the request in flight; to any other it comes too late."""
     if answer.call != transition.state.call:
         return
     transition.set(call=None)
-    if not isinstance(answer, (*_ANSWERS.get(transition.phase, ()), t.Refused, t.NotAnswered)):
+    if not isinstance(answer, (*_ANSWERS.get(transition.phase, ()), t.CallRefused, t.NotAnswered)):
         answer = t.NotAnswered(call=answer.call, detail="an answer to another question")
     if transition.phase is Phase.ASKING:
         worker_claims.answered(transition, answer)
@@ -158,7 +158,7 @@ def _answered(transition: Transition, answer: t.Answer) -> None:
         worker_reports.answered(transition, answer)
 
 
-def _begin(transition: Transition, begin: t.Begin) -> None:
+def _begin(transition: StateStep, begin: t.Begin) -> None:
     """Begin: first repeat a claim whose answer was lost, or deliver a finished or failed job."""
     saved, found = _accepting(begin.saved, transition.settings.accept_database), begin.found
     transition.set(saved=begin.saved, call_at=transition.now, output_at=transition.now)
@@ -218,7 +218,7 @@ def _sessions(session_id: str) -> int:
     return int(number) if number.isascii() and number.isdigit() and len(number) <= 10 else 0
 
 
-def _signal(transition: Transition) -> None:
+def _signal(transition: StateStep) -> None:
     """Handle a signal: the first stops the trainer and hands the job back, another kills it."""
     transition.set(signals=transition.state.signals + 1)
     if transition.state.signals > 1:
@@ -235,14 +235,14 @@ def _signal(transition: Transition) -> None:
         transition.stop_fetching()
 
 
-def _catch_up(transition: Transition) -> None:
+def _catch_up(transition: StateStep) -> None:
     """Do all due actions, and set the next wake-up."""
     if transition.phase is Phase.GONE:
         return
     if is_due(transition.state.leave_by, transition.now):
         if transition.phase in WITH_TRAINER:
             transition.do(t.KillTrainer(claim_id=transition.work.assignment.claim_id))
-            report = t.Report(assignment=transition.work.assignment, failure=SHUTDOWN)
+            report = t.FailureReport(assignment=transition.work.assignment, failure=SHUTDOWN)
             transition.persist(t.Saved() if transition.work.dropped else t.Saved(report=report))
         transition.leave()  # undelivered work stays on the disk for the next session
         return
@@ -261,7 +261,7 @@ def _catch_up(transition: Transition) -> None:
         transition.do(t.WakeAt(at=_next_wake(transition)))
 
 
-def _next_wake(transition: Transition) -> float | None:
+def _next_wake(transition: StateStep) -> float | None:
     times = [transition.state.leave_by, worker_backlog.next_wake(transition), halts.next_wake(transition)]
     if transition.state.call is None and not (transition.phase is Phase.IDLE and transition.state.benched):
         times.append(transition.state.call_at)

@@ -9,7 +9,7 @@ from training.fleet.wire.progress import parse_progress
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, crowded_out, judge
-from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, Transition, is_due
+from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, StateStep, is_due
 
 News = (
     t.Lacking | t.Fetching | t.Spawned | t.SpawnFailed | t.Printed | t.Measured | t.TrainerEnded | t.Unbearable
@@ -23,7 +23,7 @@ COMPANY_S = 60.0  # two that run out of memory together are heard to end one aft
 CPU_SHARE = 0.001  # share of its limit on silence: less CPU time counts as none
 
 
-def news(transition: Transition, event: News) -> None:
+def news(transition: StateStep, event: News) -> None:
     """Handle an event of the current trainer. Events after its phase are ignored."""
     match event:
         case t.Printed():
@@ -54,7 +54,7 @@ def news(transition: Transition, event: News) -> None:
             pass
 
 
-def catch_up(transition: Transition) -> None:
+def catch_up(transition: StateStep) -> None:
     """Lose patience with a trainer that does not stop."""
     if transition.phase is not Phase.STOPPING or not is_due(no_answer.stop_by(transition), transition.now):
         return
@@ -66,7 +66,7 @@ def catch_up(transition: Transition) -> None:
     _ended(transition, Ended(EndKind.LOST))
 
 
-def _spawned(transition: Transition) -> None:
+def _spawned(transition: StateStep) -> None:
     transition.set(phase=Phase.RUNNING)
     transition.set_work(started_at=transition.now)
     if transition.work.dropped:
@@ -80,19 +80,19 @@ def _spawned(transition: Transition) -> None:
         transition.stop()
 
 
-def _stop(transition: Transition, failure: Failure) -> None:
+def _stop(transition: StateStep, failure: Failure) -> None:
     """Stop a misbehaving trainer; politely first, so that it may save its state."""
     transition.say(f"stopping {transition.work.assignment.name}: {failure.error}", warning=True)
     transition.set_work(failure=failure)
     transition.stop()
 
 
-def _printed(transition: Transition, lines: tuple[str, ...]) -> None:
+def _printed(transition: StateStep, lines: tuple[str, ...]) -> None:
     heed(transition, lines)
     transition.set_work(printed=transition.work.printed + len(lines), quiet_s=0.0)
 
 
-def _measured(transition: Transition, cpu_s: float) -> None:
+def _measured(transition: StateStep, cpu_s: float) -> None:
     """Add the time since the last look, and check the limits. A pause does not count as silence."""
     work = transition.work
     step_s = min(transition.now - (transition.now if work.measured_at is None else work.measured_at), STEP_MAX_S)
@@ -118,7 +118,7 @@ def _measured(transition: Transition, cpu_s: float) -> None:
         _stop(transition, Failure(EndReason.TRAINER_FAILED, words))
 
 
-def measure_s(assignment: t.Assignment, settings: t.Settings) -> float:
+def measure_s(assignment: t.Assignment, settings: t.WorkerSettings) -> float:
     """Return how often to look at the trainer, so that no limit is overstepped by much."""
     limits = (
         limit_s(assignment, "max_run_s", 0.0),
@@ -143,7 +143,7 @@ def in_time(seconds: float) -> str:
     return f"{seconds:.3g} seconds"
 
 
-def heed(transition: Transition, lines: tuple[str, ...]) -> None:
+def heed(transition: StateStep, lines: tuple[str, ...]) -> None:
     """Read progress, error and last lines from the trainer's output."""
     work = transition.work
     progress, complaint = work.progress, work.complaint
@@ -159,7 +159,7 @@ def heed(transition: Transition, lines: tuple[str, ...]) -> None:
     )
 
 
-def _ended(transition: Transition, ended: Ended) -> None:
+def _ended(transition: StateStep, ended: Ended) -> None:
     work = transition.work
     usage: dict[str, float] = {"cpu_s": ended.cpu_s, **work.memory.record(ended.max_rss_kib)}
     if work.started_at is not None:
@@ -177,13 +177,13 @@ def _ended(transition: Transition, ended: Ended) -> None:
     _over(transition, failure)
 
 
-def _had_company(transition: Transition) -> bool:
+def _had_company(transition: StateStep) -> bool:
     """Return True when another trainer of this worker ran until a moment ago."""
     beside_at = transition.work.beside_at
     return beside_at is not None and transition.now - beside_at <= COMPANY_S
 
 
-def _over(transition: Transition, failure: Failure | None) -> None:
+def _over(transition: StateStep, failure: Failure | None) -> None:
     """Handle the trainer's end: forget it, pack its output, or report its failure."""
     if transition.work.dropped:
         transition.finish()
@@ -194,7 +194,7 @@ def _over(transition: Transition, failure: Failure | None) -> None:
         transition.fail(failure)
 
 
-def _packed(transition: Transition, event: t.Packed) -> None:
+def _packed(transition: StateStep, event: t.Packed) -> None:
     delivery = t.Delivery(
         assignment=transition.work.assignment,
         path=event.path,

@@ -10,7 +10,7 @@ from training.fleet.worker.state import events as t
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageMeter:
     """The measurements since the last sample: CPU and GPU become their means, memory its highest."""
 
     since: float | None = None  # the measurement before the first of them, and its CPU time
@@ -21,9 +21,9 @@ class Usage:
     gpus: tuple[float, ...] = ()
     gpu_memory_bytes: int | None = None
 
-    def add(self, measured: t.Measured, now: float) -> Usage:
+    def add(self, measured: t.Measured, now: float) -> UsageMeter:
         begun = self.since is None
-        return Usage(
+        return UsageMeter(
             since=now if begun else self.since,
             since_cpu_s=measured.cpu_s if begun else self.since_cpu_s,
             at=now,
@@ -46,13 +46,13 @@ class Usage:
             "gpu_memory_bytes": self.gpu_memory_bytes,
         }
 
-    def sent(self) -> Usage:
+    def sent(self) -> UsageMeter:
         """Start over after a sample: its last measurement is where the next CPU time counts from."""
-        return replace(Usage(), since=self.at or self.since, since_cpu_s=self.cpu_s, cpu_s=self.cpu_s)
+        return replace(UsageMeter(), since=self.at or self.since, since_cpu_s=self.cpu_s, cpu_s=self.cpu_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class TrainerMemory:
     """The memory of a trainer and of its GPU, in bytes: now, and the most that was seen."""
 
     ram: int = 0
@@ -60,9 +60,9 @@ class Memory:
     ram_peak: int = 0
     vram_peak: int = 0
 
-    def add(self, measured: t.Measured) -> Memory:
+    def add(self, measured: t.Measured) -> TrainerMemory:
         ram, vram = measured.memory_bytes or 0, measured.gpu_memory_bytes or 0
-        return Memory(ram, vram, max(ram, self.ram_peak), max(vram, self.vram_peak))
+        return TrainerMemory(ram, vram, max(ram, self.ram_peak), max(vram, self.vram_peak))
 
     def record(self, max_rss_kib: int) -> dict[str, int]:
         """Return the peaks for an attempt's record; ``max_rss_kib`` is that of its largest process, which the system
