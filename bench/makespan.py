@@ -32,8 +32,8 @@ from training.fleet.scheduling.calibrations import MIXED, Calibrations
 from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, WaitingKind, forecast
 from training.fleet.scheduling.predictions import Prediction, remaining
-from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Decline, JobKind, Slot, Take
+from training.fleet.scheduling.schedule_state import Rolling
 from training.fleet.scheduling.workload import Workload
 
 NEVER = math.inf

@@ -28,7 +28,7 @@ from typing import Any
 
 from training.checkout import ROOT
 from training.contract import digest
-from training.executors.on_processes import end_with_parent
+from training.data.executors.on_processes import end_with_parent
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.pages.rendering import keep_compiled
 from training.fleet.queue.jobs import JobQueue

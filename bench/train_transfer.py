@@ -206,7 +206,7 @@ class Trial:
 
     def cells(self, answers: Answers) -> Iterator[Cell]:
         """Judge by each rule: its thresholds, and the rule of incidents that the calibration side chooses with them."""
-        from training.trainer.evaluation.incidents import called
+        from training.trainer.evaluation.incident_rates import called
         from training.trainer.task import auroc
 
         classes, schema = self._data()[0].classes, self._data()[0].schema_fields

@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def watched(checkpoint: Path, folder: Path, seconds: float) -> tuple[float, float, bool]:
-    command = [own_python(), "-m", "training.trainer.watch", str(checkpoint), "--host", "here"]
+    command = [own_python(), "-m", "training.watch", str(checkpoint), "--host", "here"]
     command += ["--reference", str(folder / "reference"), "--state", str(folder / "state")]
     process = subprocess.Popen([*command, "--for", str(WARM_S + seconds + 5)], cwd=ROOT, stderr=subprocess.DEVNULL)
     time.sleep(WARM_S)

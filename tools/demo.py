@@ -311,7 +311,7 @@ class Demo:
         )
         watch = self._start(
             "watch",
-            ["training.trainer.watch", found[0], "--host", OWN, "--reference", reference, "--for", WATCHED_S,
+            ["training.watch", found[0], "--host", OWN, "--reference", reference, "--for", WATCHED_S,
              "--state", self.folder / "watch.json"],
         )  # fmt: skip
         self.stopping.wait(QUIET_S)

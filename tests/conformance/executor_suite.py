@@ -20,9 +20,9 @@ from training.data import build as building
 from training.data.alone import LOCK
 from training.data.assemble import BuildOptions
 from training.data.errors import DataError
-from training.executors import sent
-from training.executors.engine import EngineError, WorkerLost
-from training.executors.names import Name, spread_over
+from training.data.executors import payload
+from training.data.executors.engine import EngineError, WorkerLost
+from training.data.executors.names import Name, spread_over
 
 
 def outputs(folder: Path) -> dict[Path, bytes]:
@@ -117,13 +117,13 @@ class FarSuite(ExecutorSuite):
         ],
     )
     def test_a_worker_that_is_not_as_expected_does_nothing(self, cluster, tmp_path, monkeypatch, key, value, words):
-        wanted = json.loads(sent.expected((), ())) | {key: value}
-        monkeypatch.setattr(sent, "expected", lambda *_: json.dumps(wanted))
+        wanted = json.loads(payload.expected((), ())) | {key: value}
+        monkeypatch.setattr(payload, "expected", lambda *_: json.dumps(wanted))
         with self.spread(cluster, tmp_path) as mapped, pytest.raises(EngineError, match=f"^the worker on .* {words}"):
             list(mapped(tasks.Noted(tmp_path), range(3)))
         assert not [path for path in tmp_path.iterdir() if path.name.isdigit()]
 
     def test_a_worker_without_the_project_is_told(self, cluster, tmp_path, monkeypatch):
-        monkeypatch.setattr(sent, "packed", lambda *_: b"ctraining.nobody\nwork\n.")
+        monkeypatch.setattr(payload, "packed", lambda *_: b"ctraining.nobody\nwork\n.")
         with self.spread(cluster, tmp_path) as mapped, pytest.raises(EngineError, match="does not have this project"):
             list(mapped(abs, [1]))

@@ -13,7 +13,7 @@ from table_changes import recordings
 
 from training.data import ingest
 from training.data.coded import Coded
-from training.data.ingest.incidents import IncidentLog, label_samples
+from training.data.ingest.incident_log import IncidentLog, label_samples
 
 CUT = ("--window-s", "4")
 BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC).timestamp()

@@ -11,9 +11,9 @@ import executor_fixtures
 import pytest
 from conformance.executor_suite import DeadlySuite, FarSuite
 
-from training.executors import on_slurm
-from training.executors.engine import EngineError
-from training.executors.names import Name, spread_over
+from training.data.executors import on_slurm
+from training.data.executors.engine import EngineError
+from training.data.executors.names import Name, spread_over
 
 scored_once = executor_fixtures.scored_once
 

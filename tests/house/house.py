@@ -112,17 +112,17 @@ FENCES = (
     Fence("training.fleet*", HEAVY, "a Pi coordinates and drives trainers without any of them"),
     Fence(
         "training.fleet*",
-        "training.data training.recording training.trainer",
+        "training.data training.watch training.trainer",
         "trainers are commands to the fleet: arguments, exit code, files, lines on standard output",
     ),
     Fence("training.trainer*", "training.fleet", "a trainer runs alone"),
-    Fence("training.trainer*", "training.recording", "only watch reads a host", "training.trainer.watch*"),
-    Fence("training.executors*", "training.fleet training.data training.trainer training.recording",
-          "an engine knows no task"),
-    Fence("training.executors*", HEAVY, "an engine carries bytes"),
-    Fence("training*", "distributed dask ray submitit", "one adapter for each engine", "training.executors.on_*"),
-    Fence("training.data*", "training.fleet training.trainer training.recording", "data knows no user"),
-    Fence("training.recording*", "training.fleet training.trainer", "the recorder only writes episodes"),
+    Fence("training.trainer*", "training.watch", "only watch reads a host"),
+    Fence("training.data.executors*", "training.fleet training.data training.trainer training.watch",
+          "an engine knows no task", "training.data.executors"),
+    Fence("training.data.executors*", HEAVY, "an engine carries bytes"),
+    Fence("training*", "distributed dask ray submitit", "one adapter for each engine", "training.data.executors.on_*"),
+    Fence("training.data*", "training.fleet training.trainer training.watch", "data knows no user"),
+    Fence("training.watch.recording*", "training.fleet training.trainer", "the recorder only writes episodes"),
     Fence(fleet("scheduling.resources"), "training", "nouns know no rule", fleet("scheduling.resources")),
     Fence(fleet("scheduling.job"), "training", "nouns know no rule",
           fleet("scheduling.resources") + " training.strict_json training.contract"),
@@ -182,7 +182,7 @@ ADAPTER_MAY = re.compile(r"\s*(PRAGMA|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)\b
 
 def holds_no_sql(module: Module) -> Iterator[Breach]:
     # The recorded workloads that *are* a database at work speak its language.
-    if module.is_any("training.recording.behaviours_*"):
+    if module.is_any("training.watch.recording.behaviours_*"):
         return
     for node in ast.walk(module.tree):
         text = node.value if isinstance(node, ast.Constant) else None
@@ -202,10 +202,10 @@ STARTS = re.compile(
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher process.parents process.warm")
 STARTERS += " " + fleet("process.inhibitor capability.cuda capability.owner install.system receiver.notify.senders")
-STARTERS += " training.executors.on_processes training.executors.on_slurm"
+STARTERS += " training.data.executors.on_processes training.data.executors.on_slurm"
 STARTERS += " training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
-STARTERS += " training.recording.record training.recording.record_sample"
-STARTERS += " training.recording.stage training.recording.behaviours* training.trainer.watch.calls"
+STARTERS += " training.watch.recording.record training.watch.recording.record_sample"
+STARTERS += " training.watch.recording.stage training.watch.recording.behaviours* training.watch.calls"
 
 
 def starts_no_process(module: Module) -> Iterator[Breach]:
@@ -248,7 +248,7 @@ def stays_pure(module: Module) -> Iterator[Breach]:
 def writes_files_one_way(module: Module) -> Iterator[Breach]:
     """``a.replace(b)`` of one argument renames a file: a text's takes two."""
     # The launcher imports nothing of ours; a recorded workload is to look like anybody's program.
-    if module.is_any("training.files training.fleet.process.launcher training.recording.behaviours*"):
+    if module.is_any("training.files training.fleet.process.launcher training.watch.recording.behaviours*"):
         return
     why = "files.write_whole and settle wait for a reader on Windows, and sync file and folder"
     for node in ast.walk(module.tree):

@@ -154,7 +154,7 @@ def test_what_coordinates_loads_no_ml_library(module: str) -> None:
 
 
 LATE = """difflib jinja2 cryptography ctypes xml statistics http.server urllib.request websockets h11 anyio._backends
-    importlib.metadata tree_sitter prometheus_client training.recording training.fleet.pages
+    importlib.metadata tree_sitter prometheus_client training.watch.recording training.fleet.pages
     training.fleet.receiver.metrics.snapshot training.fleet.process.supervise training.fleet.receiver.notify.senders
     training.fleet.service.forecasts training.fleet.scheduling.forecast
 """

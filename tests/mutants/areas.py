@@ -19,7 +19,7 @@ AREAS: dict[str, tuple[str, ...]] = {
             *("service", "guards", "views"),
         )
     ),
-    "store": ("store/artifacts.py", "store/errors.py", "store/incoming.py", "store/index.py", "store/mark.py",
+    "store": ("store/artifacts.py", "store/errors.py", "store/incoming.py", "store/index.py", "store/store_id.py",
               "store/provenance.py", "store/reserve.py", "../files.py", "../locking.py"),
     "outbox": ("worker/outbox.py", "worker/state_folder.py", "worker/state/output.py", "worker/state/reports.py"),
     "worker": ("worker/daemon.py", "worker/state", "worker"),
@@ -42,7 +42,7 @@ TRACED = "tests/house/test_fleet_kernel_trace.py"
 BESIDE = {
     posixpath.normpath(f"training/fleet/{name}"): TRACED
     for name in (
-        "store/artifacts.py", "../files.py", "store/incoming.py", "store/index.py", "store/mark.py",
+        "store/artifacts.py", "../files.py", "store/incoming.py", "store/index.py", "store/store_id.py",
         "client/credentials.py", "worker/bundle.py", "worker/state_folder.py", "recovery/backup.py",
         "recovery/files.py",
     )

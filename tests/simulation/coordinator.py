@@ -25,15 +25,15 @@ from simulation.unlike import making_s
 from simulation.world import SimClock, Timer, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, Writer
-from training.fleet.queue.draft import PART
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.plan_draft import PART
 from training.fleet.receiver.http.problems import body_of, headers_of, refusal_of
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service import states
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import DeliverySteps
-from training.fleet.service.folding import Folding
 from training.fleet.service.hosts import Plan
+from training.fleet.service.log_archiving import Folding
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
 from training.fleet.service.states import SavedStates

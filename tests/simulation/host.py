@@ -30,7 +30,7 @@ from simulation.world import SimClock, Timer, World
 from training.fleet.process.ended import Ended
 from training.fleet.process.launcher import put_down
 from training.fleet.scheduling.job import EndReason
-from training.fleet.worker import room, saved_states
+from training.fleet.worker import saved_states, start_check
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import found
 from training.fleet.worker.outbox import Outbox
@@ -450,8 +450,8 @@ class Host:
         booked = t.booking_of(assignment)
         try:
             if booked is not None and self._habits.slots:
-                room.check(booked, self.present(), self.state.held_beside(claim))
-        except room.NoRoomError as error:
+                start_check.check(booked, self.present(), self.state.held_beside(claim))
+        except start_check.NoRoomError as error:
             self.world.tally["trainers for which no room was left"] += 1
             failure = Failure(EndReason.INTERRUPTED, str(error))
             self.soon(0.0, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulation.mutate import Mutant
-from training.fleet.queue import foresee
+from training.fleet.queue import plan_diff
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import edits
@@ -13,7 +13,7 @@ from training.fleet.service.claims import Claims
 PLAN_BUGS = (
     Mutant(
         "a reload leaves finished jobs as they were",
-        foresee.judged,
+        plan_diff.judged,
         "    return change(job() if callable(job) else job, spec, same=same)",
         "    job = job() if callable(job) else job\n"
         "    return change(job, spec, same=same or job.status in ('completed', 'failed'))",

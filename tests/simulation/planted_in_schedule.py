@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from simulation.mutate import Mutant
-from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.choose import Chooser, _Asking
 from training.fleet.queue.kinds import kind
-from training.fleet.scheduling.rolling import Rolling
+from training.fleet.queue.schedule_cache import Ahead
 from training.fleet.scheduling.schedule import Schedule
+from training.fleet.scheduling.schedule_state import Rolling
 from training.fleet.service.claims import Claims
 
 SCHEDULE_BUGS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulation.mutate import Mutant
 from training.fleet.scheduling import booking, job, policy, threads
 from training.fleet.service.claims import Claims
-from training.fleet.worker import room
+from training.fleet.worker import start_check
 from training.fleet.worker.state import claims, slots, trainer
 from training.fleet.worker.state_folder import prune
 
@@ -153,14 +153,14 @@ SLOT_BUGS = (
     ),
     Mutant(
         "a worker does not look again whether there is memory",
-        room.check,
+        start_check.check,
         "if others and isinstance(free, int | float) and free - coming < booked.least_ram_gib:",
         "if False:",
         seen_by="test_fleet_room:test_memory_is_looked_at_again",
     ),
     Mutant(
         "a worker does not look again whether its GPU has memory",
-        room.check,
+        start_check.check,
         "if isinstance(free, int | float) and free - coming < booked.least_vram_gib:",
         "if False:",
         seen_by="test_fleet_room:test_the_memory_of_a_gpu_is_looked_at_again",

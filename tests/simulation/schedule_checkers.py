@@ -12,7 +12,7 @@ from simulation.witness import Checker, Facts, Observation, Witness
 from simulation.world import World
 from training.fleet.queue.choose import BEING_MADE, RETRY_S
 from training.fleet.scheduling.policy import Scheduling
-from training.fleet.scheduling.rolling import ASKS_S
+from training.fleet.scheduling.schedule_state import ASKS_S
 from training.fleet.wire.messages import ClaimReply, DeclinedView
 
 _MAKING_MOST_S = 300.0  # until a schedule is made that a host waits for …

@@ -20,7 +20,7 @@ from training.fleet.service.hosts import Plan
 from training.fleet.service.results import kept_of
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import Artifact
-from training.fleet.wire.incidents import WatchRequest
+from training.fleet.wire.incident_messages import WatchRequest
 from training.fleet.wire.messages import CompleteRequest, OutputRequest, Usage
 
 NOON = 1_782_993_600.0  # 2026-07-02, 12:00 UTC

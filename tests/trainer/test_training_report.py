@@ -17,7 +17,7 @@ from training.data.rows import Rows
 from training.data.split import LeakError, make_split
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.facts import percent
-from training.trainer.evaluation.incidents import Timeline, choose, figures
+from training.trainer.evaluation.incident_rates import Timeline, choose, figures
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.page import gap, render, share, show
 from training.trainer.evaluation.page import main as page_of

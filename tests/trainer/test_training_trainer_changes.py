@@ -22,7 +22,7 @@ from training.trainer import shift_test
 from training.trainer.changes import Measures, Moved, Record, when
 from training.trainer.contract import BadArguments
 from training.trainer.drift import Drift, drift
-from training.trainer.incidents import usual
+from training.trainer.incident_rule import usual
 from training.trainer.judging import judge
 from training.trainer.scoring import follow
 from training.trainer.shift_test import StretchSeries, _p, can_tell, find, means, reference_needed, stretches

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from training.data.rows import Rows
 from training.data.split import LeakError, make_split
-from training.trainer.evaluation.incidents import CANDIDATES, Choice, Timeline, choose, figures, outcome
+from training.trainer.evaluation.incident_rates import CANDIDATES, Choice, Timeline, choose, figures, outcome
 from training.trainer.evaluation.rates import count_interval
 from training.trainer.evaluation.scored import Classes, Scored
-from training.trainer.incidents import (
+from training.trainer.incident_rule import (
     Incident,
     JoinBy,
     JoinRule,

@@ -28,24 +28,24 @@ from training.data.channels import View
 from training.data.episode import read
 from training.fleet import join
 from training.locking import exclusive
-from training.recording import record as recording
 from training.trainer import score as score_cli
 from training.trainer import scoring
 from training.trainer import streams as kept_streams
 from training.trainer.changes import Moved, ToldChange
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData, Stop
-from training.trainer.incidents import LONGEST, Incident, JoinBy, StreamState, Window, paced
+from training.trainer.incident_rule import LONGEST, Incident, JoinBy, StreamState, Window, paced
 from training.trainer.judging import judge, open_model
+from training.trainer.own_references import own_references
 from training.trainer.reasons import together
 from training.trainer.scoring import incident_table, incidents
 from training.trainer.streams import MOST_STREAMS, Streams, StreamsError, note_of, rule_of
 from training.trainer.summary import told_apart
-from training.trainer.watch import __main__ as program
-from training.trainer.watch import calls
-from training.trainer.watch import detector as watching
-from training.trainer.watch import watching as host_watch
-from training.trainer.watch.calls import (
+from training.watch import __main__ as program
+from training.watch import calls
+from training.watch import detector as watching
+from training.watch import watching as host_watch
+from training.watch.calls import (
     Courier,
     Hook,
     HookError,
@@ -55,8 +55,9 @@ from training.trainer.watch.calls import (
     line,
     webhook,
 )
-from training.trainer.watch.detector import HostDetector, ScoredWindow, joined, own_references
-from training.trainer.watch.watching import HostWatch, samples, state_path
+from training.watch.detector import HostDetector, ScoredWindow, joined
+from training.watch.recording import record as recording
+from training.watch.watching import HostWatch, samples, state_path
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 BEGAN = 5e8
@@ -794,7 +795,7 @@ def test_all_that_is_kept_is_there_after_a_restart(tmp_path: Path) -> None:
 PROGRAMS = {
     "training.data.record": recording.main,
     "training.data.build": build.main,
-    "training.trainer.watch": program.main,
+    "training.watch": program.main,
     "training.trainer.score": score_cli.main,
 }
 
@@ -833,18 +834,14 @@ def test_the_docs_are_walked_on_a_new_machine(world: World, tmp_path: Path, caps
     said = {}
     for command in commands:
         name, flags = command[2], [*command[3:]]
-        here = (
-            ["--host", "office", "--view", "machine"]
-            if name in ("training.data.record", "training.trainer.watch")
-            else []
-        )
+        here = ["--host", "office", "--view", "machine"] if name in ("training.data.record", "training.watch") else []
         if "--duration-s" in flags:
             flags[flags.index("--duration-s") + 1] = "30" if "--baseline" in flags else str(SECONDS - 1)
-        shorter = ["--for", str(SECONDS - 1), "--state", "state"] if name == "training.trainer.watch" else []
+        shorter = ["--for", str(SECONDS - 1), "--state", "state"] if name == "training.watch" else []
         assert PROGRAMS[name]([*flags, *here, *shorter]) == 0, capsys.readouterr().err
         said[name] = capsys.readouterr()
-    assert [command[2] for command in commands][:2] == ["training.data.record", "training.trainer.watch"]
-    watched, summed = said["training.trainer.watch"], said["training.trainer.score"].err
+    assert [command[2] for command in commands][:2] == ["training.data.record", "training.watch"]
+    watched, summed = said["training.watch"], said["training.trainer.score"].err
     assert "INCIDENT" in watched.out
     assert ", carried by " in watched.out
     assert "office lacks net_tx_bytes" in watched.err

@@ -17,11 +17,11 @@ from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import REFERENCE, WindowSet
 from training.data.episode import Meta
 from training.data.errors import DataError
+from training.data.executors.names import PROCESSES, Name
 from training.data.extract import EpisodeFacts, Extract
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.windows import class_spans, placed_rows
-from training.executors.names import PROCESSES, Name
 
 Array = NDArray[np.float32]
 Episode = TypeVar("Episode", EpisodeFacts, Extract)

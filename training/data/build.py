@@ -54,6 +54,8 @@ from training.data.doubts.spelling import check_alike, hosts_alike
 from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.episode import EpisodeError, Meta, deeper, find_episodes, without_checksum
 from training.data.errors import DataError
+from training.data.executors.engine import EngineError
+from training.data.executors.names import SCRATCH, add_executor, spread_over
 from training.data.extract import EpisodeFacts, key, load_facts, remembered
 from training.data.identity import find_kin
 from training.data.meter import on_stderr
@@ -62,8 +64,6 @@ from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.summary import Understood, counts_of, recordings_of
 from training.data.tensors import read_manifest
 from training.data.validate import EpisodeFindings
-from training.executors.engine import EngineError
-from training.executors.names import SCRATCH, add_executor, spread_over
 from training.streams import replace_unprintable
 
 DETECTORS = (hosts_alike, label_again, one_sided, filled_forward)

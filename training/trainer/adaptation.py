@@ -25,10 +25,10 @@ from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import FEWEST, HostLevels, HostThresholds
 from training.trainer.inputs import from_dataset
 from training.trainer.judging import OpenedModel
+from training.trainer.own_references import own_references
 from training.trainer.references import Added, references_of, settled
 from training.trainer.task import Settling
 from training.trainer.training_windows import fresh_references
-from training.trainer.watch.detector import own_references
 
 
 def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> TrainerArgs:

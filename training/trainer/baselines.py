@@ -27,7 +27,7 @@ from sklearn.preprocessing import QuantileTransformer, StandardScaler
 from training.data.split import Split
 from training.trainer.comparison import paired_gap
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
-from training.trainer.evaluation.incidents import called
+from training.trainer.evaluation.incident_rates import called
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
 
 Matrix = NDArray[np.float64]

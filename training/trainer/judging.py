@@ -24,7 +24,7 @@ from training.trainer import machine
 from training.trainer.checkpoint import Checkpoint, read, require_schema, schema_of
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import HostLevels, HostThresholds, ReferenceScores
-from training.trainer.evaluation.incidents import runs_of, stride_of
+from training.trainer.evaluation.incident_rates import runs_of, stride_of
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.inputs import Inputs, from_dataset, split_inputs
 from training.trainer.reasons import Reasons, in_words

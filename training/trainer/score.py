@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.executors.engine import EngineError
-from training.executors.names import add_executor, spread_over
+from training.data.executors.engine import EngineError
+from training.data.executors.names import add_executor, spread_over
 from training.streams import replace_unprintable
 from training.trainer.contract import BadArguments, EngineUnreachable, Progress, Stop, limit_threads, perform
 

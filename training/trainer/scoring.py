@@ -23,8 +23,8 @@ from training.data.scratch import WIDE_ROWS, spans
 from training.trainer import ranges
 from training.trainer.changes import Measures, ToldChange, in_order
 from training.trainer.contract import BadArguments, BadData
-from training.trainer.evaluation.incidents import runs_of, stride_of
-from training.trainer.incidents import Window
+from training.trainer.evaluation.incident_rates import runs_of, stride_of
+from training.trainer.incident_rule import Window
 from training.trainer.judging import Judged, judge, sides, why_of
 from training.trainer.reasons import Reasons, explain, in_words
 from training.trainer.streams import Called, Streams, StreamsError, feed_all, rule_of

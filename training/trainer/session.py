@@ -28,7 +28,7 @@ from training.trainer.contract import BadArguments, Interrupted, Keeper, Progres
 from training.trainer.evaluation.behaviours import ShownModel, Unshown, places_of, refuse_shown, without
 from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
-from training.trainer.evaluation.incidents import Choice, called
+from training.trainer.evaluation.incident_rates import Choice, called
 from training.trainer.evaluation.metrics import Evaluation, OperatingPoint, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import Judgement, ReportSource, Run, build_report, plain, write_report
 from training.trainer.evaluation.scenarios import best_alone, by_scenario

@@ -18,7 +18,7 @@ import msgspec
 from training.files import write_whole
 from training.trainer.changes import Record, ToldChange
 from training.trainer.contract import BadArguments
-from training.trainer.incidents import Incident, JoinRule, StreamState, StreamStep, Window, step
+from training.trainer.incident_rule import Incident, JoinRule, StreamState, StreamStep, Window, step
 
 FORMAT = "cis490-incidents"
 VERSION = 1

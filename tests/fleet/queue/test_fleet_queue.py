@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.choose import NoJob
-from training.fleet.queue.draft import class_key
 from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue, _eligible
 from training.fleet.queue.kinds import places_of
+from training.fleet.queue.plan_draft import class_key
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import LISTED_MAX, first

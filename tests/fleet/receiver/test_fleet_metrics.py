@@ -17,6 +17,7 @@ from receiver_running import Receiver, Wire
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.metrics.counters import Histogram, Tally, newest_event
 from training.fleet.receiver.metrics.exposition import METRICS, Exposition
 from training.fleet.receiver.metrics.snapshot import (
     FRESH_S,
@@ -27,18 +28,17 @@ from training.fleet.receiver.metrics.snapshot import (
     Sources,
     obstacle_of,
 )
-from training.fleet.receiver.metrics.tally import Histogram, Tally, newest_event
 from training.fleet.scheduling.job import EndReason
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.backed_up import note_backup
 from training.fleet.service.hosts import KnownHost
-from training.fleet.service.incidents import IncidentTable
+from training.fleet.service.incident_table import IncidentTable
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
-from training.fleet.wire.incidents import WatchedChange, WatchedIncident, WatchRequest
+from training.fleet.wire.incident_messages import WatchedChange, WatchedIncident, WatchRequest
 
 PREFIX = "cis490_"
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"

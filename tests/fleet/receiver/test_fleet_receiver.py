@@ -34,7 +34,7 @@ from training.fleet.receiver.http.connection import HEADER_BYTES_MAX, GuardedPro
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.registry import Registry
 from training.fleet.scheduling.policy import Scheduling
-from training.fleet.wire import forecasts, incidents, messages
+from training.fleet.wire import forecasts, incident_messages, messages
 from training.fleet.wire.identity import Role
 from training.fleet.wire.routes import ROUTES, Access
 
@@ -769,7 +769,7 @@ def test_the_page_shows_every_message() -> None:
 def test_the_pages_examples_are_whole(name: str, text: str) -> None:
     """Each decodes into its struct, and names every member of it and of those within."""
     plain = re.sub(r"\s//[^\n]*", "", text)
-    module = next(each for each in (messages, forecasts, incidents) if hasattr(each, name))
+    module = next(each for each in (messages, forecasts, incident_messages) if hasattr(each, name))
     message = msgspec.json.decode(plain, type=getattr(module, name))
     assert json.loads(msgspec.json.encode(message)) == json.loads(plain)
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.rolling import ASKS_S, Rolling
 from training.fleet.scheduling.schedule import Decline, JobKind, Schedule, Slot, Take, schedule
+from training.fleet.scheduling.schedule_state import ASKS_S, Rolling
 
 HOSTS = ["desk", "laptop", "pi"]
 seconds = st.dictionaries(st.sampled_from(HOSTS), st.floats(1, 1e4), max_size=3)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.service import host_changes
-from training.fleet.service import incidents as rules
+from training.fleet.service import incident_table as rules
 from training.fleet.service.audit import AuditLog
-from training.fleet.service.incidents import IncidentTable, IncidentViews
-from training.fleet.wire.incidents import (
+from training.fleet.service.incident_table import IncidentTable, IncidentViews
+from training.fleet.wire.incident_messages import (
     SPANS_MAX,
     IncidentsReply,
     WatchedChange,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import to_builtins
 
-from training.fleet.queue.foresee import foresee, planned_ids
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.plan_diff import foresee, planned_ids
 from training.fleet.scheduling.job import Job
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.catalogue import provenance_of

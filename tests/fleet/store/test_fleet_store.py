@@ -24,8 +24,8 @@ from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import Fenced, NotStored, ShareFull, StoreError, StoreFull, StoreUnavailable
 from training.fleet.store.incoming import PartFile
 from training.fleet.store.index import IndexRow
-from training.fleet.store.mark import read_mark, write_mark
 from training.fleet.store.reserve import DiskRoom
+from training.fleet.store.store_id import read_mark, write_mark
 
 ROOT = Path("/models")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from training.fleet.scheduling.resources import Booking, HeldAttempt
-from training.fleet.worker import room
+from training.fleet.worker import start_check
 
 
 def here(ram: float = 8.0, *vram: float) -> dict[str, Any]:
@@ -37,17 +37,17 @@ def test_what_is_booked_must_still_be_there(
     booked: Booking, there: dict[str, Any], others: list[HeldAttempt], lacks: str | None
 ) -> None:
     if lacks is None:
-        room.check(booked, there, others)
+        start_check.check(booked, there, others)
     else:
-        with pytest.raises(room.NoRoomError, match=lacks):
-            room.check(booked, there, others)
+        with pytest.raises(start_check.NoRoomError, match=lacks):
+            start_check.check(booked, there, others)
 
 
 def lack(booked: Booking, there: dict[str, Any], *others: HeldAttempt) -> str:
     """Return what is lacking, or an empty text."""
     try:
-        room.check(booked, there, others)
-    except room.NoRoomError as error:
+        start_check.check(booked, there, others)
+    except start_check.NoRoomError as error:
         return str(error).partition(" vanished")[0]
     return ""
 
@@ -73,9 +73,9 @@ def test_the_memory_of_a_gpu_is_looked_at_again() -> None:
 )
 def test_a_trainer_sees_its_gpu_alone(booked: Booking, devices: int, visible: str | None, seen: str | None) -> None:
     there = here(8.0, *[8.0] * devices)
-    assert room.variables(booked, there, visible, own=False).get(room.VISIBLE) == seen
+    assert start_check.variables(booked, there, visible, own=False).get(start_check.VISIBLE) == seen
 
 
 def test_trainers_of_ones_own_are_told_their_threads_by_variables() -> None:
-    told = room.variables(Booking(cores=3), here(), None, own=True)
+    told = start_check.variables(Booking(cores=3), here(), None, own=True)
     assert told == dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "3")

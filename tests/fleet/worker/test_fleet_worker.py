@@ -33,7 +33,7 @@ from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import HEADER_DATABASE
 from training.fleet.wire.messages import JobDetail, ProblemType
-from training.fleet.worker import room, saved_states
+from training.fleet.worker import saved_states, start_check
 from training.fleet.worker.attempt import (
     DISK_FLOOR_BYTES,
     LOOK_S,
@@ -394,7 +394,7 @@ def _devices(*free_gib: float) -> list[dict[str, Any]]:
 def test_a_trainer_beside_others_sees_the_gpu_that_it_is_booked_on_unless_the_plan_names_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, env: dict[str, str], seen: set[str | None]
 ) -> None:
-    for name in (room.VISIBLE, *room.THREADS):
+    for name in (start_check.VISIBLE, *start_check.THREADS):
         monkeypatch.delenv(name, raising=False)
     receiver, runner = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending")), FakeRunner(None)
     worker = work(tmp_path, receiver, runner)
@@ -415,7 +415,7 @@ def test_a_trainer_beside_others_sees_the_gpu_that_it_is_booked_on_unless_the_pl
     stopper.start()
     assert worker.run() == 0
     stopper.join()
-    assert {spec.env.get(room.VISIBLE) for spec in runner.specs} == seen
+    assert {spec.env.get(start_check.VISIBLE) for spec in runner.specs} == seen
     assert {spec.env.get("OMP_NUM_THREADS") for spec in runner.specs} == ({"2"} if slots > 1 else {None})
 
 

@@ -37,7 +37,7 @@ from training.data.ingest import times
 from training.data.ingest.columns import Wanted, channel_names
 from training.data.ingest.even import GAP, SHORT
 from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
-from training.data.ingest.incidents import Labelled, label_samples, read_incidents, with_labels
+from training.data.ingest.incident_log import Labelled, label_samples, read_incidents, with_labels
 from training.data.ingest.ingested import (
     FOR_SCORING,
     SAMPLES_MIN,

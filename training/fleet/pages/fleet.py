@@ -13,7 +13,7 @@ from training.fleet.pages.rendering import Frame, job_path, path_part, render, w
 from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
 from training.fleet.service.views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
-from training.fleet.wire.incidents import ChangeView
+from training.fleet.wire.incident_messages import ChangeView
 from training.fleet.wire.messages import HealthReply
 from training.printable import counted, duration, one_line
 

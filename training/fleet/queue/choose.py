@@ -13,9 +13,9 @@ from typing import Any
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
-from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.classes import JobClass, RequirementClasses
 from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, place_of
+from training.fleet.queue.schedule_cache import Ahead
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs

@@ -19,26 +19,26 @@ from training import strict_json
 from training.clock import Clock, SystemClock
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import Database, id_of
-from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
 from training.fleet.queue.classes import RequirementClasses
 from training.fleet.queue.curves import Curves
-from training.fleet.queue.draft import (
+from training.fleet.queue.events import Events
+from training.fleet.queue.logs import LogRows
+from training.fleet.queue.orders import Orders
+from training.fleet.queue.plan_diff import Synced
+from training.fleet.queue.plan_draft import (
     PART,
     PlanDraft,
     PlanJobs,
     columns_of,
     digest_of,
 )
-from training.fleet.queue.events import Events
-from training.fleet.queue.foresee import Synced
-from training.fleet.queue.logs import LogRows
-from training.fleet.queue.orders import Orders
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.queue.quarantine import Quarantines
 from training.fleet.queue.results import Results
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, known_job
+from training.fleet.queue.schedule_cache import Ahead
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import (
     CANCELLED,

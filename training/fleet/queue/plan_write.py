@@ -17,12 +17,12 @@ from typing import Any, Protocol
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, Row
-from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.classes import RequirementClasses
-from training.fleet.queue.draft import PlanDraft, class_key, columns_of, in_parts, texts_of
 from training.fleet.queue.events import INSERTED, Events, inserted
-from training.fleet.queue.foresee import Synced, judged, name_of
+from training.fleet.queue.plan_diff import Synced, judged, name_of
+from training.fleet.queue.plan_draft import PlanDraft, class_key, columns_of, in_parts, texts_of
 from training.fleet.queue.rows import job_of, known_job
+from training.fleet.queue.schedule_cache import Ahead
 from training.fleet.scheduling.edits import LISTED_MAX, EditKind, JobChange, JobEdit, leaving
 from training.fleet.scheduling.job import JobStatus, Needs
 

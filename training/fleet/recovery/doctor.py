@@ -24,7 +24,7 @@ from training.fleet.scheduling.quarantine import Cause, Quarantine
 from training.fleet.service.state import Deployment
 from training.fleet.store.artifacts import Artifact
 from training.fleet.store.errors import BadName, StoreError
-from training.fleet.store.mark import MARK, another_database, read_mark
+from training.fleet.store.store_id import MARK, another_database, read_mark
 from training.printable import printable
 
 # Gets the present check, its progress and its end.

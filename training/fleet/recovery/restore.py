@@ -52,7 +52,7 @@ from training.fleet.service.state import DATABASE, Deployment, RecoveryError
 from training.fleet.store.artifacts import BUNDLE, REMOVED, ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
-from training.fleet.store.mark import another_database, read_mark
+from training.fleet.store.store_id import another_database, read_mark
 
 Progress = Callable[[str, int, int], object]
 UNTOUCHED = "the state that was there is untouched"

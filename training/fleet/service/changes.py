@@ -8,7 +8,7 @@ from dataclasses import asdict
 import msgspec
 
 from training.fleet.manifest.channels import digests
-from training.fleet.queue.foresee import Synced
+from training.fleet.queue.plan_diff import Synced
 from training.fleet.scheduling.edits import channel_edits, first, host_edits, trainer_edits
 from training.fleet.service.hosts import HostRegistry, Plan
 from training.fleet.wire.messages import EditView, ReloadReply

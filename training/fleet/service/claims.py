@@ -25,8 +25,8 @@ from training.fleet.service.guards import (
     ended,
 )
 from training.fleet.service.hosts import KnownHost
-from training.fleet.service.out import at_rest
 from training.fleet.service.sessions import HostSessions
+from training.fleet.service.unavailable import at_rest
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.wire.messages import (
     BookedView,

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from training.fleet.database.writer import Database
-from training.fleet.queue.ahead import PLACES_MOST
 from training.fleet.queue.classes import Drafts, JobClass, RequirementClasses
-from training.fleet.queue.foresee import name_of
 from training.fleet.queue.kinds import AtOnce, Kinds, LiveAttempt, kind, places_of
+from training.fleet.queue.plan_diff import name_of
+from training.fleet.queue.schedule_cache import PLACES_MOST
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, Stay, WaitingKind, forecast
@@ -25,9 +25,9 @@ from training.fleet.scheduling.job import Host, JobStatus, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
 from training.fleet.scheduling.schedule import Busy
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
-from training.fleet.service.out import taken_out
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
+from training.fleet.service.unavailable import taken_out
 from training.fleet.service.views import outlook
 from training.fleet.wire.forecasts import (
     FORETOLD_MAX,

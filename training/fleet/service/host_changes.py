@@ -14,7 +14,7 @@ from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.notify.outbox import NoticeOutbox
-from training.fleet.wire.incidents import ChangeView, MovedView, WatchedChange, WatchReply, WatchRequest
+from training.fleet.wire.incident_messages import ChangeView, MovedView, WatchedChange, WatchReply, WatchRequest
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.words import changed
 from training.printable import one_line

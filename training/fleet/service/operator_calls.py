@@ -13,7 +13,7 @@ from training.fleet.service.guards import (
     the_one_meant,
     the_one_to_change,
 )
-from training.fleet.service.out import taken_out
+from training.fleet.service.unavailable import taken_out
 from training.fleet.wire.messages import (
     HostOrderReply,
     MovedReply,

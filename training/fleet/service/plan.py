@@ -20,7 +20,7 @@ from training.fleet.database.writer import Database, Writer
 from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
-from training.fleet.queue.draft import PlanDraft, PlanJobs
+from training.fleet.queue.plan_draft import PlanDraft, PlanJobs
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling.edits import sentence
 from training.fleet.scheduling.job import Needs

@@ -1,6 +1,6 @@
 """Previews of a plan: what a reload would change, and which host could take what. Nothing is written.
 
-A preview and a reload read alike (:meth:`Reloader.read`), judge alike (:mod:`training.fleet.queue.foresee`) and
+A preview and a reload read alike (:meth:`Reloader.read`), judge alike (:mod:`training.fleet.queue.plan_diff`) and
 describe it in the same words (:mod:`training.fleet.service.changes`).
 """
 
@@ -17,7 +17,7 @@ from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database
 from training.fleet.manifest.channels import digests
 from training.fleet.manifest.load import Manifest, check_values
-from training.fleet.queue.foresee import Foreseen, foresee, planned_ids
+from training.fleet.queue.plan_diff import Foreseen, foresee, planned_ids
 from training.fleet.queue.rows import jobs_by_host
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import EditKind
@@ -26,10 +26,10 @@ from training.fleet.scheduling.orders import Out
 from training.fleet.service.changes import told
 from training.fleet.service.hosts import HostRegistry
 from training.fleet.service.memory import advise
-from training.fleet.service.out import taken_out
 from training.fleet.service.plan import PlanProposal, Reloader
 from training.fleet.service.references import KnownReferences
 from training.fleet.service.rotations import planned
+from training.fleet.service.unavailable import taken_out
 from training.fleet.service.views import bundle_gone, outlook
 from training.fleet.wire.plans import (
     HOSTS_MAX,

@@ -10,9 +10,9 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from training.fleet.queue.ahead import MadeSchedule, Making
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_write import PlanWrite
+from training.fleet.queue.schedule_cache import MadeSchedule, Making
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.changes import notes, told
 from training.fleet.service.claims import Claims
@@ -21,8 +21,8 @@ from training.fleet.service.fleet import ArtifactFinder, FleetState
 from training.fleet.service.heartbeats import Heartbeats
 from training.fleet.service.hosts import Plan
 from training.fleet.service.operator_calls import OperatorCalls
-from training.fleet.service.out import taken_out
 from training.fleet.service.sessions import HostSessions
+from training.fleet.service.unavailable import taken_out
 from training.fleet.service.uploads import Uploads
 from training.fleet.wire.messages import (
     ReloadReply,

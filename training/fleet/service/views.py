@@ -25,12 +25,12 @@ from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.trained import CompletedModel, unlike
 from training.fleet.scheduling.workload import Workload
-from training.fleet.service.incidents import IncidentViews
+from training.fleet.service.incident_table import IncidentViews
 from training.fleet.service.logs import Logs, Page
 from training.fleet.service.models import Models, Reports, auroc_of
-from training.fleet.service.out import at_rest, taken_out
 from training.fleet.service.service import Service
 from training.fleet.service.speeds import SpeedViews
+from training.fleet.service.unavailable import at_rest, taken_out
 from training.fleet.store.logs import LogStore
 from training.fleet.wire.messages import (
     AttemptView,

@@ -10,8 +10,8 @@ from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.scheduling.wake import Sleeper, Waits, to_wake
-from training.fleet.service.out import taken_out
 from training.fleet.service.service import Service
+from training.fleet.service.unavailable import taken_out
 
 KINDS_MAX = 200  # that are looked at
 

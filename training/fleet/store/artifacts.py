@@ -34,9 +34,9 @@ from training.fleet.store.errors import BadMark, BadName, DamagedArtifact, NotSt
 from training.fleet.store.incoming import PART_SUFFIX, Incoming, PartFile, check_sha256, part_name
 from training.fleet.store.index import IndexRow, StoreIndex
 from training.fleet.store.logs import LogStore
-from training.fleet.store.mark import MARK, read_mark, write_mark
 from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
 from training.fleet.store.reserve import DiskRoom
+from training.fleet.store.store_id import MARK, read_mark, write_mark
 
 BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"

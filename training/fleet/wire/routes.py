@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from training.fleet.wire import messages as wire
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest
-from training.fleet.wire.incidents import (
+from training.fleet.wire.incident_messages import (
     ChangeView,
     CloseChangeRequest,
     IncidentsReply,

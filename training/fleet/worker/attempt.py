@@ -43,7 +43,7 @@ from training.fleet.worker import reports, saved_states
 from training.fleet.worker.datasets import NotGiven, Order
 from training.fleet.worker.environment import planned, trainer_environment
 from training.fleet.worker.outbox import Outbox
-from training.fleet.worker.room import NoRoomError
+from training.fleet.worker.start_check import NoRoomError
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
 from training.fleet.worker.state.trainer import MEASURE_S

@@ -32,14 +32,14 @@ from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.process.parents import WarmParents
 from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, Runner, end_leftovers
 from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.worker import reports, room, saved_states
+from training.fleet.worker import reports, saved_states, start_check
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import TrainerAttempt
 from training.fleet.worker.certificate import CertificateKeeper
 from training.fleet.worker.datasets import CacheInUse, DatasetCache
-from training.fleet.worker.lookout import Lookout, MachineObserver
 from training.fleet.worker.options import PROGRAM, Options, detect, installed_digests, options_of, parser, show_devices
 from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.owner_monitor import Lookout, MachineObserver
 from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.saved_states import Leftovers
 from training.fleet.worker.self_test import SelfTest
@@ -283,11 +283,11 @@ class TrainerWorker:
             return {}
         with self._looking:  # two that begin at once
             capability = self._capability()
-        room.check(booked, capability, others)
+        start_check.check(booked, capability, others)
         if state.allowed < 2:
             return {}
         own = bool(assignment.spec.get("trainer"))
-        return room.variables(booked, capability, os.environ.get(room.VISIBLE), own=own)
+        return start_check.variables(booked, capability, os.environ.get(start_check.VISIBLE), own=own)
 
     def _remember_alone(self, jobs: tuple[str, ...]) -> None:
         try:

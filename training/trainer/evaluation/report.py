@@ -19,7 +19,7 @@ from training import strict_json
 from training.data.split import LeakError, Split
 from training.files import write_whole
 from training.trainer.evaluation import verdict as words
-from training.trainer.evaluation.incidents import Choice
+from training.trainer.evaluation.incident_rates import Choice
 from training.trainer.evaluation.metrics import Classes, Evaluation, OperatingPoint
 from training.trainer.evaluation.page import render
 from training.trainer.evaluation.sides import Sides

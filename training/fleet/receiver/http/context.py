@@ -19,7 +19,7 @@ from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
 from training.fleet.receiver import wake_on_lan
 from training.fleet.receiver.http.origins import own_names
-from training.fleet.receiver.metrics.tally import Tally, newest_event
+from training.fleet.receiver.metrics.counters import Tally, newest_event
 from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.scheduling.job import TRANSITIONS, JobStatus
@@ -27,8 +27,8 @@ from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import DeliverySteps
-from training.fleet.service.folding import Folding
-from training.fleet.service.incidents import IncidentTable
+from training.fleet.service.incident_table import IncidentTable
+from training.fleet.service.log_archiving import Folding
 from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service

@@ -24,7 +24,7 @@ from training.fleet.receiver.http import (
     forecasts,
     gc,
     html,
-    incidents,
+    incident_calls,
     login,
     notify,
     origins,
@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 _RETRY_LEAST_S = 1.0  # between two looks for one waiting claim without news
 Endpoint = Callable[[ReceiverContext, Request], Awaitable[Response]]
 _WORKERS_AND_DATA = (uploads, enrolment, datasets, states)
-_NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, login, acts, results, gc, forecasts, incidents)
+_NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, login, acts, results, gc, forecasts, incident_calls)
 
 
 def routes() -> list[routing.Route]:

@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
+from training.fleet.receiver.metrics.counters import Histogram, Tally
 from training.fleet.receiver.metrics.snapshot import NAMES_MAX, Credential, HostState, Snapshot, Snapshots
-from training.fleet.receiver.metrics.tally import Histogram, Tally
 from training.fleet.scheduling.job import FAULT_OF
 
 _KINDS: Mapping[str, Any] = {

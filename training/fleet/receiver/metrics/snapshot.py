@@ -19,8 +19,8 @@ from typing import Any
 from training.clock import Clock
 from training.fleet.database.writer import Database
 from training.fleet.queue.rows import jobs_by_host, set_aside_of
-from training.fleet.receiver.metrics.ends import Ends
-from training.fleet.receiver.metrics.tally import Histogram, Tally
+from training.fleet.receiver.metrics.attempt_ends import Ends
+from training.fleet.receiver.metrics.counters import Histogram, Tally
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import EndReason, Host, Needs
 from training.fleet.service.backed_up import backed_up_at

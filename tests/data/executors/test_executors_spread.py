@@ -1,0 +1,155 @@
+"""Chunks, their order, and what is sent again, on an engine that loses what it is told to; and the names of engines."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+from concurrent.futures import Executor, Future
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.data.executors import on_slurm
+from training.data.executors.engine import Engine, EngineError, TaskLost, WorkerLost
+from training.data.executors.names import FORMS, Name
+from training.data.executors.spread import AHEAD, TRIES, spread
+
+
+class Losing(Executor):
+    """An executor that does each task at once, or loses it: as often as ``losses`` has true values, in turn."""
+
+    def __init__(self, losses=(), deaf=False):
+        self.losses, self.deaf, self.sent = iter(losses), deaf, 0
+
+    def submit(self, fn, /, *args, **kwargs):
+        self.sent += 1
+        future = Future()
+        if next(self.losses, False):
+            future.set_exception(TaskLost("out of memory"))
+        elif not self.deaf:
+            future.set_result(fn(*args, **kwargs))
+        return future
+
+    def map(self, function, tasks, size=3, **more):
+        engine = Engine(
+            self, 2, lambda error: error if isinstance(error, TaskLost) else EngineError(str(error)),
+            "lost too often ({})", self.shutdown, lambda: "it never answers" if self.deaf else None, size, size,
+        )  # fmt: skip
+        return spread(engine, function, tasks, **more)
+
+
+@given(st.lists(st.booleans(), max_size=40), st.integers(0, 30), st.integers(1, 5))
+def test_each_result_comes_once_and_in_order_whatever_is_lost(losses, tasks, size):
+    engine = Losing(losses)
+    found = []
+    try:
+        found.extend(engine.map(abs, range(-tasks, 0), size))
+    except WorkerLost:
+        assert sum(losses) >= TRIES
+    else:
+        assert len(found) == tasks
+    assert found == [abs(number) for number in range(-tasks, 0)][: len(found)]
+    assert engine.sent <= -(-tasks // size) + sum(losses)
+
+
+def test_a_chunk_is_tried_a_few_times_and_not_for_ever():
+    engine = Losing([True] * 99)
+    with pytest.raises(WorkerLost, match=r"^lost too often \(out of memory\)$"):
+        list(engine.map(abs, [-1]))
+    assert engine.sent == TRIES
+
+
+def test_no_more_is_sent_ahead_than_an_engine_can_work_on_soon():
+    engine = Losing()
+    results = engine.map(abs, range(-1000, 0), size=1)
+    assert next(results) == 1000
+    assert engine.sent == AHEAD * 2
+
+
+def test_an_engine_that_will_never_answer_is_told():
+    with pytest.raises(EngineError, match=r"^it never answers$"):
+        list(Losing(deaf=True).map(abs, [-1], ask_s=0.0))
+
+
+def test_nothing_is_sent_for_no_task():
+    engine = Losing()
+    assert list(engine.map(abs, [])) == []
+    assert engine.sent == 0
+
+
+def test_an_error_that_cannot_travel_is_told_by_its_words():
+    class OddError(Exception):
+        def __init__(self, one, two):
+            super().__init__(f"{one} and {two}")
+
+    def odd(_number):
+        raise OddError(1, 2)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training.data.executors.payload.packed", lambda *given: pickle.dumps(0))
+        patch.setattr("training.data.executors.payload.unpickle", lambda _packed: _work(odd))
+        with pytest.raises(EngineError, match=r"^a worker failed: OddError: 1 and 2$"):
+            list(Losing().map(abs, [-1]))
+
+
+def _work(function):
+    from training.data.executors import payload
+
+    with pytest.MonkeyPatch.context() as patch:
+        loads = pickle.loads
+        patch.setattr(payload.pickle, "loads", lambda text: (function, [1]) if text == b"tasks" else loads(text))
+        return payload.work("", b"tasks")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "address"),
+    [
+        ("processes", "processes", ""),
+        ("dask:tcp://10.0.0.5:8786", "dask", "tcp://10.0.0.5:8786"),
+        ("dask:tls://head:8786", "dask", "tls://head:8786"),
+        ("ray:auto", "ray", "auto"),
+        ("slurm:gpu", "slurm", "gpu"),
+    ],
+)
+def test_an_engine_is_named(text, kind, address):
+    assert Name.parse(text) == Name(kind, address)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "'' is no executor: there are processes, dask:tcp://HOST:PORT, ray:auto, slurm:PARTITION"),
+        ("spark:x", "'spark:x' is no executor: there are " + ", ".join(FORMS.values())),
+        ("dask", "'dask' is not of the form dask:tcp://HOST:PORT"),
+        ("dask:10.0.0.5:8786", "'dask:10.0.0.5:8786' is not of the form dask:tcp://HOST:PORT"),
+        ("slurm:", "'slurm:' is not of the form slurm:PARTITION"),
+        ("processes:2", "'processes:2' is not of the form processes"),
+        ("processes:", "'processes:' is not of the form processes"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(text, words):
+    with pytest.raises(ValueError) as refused:
+        Name.parse(text)
+    assert str(refused.value) == words
+
+
+@pytest.mark.parametrize(
+    ("returncode", "stdout", "stderr", "found"),
+    [
+        (0, "PENDING|Resources\n", "", ("PENDING", "Resources")),
+        (0, "OUT_OF_MEMORY|OutOfMemory\n", "", ("OUT_OF_MEMORY", "OutOfMemory")),
+        (0, "", "", ("forgotten", "")),
+        (1, "", "slurm_load_jobs error: Invalid job id specified", ("forgotten", "")),
+        (
+            1,
+            "",
+            "slurm_load_jobs error: Unable to contact slurm controller",
+            ("", "slurm_load_jobs error: Unable to contact slurm controller"),
+        ),
+    ],
+)
+def test_slurms_queue_is_read(monkeypatch, returncode, stdout, stderr, found):
+    done = subprocess.CompletedProcess([], returncode, stdout, stderr)
+    monkeypatch.setattr(on_slurm, "_asked", lambda *_: done)
+    assert on_slurm.state_of("12") == found

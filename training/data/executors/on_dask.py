@@ -1,0 +1,73 @@
+"""A Dask cluster that runs already. Its scheduler itself gives the tasks of a lost worker to others."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import warnings
+from concurrent.futures import CancelledError
+from urllib.parse import urlsplit
+
+from training.data.executors.engine import Engine, EngineError, WorkerLost, first_line
+
+CONNECT_S = 10.0
+LOST_OFTEN = (
+    "workers of the Dask cluster were lost one after the other with the same tasks, perhaps as memory ran out: "
+    "give them more (dask worker --memory-limit), run it again, and it resumes where it was"
+)
+
+
+def dask(address: str, jobs: int | None) -> Engine:
+    """Connect to a scheduler. Raises EngineError where none answers, or it has no workers."""
+    from distributed import Client
+    from distributed.scheduler import KilledWorker
+    from distributed.versions import VersionMismatchWarning
+
+    gone = (
+        f"the Dask scheduler at {address} is gone: start it again and run the same command, which resumes where it "
+        "stopped"
+    )
+    no_workers = (
+        f"the Dask scheduler at {address} has no workers: start some (dask worker {address} --nthreads 1), and run it "
+        "again"
+    )
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # lost connections are a sentence of ours
+    try:
+        where = urlsplit(address)
+        # A client that never got through is noisy to close.
+        socket.create_connection((where.hostname or "", where.port or 0), timeout=CONNECT_S).close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VersionMismatchWarning)  # what matters is compared at each worker
+            client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise EngineError(
+            f"no Dask scheduler answers at {address} ({first_line(error)}): start one (dask scheduler), or name its "
+            "address"
+        ) from None
+
+    def workers(timeout_s: float) -> bool:
+        try:
+            client.wait_for_workers(1, timeout=timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def trouble() -> str | None:
+        try:
+            return None if client.nthreads() or workers(60.0) else no_workers
+        except (OSError, TimeoutError):
+            return gone
+
+    def verdict(error: BaseException) -> Exception:
+        if isinstance(error, KilledWorker):
+            return WorkerLost(LOST_OFTEN)
+        if isinstance(error, CancelledError | OSError):
+            return EngineError(gone)
+        return EngineError(f"Dask could not do a task ({type(error).__name__}: {first_line(error)})")
+
+    if not workers(CONNECT_S):
+        client.close()
+        raise EngineError(no_workers)
+    threads = sum(client.nthreads().values())
+    width = min(threads, jobs or threads)
+    return Engine(client.get_executor(pure=False), width, verdict, LOST_OFTEN, client.close, trouble)

@@ -1,0 +1,70 @@
+"""Processes of this machine, which end with the one that started them, however it ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from training.contract import Exit
+from training.data.executors.engine import Engine, TaskLost
+
+CHUNK = 4  # tasks on one way to a process
+LOST_OFTEN = (
+    "one of its processes was ended, perhaps as memory ran out: run it again with fewer --jobs, and it resumes where "
+    "it was."
+)
+
+
+class Pool(Executor):
+    """Processes started by "spawn", as Polars' threads survive no fork; a pool that lost one is replaced."""
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+        self._pool = self._started()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        try:
+            return self._pool.submit(fn, *args, **kwargs)
+        except BrokenProcessPool:
+            self.shutdown()
+            self._pool = self._started()
+            return self._pool.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+    def _started(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._processes, mp_context=context, initializer=end_with_parent)
+
+
+def processes(jobs: int) -> Engine:
+    """Start a pool of ``jobs`` processes."""
+    pool = Pool(jobs)
+    return Engine(pool, jobs, _verdict, LOST_OFTEN, pool.shutdown, chunk_most=CHUNK)
+
+
+def _verdict(error: BaseException) -> Exception:
+    if isinstance(error, BrokenProcessPool):
+        return TaskLost()
+    return error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+def end_with_parent() -> None:
+    """End this process of a pool when its parent is gone.
+
+    The pool's own pipes do not show it: every process holds both of their ends, and waits for work without end.
+    """
+    threading.Thread(target=_outlive, name="end with parent", daemon=True).start()
+
+
+def _outlive() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(Exit.INTERRUPTED)

@@ -1,0 +1,163 @@
+"""``cis490-jobs incidents``, ``judge``, ``close-change``: what watched hosts reported, and what a person found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from training.fleet.cli.context import CommandContext
+from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.render import cell, table
+from training.fleet.wire import words
+from training.fleet.wire.constants import DONE
+from training.printable import one_line, printable
+
+Reply = Mapping[str, Any]
+
+ENDS = {None: "look into it", "confirmed": "confirmed", "reference": "new reference", "later": "changed again"}
+LOOK = "a change is confirmed on its host: watch --confirm-change; where its watch lost its state: close-change NUMBER"
+NO_WATCH = "no host is watched: `python -m training.watch CKPT --receiver-url URL` starts a watch (docs/watch.md)"
+
+
+class IncidentVerdict(StrEnum):
+    """The verdicts of a person on an incident."""
+
+    CONFIRMED = "confirmed"
+    FALSE = "false"
+    OPEN = "open"  # none, again
+
+
+def hook(app: typer.Typer) -> None:
+    """Add these commands to ``app``."""
+    app.command()(incidents)
+    app.command()(judge)
+    app.command("close-change")(close_change)
+
+
+def incidents(
+    ctx: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
+    limit: Annotated[int, typer.Option(help="At most this many.", min=1, max=500)] = 50,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the incidents of watched hosts, the newest first, their changes and the watches."""
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).incidents(host=host, limit=limit)
+    context.show(as_json, answer, lambda: rendered(answer))
+    return DONE
+
+
+def judge(
+    ctx: typer.Context,
+    number: Annotated[
+        int, typer.Argument(metavar="NUMBER", help="The incident's number, as `incidents` shows it.", min=1)
+    ],
+    verdict: Annotated[IncidentVerdict, typer.Argument(help="What you found out; `open` withdraws a verdict.")],
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Record what you found out about an incident: confirmed, or false."""
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).judge(number, verdict=verdict.value)
+    line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
+    context.show(as_json, answer, lambda: line)
+    return DONE
+
+
+def close_change(
+    ctx: typer.Context,
+    number: Annotated[
+        int, typer.Argument(metavar="NUMBER", help="The change's number, as `incidents` shows it.", min=1)
+    ],
+    reopen: Annotated[bool, typer.Option("--reopen", help="Reopen the change.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Close a change of a host whose watch cannot confirm it: it lost its state, or no longer runs.
+
+    Alarms stay as they are, and the next change is reported. Where the watch still knows the change, confirm it there.
+    """
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).close_change(number, reopen=reopen)
+    line = f"change {answer['number']} of {printable(answer['host'])}: {state_of(answer)}"
+    context.show(as_json, answer, lambda: line)
+    return DONE
+
+
+def state_of(change: Reply) -> str:
+    """Say in a few words how a change stands."""
+    if change["ended"] is None and change.get("closed_by"):
+        return f"closed by {printable(change['closed_by'])}"
+    return ENDS.get(change["ended"], printable(str(change["ended"])))
+
+
+def rendered(answer: Reply) -> RenderableType:
+    """Format the answer for people."""
+    found, watches, now = answer["incidents"], answer["watches"], answer["now"]
+    watched: list[RenderableType] = [
+        Text(_watch(each, now), style="yellow" if each["silent"] else "dim") for each in watches
+    ]
+    changes = answer.get("changes") or []
+    if changes:
+        watched.append(table_of_changes(changes))
+    if any(_stands(each) for each in changes):
+        watched.append(Text(LOOK, style="dim"))
+    if not found:
+        return Group(*watched, Text("no incident was reported" if watches or changes else NO_WATCH))
+    made = table("NUMBER", "HOST", "RAISED (UTC)", "LASTED", "MODEL", "SCORE", "CARRIED BY", "FOUND")
+    for each in found:
+        score = each["threshold"] + each["peak"]
+        made.add_row(
+            cell(each["number"]),
+            cell(each["host"]),
+            cell(_moment(each["raised_at"])),
+            cell(lasted(each), "" if each["over"] else "yellow"),
+            cell(each["model"]),
+            cell(f"{score:.2f} over {each['threshold']:.2f}"),
+            cell(words.carried(each["why"]), chars_max=120),
+            cell(each["verdict"] or ("" if each["over"] else "look into it")),
+        )
+    more = [Text("older ones: --limit")] if answer["next_before"] else []
+    return Group(*watched, made, *more)
+
+
+def table_of_changes(changes: Sequence[Reply]) -> RenderableType:
+    """Format how hosts have changed."""
+    made = table("NUMBER", "CHANGED HOST", "REPORTED (UTC)", "MODEL", "HOW", "STATE")
+    for each in changes:
+        made.add_row(
+            cell(each["number"]),
+            cell(each["host"]),
+            cell(_moment(each["told_at"])),
+            cell(each["model"]),
+            cell(words.changed(each), chars_max=200),
+            cell(state_of(each), "yellow" if _stands(each) else ""),
+        )
+    return made
+
+
+def _stands(change: Reply) -> bool:
+    return change["ended"] is None and not change.get("closed_by")
+
+
+def lasted(one: Reply) -> str:
+    """Say how long an incident lasted, or that it is still open."""
+    length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))
+    return length if one["over"] else f"{length}, open"
+
+
+def _watch(watch: Reply, now: float) -> str:
+    host, model = one_line(watch["host"], 64), one_line(watch["model"], 64)
+    if watch["silent"]:
+        return f"{host} ({model}) last reported {words.ago(watch['heard_at'], now)}: is its watch running?"
+    return f"{host} is watched with {model}, last report {words.ago(watch['heard_at'], now)}"
+
+
+def _moment(at: float) -> str:
+    return words.moment(at, "%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,242 @@
+"""The schedule in step with the queue: from what waits, what runs and until when, and how long each host would take.
+
+Where a thread makes schedules beside the calls (:meth:`Ahead.make_beside`), an ask goes by the one in force, and no
+call waits for that thread for long. Without one an ask makes the schedule that is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from training.clock import Clock
+from training.fleet.database.writer import Database
+from training.fleet.queue.classes import RequirementClasses
+from training.fleet.queue.durations import Learned
+from training.fleet.queue.events import Events
+from training.fleet.queue.kinds import AtOnce, Kinds, PendingKind, kind, place_of, places_of
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.durations import Machine
+from training.fleet.scheduling.job import TRANSITIONS, Host, JobStatus, Needs
+from training.fleet.scheduling.policy import Fleet, Policy
+from training.fleet.scheduling.predictions import Prediction
+from training.fleet.scheduling.schedule import Busy, Schedule, Take, schedule
+from training.fleet.scheduling.schedule_state import Rolling
+from training.printable import clock_time, duration
+
+PLACES_MOST = 200  # of all hosts that train several jobs at once, in one schedule: of many hosts each has fewer
+_MANY = 4.0  # times as long as a second try on the host where a job failed: then no other host gets it meanwhile
+_PAUSE = 20.0  # after a making, in units of the time that it took, if no job has come
+_LATE_S = 30.0  # for which a host waits for the thread that makes schedules
+_AGAIN_MOST = 50  # waiting hosts for which it is looked if they may take a job that was meant for another
+_TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """A schedule to be made, and what is known as it begins."""
+
+    hosts: tuple[Host, ...]
+    policy: Policy
+    begun: float  # by the clock that does not step
+    moves: tuple[int, int]
+    before: Schedule | None
+    awaited: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSchedule:
+    """A schedule that was made, and the seconds that it took."""
+
+    schedule: Schedule
+    cost_s: float
+
+
+class Ahead:
+    """Keeps the schedule. All but :meth:`make` and :meth:`told` is for the writer's thread."""
+
+    def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, events: Events) -> None:
+        self._db, self._clock, self._events = db, clock, events
+        self.kinds = Kinds(db, classes, Learned(db))  # the service puts one here that knows more of data sets and hosts
+        self.rolling = Rolling()
+        self.stopwatch: Callable[[], float] = clock.monotonic  # by which makings are measured, in seconds
+        self._at_once = AtOnce()
+        self._is_beside = False
+        self._making: Making | None = None  # the last that began
+        self._made: Making | None = None  # the one in force was made so
+        self._names: tuple[set[str], set[str]] = set(), set()  # hosts, and those with CUDA, of the last that began
+        self._cost_s = 0.0
+        self._makings = self._edits = 0
+        self._others = False  # other hosts are there by now
+        self._wanted = False  # a host has nothing in the schedule, though a job waits that it could do
+        self._awaited: dict[str, tuple[int, float]] = {}  # host → makings before it began to wait for one, and when
+
+    # ── making ──────────────────────────────────────────────────────────────────────────────
+
+    def make_beside(self, reader: Database, learned: Learned) -> None:
+        """Leave makings to a thread that calls :meth:`make`; ``reader`` is the connection it reads by."""
+        self.kinds, self._is_beside = Kinds(reader, RequirementClasses(reader), learned), True
+
+    def is_due(self, policy: Policy) -> bool:
+        """Return True when the schedule in force is out of date. For any thread."""
+        making, (pending, moves) = self._making, self._moves()
+        if making is None or self._wanted or making.moves[0] != pending:
+            return True
+        age_s, same = self._clock.monotonic() - making.begun, making.moves[1] == moves and not self._others
+        return age_s >= (policy.reschedule_s if same else self._cost_s * _PAUSE)
+
+    def begin(self, hosts: Sequence[Host], policy: Policy) -> Making:
+        """Begin a making, for these hosts."""
+        self.rolling.begin()
+        self._wanted, self._others, self._names = False, False, _names(hosts)
+        now, rolling = self._clock.monotonic(), self.rolling
+        self._making = Making(tuple(hosts), policy, now, self._moves(), rolling.made, rolling.awaited())
+        return self._making
+
+    def make(self, asked: Making) -> MadeSchedule:
+        """Make the schedule of what is there now. To be called by one thread at a time."""
+        begun, hosts = self.stopwatch(), asked.hosts
+        self.kinds.renew()
+        wall = self._clock.now()
+        waiting = sorted(self.kinds.waiting(wall), key=lambda each: (-each.priority, each.since, each.key))
+        if not waiting:  # then it does not matter who is there
+            return MadeSchedule(schedule((), ()), self.stopwatch() - begun)
+        machines = {host.name: Machine.of(host) for host in hosts}
+        live = [each for each in self.kinds.live() if each.host in machines]
+        self.kinds.look((of.job_class for of in waiting), ((each, machines[each.host]) for each in live))
+        busy: dict[str, list[Busy]] = {}
+        for each in live:
+            ends = self.kinds.left(each, machines[each.host])
+            busy.setdefault(each.host, []).append(Busy(*ends, each.booked.gpu is not None))
+        at_best = [host.at_best() if host.name in busy else host for host in hosts]
+        fitting: dict[Needs, list[Host]] = {}
+        kinds = []
+        for of in waiting:
+            needs = self.kinds.needs(of.job_class)
+            if needs not in fitting:
+                fitting[needs] = [host for host in at_best if rules.fits(of.job_class.needs, host) is None]
+            told = self._predicted(of, fitting[needs], machines, asked)
+            if told is not None:
+                at_once = self._at_once.of(needs, fitting[needs])
+                kinds.append(kind(of.job_class, of.priority, of.count, told, at_once, of.gate))
+        slots = [slot for slot, _ in places_of(hosts, busy, kinds, max(2, PLACES_MOST // max(1, len(hosts))))]
+        made = schedule(kinds, slots, asked.before, asked.awaited)
+        return MadeSchedule(made, self.stopwatch() - begun)
+
+    def _predicted(
+        self, of: PendingKind, hosts: Sequence[Host], machines: dict[str, Machine], asked: Making
+    ) -> dict[str, Prediction] | None:
+        """Say how long such a job takes on the hosts that may take it. Jobs that failed on a host go to another one, or
+        wait for a second try there (None) where every other takes many times as long."""
+        if of.job_class.needs.prefer_cuda:  # others may go first
+            hosts = [host for host in hosts if of.since + _held_s(of, host, asked) <= self._clock.now()]
+        told = self.kinds.predictions(of.job_class, {host.name: machines[host.name] for host in hosts})
+        if of.gate in told and len(told) > 1:
+            again_s = told.pop(of.gate).mean + of.gate_s
+            if min(each.mean for each in told.values()) > _MANY * again_s:
+                return None
+        return told
+
+    def follow(self, making: Making, made: MadeSchedule) -> None:
+        """Put a schedule that was made into force."""
+        self.rolling.follow(made.schedule, making.begun, self._left)
+        self._cost_s, self._made = made.cost_s if self._is_beside else 0.0, making
+        self._makings += 1
+
+    def _left(self, key: str) -> int:
+        """Count the jobs of a kind that wait now."""
+        return self.kinds.count(*place_of(key))
+
+    def renew(self, hosts: Sequence[Host], policy: Policy) -> None:
+        """Make the schedule for these hosts now, if it is due and no thread does it."""
+        self._others = self._names != _names(hosts)
+        if not self._is_beside and self.is_due(policy):
+            making = self.begin(hosts, policy)
+            self.follow(making, self.make(making))
+
+    # ── asks ────────────────────────────────────────────────────────────────────────────────
+
+    def current(self, host: Host, others: Sequence[Host], policy: Policy) -> Rolling:
+        """Return the schedule for the ask of ``host``, without hosts that are out."""
+        hosts = (host, *others)
+        self.rolling.only({each.name for each in hosts})
+        self.renew(hosts, policy)
+        return self.rolling
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Return True when the schedule in force knows of all moves of jobs but the last."""
+        return self._made is not None and sum(self._moves()) - sum(self._made.moves) <= 1
+
+    def awaits(self, host: str) -> bool:
+        """Return True when a host for which the schedule has nothing, though a job waits that it could do, is to wait
+        for the next schedule: for one, not for that after it as well, and not for long."""
+        if not self._is_beside:
+            return False
+        self._wanted, now = True, self._clock.monotonic()
+        makings, since = self._awaited.setdefault(host, (self._makings, now))
+        return makings == self._makings and now - since < _LATE_S
+
+    def answered(self, host: str) -> None:
+        """Note that a host was given another answer than to wait for a schedule."""
+        self._awaited.pop(host, None)
+
+    def called(self, hosts: Collection[str]) -> list[str]:
+        """Return those of these waiting hosts that would get a job now."""
+        made, at_s = self.rolling.made, self._clock.monotonic() - self.rolling.made_at
+        if made is None:
+            return []
+        few = len(hosts) <= _AGAIN_MOST
+        return [
+            host
+            for host in hosts
+            if next(made.own(host), None) is not None or (few and isinstance(made.decide(host, at_s), Take))
+        ]
+
+    def edited(self) -> None:
+        """Note a change that no move of a job tells of, as a plan that was taken over: it dates the schedule."""
+        self._edits += 1
+
+    def _moves(self) -> tuple[int, int]:
+        """Count the moves that made a job wait, and the others."""
+        fired = self._events.fired
+        pending = sum(map(fired.__getitem__, _TO_PENDING))
+        return pending + self._edits, sum([*fired.values()]) - pending
+
+    def told(self, kind: str, host: str) -> tuple[float | None, str] | None:
+        """Tell what the schedule has for this host of a kind, and how long it waits at most; None: nothing.
+
+        To be called from any thread: it reads what is in force, and makes nothing anew.
+        """
+        now, wall = self._clock.monotonic(), self._clock.now()
+        made, made_at, waits = self.rolling.made, self.rolling.made_at, self.rolling.waits.get(host)
+        if made is None or kind not in made.kinds:
+            return None
+        begins = {
+            slot.host: made_at + share.begin_s - now
+            for slot, shares in reversed([*zip(made.slots, made.shares, strict=True)])
+            for share in reversed(shares)
+            if share.kind == kind
+        }
+        if host in begins and begins[host] <= 0:
+            return None
+        if host in begins:
+            return None, f"such jobs are scheduled here from {clock_time(wall + begins[host], wall)} on"
+        if not begins:
+            return None
+        by = min(begins, key=lambda each: begins[each])
+        from_when = clock_time(wall + max(0.0, begins[by]), wall)
+        sooner = f"such jobs are scheduled for {by} from {from_when} on, which has them done sooner"
+        if waits is None or waits.kind != kind:
+            return None, sooner
+        left_s = max(0.0, waits.opens - now)
+        return left_s, f"{sooner}; free for this host in {duration(left_s)} at the latest"
+
+
+def _names(hosts: Sequence[Host]) -> tuple[set[str], set[str]]:
+    return {host.name for host in hosts}, {host.name for host in hosts if host.cuda}
+
+
+def _held_s(of: PendingKind, host: Host, asked: Making) -> float:
+    fleet = Fleet(alive=asked.hosts, known=asked.hosts)
+    return rules.hold(of.job_class.needs, host, fleet, asked.policy).seconds

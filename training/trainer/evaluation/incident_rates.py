@@ -1,0 +1,306 @@
+"""Incidents on scored windows: the choice of the rule on the calibration side, and the figures of the test side.
+
+A *stretch* is time of one recording in which windows are malicious-like without a break: one behaviour, from its
+beginning to its end. It is caught when an incident raised in malicious-like time alarms in it; an incident that a
+benign window raised is false, and catches nothing while it stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.rows import Rows
+from training.data.split import LeakError, Split
+from training.trainer.evaluation.intervals import FloatArray, IntArray
+from training.trainer.evaluation.rates import count_interval, exact_interval, rate_interval
+from training.trainer.evaluation.scored import Classes, Scored, pace
+from training.trainer.evaluation.thresholds import OperatingPoint
+from training.trainer.incident_rule import JoinBy, JoinRule, Runs, find, paced, usual
+
+DAY_S, HOUR_S = 86_400.0, 3_600.0
+CANDIDATES = (
+    *(
+        (JoinBy.COUNT, k, n)
+        for k, n in ((1, 1), (2, 2), (2, 3), (3, 3), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6), (6, 8))
+    ),
+    *((JoinBy.MEAN, 1, n) for n in (2, 3, 4, 6)),
+)
+ENOUGH, ENOUGH_HOSTS = 40, 3  # calibration recordings, and their hosts, from which a choice is not said to be uncertain
+KEPT = 0.8  # of the stretches that the best candidate catches: a rule may give up no more of them for quiet
+CURVE_POINTS = 24
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Scored windows in the order of their runs; ``margin`` is score minus threshold."""
+
+    runs: Runs
+    margin: FloatArray
+    malicious: NDArray[np.bool_]
+    recording: IntArray
+    host: NDArray[np.str_]
+    every_s: float | None  # from one decision of a host to the next; None where there is no clock
+    of: str  # "host" or "recording": what decides at that pace
+
+    @classmethod
+    def of_windows(cls, scored: Scored, threshold: float | FloatArray, classes: Classes, stride_s: float) -> Timeline:
+        rows = scored.rows
+        runs = runs_of(rows, stride_s)
+        step = pace(scored)
+        return cls(
+            runs=runs,
+            margin=(scored.score - threshold)[runs.order],
+            malicious=~classes.is_benign(scored.y)[runs.order],
+            recording=np.unique(rows.recording, return_inverse=True)[1][runs.order],
+            host=rows.host[runs.order],
+            every_s=None if step is None else step.every_s,
+            of="host" if step is None else step.of,
+        )
+
+    def stretches(self, gap_s: float) -> IntArray:
+        """(N,) the number of the stretch that each window is of; -1 for benign windows."""
+        before = np.r_[False, self.malicious[:-1]][: self.malicious.size]
+        new = self.malicious & ~(before & self.runs.joined(gap_s))
+        return np.where(self.malicious, np.cumsum(new) - 1, -1)
+
+
+def runs_of(rows: Rows, stride_s: float) -> Runs:
+    """The windows of ``rows`` by recording and time; where times are unknown, in their order, a stride apart."""
+    start, end = rows.t_start, rows.t_end
+    if not np.isfinite(start).all():
+        start, end = np.arange(len(rows), dtype=np.float64) * stride_s, np.full(len(rows), np.nan)
+    end = np.where(np.isfinite(end), end, start + stride_s).astype(np.float64)
+    return Runs.of(np.char.add(np.char.add(rows.host, "\0"), rows.episode), start, end)
+
+
+def stride_of(rows: Rows, *, nominal_s: float) -> float:
+    """The usual time from one window to the next of its recording; nominal where nothing tells it."""
+    if not np.isfinite(rows.t_start).all():
+        return nominal_s
+    runs = runs_of(rows, nominal_s)
+    steps = np.diff(runs.t_start)[np.diff(runs.stream) == 0]
+    return round(float(np.median(steps)), _DIGITS) if steps.size else nominal_s
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEffect:
+    """The effect of a rule on a timeline."""
+
+    caught: NDArray[np.bool_]  # (S,) by stretch
+    delay_s: FloatArray  # (S,) from the stretch's first window to the alarm; NaN where it is missed
+    recording: IntArray  # (S,)
+    host: NDArray[np.str_]  # (S,)
+    false_at: IntArray  # the windows at which false incidents were raised
+    open: NDArray[np.bool_]  # (N,) windows during which an incident is open
+
+
+def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
+    found = find(rule, line.runs, line.margin)
+    stretch = line.stretches(rule.gap_s)
+    first = np.flatnonzero(np.r_[True, np.diff(stretch) != 0][: stretch.size] & (stretch >= 0))
+    alarm_end = np.full(first.size, np.nan)
+    opened = np.zeros(len(line.runs) + 1)
+    np.add.at(opened, found.raised, 1)
+    np.add.at(opened, found.last + 1, -1)
+    is_open = np.cumsum(opened[:-1]) > 0
+    true = line.malicious[found.raised]
+    by_true = np.zeros(len(line.runs) + 1)
+    np.add.at(by_true, found.raised[true], 1)
+    np.add.at(by_true, found.last[true] + 1, -1)
+    calling = np.flatnonzero((np.cumsum(by_true[:-1]) > 0) & (line.margin > 0) & line.malicious)
+    hit, at = np.unique(stretch[calling], return_index=True)
+    alarm_end[hit] = line.runs.t_end[calling[at]]
+    return RuleEffect(
+        caught=np.isfinite(alarm_end),
+        delay_s=alarm_end - line.runs.t_start[first],
+        recording=line.recording[first],
+        host=line.host[first],
+        false_at=found.raised[~true],
+        open=is_open,
+    )
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The rule, the rows of the data set that it was chosen by, and why."""
+
+    rule: JoinRule
+    rows: IntArray
+    why: str
+    recordings: int = 0
+    hosts: int = 0
+
+    @property
+    def note(self) -> str:
+        """The sentence on what the choice rests on, and what that means for the figures."""
+        rests = (
+            f"The rule of incidents ({self.rule.words}) rests on {self.recordings} calibration "
+            f"recording{'s' * (self.recordings != 1)} of {self.hosts} host{'s' * (self.hosts != 1)}"
+        )
+        if self.recordings >= ENOUGH and self.hosts >= ENOUGH_HOSTS:
+            return f"{rests}."
+        return (
+            f"{rests}: few, so that other recordings there might have chosen another rule. The intervals of incidents "
+            "are those of this rule, and do not show how much that changes."
+        )
+
+    def require_none_of(self, split: Split) -> None:
+        """Refuse a choice by windows of the test side. Raises LeakError."""
+        both = np.intersect1d(self.rows, split.test)
+        if both.size:
+            raise LeakError(
+                f"the rule of incidents was chosen by {both.size} windows of the test side, which would judge its own "
+                "choice: this is a mistake of the program, not of the data: please report it"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.rule.to_dict(), "why": self.why}
+
+
+def choose(line: Timeline, rows: IntArray, stride_s: float) -> Choice:
+    """Choose on calibration windows: the fewest false incidents, then the most stretches caught, then the least delay.
+
+    Among the candidates that catch at least ``KEPT`` of what the best one does; of equals the one named first.
+    """
+    rules = [paced(*one, stride_s=stride_s) for one in CANDIDATES]
+    rests = {"recordings": int(np.unique(line.recording).size), "hosts": int(np.unique(line.host).size)}
+    outcomes = [outcome(rule, line) for rule in rules]
+    most = max((int(one.caught.sum()) for one in outcomes), default=0)
+    if most == 0:
+        why = (
+            "nothing malicious-like of the calibration side is caught by any"
+            if line.malicious.any()
+            else ("the calibration side has no malicious-like window")
+        )
+        return Choice(usual(stride_s), rows, f"{why}: the usual rule", **rests)
+
+    def worth(number: int) -> tuple[int, int, float, int]:
+        one = outcomes[number]
+        caught = int(one.caught.sum())
+        return one.false_at.size, -caught, float(np.nanmedian(one.delay_s)) if caught else np.inf, number
+
+    allowed = [number for number, one in enumerate(outcomes) if one.caught.sum() >= KEPT * most]
+    best = min(allowed, key=worth)
+    one = outcomes[best]
+    why = (
+        f"on the calibration side {one.false_at.size} false incidents, where single windows make "
+        f"{outcomes[0].false_at.size}, and {int(one.caught.sum())} of {one.caught.size} stretches caught"
+    )
+    return Choice(rules[best], rows, why, **rests)
+
+
+def called(
+    cal: Scored, test: Scored, point: OperatingPoint, classes: Classes, *, rows: IntArray, nominal_s: float, curve: bool
+) -> tuple[Choice, dict[str, Any]]:
+    """Choose the rule on the calibration side, of which ``rows`` are the numbers, and give its figures on the test."""
+    stride_s = stride_of(cal.rows, nominal_s=nominal_s)
+    calibrated, judged = (Timeline.of_windows(one, point.each(one), classes, stride_s) for one in (cal, test))
+    choice = choose(calibrated, rows, stride_s)
+    return choice, figures(choice.rule, judged, curve=curve) | {"why": choice.why}
+
+
+# -- the figures -------------------------------------------------------------------------------------------------------
+
+
+def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> dict[str, Any]:
+    """The figures of the test side, JSON values: caught, delay_s, false_per_host_day, open_share, by host, and a curve.
+
+    ``smallest_rate`` is the upper end of the interval that no false incident at all would have had here.
+    """
+    one = outcome(rule, line)
+    hosts = sorted(set(line.host.tolist()))
+    made = {"rule": rule.to_dict(), "words": rule.words} | _figures(one, line, np.ones(len(line.runs), dtype=bool))
+    made["per_host"] = {name: _figures(one, line, line.host == name) for name in hosts}
+    made["curve"] = _curve(rule, line) if curve else []
+    return made
+
+
+def _figures(one: RuleEffect, line: Timeline, here: NDArray[np.bool_]) -> dict[str, Any]:
+    mine = np.isin(one.host, np.unique(line.host[here]))
+    false = one.false_at[here[one.false_at]]
+    benign = here & ~line.malicious
+    clusters = int(line.recording.max(initial=-1)) + 1
+    made: dict[str, Any] = {"stretches": int(mine.sum()), "false": int(false.size)}
+    made["caught"] = _share(one.caught[mine], one.recording[mine])
+    made["delay_s"] = _median(one.delay_s[mine & one.caught], one.recording[mine & one.caught], line)
+    made["open_share"] = None if not benign.any() else _rounded(one.open[benign].mean())
+    made["false_per_host_day"] = _rate(
+        np.bincount(line.recording[false], minlength=clusters),
+        np.bincount(line.recording[benign], minlength=clusters),
+        line,
+    )
+    return made
+
+
+def _share(caught: NDArray[np.bool_], recording: IntArray) -> dict[str, Any]:
+    if not caught.size:
+        return {"value": None, "ci95": None, "reason": "the test has no malicious-like stretch"}
+    found = rate_interval(*(np.bincount(recording, weights=one).astype(np.float64) for one in (caught, caught | True)))
+    made: dict[str, Any] = {"value": _rounded(caught.mean()), "ci95": None}
+    return made | ({"reason": "1 recording carries it: too few for an interval"} if found is None else _ci95(found))
+
+
+def _median(delay: FloatArray, recording: IntArray, line: Timeline) -> dict[str, Any]:
+    """The median with Woodruff's interval: the quantiles between which the share of one half lies."""
+    if line.every_s is None:
+        return {"value": None, "ci95": None, "reason": "the data have no clock"}
+    if not delay.size:
+        return {"value": None, "ci95": None, "reason": "nothing was caught"}
+    number = float(np.unique(recording).size)
+    low, high = exact_interval(number / 2, number)
+    made: dict[str, Any] = {"value": _rounded(np.median(delay)), "ci95": None}
+    if number < 2:
+        return made | {"reason": "1 recording carries it: too few for an interval"}
+    ends = np.quantile(delay, [low, high], method="inverted_cdf")
+    return made | _ci95((float(ends[0]), float(ends[1])))
+
+
+def _rate(false: IntArray, benign: IntArray, line: Timeline) -> dict[str, Any]:
+    if line.every_s is None:
+        why = "the data do not say how far apart their windows are (no times, or no rate)"
+        return {"value": None, "ci95": None, "reason": why}
+    days = benign.astype(np.float64) * (line.every_s / DAY_S)
+    total = float(days.sum())
+    if not total:
+        return {"value": None, "ci95": None, "reason": "the test has no benign window"}
+    made: dict[str, Any] = {"value": _rounded(false.sum() / total), "ci95": None, "of": line.of}
+    made |= {"benign_hours": _rounded(total * DAY_S / HOUR_S)}
+    smallest = count_interval(np.zeros_like(days), days)
+    found = count_interval(false.astype(np.float64), days)
+    if found is None or smallest is None:
+        return made | {"reason": "1 recording carries it: too few for an interval"}
+    return made | _ci95(found) | {"smallest_rate": _rounded(smallest[1])}
+
+
+def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
+    """[false incidents a host-day, share caught] as the threshold rises, by falling rate; empty without a clock."""
+    benign = np.sort(line.margin[~line.malicious])[::-1]
+    if line.every_s is None or not benign.size or not line.malicious.any():
+        return []
+    days = benign.size * line.every_s / DAY_S
+    ranks = np.unique(np.r_[0, np.geomspace(1, benign.size, CURVE_POINTS).astype(np.int64) - 1])
+    points = []
+    for shift in np.unique(benign[ranks]).tolist():
+        moved = Timeline(
+            line.runs, line.margin - shift, line.malicious, line.recording, line.host, line.every_s, line.of
+        )
+        one = outcome(rule, moved)
+        points.append([round(one.false_at.size / days, 3), round(float(one.caught.mean()), 4)])
+    return points
+
+
+def _ci95(bounds: Sequence[float]) -> dict[str, Any]:
+    return {"ci95": [_rounded(bound) for bound in bounds]}
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), _DIGITS)

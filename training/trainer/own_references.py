@@ -1,0 +1,79 @@
+"""A host's own references, read from recordings of its ordinary work: for a watch, and for adapting a model to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from training.data import normalise
+from training.data.assemble import BuildOptions as BuildOptions
+from training.data.assemble import choose_channels, measure_references, reference_windows
+from training.data.dataset import WindowSet
+from training.data.episode import EpisodeError, find_episodes
+from training.data.errors import DataError
+from training.data.extract import Extract, extract
+from training.data.schema import FeatureSchema
+from training.trainer.contract import BadData
+
+
+@dataclass(frozen=True, slots=True)
+class OwnReferences:
+    """A host's own references: what is usual there, and the windows (M) of these recordings."""
+
+    references: normalise.NormalReferences
+    windows: WindowSet | None
+
+
+def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSchema) -> OwnReferences:
+    """Read the reference recordings of ``host`` at ``paths``, files or folders. Raises ``BadData``."""
+    chosen = choose_channels((), schema)
+    wanted = schema.normaliser.get("type") == normalise.RULE["type"]
+    if not paths:
+        if wanted:
+            raise BadData(
+                f"the model measures each host from its own reference: record one while {host} does its ordinary work "
+                "(python -m training.data.record --baseline), and name it with --reference"
+            )
+        return OwnReferences(normalise.NormalReferences(channels=schema.channel_names, hosts={}, fleet=None), None)
+    if not wanted:
+        raise BadData(
+            "the model was trained on recordings without references, and measures no host from its own: leave out "
+            "--reference, or train it again on recordings with some (record --baseline makes them)"
+        )
+    good = [one for path in paths for one in _reference(path, host, view, schema.sample_hz)]
+    references = measure_references(good, chosen, schema.sample_hz, lambda one: one)
+    if host not in references.hosts:
+        seconds = normalise.SECONDS_MIN
+        raise BadData(f"the references hold less than {seconds:g} s of {host}: record a longer one")
+    options = BuildOptions(window_s=schema.window_s, stride_s=schema.stride_s, like=schema)
+    return OwnReferences(references, reference_windows(good, chosen, references, schema.sample_hz, options))
+
+
+def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extract]:
+    """The usable reference recordings of a host at one place."""
+    from pathlib import Path
+
+    try:
+        place = Path(path)
+        if not place.exists():
+            raise BadData(
+                f"there is no {path}: name the folder or file that record --baseline --out wrote, with --reference"
+            )
+        found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
+    except (EpisodeError, DataError) as error:
+        raise BadData(str(error)) from None
+    usual = [one for one in found if one.verdict.meta is not None and one.verdict.meta.baseline]
+    mine = [one for one in usual if one.verdict.meta is not None and one.verdict.meta.host == host]
+    if not mine:
+        others = sorted({one.verdict.meta.host for one in usual if one.verdict.meta is not None})
+        has = f"only those of {', '.join(others)}: name one with --host" if others else "none at all"
+        raise BadData(f"{path} has no reference recording of {host} ({has}; record --baseline makes one)")
+    for one in mine:
+        if not one.verdict.ok:
+            raise BadData(f"the reference {one.verdict.episode_id} cannot be used: {one.verdict.reasons[0]}")
+        if one.verdict.meta is not None and one.verdict.meta.view != view:
+            raise BadData(
+                f"the reference {one.verdict.episode_id} was recorded with --view {one.verdict.meta.view}, and this "
+                f"host is watched with --view {view}: use the same for both"
+            )
+    return mine

@@ -1,0 +1,83 @@
+"""Watch this host with a trained model, and call a person when an incident begins.
+
+    python -m training.watch artifacts/gbt_realistic.ckpt.json --reference data/episodes
+
+Reads the recorder's channels (psutil and /proc; nothing leaves the host but what a hook carries away), and puts them
+through the windows, features, scores and incident rule of ``score``. It prints a line when an incident is raised and
+one when it is over; notes go to standard error. Ctrl-C and SIGTERM end it; started again it resumes, and makes no
+second call for one incident.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from training.clock import SystemClock
+from training.streams import replace_unprintable
+from training.trainer.contract import Interrupted, Progress, Stop, limit_threads, perform
+
+PROGRAM = "training.watch"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
+    names = _parser().parse_args(argv)
+    limit_threads(max(names.threads, 1))
+
+    def work(_progress: Progress, stop: Stop) -> None:
+        # Imported late: numerical libraries read the number of threads when they are imported.
+        from training.watch.watching import confirm, prepare, samples
+
+        if names.confirm_change:
+            print(f"note: {confirm(names)}", file=sys.stderr)
+            return
+        with contextlib.ExitStack() as held:
+            try:
+                with stop.at_once():
+                    watch, collector, hz = prepare(names, held)
+            except Interrupted:
+                return
+            held.callback(watch.close)
+            samples(watch, collector, hz=hz, clock=SystemClock(), sleep=time.sleep, stop=stop, for_s=names.for_s)
+
+    return perform(work, out=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Watch this host with a trained model."
+    )
+    parser.add_argument("checkpoint", type=Path, help="file <model>_realistic.ckpt.json of a trained model")
+    parser.add_argument(
+        "--reference", action="append", default=[], metavar="PATH",
+        help="reference recording of this host, or a folder with such (record --baseline makes one); may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--host", default=platform.node() or "host", help="name of this host (default: its own)")
+    parser.add_argument(
+        "--view", choices=["auto", "machine", "container"], default="auto",
+        help="measure the whole machine or this container, as the reference did (default: as record chooses)",
+    )  # fmt: skip
+    parser.add_argument("--state", type=Path, help="file that keeps open incidents across restarts (default: see docs)")
+    parser.add_argument("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so long")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    parser.add_argument("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
+    parser.add_argument("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
+    parser.add_argument("--receiver-url", metavar="URL", help="the fleet's receiver, which gets each incident")
+    parser.add_argument("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
+    parser.add_argument(
+        "--confirm-change", action="store_true",
+        help="accept the reported change of this host as its ordinary work from now on, and end: the watch that "
+        "runs with the same state takes it up at its next window",
+    )  # fmt: skip
+    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Behaviours, and the scratch files that behaviours work on.
+
+Each behaviour is a generator that does one short step between two yields; a pacer sleeps between the steps, so that
+the same behaviour can run hot or throttled. They enter themselves into ``BEHAVIOURS`` when their modules are imported.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.watch.recording.loopback import FarEnd
+from training.watch.recording.words import WORDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The surroundings of a behaviour: its own scratch folder (already filled), its randomness, its intensity, and whom
+    it may talk to."""
+
+    scratch: Path
+    rng: random.Random
+    intensity: float
+    far: FarEnd
+
+    def files(self) -> list[Path]:
+        return sorted(p for p in (self.scratch / "files").rglob("*") if p.is_file())
+
+    def between(self, low: float, high: float) -> float:
+        """A value that grows with the intensity, give or take a fifth."""
+        return (low + (high - low) * self.intensity) * self.rng.uniform(0.8, 1.2)
+
+
+Steps = Callable[[Context], Iterator[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """``paced`` behaviours are slowed by the pacer; the others keep a rhythm of their own."""
+
+    name: str
+    malicious: bool
+    summary: str
+    steps: Steps
+    paced: bool = True
+
+
+BEHAVIOURS: dict[str, Behaviour] = {}
+
+
+def behaviour(summary: str, *, malicious: bool = False, paced: bool = True) -> Callable[[Steps], Steps]:
+    """Enter a generator function into the list of behaviours under its own name."""
+
+    def enter(steps: Steps) -> Steps:
+        name = steps.__name__
+        BEHAVIOURS[name] = Behaviour(name=name, malicious=malicious, summary=summary, steps=steps, paced=paced)
+        return steps
+
+    return enter
+
+
+def fill_scratch(scratch: Path, rng: random.Random, total_bytes: int) -> None:
+    """Make a tree of files as people have them: texts, tables and incompressible blobs of very unlike sizes."""
+    left, number = total_bytes, 0
+    while left > 0:
+        size = min(left, int(2 ** rng.uniform(11, 20)))
+        folder = scratch / "files" / f"d{rng.randrange(8)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if rng.random() < 0.3:
+            data = rng.randbytes(size)
+        else:
+            line = " ".join(rng.choices(WORDS, k=200)) + f" {rng.random()}\n"
+            data = (line.encode() * (size // len(line) + 1))[:size]
+        (folder / f"f{number:04}.dat").write_bytes(data)
+        left, number = left - size, number + 1
+    for cold in (scratch / "files").rglob("*.dat"):
+        forget(cold)
+
+
+def forget(path: Path) -> None:
+    """Ask the kernel to drop a file from its cache, so that reading it again is a real read."""
+    if hasattr(os, "posix_fadvise"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,253 @@
+"""Control groups of Linux, versions 1 and 2 and both at once: what a container has used, and making a small one.
+
+Version 1 keeps each controller in a tree of its own; version 2 has one tree. On "hybrid" machines the version 2 tree
+carries no controllers, yet its ``cpu.stat`` and pressure files are the better ones, so they are preferred when there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.watch.recording.proc import number, pairs, pressure_s, read_text
+
+V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
+
+
+class CgroupError(Exception):
+    """Control groups cannot be used here: mount them, or record with --view machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cgroup:
+    """The folders of one control group: one folder a version 1 controller, and the version 2 folder."""
+
+    v1: dict[str, Path] = field(default_factory=dict)
+    v2: Path | None = None
+
+    def folders(self) -> list[Path]:
+        folders = list(dict.fromkeys(self.v1.values()))
+        return folders if self.v2 is None else [*folders, self.v2]
+
+    def add(self, pid: int) -> None:
+        """Move a process, and so all its future children, into the group."""
+        for folder in self.folders():
+            (folder / "cgroup.procs").write_text(str(pid))
+
+    def pids(self) -> list[int]:
+        folder = self.v1.get("cpuacct") or self.v2
+        text = "" if folder is None else read_text(folder / "cgroup.procs")
+        return [int(pid) for pid in text.split()]
+
+    def remove(self) -> None:
+        """Remove the (empty) group; leftovers are harmless and are taken over by the next run."""
+        for folder in self.folders():
+            if folder.is_dir():
+                folder.rmdir()
+
+
+def mounts(text: str | None = None) -> tuple[dict[str, Path], Path | None]:
+    """Version 1 mount points by controller, and the version 2 mount point, from the text of /proc/self/mounts."""
+    v1: dict[str, Path] = {}
+    v2: Path | None = None
+    for line in (read_text("/proc/self/mounts") if text is None else text).splitlines():
+        _, where, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            v2 = Path(where)
+        elif kind == "cgroup":
+            v1.update((c, Path(where)) for c in V1_CONTROLLERS if c in options.split(","))
+    return v1, v2
+
+
+def own_cgroup() -> Cgroup | None:
+    """The group that this process lives in, or ``None`` when that keeps no accounts of its own (a machine's root)."""
+    v1_mounts, v2_mount = mounts()
+    v1: dict[str, Path] = {}
+    v2: Path | None = None
+    for line in read_text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        below = path.lstrip("/")
+        if not controllers and v2_mount is not None:
+            v2 = _existing(v2_mount, below)
+        v1.update((c, _existing(v1_mounts[c], below)) for c in controllers.split(",") if c in v1_mounts)
+    group = Cgroup(v1=v1, v2=v2)
+    has_v1 = "cpu" in v1 and (v1["cpu"] / "cpu.cfs_quota_us").exists()
+    has_v2 = v2 is not None and (v2 / "memory.current").exists()
+    return group if has_v1 or has_v2 else None
+
+
+def _existing(mount: Path, below: str) -> Path:
+    # Inside a container the path is often the host's, while the mount already shows the container's own folder.
+    return mount / below if (mount / below).is_dir() else mount
+
+
+def is_bounded(group: Cgroup) -> bool:
+    """Return True when the group was given less than the machine: that is what makes it worth calling a container.
+
+    Desktops put every program into a group of its own, without limits; there the machine is the better view.
+    """
+    if group.v2 is not None:
+        limits = (read_text(group.v2 / name).split() for name in ("cpu.max", "memory.max"))
+        if any(limit and limit[0] != "max" for limit in limits):
+            return True
+    quota = read_text(group.v1["cpu"] / "cpu.cfs_quota_us").strip() if "cpu" in group.v1 else ""
+    return quota.isdigit() and int(quota) > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLimits:
+    """The limits of a container. ``cpu_cores`` may be a fraction; rates are bytes a second of the scratch's disk."""
+
+    cpu_cores: float
+    memory_bytes: int
+    disk_read_bps: int
+    disk_write_bps: int
+
+
+def create(name: str, limits: ContainerLimits, device: str) -> Cgroup:
+    """Make a group with its limits. ``device`` is ``major:minor`` of the scratch disk.
+
+    Raises CgroupError when this machine or this user cannot make one.
+    """
+    v1_mounts, v2_mount = mounts()
+    try:
+        if all(c in v1_mounts for c in V1_CONTROLLERS):
+            return _create_v1(name, limits, device, v1_mounts, v2_mount)
+        if v2_mount is not None:
+            return _create_v2(name, limits, device, v2_mount)
+    except OSError as error:
+        raise CgroupError(
+            f"A container named {name} could not be made ({error.strerror}: {error.filename}): run as root on a "
+            "Linux machine, or record this machine itself with python -m training.data.record."
+        ) from None
+    raise CgroupError("No control groups are mounted here: recording several hosts at once needs Linux.")
+
+
+def _create_v1(
+    name: str, limits: ContainerLimits, device: str, v1_mounts: dict[str, Path], v2_mount: Path | None
+) -> Cgroup:
+    group = Cgroup(
+        v1={c: v1_mounts[c] / name for c in V1_CONTROLLERS}, v2=None if v2_mount is None else v2_mount / name
+    )
+    for folder in group.folders():
+        folder.mkdir(exist_ok=True)
+    _end_leftovers(group)
+    period_us = 20_000  # short, so that a throttled container stutters below the sampling interval
+    (group.v1["cpu"] / "cpu.cfs_period_us").write_text(str(period_us))
+    (group.v1["cpu"] / "cpu.cfs_quota_us").write_text(str(int(limits.cpu_cores * period_us)))
+    (group.v1["memory"] / "memory.limit_in_bytes").write_text(str(limits.memory_bytes))
+    # Without a rule the kernel keeps no account of a group's disk traffic at all.
+    for key, value in (("read_bps", limits.disk_read_bps), ("write_bps", limits.disk_write_bps)):
+        (group.v1["blkio"] / f"blkio.throttle.{key}_device").write_text(f"{device} {value}")
+    return group
+
+
+def _end_leftovers(group: Cgroup) -> None:
+    """A recorder that was killed outright leaves its behaviours running; the next one of that name ends them."""
+    for pid in group.pids():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _create_v2(name: str, limits: ContainerLimits, device: str, mount: Path) -> Cgroup:
+    for controller in ("cpu", "memory", "io", "pids"):
+        (mount / "cgroup.subtree_control").write_text(f"+{controller}")
+    group = Cgroup(v2=mount / name)
+    folder = mount / name
+    folder.mkdir(exist_ok=True)
+    _end_leftovers(group)
+    (folder / "cpu.max").write_text(f"{int(limits.cpu_cores * 20_000)} 20000")
+    (folder / "memory.max").write_text(str(limits.memory_bytes))
+    rates = f"rbps={limits.disk_read_bps} wbps={limits.disk_write_bps}"
+    (folder / "io.max").write_text(f"{device} {rates}")
+    return group
+
+
+def usage(group: Cgroup) -> dict[str, float | None]:
+    """The container's channels as far as its control group knows them."""
+    return {**_cpu(group), **_pressure(group), **_memory(group), **_disk(group), **_tasks(group)}
+
+
+def _cpu(group: Cgroup) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    if group.v2 is not None and (stat := pairs(read_text(group.v2 / "cpu.stat"))):
+        found["cpu_user"] = stat["user_usec"] / 1e6
+        found["cpu_system"] = stat["system_usec"] / 1e6
+        if "throttled_usec" in stat:
+            found["cpu_throttled"] = stat["throttled_usec"] / 1e6
+    elif (folder := group.v1.get("cpuacct")) is not None:
+        user, system = number(folder / "cpuacct.usage_user"), number(folder / "cpuacct.usage_sys")
+        found["cpu_user"] = None if user is None else user / 1e9
+        found["cpu_system"] = None if system is None else system / 1e9
+    if (folder := group.v1.get("cpu")) is not None:
+        stat = pairs(read_text(folder / "cpu.stat"))
+        if "throttled_time" in stat:
+            found["cpu_throttled"] = stat["throttled_time"] / 1e9
+    return found
+
+
+def _pressure(group: Cgroup) -> dict[str, float | None]:
+    if group.v2 is None:
+        return {}
+    names = ("cpu", "io", "memory")
+    return {f"pressure_{n}": pressure_s(read_text(group.v2 / f"{n}.pressure")) for n in names}
+
+
+def _memory(group: Cgroup) -> dict[str, float | None]:
+    folder = group.v1.get("memory")
+    if folder is not None:
+        stat = pairs(read_text(folder / "memory.stat"))
+        keys = ("total_rss", "total_cache", "total_dirty", "total_writeback", "total_pgfault", "total_pgmajfault")
+    elif group.v2 is not None:
+        stat = pairs(read_text(group.v2 / "memory.stat"))
+        keys = ("anon", "file", "file_dirty", "file_writeback", "pgfault", "pgmajfault")
+    else:
+        return {}
+    names = ("memory_used", "memory_cached", "memory_dirty", "memory_writeback", "page_faults", "page_faults_major")
+    return {name: stat.get(key) for name, key in zip(names, keys, strict=True)}
+
+
+def _disk(group: Cgroup) -> dict[str, float | None]:
+    folder = group.v1.get("blkio")
+    if folder is not None:
+        read_b, write_b = _blkio_sum(read_text(folder / "blkio.throttle.io_service_bytes"))
+        read_n, write_n = _blkio_sum(read_text(folder / "blkio.throttle.io_serviced"))
+    elif group.v2 is not None and (group.v2 / "io.stat").exists():
+        fields = [f for line in read_text(group.v2 / "io.stat").splitlines() for f in line.split()[1:]]
+        sums = dict.fromkeys(("rbytes", "wbytes", "rios", "wios"), 0.0)
+        for key, _, value in (f.partition("=") for f in fields):
+            if key in sums:
+                sums[key] += float(value)
+        read_b, write_b, read_n, write_n = sums.values()
+    else:
+        return {}
+    return {"disk_read_bytes": read_b, "disk_write_bytes": write_b, "disk_reads": read_n, "disk_writes": write_n}
+
+
+def _blkio_sum(text: str) -> tuple[float, float]:
+    read = write = 0.0
+    for line in text.splitlines():
+        _, operation, *value = [*line.split(), "", ""][:4]
+        if operation == "Read":
+            read += float(value[0])
+        elif operation == "Write":
+            write += float(value[0])
+    return read, write
+
+
+def _tasks(group: Cgroup) -> dict[str, float | None]:
+    folder = group.v1.get("pids") or group.v2
+    return {} if folder is None else {"threads": number(folder / "pids.current")}
+
+
+def device_of(path: Path) -> str:
+    """``major:minor`` of the whole disk below a path, as throttling rules want it."""
+    number_of = path.stat().st_dev
+    partition = Path(f"/sys/dev/block/{os.major(number_of)}:{os.minor(number_of)}")
+    if (partition / "partition").exists():
+        partition = partition.resolve().parent
+    text = read_text(partition / "dev").strip()
+    return text or f"{os.major(number_of)}:{os.minor(number_of)}"

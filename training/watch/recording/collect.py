@@ -1,0 +1,207 @@
+"""Reading the channels of a host, one sample at a time.
+
+``machine`` reads psutil and /proc: a whole real host, without any privilege, on every system that psutil knows.
+``container`` reads the control group and the network namespace that the recorded work lives in, so that neighbours on
+the same hardware hardly show. What a view cannot measure is absent from its samples, and the recording declares it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Protocol
+
+import psutil
+
+from training.data.channels import TREE_CHANNELS, View
+from training.watch.recording import cgroups, proc
+
+Sample = dict[str, float | None]
+
+
+class Collector(Protocol):
+    """Something that can be asked, many times a second, for the present values of its channels."""
+
+    view: View
+
+    def sample(self) -> Sample: ...
+
+
+class Accumulator:
+    """A sum over processes that stays monotone although processes come and go.
+
+    What a process had when it was last seen is kept after it has ended; what it did between its last sighting and its
+    end is lost, as it is to every sampling detector.
+    """
+
+    def __init__(self) -> None:
+        self._gone = 0.0
+        self._alive: dict[int, float] = {}
+
+    def update(self, values: dict[int, float]) -> float:
+        for pid, last in self._alive.items():
+            # A smaller value than before is a process id used again.
+            if pid not in values or values[pid] < last:
+                self._gone += last
+        self._alive = values
+        return self._gone + math.fsum(values.values())
+
+
+class MachineCollector:
+    """The whole machine, as any unprivileged process sees it."""
+
+    view = View.MACHINE
+
+    def sample(self) -> Sample:
+        return {**self._cpu(), **self._memory(), **self._disk(), **self._network(), **self._kernel()}
+
+    def _cpu(self) -> Sample:
+        times = psutil.cpu_times()
+        irq = [getattr(times, name) for name in ("irq", "softirq") if hasattr(times, name)]
+        found: Sample = {
+            "cpu_user": times.user,
+            "cpu_system": times.system,
+            "cpu_iowait": getattr(times, "iowait", None),
+            "cpu_irq": sum(irq) if irq else getattr(times, "interrupt", None),
+            "cpu_steal": getattr(times, "steal", None),
+        }
+        stats = psutil.cpu_stats()
+        found["context_switches"] = float(stats.ctx_switches)
+        found["interrupts"] = float(stats.interrupts)
+        with suppress(OSError):
+            found["load_1m"] = psutil.getloadavg()[0]
+        return found
+
+    def _memory(self) -> Sample:
+        memory = psutil.virtual_memory()
+        return {"memory_used": float(memory.used), "memory_cached": getattr(memory, "cached", None)}
+
+    def _disk(self) -> Sample:
+        disk = psutil.disk_io_counters(nowrap=True)
+        if disk is None:
+            return {}
+        return {
+            "disk_read_bytes": float(disk.read_bytes),
+            "disk_write_bytes": float(disk.write_bytes),
+            "disk_reads": float(disk.read_count),
+            "disk_writes": float(disk.write_count),
+        }
+
+    def _network(self) -> Sample:
+        if found := proc.network():
+            return dict(found)
+        net = psutil.net_io_counters(nowrap=True)
+        return {
+            "net_rx_bytes": float(net.bytes_recv),
+            "net_tx_bytes": float(net.bytes_sent),
+            "net_rx_packets": float(net.packets_recv),
+            "net_tx_packets": float(net.packets_sent),
+        }
+
+    def _kernel(self) -> Sample:
+        """Read the figures that only /proc has: forks, faults, pressure, dirty memory, tasks."""
+        stat = proc.pairs(proc.read_text("/proc/stat"))
+        vm = proc.pairs(proc.read_text("/proc/vmstat"))
+        meminfo = dict(_meminfo(proc.read_text("/proc/meminfo")))
+        found: Sample = {
+            "forks": stat.get("processes"),
+            "page_faults": vm.get("pgfault"),
+            "page_faults_major": vm.get("pgmajfault"),
+            "memory_dirty": meminfo.get("Dirty"),
+            "memory_writeback": meminfo.get("Writeback"),
+            **{
+                f"pressure_{n}": proc.pressure_s(proc.read_text(f"/proc/pressure/{n}")) for n in ("cpu", "io", "memory")
+            },
+        }
+        loadavg = proc.read_text("/proc/loadavg").split()
+        if len(loadavg) == 5:
+            found["threads"] = float(loadavg[3].partition("/")[2])
+        found["processes"] = float(len(psutil.pids()))
+        return found
+
+
+def _meminfo(text: str) -> Iterable[tuple[str, float]]:
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        words = value.split()
+        if words:
+            yield key, float(words[0]) * (1024 if words[-1] == "kB" else 1)
+
+
+class ContainerCollector:
+    """One control group and the network namespace of this process."""
+
+    view = View.CONTAINER
+
+    def __init__(self, group: cgroups.Cgroup) -> None:
+        self._group = group
+        self._seen: set[int] = set()
+        self._forks = 0
+        self._switches = Accumulator()
+
+    def sample(self) -> Sample:
+        pids = self._group.pids()
+        new = set(pids) - self._seen
+        self._seen = set(pids)
+        self._forks += len(new)
+        switches = {pid: n for pid in pids if (n := proc.thread_switches(pid)) is not None}
+        return {
+            **cgroups.usage(self._group),
+            **proc.network(),
+            "processes": float(len(pids)),
+            "forks": float(self._forks),
+            "context_switches": self._switches.update(switches),
+        }
+
+
+class TreeCollector:
+    """The processes that the recorder started and everything they started: what only the laboratory can see.
+
+    ``roots`` answers with the process ids at the top of the tree at this moment (none while the host idles).
+    """
+
+    def __init__(self, roots: Callable[[], list[int]]) -> None:
+        self._roots = roots
+        self._known: dict[int, psutil.Process] = {}
+        names = ("tree_cpu_user", "tree_cpu_system", "tree_context_switches", "tree_read_bytes", "tree_write_bytes")
+        self._sums = {name: Accumulator() for name in names}
+
+    def sample(self) -> Sample:
+        self._known = {process.pid: process for process in self._members()}
+        per_process = {name: dict[int, float]() for name in self._sums}
+        levels = dict.fromkeys((c.name for c in TREE_CHANNELS if c.name not in self._sums), 0.0)
+        for pid, process in self._known.items():
+            # A process that ends while it is being read leaves what was read so far.
+            with suppress(psutil.Error, OSError), process.oneshot():
+                _read_process(process, pid, per_process, levels)
+        totals = {name: total.update(per_process[name]) for name, total in self._sums.items()}
+        return {**totals, **levels}
+
+    def _members(self) -> Iterable[psutil.Process]:
+        for pid in self._roots():
+            with suppress(psutil.Error):
+                root = self._known.get(pid) or psutil.Process(pid)
+                yield root
+                for child in root.children(recursive=True):
+                    yield self._known.get(child.pid, child)
+
+
+def _read_process(
+    process: psutil.Process, pid: int, sums: dict[str, dict[int, float]], levels: dict[str, float]
+) -> None:
+    times = process.cpu_times()
+    sums["tree_cpu_user"][pid] = times.user
+    sums["tree_cpu_system"][pid] = times.system
+    levels["tree_processes"] += 1
+    levels["tree_threads"] += process.num_threads()
+    levels["tree_rss"] += process.memory_info().rss
+    sums["tree_context_switches"][pid] = float(sum(process.num_ctx_switches()))
+    if hasattr(process, "num_fds"):
+        levels["tree_fds"] += process.num_fds()
+    if hasattr(process, "io_counters"):
+        io = process.io_counters()
+        sums["tree_read_bytes"][pid] = float(getattr(io, "read_chars", io.read_bytes))
+        sums["tree_write_bytes"][pid] = float(getattr(io, "write_chars", io.write_bytes))
+    sockets = proc.open_sockets(pid)
+    levels["tree_sockets"] += float(len(process.net_connections())) if sockets is None else sockets

@@ -1,0 +1,152 @@
+"""Servers and callers on this host's own loopback: the whole network that behaviours may use.
+
+    python -m training.watch.recording.loopback        the far end, as a process of its own; prints its ports
+
+The far end is what would be other machines: whom a host calls, sends to, or asks. It runs next to the recorded work and
+not as part of it; otherwise its threads and its memory would give a behaviour away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import socketserver
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from training.streams import replace_unprintable
+from training.watch.recording.words import WORDS
+
+LOOPBACK = "127.0.0.1"
+
+
+class _Page(BaseHTTPRequestHandler):
+    """Answers with as many bytes as the path names, after a little templating work."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        size = int(self.path.strip("/") or "1000")
+        words = " ".join(WORDS)
+        body = (words * (size // len(words) + 1))[:size].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", hashlib.md5(body, usedforsecurity=False).hexdigest())
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent: the recorder owns standard error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarEnd:
+    """Ports on loopback: one that swallows what is sent, one that answers datagrams, some web servers."""
+
+    sink: int
+    names: int
+    web: tuple[int, ...]
+
+
+def open_far_end() -> FarEnd:
+    """Start the far end in threads of this process."""
+    return FarEnd(sink=sink(), names=name_service(), web=tuple(serve() for _ in range(3)))
+
+
+def parse_far_end(text: str) -> FarEnd:
+    ports = json.loads(text)
+    return FarEnd(sink=ports["sink"], names=ports["names"], web=tuple(ports["web"]))
+
+
+def serve() -> int:
+    """Start a web server of our own on loopback, in a thread; returns its port."""
+    server = ThreadingHTTPServer((LOOPBACK, 0), _Page)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return int(server.server_address[1])
+
+
+def fetch(port: int, size: int) -> None:
+    with suppress(OSError, urllib.error.URLError):
+        urllib.request.urlopen(f"http://{LOOPBACK}:{port}/{size}", timeout=5).read()
+
+
+class _Drain(socketserver.BaseRequestHandler):
+    """Reads what comes and answers with two bytes."""
+
+    def handle(self) -> None:
+        with suppress(OSError):
+            while self.request.recv(64 * 1024):
+                pass
+            self.request.sendall(b"ok")
+
+
+def sink() -> int:
+    """A listener on loopback that swallows what any number of callers send; returns its port."""
+    server = socketserver.ThreadingTCPServer((LOOPBACK, 0), _Drain)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return int(server.server_address[1])
+
+
+def send(data: bytes, port: int, block: int, *, bytes_per_s: float) -> Iterator[None]:
+    """Send at a bounded rate; a lost connection loses the rest of the data and is no fault of the sender's."""
+    with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=5) as out:
+        for start in range(0, len(data), block):
+            part = data[start : start + block]
+            out.sendall(part)
+            time.sleep(len(part) / bytes_per_s)
+            yield
+    yield  # a moment for the pacer, even when nothing could be sent
+
+
+def name_service() -> int:
+    """Something that answers datagrams, as a resolver would; returns its port."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind((LOOPBACK, 0))
+
+    def answer() -> None:
+        while True:
+            question, sender = server.recvfrom(512)
+            server.sendto(question + b"\0" * 16, sender)
+
+    threading.Thread(target=answer, daemon=True).start()
+    return int(server.getsockname()[1])
+
+
+def ask_name(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, suppress(OSError):
+        asking.settimeout(0.5)
+        asking.sendto(b"q" * 48, (LOOPBACK, port))
+        asking.recv(512)
+
+
+def knock(port: int) -> None:
+    with socket.socket() as probe, suppress(OSError):
+        probe.settimeout(0.2)
+        probe.connect((LOOPBACK, port))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> int:
+    replace_unprintable()
+    print(json.dumps(asdict(open_far_end())), flush=True)
+    sys.stdin.read()  # until the recorder that started this goes away
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

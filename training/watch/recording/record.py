@@ -1,0 +1,300 @@
+"""Record one episode: run a scenario's behaviours on this host, and sample the host meanwhile.
+
+    python -m training.data.record --scenario database --host office --duration-s 60 --hz 8 --out data/episodes
+    python -m training.data.record --list
+
+Nothing outside a scratch folder is touched and nothing leaves the host. Ctrl-C ends every process that was started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.clock import Clock, SystemClock
+from training.data import episode
+from training.data.channels import CHANNELS, Measure, View
+from training.streams import replace_unprintable
+from training.watch.recording import cgroups, workloads
+from training.watch.recording.collect import Collector, ContainerCollector, MachineCollector, Sample, TreeCollector
+from training.watch.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
+from training.watch.recording.stage import RecordError, Stage
+
+SCRATCH_BYTES = 6 << 20
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's train_hosts can name
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingOrder:
+    """The order for a recording.
+
+    ``notes`` goes into meta.json as it is; ``background`` runs all the time, in no phase.
+    """
+
+    scenario: str
+    host: str
+    duration_s: float
+    hz: float
+    reference: bool
+    seed: int
+    phases: tuple[Phase, ...]
+    background: tuple[Phase, ...] = ()
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Tape:
+    """The recorded samples: sample times, samples, and the phases as they really began."""
+
+    t: list[float] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    labels: list[tuple[float, str]] = field(default_factory=list)
+    started_at: float = 0.0
+
+
+def record(
+    order: RecordingOrder,
+    collector: Collector,
+    stage: Stage,
+    out: Path,
+    *,
+    clock: Clock,
+    sleep: Callable[[float], None] = time.sleep,
+    progress: Callable[[float, str], None] = lambda _t, _phase: None,
+) -> Path:
+    """Record one episode and return its folder below ``out``. Raises RecordError when a behaviour fails.
+
+    The scratch of every phase is filled beforehand, so that preparing it is no part of the telemetry.
+    """
+    scratches = [_prepare(stage.scratch, phase, n) for n, phase in enumerate(order.phases)]
+    behind = _prepare_all(stage.scratch, order.background, "background")
+    try:
+        stage.open()
+        for phase, scratch in zip(order.background, behind, strict=True):
+            stage.background.append(stage.start(phase, scratch))
+        if stage.background:
+            sleep(1.5)  # interpreters start in a burst that belongs to no phase
+        tape = _listen(order, collector, stage, scratches, clock, sleep, progress)
+    finally:
+        stage.close()
+    return write(out, order, collector.view, tape, clock)
+
+
+def _prepare(scratch: Path, phase: Phase, number: int) -> list[Path]:
+    return _prepare_all(scratch, phase.all(), f"phase{number}")
+
+
+def _prepare_all(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
+    """A filled scratch folder for each behaviour."""
+    folders = [scratch / f"{name}-{n}" for n in range(len(phases))]
+    for folder, phase in zip(folders, phases, strict=True):
+        workloads.fill_scratch(folder, random.Random(phase.seed), SCRATCH_BYTES)
+    return folders
+
+
+def _listen(
+    order: RecordingOrder,
+    collector: Collector,
+    stage: Stage,
+    scratches: list[list[Path]],
+    clock: Clock,
+    sleep: Callable[[float], None],
+    progress: Callable[[float, str], None],
+) -> Tape:
+    tape, tree = Tape(), TreeCollector(stage.roots)
+    tape.started_at = clock.now()
+    begun, tick, upcoming = clock.monotonic(), 0, 0
+    while (now := clock.monotonic() - begun) < order.duration_s:
+        while upcoming < len(order.phases) and order.phases[upcoming].start_s <= now:
+            phase = order.phases[upcoming]
+            stage.clear_front()
+            for each, scratch in zip(phase.all(), scratches[upcoming], strict=True):
+                stage.front.append(stage.start(each, scratch))
+            tape.labels.append((0.0 if upcoming == 0 else clock.monotonic() - begun, phase.name))
+            upcoming += 1
+        taken = clock.monotonic() - begun
+        tape.samples.append({**collector.sample(), **tree.sample()})
+        tape.t.append(taken)
+        if tick % max(1, int(order.hz)) == 0:
+            stage.check()
+            progress(taken, tape.labels[-1][1])
+        # Late ticks are skipped rather than caught up: two samples at once would measure nothing.
+        tick = max(tick + 1, int((clock.monotonic() - begun) * order.hz))
+        sleep(max(0.0, tick / order.hz - (clock.monotonic() - begun)))
+    return tape
+
+
+def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock) -> Path:
+    """Turn a tape into an episode folder. Channels that were never measured are left out."""
+    channels = [c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)]
+    values = np.array([[_float(s.get(c.name)) for c in channels] for s in tape.samples], dtype=np.float64)
+    for i, channel in enumerate(channels):
+        if channel.kind is Measure.COUNTER:
+            # Counters start at zero here: their absolute value tells uptime, which is no business of a detector.
+            values[:, i] -= values[0, i]
+    meta = episode.Meta(
+        schema_version=episode.SCHEMA_VERSION,
+        episode_id=episode.new_ulid(clock, random.Random(f"{order.host}:{order.seed}")),
+        host=order.host,
+        started_at=tape.started_at,
+        sample_hz=order.hz,
+        duration_s=order.duration_s,
+        scenario=order.scenario,
+        baseline=order.reference,
+        code_version=code_version(),
+        view=str(view),
+        channels=[
+            episode.ChannelInfo(name=c.name, unit=c.unit, kind=str(c.kind), modes=[str(m) for m in c.modes])
+            for c in channels
+        ],
+        phases={name: label for name, label in phase_labels().items() if name in {p for _, p in tape.labels}},
+        notes=order.notes,
+    )
+    folder = out / meta.episode_id
+    episode.write_folder(folder, meta, np.array(tape.t), values, tape.labels)
+    return folder
+
+
+def _float(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def code_version() -> episode.CodeVersion:
+    """The checkout that this code runs from; ``unknown`` when it is no checkout or there is no git."""
+
+    def git(*arguments: str) -> str:
+        with suppress(OSError):
+            done = subprocess.run(
+                ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+            )
+            if done.returncode == 0:
+                return done.stdout.strip()
+        return "unknown"
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+    return episode.CodeVersion(
+        commit=git("rev-parse", "HEAD"), branch=git("rev-parse", "--abbrev-ref", "HEAD"), dirty=bool(changed)
+    )
+
+
+def choose_collector(view: str) -> Collector:
+    """``auto`` takes a container's accounts when this process lives in a limited one. Raises RecordError."""
+    group = cgroups.own_cgroup() if view != View.MACHINE else None
+    if group is None and view == View.CONTAINER:
+        raise RecordError("This process lives in no control group of its own: record with --view machine.")
+    if group is None or (view != View.CONTAINER and not cgroups.is_bounded(group)):
+        return MachineCollector()
+    return ContainerCollector(group)
+
+
+def main(argv: list[str] | None = None) -> int:
+    replace_unprintable()
+    args = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what was started
+    if args.list:
+        for scenario in SCENARIOS.values():
+            kind = "malicious-like" if scenario.malicious else "benign"
+            print(f"{scenario.name:16} {kind:15} {scenario.summary}")
+        return 0
+    try:
+        folder = _record_here(args)
+    except (RecordError, ValueError, OSError) as error:
+        print(f"record: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+    except KeyboardInterrupt:
+        print("record: stopped; nothing was kept.", file=sys.stderr)
+        return 130
+    print(json.dumps({"episode": str(folder)}) if args.json else f"Recorded {folder}")
+    return 0
+
+
+def _record_here(args: argparse.Namespace) -> Path:
+    if not 0.5 <= args.hz <= 100:
+        raise ValueError(f"--hz {args.hz:g} is outside 0.5 to 100 samples a second.")
+    if not _HOST_NAME.fullmatch(args.host):
+        raise ValueError(
+            f"--host {args.host!r} cannot be a host's name: 1 to 64 letters, digits, dots, dashes and underscores, "
+            "so that train_hosts in a plan can name it."
+        )
+    clock = SystemClock()
+    seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
+    rng = random.Random(seed)
+    scenario = args.scenario or ("idle" if args.baseline else "ordinary")
+    order = RecordingOrder(
+        scenario=scenario,
+        host=args.host,
+        duration_s=args.duration_s,
+        hz=args.hz,
+        reference=args.baseline,
+        seed=seed,
+        phases=draw_phases(scenario, args.duration_s, rng),
+    )
+
+    def progress(at_s: float, phase: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{at_s:5.0f} / {args.duration_s:.0f} s  {phase:20}", end="", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="cis490-record-", ignore_cleanup_errors=True) as scratch:
+        folder = record(
+            order, choose_collector(args.view), Stage(Path(scratch)), args.out, clock=clock, progress=progress
+        )
+    if args.pack:
+        packed = folder.with_name(folder.name + episode.PACKED_SUFFIX)
+        episode.pack(folder, packed)
+        for name in episode.MEMBERS:
+            (folder / name).unlink()
+        folder.rmdir()
+        return packed
+    return folder
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.data.record", description=__doc__.split("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument("--list", action="store_true", help="list the scenarios and stop")
+    parser.add_argument(
+        "--scenario",
+        choices=list(SCENARIOS),
+        metavar="NAME",
+        help="scenario to run (default ordinary; with --baseline idle, which starts nothing)",
+    )
+    parser.add_argument(
+        "--host", default=platform.node() or "host", help="host name to record under (default: this host's)"
+    )
+    parser.add_argument("--duration-s", type=float, default=60.0, help="length of the episode in seconds (default 60)")
+    parser.add_argument("--hz", type=float, default=8.0, help="samples a second (default 8)")
+    out = Path("data/episodes")
+    parser.add_argument("--out", type=Path, default=out, help=f"folder of episodes (default {out})")
+    parser.add_argument(
+        "--baseline", action="store_true", help="mark the episode as a reference of this host's ordinary work"
+    )
+    parser.add_argument(
+        "--view",
+        choices=["auto", *map(str, View)],
+        default="auto",
+        help="measure the whole machine or this container (default: the container if its resources are limited)",
+    )
+    parser.add_argument("--seed", type=int, default=None, help="seed of the phases, a whole number (default: random)")
+    parser.add_argument("--pack", action="store_true", help="pack the episode into one .tar.zst file")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

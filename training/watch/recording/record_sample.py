@@ -1,0 +1,286 @@
+"""Record the sample that the demo trains on: several hosts, every behaviour on every host, references set apart.
+
+    sudo .venv/bin/python -m training.watch.recording.record_sample --out examples/telemetry-sample
+
+One Linux machine plays all hosts: each is a container with its own CPU quota, memory limit, disk bandwidth, network
+namespace and everyday background load. The recordings note it in ``meta.json`` (``notes``). Needs root, for control
+groups and namespaces; a plain user records the machine itself with ``python -m training.data.record``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.clock import SystemClock
+from training.data import episode
+from training.files import settle
+from training.streams import replace_unprintable
+from training.watch.recording import cgroups
+from training.watch.recording.collect import ContainerCollector
+from training.watch.recording.record import RecordingOrder, record
+from training.watch.recording.scenarios import ORDINARY, SCENARIOS, Phase, draw_phases
+from training.watch.recording.stage import RecordError, Stage
+from training.watch.recording.workloads import BEHAVIOURS
+
+MIB = 1 << 20
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
+BENIGN_TAKES, MALICIOUS_TAKES, REFERENCE_TAKES = 2, 4, 4
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A host of the sample: its limits, what it does all day, and what its references are made of."""
+
+    name: str
+    limits: cgroups.ContainerLimits
+    background: tuple[tuple[str, float, float], ...]  # behaviour, lowest and highest intensity of an episode
+    ordinary: tuple[str, ...]
+
+
+def _limits(cpu: float, memory_mib: int, disk_mib_s: int) -> cgroups.ContainerLimits:
+    return cgroups.ContainerLimits(
+        cpu_cores=cpu, memory_bytes=memory_mib * MIB, disk_read_bps=disk_mib_s * MIB, disk_write_bps=disk_mib_s * MIB
+    )
+
+
+BOXES = (
+    Box(
+        name="front-desk",
+        limits=_limits(0.50, 384, 30),
+        background=(("web", 0.0, 0.3), ("cloud_sync", 0.0, 0.1)),
+        ordinary=("web", "log_processing", "monitor", "cloud_sync"),
+    ),
+    Box(
+        name="build-box",
+        limits=_limits(0.80, 512, 60),
+        background=(("log_processing", 0.02, 0.15), ("monitor", 0.0, 0.4)),
+        ordinary=("compile_code", "file_copy", "compress", "numeric"),
+    ),
+    Box(
+        name="ledger",
+        limits=_limits(0.40, 320, 25),
+        background=(("database", 0.02, 0.2),),
+        ordinary=("database", "backup", "log_processing", "archive"),
+    ),
+    Box(
+        name="attic-pi",
+        limits=_limits(0.30, 256, 15),
+        background=(("monitor", 0.0, 0.5),),
+        ordinary=("monitor", "file_copy", "log_processing", "web"),
+    ),
+)
+
+
+def takes(box: Box, seed: int, short: bool) -> list[tuple[str, bool]]:
+    """Every (scenario, reference?) of one host, shuffled: neither time nor host gives a behaviour away."""
+    wanted: list[tuple[str, bool]] = [(ORDINARY, True)] * (1 if short else REFERENCE_TAKES)
+    for scenario in SCENARIOS.values():
+        if scenario.name != ORDINARY:
+            count = MALICIOUS_TAKES if scenario.malicious else BENIGN_TAKES
+            wanted += [(scenario.name, False)] * (1 if short else count)
+    random.Random(f"{seed}:{box.name}:order").shuffle(wanted)
+    return wanted
+
+
+def own_network() -> None:
+    """Move this process into a network namespace of its own, with nothing but loopback in it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) != 0:
+        raise RecordError(f"No network namespace could be made ({os.strerror(ctypes.get_errno())}): run as root.")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        import fcntl  # Linux only, like everything in this function
+
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP_RUNNING))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSettings:
+    """The settings for recording a sample; ``short``: one take of each scenario."""
+
+    seed: int
+    duration_s: float
+    hz: float
+    short: bool
+
+
+def record_box(box: Box, out: Path, settings: SampleSettings) -> None:
+    """Record all episodes of one host, one after the other; a line for each on standard output."""
+    own_network()
+    order = takes(box, settings.seed, settings.short)
+    with tempfile.TemporaryDirectory(prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True) as scratch:
+        group = cgroups.create(f"cis490-{box.name}", box.limits, cgroups.device_of(Path(scratch)))
+        try:
+            for number, (scenario, reference) in enumerate(order, start=1):
+                name = f"{settings.seed}:{box.name}:{number}"
+                folder = _patiently(box, scenario, reference, group, Path(scratch), name, settings)
+                packed = out / f"{folder.name}{episode.PACKED_SUFFIX}"
+                episode.pack(folder, packed)
+                _empty(Path(scratch))
+                print(f"{box.name:12} {number:3} of {len(order)}  {scenario}", flush=True)
+        finally:
+            _remove(group)
+
+
+def _remove(group: cgroups.Cgroup) -> None:
+    for _ in range(50):  # killed processes leave their group a moment later
+        if not group.pids():
+            break
+        time.sleep(0.1)
+    with suppress(OSError):
+        group.remove()
+
+
+def _empty(scratch: Path) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(exist_ok=True)
+
+
+def _patiently(
+    box: Box, scenario: str, reference: bool, group: cgroups.Cgroup, scratch: Path, name: str, settings: SampleSettings
+) -> Path:
+    """Record one episode; a busy machine may spoil one, and then it is taken again with other dice."""
+    for attempt in range(TRIES):
+        try:
+            order = _order(box, scenario, reference, random.Random(f"{name}:{attempt}"), settings)
+            stage = Stage(scratch / "work", group)
+            return record(order, ContainerCollector(group), stage, scratch / "episodes", clock=SystemClock())
+        except RecordError as error:
+            if attempt == TRIES - 1:
+                raise
+            print(f"record-sample: {box.name} records {scenario} again: {error}", file=sys.stderr)
+            _empty(scratch)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _order(box: Box, scenario: str, reference: bool, rng: random.Random, settings: SampleSettings) -> RecordingOrder:
+    background = tuple(
+        Phase(start_s=0.0, name=name, behaviour=name, intensity=rng.uniform(low, high), seed=rng.getrandbits(31))
+        for name, low, high in box.background
+    )
+    return RecordingOrder(
+        scenario=scenario,
+        host=box.name,
+        duration_s=settings.duration_s,
+        hz=settings.hz,
+        reference=reference,
+        seed=rng.getrandbits(31),
+        phases=draw_phases(scenario, settings.duration_s, rng, ordinary=box.ordinary),
+        background=background,
+        notes={
+            "container": "one of several containers on one machine",
+            "cpu_cores": box.limits.cpu_cores,
+            "memory_mib": box.limits.memory_bytes // MIB,
+            "disk_mib_s": box.limits.disk_read_bps // MIB,
+            "background": {p.name: round(p.intensity, 3) for p in background},
+        },
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    replace_unprintable()
+    args = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what was started
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        print(
+            "record-sample: the sample's hosts are containers, which only root on Linux can make; record "
+            "this machine itself with python -m training.data.record.",
+            file=sys.stderr,
+        )
+        return 1
+    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        if args.box:
+            box = next(b for b in BOXES if b.name == args.box)
+            settings = SampleSettings(seed=args.seed, duration_s=args.duration_s, hz=args.hz, short=args.short)
+            record_box(box, args.out, settings)
+            return 0
+        return _all_boxes(args)
+    except (RecordError, cgroups.CgroupError, OSError) as error:
+        print(f"record-sample: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _all_boxes(args: argparse.Namespace) -> int:
+    """One process a host, side by side, recording into a fresh folder that replaces ``--out`` only when whole."""
+    per_box = len(takes(BOXES[0], args.seed, args.short))
+    minutes = per_box * (args.duration_s + 4) / 60
+    print(f"Recording {len(BOXES)} hosts x {per_box} episodes, about {minutes:.0f} minutes.", flush=True)
+    staging = Path(tempfile.mkdtemp(prefix="cis490-sample-", dir=args.out.parent))
+    shared = {"--out": staging, "--seed": args.seed, "--duration-s": args.duration_s, "--hz": args.hz}
+    flags = [str(word) for option in shared.items() for word in option]
+    flags += ["--short"] if args.short else []
+    children = [
+        subprocess.Popen([sys.executable, "-m", "training.watch.recording.record_sample", "--box", box.name, *flags])
+        for box in BOXES
+    ]
+    try:
+        failed = _first_failure(children)
+    except KeyboardInterrupt:
+        _end(children)
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    _end(children)
+    if failed:
+        print(f"record-sample: a host failed; the recordings are in {staging}.", file=sys.stderr)
+        return 1
+    for old in args.out.glob(f"*{episode.PACKED_SUFFIX}"):
+        old.unlink()
+    for new in sorted(staging.glob(f"*{episode.PACKED_SUFFIX}")):
+        settle(new, args.out / new.name)
+    shutil.rmtree(staging, ignore_errors=True)
+    size = sum(p.stat().st_size for p in args.out.glob(f"*{episode.PACKED_SUFFIX}"))
+    print(f"Recorded {per_box * len(BOXES)} episodes, {size / 1e6:.1f} MB, into {args.out}.")
+    return 0
+
+
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.wait()
+
+
+def _first_failure(children: list[subprocess.Popen[bytes]]) -> bool:
+    """Wait for all hosts, or for the first that fails: half a sample is no sample."""
+    while any(child.poll() is None for child in children):
+        if any(child.returncode for child in children):
+            return True
+        time.sleep(0.5)
+    return any(child.returncode for child in children)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="training.watch.recording.record_sample", description=__doc__.split("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument("--out", type=Path, default=Path("examples/telemetry-sample"))
+    parser.add_argument("--seed", type=int, default=490)
+    parser.add_argument("--duration-s", type=float, default=42.0)
+    parser.add_argument("--hz", type=float, default=8.0)
+    parser.add_argument("--short", action="store_true", help="one take of each scenario, to try it out")
+    parser.add_argument("--box", choices=[b.name for b in BOXES], help=argparse.SUPPRESS)
+    return parser
+
+
+assert all(name in BEHAVIOURS for box in BOXES for name in box.ordinary)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Scenarios: which behaviour runs when during a recording, and so which label holds when.
+
+A scenario is named after the behaviour in its middle. Around it the host idles, or does something harmless first, so
+that an episode of a malicious-like scenario is not malicious all the way through: labels come from the phases.
+Everything is drawn from the generator handed in; equal seeds give equal plans.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from training.watch.recording.workloads import BEHAVIOURS
+
+IDLE = "idle"
+ORDINARY = "ordinary"
+SHORTEST_S = 10.0
+ALONE = 0.55  # of all active phases; in the others something harmless runs beside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A stretch of an episode: ``name`` holds from ``start_s`` (seconds since its beginning) until the next phase.
+
+    ``behaviour`` is what runs meanwhile (``None``: nothing is started), at ``intensity`` between 0 and 1. ``company``
+    is something harmless that runs at the same time; it does not change what the phase is called.
+    """
+
+    start_s: float
+    name: str
+    behaviour: str | None = None
+    intensity: float = 0.0
+    seed: int = 0
+    company: Phase | None = None
+
+    def all(self) -> tuple[Phase, ...]:
+        """All behaviours that start when this phase begins."""
+        return tuple(p for p in (self, self.company) if p is not None and p.behaviour is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    name: str
+    malicious: bool
+    summary: str
+
+
+SCENARIOS: dict[str, Scenario] = {
+    IDLE: Scenario(name=IDLE, malicious=False, summary="nothing beyond what the host does anyway"),
+    **{b.name: Scenario(name=b.name, malicious=b.malicious, summary=b.summary) for b in BEHAVIOURS.values()},
+    ORDINARY: Scenario(
+        name=ORDINARY, malicious=False, summary="a host's everyday mix of light work: what references are made of"
+    ),
+}
+
+
+def phase_labels() -> dict[str, str]:
+    """Name the phases that are benign and those that are malicious-like.
+
+    Written into each recording's ``meta.json``.
+    """
+    labels = {name: "malicious" if b.malicious else "benign" for name, b in BEHAVIOURS.items()}
+    return {IDLE: "benign", **labels}
+
+
+def draw_phases(
+    scenario: str, duration_s: float, rng: random.Random, *, ordinary: tuple[str, ...] = ()
+) -> tuple[Phase, ...]:
+    """Draw the phases of one episode, in time order, the first at 0.
+
+    ``ordinary`` names the behaviours that this host's everyday work consists of (default: all benign ones).
+    Raises ValueError for an unknown scenario or a duration below ten seconds.
+    """
+    if scenario not in SCENARIOS:
+        raise ValueError(f"There is no scenario {scenario!r}; there are: {', '.join(SCENARIOS)}.")
+    if duration_s < SHORTEST_S:
+        raise ValueError(
+            f"An episode needs at least {SHORTEST_S:.0f} s to hold its phases; {duration_s:g} s is too short."
+        )
+    if scenario == IDLE:
+        return (Phase(start_s=0.0, name=IDLE),)
+    if scenario == ORDINARY:
+        return _everyday(duration_s, rng, ordinary or _benign())
+    if SCENARIOS[scenario].malicious:
+        return _attack(scenario, duration_s, rng)
+    return _work(scenario, duration_s, rng)
+
+
+def _benign() -> tuple[str, ...]:
+    return tuple(name for name, b in BEHAVIOURS.items() if not b.malicious)
+
+
+def _active(name: str, start_s: float, rng: random.Random, alone: float) -> Phase:
+    """A phase at a random intensity, low ones more often; with the probability ``alone`` without company."""
+    company = None
+    if rng.random() >= alone:
+        other = rng.choice(_benign())
+        company = Phase(
+            start_s=start_s, name=other, behaviour=other, intensity=rng.uniform(0.05, 0.7), seed=rng.getrandbits(31)
+        )
+    return Phase(
+        start_s=start_s,
+        name=name,
+        behaviour=name,
+        intensity=0.05 + 0.95 * rng.random() ** 1.5,
+        seed=rng.getrandbits(31),
+        company=company,
+    )
+
+
+def _idle(start_s: float) -> Phase:
+    return Phase(start_s=start_s, name=IDLE)
+
+
+def _work(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]:
+    """Idle, work, a pause in half of the cases, work at another intensity, idle."""
+    begin, end = duration_s * rng.uniform(0.05, 0.15), duration_s * rng.uniform(0.92, 1.0)
+    phases = [_idle(0.0), _active(name, begin, rng, ALONE)]
+    if rng.random() < 0.5:
+        pause = duration_s * rng.uniform(0.4, 0.55)
+        phases += [_idle(pause), _active(name, pause + duration_s * 0.08, rng, ALONE)]
+    return (*phases, _idle(end)) if end < duration_s * 0.98 else tuple(phases)
+
+
+def _attack(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]:
+    """Idle, in half of the cases something harmless, the behaviour, a lull, the behaviour again, idle."""
+    cover_s, strike_s = duration_s * rng.uniform(0.03, 0.08), duration_s * rng.uniform(0.22, 0.32)
+    lull_s, again_s = duration_s * rng.uniform(0.56, 0.62), duration_s * rng.uniform(0.68, 0.72)
+    end_s = duration_s * rng.uniform(0.9, 0.97)
+    phases = [_idle(0.0)]
+    if rng.random() < 0.5:
+        phases.append(_active(rng.choice(_benign()), cover_s, rng, ALONE))
+    phases += [_active(name, strike_s, rng, ALONE), _idle(lull_s), _active(name, again_s, rng, ALONE), _idle(end_s)]
+    return tuple(phases)
+
+
+def _everyday(duration_s: float, rng: random.Random, behaviours: tuple[str, ...]) -> tuple[Phase, ...]:
+    """Light work in turns, with idling between."""
+    phases, at = [_idle(0.0)], duration_s * rng.uniform(0.02, 0.1)
+    while at < duration_s * 0.95:
+        phases.append(_active(rng.choice(behaviours), at, rng, 1.0))
+        at += duration_s * rng.uniform(0.1, 0.25)
+        phases.append(_idle(min(at, duration_s * 0.99)))
+        at += duration_s * rng.uniform(0.03, 0.12)
+    return tuple(phases)

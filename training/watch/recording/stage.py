@@ -1,0 +1,124 @@
+"""Starting and stopping the processes that a recording is about."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from training.watch.recording import cgroups
+from training.watch.recording.scenarios import Phase
+
+
+class RecordError(Exception):
+    """The episode could not be recorded; nothing was kept of it."""
+
+
+@dataclass
+class Running:
+    """A behaviour at work: its process and where its complaints go."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    stderr: IO[bytes]
+
+
+@dataclass
+class Stage:
+    """Starts and stops the behaviours of one episode; in a container, inside that container's control group."""
+
+    scratch: Path
+    group: cgroups.Cgroup | None = None
+    far_end: subprocess.Popen[bytes] | None = None
+    far_ports: str = ""
+    background: list[Running] = field(default_factory=list)
+    front: list[Running] = field(default_factory=list)
+    ended: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def open(self) -> None:
+        """Start the far end, outside the container: it represents other machines."""
+        self.far_end = subprocess.Popen(
+            [sys.executable, "-m", "training.watch.recording.loopback"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self.far_end.stdout is not None
+        self.far_ports = self.far_end.stdout.readline().decode().strip()
+        if not self.far_ports:
+            raise RecordError("The far end, to whom behaviours talk, could not be started.")
+
+    def start(self, phase: Phase, scratch: Path) -> Running:
+        assert phase.behaviour is not None
+        options = {
+            "--scratch": scratch,
+            "--seed": phase.seed,
+            "--intensity": phase.intensity,
+            "--far-end": self.far_ports,
+        }
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "training.watch.recording.workloads", phase.behaviour),
+                *(str(word) for option in options.items() for word in option),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        if self.group is not None:
+            self.group.add(process.pid)
+        return Running(phase.behaviour, process, stderr)
+
+    def roots(self) -> list[int]:
+        return [r.process.pid for r in self.front if r.process.poll() is None]
+
+    def check(self) -> None:
+        """A behaviour that died would make its label a lie."""
+        for running in (*self.background, *self.front):
+            if (code := running.process.poll()) is not None:
+                running.stderr.seek(0)
+                last = running.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+                raise RecordError(f"The behaviour {running.name} ended early (exit {code}): {last or 'silently'}.")
+
+    def clear_front(self) -> None:
+        """Kill what runs in front, without waiting: the next sample is due. ``close`` reaps."""
+        for running in self.front:
+            kill_tree(running.process)
+            running.stderr.close()
+            self.ended.append(running.process)
+        self.front.clear()
+
+    def close(self) -> None:
+        self.front += self.background
+        self.background = []
+        self.clear_front()
+        for process in self.ended:
+            process.wait()
+        if self.far_end is not None:
+            kill_tree(self.far_end)
+            self.far_end.communicate()
+            self.far_end = None
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and everything it started."""
+    if os.name == "posix":
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return
+    with suppress(psutil.Error):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+    with suppress(OSError):
+        process.kill()

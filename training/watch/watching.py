@@ -1,0 +1,333 @@
+"""One host under a model: its samples become windows, incidents and changes, which are kept and carried away."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.clock import Clock, SystemClock
+from training.locking import LockedError, exclusive
+from training.trainer.changes import ToldChange, Values
+from training.trainer.checkpoint import read, schema_of
+from training.trainer.contract import BadArguments, BadData, Stop
+from training.trainer.incident_rule import Incident
+from training.trainer.judging import open_model
+from training.trainer.own_references import own_references
+from training.trainer.reasons import named, together
+from training.trainer.streams import Called, Streams, StreamsError, leave_note, rule_of, take_note
+from training.trainer.summary import doubts_of_host
+from training.watch.calls import Courier, change_document, command_hook, document, fleet_hook, line, webhook
+from training.watch.detector import HostDetector, ScoredWindow, require_watchable
+from training.watch.recording.collect import Collector
+from training.watch.recording.record import choose_collector
+from training.watch.recording.stage import RecordError
+
+KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
+
+
+ALIVE_EVERY_S = 900.0  # the fleet hears so often that a host is watched
+
+
+KEEP_EVERY_STRETCHES = 10  # of how the host is: what a crash may forget
+
+
+MANY_LOST, LOST = 30, 0.1  # windows, and their share of those seen, from which it is said before the end
+
+
+LAST_CALLS_S = 5.0  # that hooks have at the end
+
+
+MOST_SHARES = 500  # alarms whose channels are kept for an incident's reasons
+
+
+JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
+
+
+def state_path(document: Mapping[str, Any], host: str) -> Path:
+    """The file where state is kept when none is named: the service's folder, or the user's."""
+    home = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME")
+    folder = Path(home) if home else Path.home() / ".local" / "state"
+    return folder / "cis490-watch" / f"{document['model']}_{document['mode']}-{host}.json"
+
+
+def confirm(names: argparse.Namespace) -> str:
+    """Leave a note for the watch. Raises ``TrainerError``."""
+
+    document = read(names.checkpoint).document
+    kept_in = names.state or state_path(document, names.host)
+    told = leave_note(kept_in, Streams(str(document["digest"]), rule_of(document)), names.host)
+    return f"confirmed: {names.host} {told.words}. Its thresholds are still those of its reference"
+
+
+def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[HostWatch, Collector, float]:
+    """Open everything, and refuse what cannot be watched; ``held`` keeps the state file for this process alone.
+
+    Raises ``TrainerError``.
+    """
+
+    if names.for_s is not None and not names.for_s > 0:
+        raise BadArguments(f"--for {names.for_s:g} must be more than 0 seconds")
+    model = open_model(names.checkpoint, threads=max(names.threads, 1))
+    schema = schema_of(model.checkpoint)
+    try:
+        hooks = [command_hook(names.command)] if names.command else []
+        hooks += [webhook(names.webhook)] if names.webhook else []
+        hooks += [fleet_hook(names.receiver_url, names.host, names.tls_dir)] if names.receiver_url else []
+        collector = choose_collector(names.view)
+    except (ValueError, RecordError) as error:
+        raise BadArguments(str(error)) from None
+    clock = SystemClock()
+    require_watchable(schema, model)  # before anything is said of its references
+    own = own_references(names.reference, names.host, str(collector.view), schema)
+    detector = HostDetector(model, own, host=names.host, view=str(collector.view), began_at=clock.now())
+    try:
+        streams = Streams(str(model.document["digest"]), rule_of(model.document))
+        kept_in = names.state or state_path(model.document, names.host)
+        kept_in.parent.mkdir(parents=True, exist_ok=True)
+        held.enter_context(exclusive(kept_in.with_name(f"{kept_in.name}.lock")))
+        note = streams.load(kept_in)
+    except LockedError as error:
+        raise BadArguments(
+            f"another watch ({error.holder}) keeps its state in {kept_in}: end it, or name another file with --state"
+        ) from None
+    except StreamsError as error:
+        raise BadArguments(str(error)) from None
+    except ValueError as error:
+        raise BadData(f"{names.checkpoint}: {error}") from None
+
+    def say(text: str) -> None:
+        print(f"note: {text}", file=sys.stderr, flush=True)
+
+    if note is not None:
+        say(note)
+    courier = Courier(hooks, streams.undelivered, say)
+    if courier.unnamed:
+        say(f"{courier.unnamed} earlier calls wait for a hook that was not named: --exec, --webhook or --receiver-url")
+    watch = HostWatch(
+        detector=detector,
+        streams=streams,
+        courier=courier,
+        kept_in=kept_in,
+        host=names.host,
+        model=f"{model.document['model']} {model.document['mode']}",
+        as_json=names.json,
+        say=say,
+    )
+    watch.keep()  # what cannot be written is refused now, not when somebody is to be called
+    watch.begin()
+    return watch, collector, schema.sample_hz
+
+
+def samples(
+    watch: HostWatch,
+    collector: Collector,
+    *,
+    hz: float,
+    clock: Clock,
+    sleep: Callable[[float], None],
+    stop: Stop,
+    for_s: float | None,
+) -> None:
+    """Take samples until it is asked to stop, or for ``for_s`` seconds; late ones are skipped, as by the recorder."""
+    begun, tick = clock.monotonic(), 0
+    watch.detector.began_at = clock.now()
+    watch.forget_the_future(clock.now())
+    while not stop.requested and (for_s is None or clock.monotonic() - begun < for_s):
+        taken = clock.monotonic() - begun
+        watch.take(taken, collector.sample())
+        if abs(clock.now() - (watch.detector.began_at + clock.monotonic() - begun)) > JUMP_S:
+            watch.say("the host's clock was set: windows start over")
+            watch.detector.restart()
+            begun, tick = clock.monotonic(), 0
+            watch.detector.began_at = clock.now()
+            watch.forget_the_future(clock.now())
+        tick = max(tick + 1, int((clock.monotonic() - begun) * hz))
+        sleep(max(0.0, tick / hz - (clock.monotonic() - begun)))
+    watch.finish()
+
+
+@dataclass
+class HostWatch:
+    """One host under one model: scored windows become incidents, which are kept, printed and carried away."""
+
+    detector: HostDetector
+    streams: Streams
+    courier: Courier
+    kept_in: Path
+    host: str
+    model: str
+    as_json: bool = False
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    say: Callable[[str], None] = lambda _text: None
+    windows: int = 0
+    alarms: int = 0
+    raised: int = 0
+    _shares: list[tuple[float, NDArray[np.float64]]] = field(default_factory=list)  # start and channels of late alarms
+    _kept_at: float = 0.0
+    _alive_at: float = -math.inf
+    _doubted: bool = False
+    _lost_said: bool = False
+
+    def begin(self) -> None:
+        """Say what a reader of the incidents must know before the first of them."""
+        rule = self.streams.rule
+        what = f"an incident is {rule.words}, until {rule.quiet_s:g} s are quiet"
+        self.say(f"watching {self.host} with {self.model}: {what}")
+        record = self.streams.record(self.host)
+        fresh = self.streams.hosts[self.host] = record.beside(self.detector.usual)
+        if fresh is not record and record.windows:
+            self.say(f"the reference is another one: {self.host} is held against it from now on")
+            if record.told is not None:
+                self._carry_change(record.told, "referenced")
+        self._take_up()
+        if (told := self.streams.record(self.host).told) is not None:
+            self.say(f"{self.host} {told.words}; confirm it with --confirm-change, or record a new reference")
+            self._carry_change(told, "changed")  # again: a hook may be new, and the same change keeps its id
+        if (known := self.streams.states.get(self.host)) is not None and known.open is not None:
+            self.say(f"incident {self.streams.identity(self.host, known.open)} was open when the last watch ended")
+
+    def _take_up(self) -> None:
+        """Look for a note that confirms a change."""
+
+        carry = partial(self._carry_change, event="confirmed")
+        if (told := take_note(self.kept_in, self.streams, self.host, keep=carry)) is not None:
+            self.say(f"confirmed: {self.host} {told.words}; it is held against that from now on")
+
+    def forget_the_future(self, now: float) -> None:
+        """Drop what was kept by a clock that was ahead: its windows would hide those of now."""
+        known = self.streams.states.get(self.host)
+        if known is not None and known.last is not None and known.last.t_start > now:
+            self.say("what was kept is of a time that has not come yet: begun afresh")
+            del self.streams.states[self.host]
+            self._shares.clear()
+
+    def take(self, t: float, sample: Mapping[str, float | None]) -> None:
+        self._show_life(self.detector.began_at + t)
+        self._feed(self.detector.push(t, sample))
+        if not self._lost_said and self.detector.lost >= MANY_LOST and self.detector.lost >= LOST * self.windows:
+            self._lost_said = True
+            self._say_lost()
+        if not self._doubted and self.detector.judged is not None:
+            self._doubted = True
+            for doubt in doubts(self.detector):
+                self.say(doubt)
+
+    def _show_life(self, now: float) -> None:
+        """Let the hooks that listen for it hear now and then that this host is watched."""
+        if 0 <= now - self._alive_at < ALIVE_EVERY_S:
+            return
+        self._alive_at = now
+        known = {"host": self.host, "model": self.model, "checkpoint": self.streams.checkpoint}
+        self.courier.put({"event": "watching", **known, "every_s": ALIVE_EVERY_S})
+
+    def finish(self) -> None:
+        """Take what only the end decides, and say what there was."""
+        self._feed(self.detector.end())
+        self.say(f"{self.windows:,} windows, {self.alarms:,} above the threshold, {self.raised:,} incidents")
+        self._say_lost()
+
+    def _say_lost(self) -> None:
+        lost, of = self.detector.lost, self.windows + self.detector.lost
+        if lost:
+            self.say(
+                f"{lost:,} of {of:,} windows ({lost / of:.0%}) were lost, as samples came late or not at all: what "
+                "this host did then was not looked at. If it is many, the host is too busy for its watch: let it have "
+                "more (a lower nice value, CPUWeight of its unit, fewer other programs)"
+            )
+
+    def close(self) -> None:
+        """Let the hooks end, and keep the state."""
+        self.courier.end(LAST_CALLS_S)
+        self.keep()
+
+    def keep(self) -> None:
+        self.streams.undelivered = self.courier.waiting
+        self.streams.save(self.kept_in)
+
+    def _feed(self, seen: Iterable[ScoredWindow]) -> None:
+        for one in seen:
+            self.windows += 1
+            self.alarms += one.window.margin > 0
+            if one.share is not None:
+                self._shares = [*self._shares[1 - MOST_SHARES :], (one.window.t_start, one.share)]
+            known = self.streams.knows(self.host, one.window)
+            found = self.streams.feed(self.host, one.window)
+            if not known and one.measures is not None:
+                self._hold_against_the_usual(one, one.measures)
+            if found.over is not None:
+                self._tell(found.over, "over", one)
+            if found.raised is not None:
+                self.raised += 1
+                self._tell(found.raised, "raised", one)
+            elif found.state.open is not None and one.window.t_end - self._kept_at >= KEEP_EVERY_S:
+                self.keep()
+                self._kept_at = one.window.t_end
+
+    def _hold_against_the_usual(self, seen: ScoredWindow, measures: Values) -> None:
+        """Add a window to the host's record, and tell the change that it shows."""
+
+        self._take_up()
+        record, window, piece = self.streams.record(self.host), seen.window, f"{self.detector.began_at:.3f}"
+        closed = record.closed
+        if record.take(piece, window.t_start, window.t_end, measures, self.detector.measures):
+            assert record.told is not None
+            told = self._carry_change(record.told, "changed")
+            print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
+        elif record.closed != closed and record.closed % KEEP_EVERY_STRETCHES == 0:
+            self.keep()
+
+    def _carry_change(self, told: ToldChange, event: str) -> dict[str, Any]:
+        """Let the hooks that listen for it hear of a change, and keep the state."""
+
+        name, checkpoint = self.streams.name_of(self.host, told), self.streams.checkpoint
+        said = change_document(told, name=name, host=self.host, model=self.model, checkpoint=checkpoint, event=event)
+        self._keep_and_put(said)
+        return said
+
+    def _keep_and_put(self, said: Mapping[str, Any]) -> None:
+        """Keep before anybody hears of it: no later event repeats its call unknowingly."""
+        self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(said)]
+        self.streams.save(self.kept_in)
+        self.courier.put(said)
+
+    def _tell(self, incident: Incident, event: str, seen: ScoredWindow) -> None:
+
+        called = Called(self.streams.identity(self.host, incident), self.host, self.host, incident)
+        told = document(
+            called,
+            model=self.model,
+            checkpoint=self.streams.checkpoint,
+            rule=self.streams.rule.words,
+            event=event,
+            threshold=seen.threshold,
+            why=self._why(incident),
+            seconds=self.detector.moments(incident.began, incident.last) if event == "raised" else (),
+            changed=self.streams.record(self.host).told,
+        )
+        self._kept_at = seen.window.t_end
+        self._keep_and_put(told)
+        print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
+
+    def _why(self, incident: Incident) -> list[tuple[str, float]]:
+        """The channels that carried the incident's alarms, of the last ones that this watch has seen."""
+
+        mine = [share for start, share in self._shares if incident.began <= start < incident.last]
+        return named(self.detector.channels, together(mine)) if mine else []
+
+
+def doubts(detector: HostDetector) -> list[str]:
+    """Reasons against believing the model on this host, from its first windows."""
+
+    return [] if detector.judged is None else doubts_of_host(detector.judged)
