@@ -621,7 +621,7 @@ def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
 def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None:
     with running(a_folder(tmp_path / "receiver", note=b""), operator_token="plain") as receiver:
         code, out, _ = run(receiver, "dataset", "push", str(folder))
-        assert (code, "960.0 KiB in 3 files" in out, "960.0 KiB of which" in out) == (0, True, True), out
+        assert (code, "960.0 KiB in 3 files" in out, "960.0 KiB of them sent" in out) == (0, True, True), out
         assert "0 B of them sent" in run(receiver, "dataset", "push", str(folder))[1]
         assert "processed" in run(receiver, "dataset", "list")[1]
         found = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"]
