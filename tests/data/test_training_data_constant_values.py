@@ -29,7 +29,7 @@ def test_a_value_that_one_class_repeats_is_noted(ingested, level, value, where):
     lost = pl.when(SOME & where).then(pl.lit(float(value))).otherwise(pl.col("x") * 9 + level)
     rows = recordings().with_columns(x=lost)
     (said,) = notes(ingested.taken(rows, *CUT), "a missing value?")
-    assert f"The value {value} stands for 12% of x in windows of" in said
+    assert f"The value {value} makes up 12% of x in windows of" in said
     assert f"say --missing=x={value}." in said
     assert not notes(ingested.taken(rows, *CUT, "--level", "x"), "a missing value?")
     gone = ingested.taken(rows, *CUT, f"--missing=x={value}", "--drop-nan")

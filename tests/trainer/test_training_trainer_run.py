@@ -146,7 +146,7 @@ def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
         ended = run(arguments(model, data, out, *brief, "--seed", str(seed), "--n-resamples", "1000"))
         assert ended.code == Exit.DONE
         report = json.loads((out / "reports" / f"{model}_oracle_train.json").read_text())
-        assert ("boosted" if model == "gbt" else "trained") + " anew" in report["course"]
+        assert ("boosted" if model == "gbt" else "trained") + " again" in report["course"]
         auroc = report["metrics"]["test"]["auroc"]
         held += auroc["ci95"][0] <= 0.5 <= auroc["ci95"][1]
         values.append(auroc["value"])

@@ -248,8 +248,8 @@ def test_a_class_that_only_calibrated_never_trained():
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ("000111", "come after benign ones: how late a window comes has an AUROC of 1.00 by itself"),
-        ("111000", "come before benign ones: how late a window comes has an AUROC of 1.00 by itself"),
+        ("000111", "come after benign ones: how late a window comes has an AUROC of 1.00 alone"),
+        ("111000", "come before benign ones: how late a window comes has an AUROC of 1.00 alone"),
         ("001011", ""),
         ("010010", ""),
         ("000000", ""),

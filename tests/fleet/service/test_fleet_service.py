@@ -254,7 +254,7 @@ def test_a_new_session_ends_the_old_ones_claims_at_once(receiver: Receiver) -> N
     assert (again.job_id, again.attempt) == ("id-one", 2)
     first = receiver.queue.attempts.of_job("id-one")[0]
     assert first.end_reason is EndReason.HOST_LOST
-    assert "began anew" in (first.error or "")
+    assert "restarted without this job" in (first.error or "")
     assert receiver.status("two") == "pending"
     assert receiver.job().host_losses == 1
 
