@@ -19,7 +19,7 @@ from receiver_running import TOKEN, Receiver, Wire, job_id
 from shown_fleet import HOSTILE, NOON, a_report, shown
 from test_fleet_login import logged_in
 
-from training.fleet.pages import fleet, incidents_page, jobs, rendering, static
+from training.fleet.pages import fleet, incidents, jobs, rendering, static
 from training.fleet.pages.compiled import Compiled
 from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
@@ -401,13 +401,11 @@ def test_an_incident_lasts_to_its_last_alarm_and_the_first_spans_are_named() -> 
         return datetime(2026, 11, 23, 23, 59).astimezone().timestamp() + seconds
 
     one = {"began_at": at(0), "raised_at": at(8), "last_alarm_at": at(26)}
-    assert incidents_page.lasted(one) == "Mon 23 Nov 23:59:00 to 23:59:26 (26 s)"
-    assert incidents_page.lasted(one | {"last_alarm_at": at(90)}).startswith(
-        "Mon 23 Nov 23:59:00 to Tue 24 Nov 00:00:30 ("
-    )
+    assert incidents.lasted(one) == "Mon 23 Nov 23:59:00 to 23:59:26 (26 s)"
+    assert incidents.lasted(one | {"last_alarm_at": at(90)}).startswith("Mon 23 Nov 23:59:00 to Tue 24 Nov 00:00:30 (")
     spans = [(at(2 * n), at(2 * n + 1)) for n in range(5)]
-    assert incidents_page.spans({"seconds": spans[:1]}) == "23:59:00 to 23:59:01"
-    shown = incidents_page.spans({"seconds": spans})
+    assert incidents.spans({"seconds": spans[:1]}) == "23:59:00 to 23:59:01"
+    shown = incidents.spans({"seconds": spans})
     assert shown == "23:59:00 to 23:59:01, 23:59:02 to 23:59:03, 23:59:04 to 23:59:05 and 2 more"
 
 

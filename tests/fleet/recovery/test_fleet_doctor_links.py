@@ -88,7 +88,7 @@ def test_it_says_what_grows_and_how_large_it_is(state: Deployment) -> None:
     (state.models / "elsewhere").symlink_to("/")
     grown = {each.what: each for each in examine(state, SystemClock()).grown}
     assert (grown["uploads on their way"].count, grown["uploads on their way"].bytes) == (1, 4)
-    assert (grown["copies of older databases"].count, grown["copies of older databases"].bytes) == (1, 6)
+    assert (grown["copies of the database"].count, grown["copies of the database"].bytes) == (1, 6)
     bundles = {bundle_of(state, name) for name in ("done", "done-twice", "same-bytes")}
     assert grown["files of models"].bytes is not None
     assert grown["files of models"].bytes > sum(path.stat().st_size for path in bundles)
