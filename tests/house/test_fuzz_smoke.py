@@ -30,7 +30,7 @@ def target(name: str) -> Any:
 _PLANTED: dict[str, tuple[str, Any]] = {
     "renderer": ("training.fleet.cli.render.one_line", lambda text, *_: str(text)),
     "wire": ("training.fleet.service.claims.check_claim", lambda _request: None),
-    "index": ("training.fleet.store.index.Index._cut_torn_line", lambda _self: 1 // 0),
+    "index": ("training.fleet.store.index.StoreIndex._cut_torn_line", lambda _self: 1 // 0),
     "unpack": ("training.fleet.cli.models._check_sidecars", lambda *_: 1 // 0),
     "manifest": ("training.fleet.manifest.types.Mistake.__str__", lambda _self: "\x1b[2J"),
 }
