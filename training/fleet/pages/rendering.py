@@ -105,9 +105,12 @@ def path_part(text: object) -> str:
 
 
 def job_path(job: Mapping[str, Any]) -> str:
-    """Return the address of a job's page: by its name, unless a browser or another job would take that differently."""
+    """Return the address of a job's page: by its name if the plan has it, as others may bear the name of one that left.
+
+    A name of dots alone would be taken for a folder; what says nothing of the plan is linked by its id.
+    """
     name = str(job.get("name") or "")
-    by_name = job["in_manifest"] and name.strip(".") != ""
+    by_name = job.get("in_manifest") and name.strip(".") != ""
     return f"/jobs/{path_part(name if by_name else job.get('job_id'))}"
 
 
