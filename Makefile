@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 SEED ?=
 SEEDS ?= 200
 WINE ?= wine
-WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_fetch enrol install outbox outcome \
+WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_fetch enrol install outbox exit_code \
   worker worker_health worker_state
 
 .DEFAULT_GOAL := help

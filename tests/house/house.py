@@ -407,6 +407,43 @@ def room(name: str) -> str:
     return ".".join(name.split(".")[: 3 if within(name, "training.fleet") else 2])
 
 
+def circles(found: list[Module]) -> Iterator[list[str]]:
+    """Every group of modules each of which imports the others, at any distance and also inside functions.
+
+    Tarjan, "Depth-first search and linear graph algorithms" (1972): strongly connected components.
+    """
+    names = {module.name for module in found}
+    arrows: dict[str, set[str]] = {}
+    for module in found:
+        arrows[module.name] = set()
+        for _, name in imported(module.tree):
+            while name and name not in names:
+                name = name.rpartition(".")[0]
+            if name and name != module.name:
+                arrows[module.name].add(name)
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+
+    def visit(name: str) -> Iterator[list[str]]:
+        order[name] = lowest[name] = len(order)
+        path.append(name)
+        for other in sorted(arrows[name]):
+            if other not in order:
+                yield from visit(other)
+            if other in path:
+                lowest[name] = min(lowest[name], lowest[other])
+        if lowest[name] == order[name]:
+            group = path[path.index(name) :]
+            del path[path.index(name) :]
+            if len(group) > 1:
+                yield sorted(group)
+
+    for name in sorted(arrows):
+        if name not in order:
+            yield from visit(name)
+
+
 def each_other(found: list[Module]) -> Iterator[str]:
     """Every two rooms that import each other, with the modules that do."""
     arrows: dict[tuple[str, str], list[str]] = {}

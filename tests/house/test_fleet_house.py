@@ -49,6 +49,20 @@ def test_no_two_packages_import_each_other() -> None:
     assert list(house.each_other(the_house())) == []
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert list(house.circles(the_house())) == []
+
+
+def test_a_circle_is_seen_inside_functions_too() -> None:
+    three = [
+        Module.of("training.a", "from training.b import x"),
+        Module.of("training.b", "def f():\n  from training import c"),
+        Module.of("training.c", "import training.a"),
+        Module.of("training.d", "import training.a"),
+    ]
+    assert list(house.circles(three)) == [["training.a", "training.b", "training.c"]]
+
+
 def test_two_packages_that_import_each_other_are_seen() -> None:
     pair = [
         Module.of("training.fleet.client", "from training.fleet.store import datasets"),
@@ -333,3 +347,12 @@ def test_a_name_that_means_nothing_is_seen(prose: str) -> None:
     for more in ({"docs/page.md": prose}, {"a.py": f'"""{prose}"""'}, {"a.py": f"x = 1  # {prose}"}):
         assert len(list(house.Names({**known, **more}).mean_nothing())) == 1
     assert list(house.Names(known).mean_nothing()) == []
+
+
+def test_every_test_that_windows_runs_is_there() -> None:
+    """``make windows`` leaves out a name without a file in silence."""
+    found = re.search(r"^WINDOWS_TESTS := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found is not None
+    names = found[1].replace("\\", " ").split()
+    assert len(names) > 10
+    assert [name for name in names if not list((ROOT / "tests").glob(f"**/test_fleet_{name}.py"))] == []

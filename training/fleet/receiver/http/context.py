@@ -351,7 +351,6 @@ class ReceiverContext:
         if swept:
             logger.warning("%d attempts had no heartbeat for a lease and were ended", swept)
         await self.forget_uploads()
-        await self._forget_states()
         await self._wake_sleepers()
         if self.delivery.index_stale:
             await self.repair_index()
@@ -394,13 +393,6 @@ class ReceiverContext:
             await self.disk(partial(self.datasets.sweep, before))
         if self.states is not None:
             await self.disk(partial(self.states.sweep, before))
-
-    async def _forget_states(self) -> None:
-        """Remove the saved states of jobs that are over."""
-        from training.fleet.receiver.http.steps import carry_out  # which imports this module
-
-        if self.saved_states is not None:
-            await carry_out(self, None, self.saved_states.forget())
 
     def close(self) -> None:
         """End the threads; the caller closes the writer and the reader's connection."""

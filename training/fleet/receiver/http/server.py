@@ -21,7 +21,7 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.receiver.hangups import EARLY
 from training.fleet.receiver.http.connection import GuardedProtocol
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.keeping import keep_house
+from training.fleet.receiver.http.keeping import forget_states, keep_house
 from training.fleet.receiver.http.notify import LOOK_S, Notifier
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.tls import Security
@@ -153,6 +153,7 @@ class Server(UvicornServer):
                 self._start(self._reload_quietly())
         period_s = self._context.service.policy.sweep_period_s
         self._start(self._every(period_s, self._context.tick))
+        self._start(self._every(period_s, partial(forget_states, self._context)))
         self._start(self._every(PART_SWEEP_S, self._context.sweep_parts))
         self._start(self._every(0.0, self._fold))
         self._start(self._every(PART_SWEEP_S, partial(keep_house, self._context)))
