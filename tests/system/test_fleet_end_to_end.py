@@ -363,6 +363,8 @@ def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet: 
     until(lambda: fleet.status("deaf") == "running")
     launcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     worker.send_signal(signal.SIGSTOP)
+    threads = Path(f"/proc/{worker.pid}/task")  # a stop takes a moment to reach every one
+    until(lambda: all((one / "stat").read_text().rpartition(")")[2].split()[0] == "T" for one in threads.iterdir()))
     os.kill(launcher, signal.SIGKILL)
     worker.kill()
     worker.wait()
