@@ -65,7 +65,7 @@ open(os.path.join(given["--out-dir"], "out"), "w").write("done")
 
 @dataclass(frozen=True)
 class Fleet:
-    """What trainers go by on each host, and the jobs of the plan: family and size."""
+    """The figures that trainers follow on each host, and the jobs of the plan: family and size."""
 
     worlds: dict[str, dict[str, float]]
     jobs: list[tuple[str, float]]

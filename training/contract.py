@@ -91,7 +91,7 @@ ARGUMENTS = frozenset(
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
-# What a forked trainer imports before it counts as started.
+# The imports of a forked trainer before it counts as started.
 THEN = ("training.trainer.session",)
 
 

@@ -20,7 +20,7 @@ from training.hyper import Hyper, Value, choice, fraction, learning_rate, share,
 
 PROGRAM, SELF_SUPERVISED_PROGRAM = "training.trainer.run", "training.trainer.run_ssl"
 
-# What a process imports from which trainers are forked, beside a family's library: only what starts no thread.
+# The imports of the process from which trainers are forked, beside a family's library: only what starts no thread.
 PRELOAD = (
     *("numpy", "msgspec", "jinja2", "scipy.stats", "sklearn.ensemble", "sklearn.linear_model"),
     *("sklearn.covariance", "sklearn.neighbors", "sklearn.preprocessing", "threadpoolctl"),

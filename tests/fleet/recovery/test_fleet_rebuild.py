@@ -79,7 +79,7 @@ def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state
 
 
 def test_a_database_of_another_shape_is_refused_and_a_rebuild_keeps_the_work(state: Deployment) -> None:
-    """Tables of before the first release."""
+    """Tables of another shape, made before the first release."""
     before = {row[0]: row for row in rows(state, KNOWN)}
     change(state, "PRAGMA user_version = 19", by_hand=True)
     theirs = state.db.read_bytes()

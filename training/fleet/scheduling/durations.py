@@ -38,7 +38,7 @@ _REPEATS = 3  # of attempts with the very same settings on a host the middle of 
 _ROUNDS, _SWEEPS = 4, 12  # of weighing again what fits badly; of setting families and hosts beside each other
 _HUBER = 1.5  # standard deviations beyond which an attempt weighs less
 _MIDDLE_STEP = 0.6745 * math.sqrt(2.0)  # between two equal attempts, in standard deviations
-# What is expected beforehand: means and variances
+# Expectations before any attempt: means and variances
 _BASE = (math.log(60.0), 1.6**2 + 0.9**2)  # of a family on the fastest host
 _LINEAR_POWER, _POWER = (1.0, 0.5**2), (0.0, 0.5**2)  # of sizes that tell how much is done, and of others
 _UNLIKE, _NOISE, _KNOWN_N = 0.3**2, 0.1**2, 3.0  # kinds beyond their sizes; equal attempts; weight of these guesses

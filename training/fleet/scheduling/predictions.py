@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from statistics import NormalDist
 
-# What a prediction rests on: jobs with the very same settings on this host; of its family there; of its family
+# The basis of a prediction: jobs with the very same settings on this host; of its family there; of its family
 # elsewhere, and this host's calibration; of its family elsewhere; nothing yet
 Basis = Literal["same", "here", "calibrated", "elsewhere", "guess"]
 

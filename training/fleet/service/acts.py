@@ -27,7 +27,7 @@ _LIVE = "live"
 _STATES = (_LIVE, "pending", "failed", "completed", "cancelled")
 
 
-# What no later act brings back, by the state in which the act finds a job.
+# Losses that no later act brings back, by the state in which the act finds a job.
 _WORK = "the work under way is lost"
 _FAILED = "failed jobs do not become failed again, only pending or cancelled"
 _LOST: Mapping[JobAct, Mapping[str, str]] = {
