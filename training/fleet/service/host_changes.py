@@ -13,13 +13,13 @@ from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
 from training.fleet.service.audit import Act, AuditLog
+from training.fleet.service.guards import check_pace
 from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.wire.incident_messages import ChangeView, MovedView, WatchedChange, WatchReply, WatchRequest
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.words import changed
 from training.printable import one_line
 
-HOUR_S = 3600.0
 NEW_AN_HOUR_MAX = 10  # of a host: the rule looks at half an hour first, then ever more rarely
 KEPT_OF_HOST = 100
 STANDS_S = 86400.0  # without a word of its watch: nobody is there any more who could confirm it
@@ -69,13 +69,7 @@ class HostChanges:
 
     def _check_pace(self, host: str) -> None:
         row = self._db.one("change_before", host=host, back=NEW_AN_HOUR_MAX - 1)
-        wait_s = 0.0 if row is None else row["told_at"] + HOUR_S - self._clock.now()
-        if wait_s > 0:
-            raise Refusal(
-                ProblemType.SLOW_DOWN,
-                f"{host} has reported {NEW_AN_HOUR_MAX} new changes within the hour; this one is accepted later",
-                retry_after_s=min(wait_s, HOUR_S),
-            )
+        check_pace(None if row is None else row["told_at"], self._clock.now(), host, NEW_AN_HOUR_MAX, "changes")
 
     def _added(self, told: WatchRequest, one: WatchedChange) -> int:
         now, ended = self._clock.now(), ENDS[one.event]

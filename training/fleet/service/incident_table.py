@@ -16,6 +16,7 @@ from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
 from training.fleet.service import host_changes
 from training.fleet.service.audit import Act, AuditLog
+from training.fleet.service.guards import HOUR_S, check_pace
 from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.wire.incident_messages import (
     PAGE,
@@ -34,7 +35,6 @@ from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.words import carried
 from training.printable import counted, one_line
 
-HOUR_S = 3600.0
 NEW_AN_HOUR_MAX = 60  # of a host: honest rules raise fewer
 KEPT_OF_HOST = 1000
 KEPT_S = 365 * 86400.0  # since an incident was heard of last
@@ -133,13 +133,7 @@ class IncidentTable:
     def _check_pace(self, host: str) -> None:
         """Refuse a new incident of a host that reported many within the hour: each calls a person."""
         row = self._db.one("incident_before", host=host, back=NEW_AN_HOUR_MAX - 1)
-        wait_s = 0.0 if row is None else row["told_at"] + HOUR_S - self._clock.now()
-        if wait_s > 0:
-            raise Refusal(
-                ProblemType.SLOW_DOWN,
-                f"{host} has reported {NEW_AN_HOUR_MAX} new incidents within the hour; this one is accepted later",
-                retry_after_s=min(wait_s, HOUR_S),
-            )
+        check_pace(None if row is None else row["told_at"], self._clock.now(), host, NEW_AN_HOUR_MAX, "incidents")
 
     def _added(self, told: WatchRequest, one: WatchedIncident) -> int:
         row = self._db.one(
