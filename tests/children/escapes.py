@@ -16,6 +16,8 @@ HANGS = (
     "os.write({}, b'%d ' % os.getpid()); os.close({}); threading.Event().wait()"
 )
 
+if sys.argv[1:2] == ["hang"]:  # before the numbers are out: who reads them may stop this at once
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 read, write = os.pipe()
 os.set_inheritable(write, True)
 argv = [sys.executable, "-I", "-S", "-c", HANGS.format(write, write)]
@@ -37,5 +39,4 @@ print(numbers, flush=True)
 if sys.argv[2:]:  # a file for them as well
     Path(sys.argv[2]).write_text(numbers)
 if sys.argv[1:2] == ["hang"]:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Event().wait()
