@@ -200,11 +200,11 @@ def watched(receiver: Receiver, clock: FakeClock) -> None:
     receiver.hub.incidents.judge(1, "confirmed", "operator ada")
     forks = {"channel": "forks", "measure": "level", "before": 0.21, "after": 3.4}
     load = {"channel": "load_1m", "measure": "spread", "before": 0.4, "after": 1.1}
-    moved = {"channels": [forks, load], "more_channels": 3, "since": begin - 4800, "told_at": begin - 1200}
+    moved = {"channels": [forks, load], "more_channels": 3, "began_at": begin - 4800, "raised_at": begin - 1200}
     for name, event in (("dd" * 8, "changed"), ("dd" * 8, "confirmed"), ("ee" * 8, "changed")):
         body = {"host_id": "office-print", "model": "gbt realistic", "checkpoint": "5f" * 32, "every_s": 86_400}
         told = {"id": name, "event": event} | moved
-        receiver.hub.incidents.report(msgspec.convert(body | {"change": told}, WatchRequest))
+        receiver.hub.incidents.report(msgspec.convert(body | {"incident": told}, WatchRequest))
 
 
 @contextlib.contextmanager

@@ -674,18 +674,18 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
             again.call(kept["told"] | {"peak": "high"})
         told = operator.incidents()
         (one,) = told["incidents"]
-        assert (one["host"], one["id"], one["over"]) == ("h0", kept["told"]["id"], False)
+        assert (one["host"], one["id"], one["ended"]) == ("h0", kept["told"]["id"], None)
         assert [each["channel"] for each in one["why"]] == [each["channel"] for each in kept["told"]["why"]]
         assert [(each["host"], each["model"], each["every_s"]) for each in told["watches"]] == [
             ("h0", "gbt realistic", 900.0)
         ]
         again.call(kept["told"] | {"event": "over", "alarms": 99})
-        assert [(each["over"], each["alarms"]) for each in operator.incidents()["incidents"]] == [(True, 99)]
+        assert [(each["ended"], each["alarms"]) for each in operator.incidents()["incidents"]] == [("over", 99)]
         gone = Moved("forks", "level", 0.2, 3.4, BEGAN, 1e-6)
         change = {"name": "ab" * 8, "host": "h0", "model": "gbt realistic", "checkpoint": kept["told"]["checkpoint"]}
         for event in ("changed", "changed", "confirmed"):
             again.call(calls.change_document(ToldChange(BEGAN + 3600, BEGAN, 0, (gone,)), **change, event=event))
-        (one,) = operator.incidents()["changes"]
+        one, _ = operator.incidents()["incidents"]
         assert (one["host"], one["ended"], one["at_once"]) == ("h0", "confirmed", True)
         assert [row["kind"] for row in receiver.reader.all("notices", after=0, most=10)] == ["incident", "change"]
         assert json.loads(identity.read_text())["received_at"] > 0, "the certificate was renewed by the way"

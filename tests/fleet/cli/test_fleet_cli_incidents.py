@@ -12,15 +12,15 @@ from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 
 ONE = {
-    "number": 17, "host": "office\x1b[31m", "model": "gbt realistic", "began_at": 0.0, "raised_at": 8.0,
-    "last_alarm_at": 34.0, "over": True, "threshold": 0.62, "peak": 0.31, "verdict": "false",
+    "number": 17, "kind": "alarms", "host": "office\x1b[31m", "model": "gbt realistic", "began_at": 0.0,
+    "raised_at": 8.0, "last_alarm_at": 34.0, "ended": "over", "threshold": 0.62, "peak": 0.31, "verdict": "false",
     "why": [{"channel": "forks", "share": 0.38}, {"channel": "cpu_user", "share": 0.21}],
 }  # fmt: skip
-OPEN = {**ONE, "number": 18, "over": False, "verdict": None, "why": []}
+OPEN = {**ONE, "number": 18, "ended": None, "verdict": None, "why": []}
 CHANGE = {
-    "number": 2, "host": "office\x1b[31m", "model": "gbt realistic", "since": 40.0, "at_once": False, "told_at": 90.0,
+    **ONE, "number": 2, "kind": "change", "began_at": 40.0, "at_once": False, "told_at": 90.0,
     "channels": [{"channel": "fo\x1brks", "measure": "spread", "before": 0.21, "after": 3.4}], "more_channels": 2,
-    "ended": None,
+    "ended": None, "verdict": None, "judged_by": None,
 }  # fmt: skip
 WATCH = {"host": "attic", "model": "gbt realistic", "heard_at": 40.0, "silent": False}
 
@@ -31,7 +31,6 @@ def shown(*argv: str, **answer: Any) -> str:
     client = SimpleNamespace(
         incidents=lambda **how: asked.append(how) or found,
         judge=lambda number, **how: asked.append((number, how)) or {**ONE, **answer},
-        close_change=lambda number, **how: asked.append((number, how)) or {**CHANGE, **answer},
     )
     out, err = io.StringIO(), io.StringIO()
     world = CommandContext(connect=lambda url, token: client, environ={})  # type: ignore[arg-type]
@@ -62,23 +61,18 @@ def test_a_verdict_is_said_back() -> None:
     assert "not judged" in shown("judge", "17", "open", verdict=None)
 
 
-def test_changes_are_listed_beside_incidents_by_host() -> None:
+def test_changes_are_listed_among_incidents() -> None:
     over = {**CHANGE, "host": "attic", "at_once": True, "ended": "confirmed"}
-    lines = [" ".join(line.split()) for line in shown("incidents", changes=[CHANGE, over]).splitlines()]
+    lines = [" ".join(line.split()) for line in shown("incidents", incidents=[CHANGE, over, ONE]).splitlines()]
     how = "has changed since 1970-01-01 00:00:40 UTC: spread of fo\\x1brks 0.21 → 3.4 and 2 more"
     assert f"2 office\\x1b[31m 1970-01-01 00:01:30 gbt realistic {how} look into it" in lines
     assert any("is unlike its reference: spread of" in line and line.endswith(" confirmed") for line in lines)
     assert any("--confirm-change" in line for line in lines)
-    assert any("false" in line for line in lines), "and the incidents as ever"
-    assert "--confirm-change" not in shown("incidents", changes=[over])
-    assert "no incident was reported" in shown("incidents", incidents=[], watches=[], changes=[CHANGE])
+    assert "--confirm-change" not in shown("incidents", incidents=[over])
 
 
-def test_a_change_that_an_operator_closed_needs_nobody() -> None:
-    closed = {**CHANGE, "closed_by": "ada\x1b"}
-    text = shown("incidents", changes=[closed])
+def test_a_change_that_an_operator_closed_needs_no_person() -> None:
+    text = shown("incidents", incidents=[{**CHANGE, "verdict": "closed", "judged_by": "ada\x1b"}])
     assert ("closed by ada\\x1b" in text, "--confirm-change" in text) == (True, False)
-    assert "[(2, {'reopen': False})] change 2 of office\\x1b[31m: closed by ada" in shown(
-        "close-change", "2", closed_by="ada"
-    )
-    assert "[(2, {'reopen': True})] change 2 of office\\x1b[31m: look into it" in shown("close-change", "2", "--reopen")
+    said = shown("judge", "2", "closed", verdict="closed")
+    assert "[(2, {'verdict': 'closed'})] incident 17 on office\\x1b[31m: closed" in said

@@ -57,7 +57,6 @@ TALKING = [
     "unhold x",
     "wait x",
     "judge 1 false",
-    "close-change 1",
     "wait --all",
     "reload",
     "act hold --status pending --yes",

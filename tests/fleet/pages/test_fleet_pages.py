@@ -415,7 +415,7 @@ def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receive
     how = "UTC: forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 3 more"
     assert re.search(rf"⚠ changed has changed since \S+ \S+ {how} gbt realistic, reported .*; a lasting attack", page)
     assert re.search(rf"○ changed, over has changed since \S+ \S+ {how} .*; confirmed on the host as its", page)
-    assert page.rindex("attic-pi") < page.index("forks 38 %, cpu_user 21 %, context_switches 9 %")
+    assert page.index("forks 38 %, cpu_user 21 %, context_switches 9 %") < page.rindex("attic-pi")
     assert "0.93 threshold 0.62" in page
     assert "confirmed operator ada" in page
     assert "(26 s) 12 alarms; 2 of 3 windows" in page

@@ -38,7 +38,7 @@ from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
-from training.fleet.wire.incident_messages import WatchedChange, WatchedIncident, WatchRequest
+from training.fleet.wire.incident_messages import WatchedIncident, WatchRequest
 
 PREFIX = "cis490_"
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -261,9 +261,9 @@ def test_of_a_watched_host_the_watch_that_was_heard_last_counts(world: World) ->
         told(world, f"h{number}", "ab")
     world.clock.advance(1000)
     told(world, "h0", "cd", incident=msgspec.convert({"id": "ab" * 8, "event": "raised"} | numbers, WatchedIncident))
-    told(world, "h1", "ab", change=WatchedChange(id="ab" * 8, event="changed"))
-    told(world, "h2", "ab", change=WatchedChange(id="ab" * 8, event="changed"))
-    told(world, "h2", "ab", change=WatchedChange(id="ab" * 8, event="confirmed"))
+    told(world, "h1", "ab", incident=WatchedIncident(id="ab" * 8, event="changed"))
+    told(world, "h2", "ab", incident=WatchedIncident(id="ab" * 8, event="changed"))
+    told(world, "h2", "ab", incident=WatchedIncident(id="ab" * 8, event="confirmed"))
     world.clock.advance(1000)
     found = world.scrape()
     of = {host: [found[name, host] for name in

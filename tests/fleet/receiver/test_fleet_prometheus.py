@@ -219,7 +219,7 @@ def raises_every_alert(watched: Watched) -> None:
     receiver.reader.connection.execute("UPDATE watches SET heard_at = heard_at - 3600 WHERE host = 'sick'")
     incident = dict.fromkeys(("began_at", "raised_at", "last_alarm_at", "alarms", "peak", "threshold"), 1)
     watched.desk.watch({"model": "gbt realistic", "incident": {"id": "ab" * 8, "event": "raised"} | incident})
-    watched.desk.watch({"model": "gbt realistic", "change": {"id": "cd" * 8, "event": "changed"}})
+    watched.desk.watch({"model": "gbt realistic", "incident": {"id": "cd" * 8, "event": "changed"}})
     receiver.disk.free = 0
     watched.noted.unlink()
     receiver.enter("f" * 64, "desk", Role.HOST, now, now + DAY_S)

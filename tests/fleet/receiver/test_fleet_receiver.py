@@ -755,7 +755,7 @@ def test_every_refusal_is_a_problem_document() -> None:
 
 
 PAGE = ROOT / "docs" / "protocol.md"
-OF_INCIDENTS = {"WatchRequest", "WatchReply", "IncidentsReply", "JudgeRequest", "CloseChangeRequest"}
+OF_INCIDENTS = {"WatchRequest", "WatchReply", "IncidentsReply", "JudgeRequest"}
 BLOCKS = re.findall(r"```jsonc\n// (\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 

@@ -429,8 +429,6 @@ def test_who_may_see_and_judge_which_incidents(fresh: SecureReceiver) -> None:
     for client in (pi, reader):
         with pytest.raises(Refused):
             client.judge(1, verdict="false")
-        with pytest.raises(Refused):
-            client.close_change(1)
     operator = fresh.showing(None, TOKEN)
     assert operator.judge(1, verdict="confirmed")["judged_by"] == "operator operator"
     with pytest.raises(Refused, match="no incident has the number 9"):

@@ -19,14 +19,10 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.service.state import Deployment
 
 INCIDENT = (
-    "host, id, checkpoint, model, rule, began_at, raised_at, last_alarm_at, over, alarms, peak, threshold, why, "
-    "told_at, heard_at, verdict, judged_by, judged_at"
+    "host, id, kind, checkpoint, model, raised_at, facts, told_at, heard_at, ended, ended_at, verdict, judged_by, "
+    "judged_at"
 )
-CHANGE = (
-    "host, id, checkpoint, model, since, noticed_at, at_once, channels, more_channels, told_at, heard_at, ended, "
-    "ended_at"
-)
-# What a_state leaves empty: columns, and a row of them.
+
 SOME_OF_EACH = {
     "certificates": ("fingerprint, role, name, issued_at, expires_at, revoked_at", "'f', 'host', 'gone', 1, 2, 2"),
     "invitations": ("code_sha256, role, name, created_at, expires_at", "'c', 'host', 'new', 1, 2"),
@@ -41,14 +37,7 @@ SOME_OF_EACH = {
         "1, 'log', job_id, attempt, 9, 'old', 1 FROM attempts WHERE end_reason = 'trainer_failed'",
     ),
     "watches": ("host, checkpoint, model, since, heard_at, every_s", "'pi', '5f', 'gbt realistic', 1, 2, 900"),
-    "incidents": (
-        INCIDENT,
-        "'pi', 'ab', '5f', 'gbt realistic', '2 of 3', 1, 2, 3, 1, 4, 0.1, 0.5, '{}', 5, 6, 'false', 'ada', 7",
-    ),
-    "host_changes": (
-        CHANGE,
-        "'pi', 'ab', '5f', 'gbt realistic', 1, 2, 0, '[]', 3, 4, 5, 'confirmed', 6",
-    ),
+    "incidents": (INCIDENT, "'pi', 'ab', 'alarms', '5f', 'gbt realistic', 2, '{}', 5, 6, 'over', 6, 'false', 'ada', 7"),
     "host_orders": ("host, kind, since, by, ended_at, ended_by", "'pi', 'pause', 1, 'ada', 2, 'ben'"),
     "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
 }  # fmt: skip
@@ -197,7 +186,6 @@ UNTOLD = {
     "removals": dict.fromkeys(["seq", "at", "size", "why", "newest", "done_at", "back_at"], NOBODY),
     "watches": dict.fromkeys(["host", "checkpoint", "model", "since", "heard_at", "every_s"], TOLD_BY_WATCH),
     "incidents": dict.fromkeys(["seq", *INCIDENT.split(", ")], TOLD_BY_WATCH),
-    "host_changes": dict.fromkeys(["seq", *CHANGE.split(", "), "closed_at", "closed_by"], TOLD_BY_WATCH),
     "host_orders": dict.fromkeys(["seq", "host", "kind", "since", "by", "ended_at", "ended_by"], NOBODY),
     "curve_points": dict.fromkeys(
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"

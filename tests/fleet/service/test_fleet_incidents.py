@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.service import host_changes
 from training.fleet.service import incident_table as rules
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.incident_table import IncidentTable, IncidentViews
 from training.fleet.wire.incident_messages import (
     SPANS_MAX,
     IncidentsReply,
-    WatchedChange,
+    IncidentView,
     WatchedIncident,
     WatchReply,
     WatchRequest,
@@ -37,13 +37,13 @@ def an_incident(number: int = 1, *, event: str = "raised", alarms: int = 2, **pa
     return msgspec.convert(told | parts, WatchedIncident)
 
 
-def a_change(number: int = 1, event: str = "changed", **parts: Any) -> WatchedChange:
+def a_change(number: int = 1, event: str = "changed", **parts: Any) -> WatchedIncident:
     """The change ``number`` of a host, of two channels and one more."""
     forks, load = ("forks", "level", 0.21, 3.4), ("load_1m", "spread", 0.4, 1.1)
     channels = [dict(zip(("channel", "measure", "before", "after"), each, strict=True)) for each in (forks, load)]
-    told = {"id": f"{number:016x}", "event": event, "since": 100.0, "told_at": 3700.0, "channels": channels,
+    told = {"id": f"{number:016x}", "event": event, "began_at": 100.0, "raised_at": 3700.0, "channels": channels,
             "more_channels": 1}  # fmt: skip
-    return msgspec.convert(told | parts, WatchedChange)
+    return msgspec.convert(told | parts, WatchedIncident)
 
 
 class World:
@@ -59,13 +59,12 @@ class World:
         with self.queue.db.transaction():
             return self.incidents.report(told)
 
-    def change(self, change: WatchedChange, host: str = "office", checkpoint: str = "ab") -> WatchReply:
-        told = WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, change=change)
-        with self.queue.db.transaction():
-            return self.incidents.report(told)
-
     def changes(self, **asked: Any) -> list[tuple[int, str | None]]:
-        return [(each.number, each.ended) for each in self.shown(**asked).changes]
+        return [(each.number, each.ended) for each in self.shown(**asked).incidents if each.kind == "change"]
+
+    def judge(self, verdict: str, number: int = 1) -> IncidentView:
+        with self.queue.db.transaction():
+            return self.incidents.judge(number, verdict, "operator ada")
 
     def notices(self) -> list[str]:
         return [row["sentence"] for row in self.queue.db.all("notices", after=0, most=1000)]
@@ -83,7 +82,7 @@ def test_an_incident_is_kept_and_told_once_and_its_end_is_noted() -> None:
     assert world.views.open() == {"office": (1, 104.0)}
     assert world.tell(an_incident(event="over", alarms=9)).known
     (one,) = world.shown().incidents
-    assert (one.over, one.alarms, one.last_alarm_at, one.heard_at - one.told_at) == (True, 9, 118.0, 90)
+    assert (one.ended, one.alarms, one.last_alarm_at, one.heard_at - one.told_at) == ("over", 9, 118.0, 90)
     assert world.views.open() == {}
     (told,) = world.notices()
     said = "incident 1 on office: 2 of 3 windows (gbt realistic), carried by forks 60 %, cpu_user 25 %"
@@ -99,7 +98,7 @@ def test_reports_in_any_order_and_number_end_alike(reports: list[tuple[str, int]
         why = [{"channel": "late", "share": 1.0}] if alarms == 9 else WHY
         world.tell(an_incident(event=event, alarms=alarms, why=why, seconds=[(100.0, 100.0 + alarms)]))
     (one,) = world.shown().incidents
-    assert (one.over, one.alarms, one.peak, one.last_alarm_at) == (True, 9, pytest.approx(0.9), 118.0)
+    assert (one.ended, one.alarms, one.peak, one.last_alarm_at) == ("over", 9, pytest.approx(0.9), 118.0)
     assert [each.channel for each in one.why] == ["late"]
     assert one.seconds == [(100.0, 102.0), (100.0, 104.0), (100.0, 109.0)]
     assert len(world.notices()) == 1
@@ -109,8 +108,8 @@ def test_reports_in_any_order_and_number_end_alike(reports: list[tuple[str, int]
 def test_a_host_that_floods_is_slowed_down_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "NEW_AN_HOUR_MAX", 3)
     world = World()
-    for number in range(3):
-        world.tell(an_incident(number))
+    for one in (an_incident(0), a_change(), an_incident(2)):
+        world.tell(one)
         world.clock.advance(60)
     with pytest.raises(Refusal) as refused:
         world.tell(an_incident(3))
@@ -209,25 +208,29 @@ def test_a_watch_that_is_not_heard_is_silent_and_begins_anew() -> None:
     assert world.shown().watches[0].silent, "what it says last counts"
 
 
-def test_a_verdict_is_kept_audited_and_taken_back() -> None:
+@pytest.mark.parametrize(("told", "verdict"), [(an_incident, "false"), (a_change, "closed")])
+def test_a_verdict_is_kept_audited_and_taken_back(told: Callable[[], WatchedIncident], verdict: str) -> None:
+    """A change is closed whose watch lost its state: the next one never reports the end of what the one before did."""
     world = World()
-    world.tell(an_incident())
-    with world.queue.db.transaction():
-        judged = world.incidents.judge(1, "false", "operator ada")
-        world.incidents.judge(1, "false", "operator eve")
-    assert (judged.verdict, judged.judged_by, judged.judged_at) == ("false", "operator ada", world.clock.now())
-    assert world.shown().open == 0
-    world.tell(an_incident(alarms=4))
-    assert world.shown().incidents[0].verdict == "false"
-    with world.queue.db.transaction():
-        assert world.incidents.judge(1, "open", "operator ada").judged_by is None
+    world.tell(told())
+    judged, at = world.judge(verdict), world.clock.now()
+    world.clock.advance(60)
+    assert world.judge(verdict) == judged, "once"
+    assert (judged.verdict, judged.judged_by, judged.judged_at) == (verdict, "operator ada", at)
+    assert (world.shown().open, world.shown().changed) == (0, 0)
+    world.tell(told())
+    assert world.shown().incidents[0].verdict == verdict
+    assert world.judge("open").judged_by is None
+    assert (world.shown().open + world.shown().changed) == 1
     acts = world.queue.db.all("audit_page", after=0, limit=10)
     assert [(row["act"], row["subject"], row["before"], row["after"]) for row in acts] == [
-        ("judge", "incident 1 of office", '{"verdict": null}', '{"verdict": "false"}'),
-        ("judge", "incident 1 of office", '{"verdict": "false"}', '{"verdict": null}'),
+        ("judge", "incident 1 of office", '{"verdict": null}', f'{{"verdict": "{verdict}"}}'),
+        ("judge", "incident 1 of office", f'{{"verdict": "{verdict}"}}', '{"verdict": null}'),
     ]
     with pytest.raises(Refusal, match="no incident has the number 7"):
-        world.incidents.judge(7, "false", "operator ada")
+        world.judge(verdict, 7)
+    with pytest.raises(Refusal, match=f"judge it .*{verdict}, or open"):
+        world.judge("closed" if verdict == "false" else "false")
 
 
 def test_pages_of_incidents_go_on_where_the_last_ended() -> None:
@@ -245,26 +248,26 @@ def test_pages_of_incidents_go_on_where_the_last_ended() -> None:
 
 def test_a_change_is_kept_and_told_once_and_stands_until_it_is_confirmed() -> None:
     world = World()
-    assert world.change(a_change()) == WatchReply(number=1)
-    assert world.change(a_change()) == WatchReply(number=1, known=True), "an answer was lost, or the watch began again"
+    assert world.tell(a_change()) == WatchReply(number=1)
+    assert world.tell(a_change()) == WatchReply(number=1, known=True), "an answer was lost, or the watch began again"
     words = "has changed since 1970-01-01 00:01:40 UTC: forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 1 more"
     (told,) = world.notices()
     assert told.startswith(f"office {words} (gbt realistic). An attack that stays looks like this")
     assert [row["kind"] for row in world.queue.db.all("notices", after=0, most=9)] == ["change"]
     assert list(world.views.changed()) == ["office"]
     assert (world.shown().changed, world.shown(host="attic").changed, world.shown(host="office").changed) == (1, 0, 1)
-    assert (world.changes(), world.changes(host="attic"), world.changes(before=9)) == ([(1, None)], [], [])
+    assert (world.changes(), world.changes(host="attic")) == ([(1, None)], [])
     world.tell(an_incident())
-    assert not world.shown().incidents[0].over, "a change lowers no incident, and none lowers it"
+    assert world.shown().incidents[0].ended is None, "a change lowers no incident, and none lowers it"
     world.clock.advance(60)
-    assert world.change(a_change(event="confirmed")).known
-    (one,) = world.shown().changes
+    assert world.tell(a_change(event="confirmed")).known
+    one = world.shown().incidents[-1]
     assert (one.ended, one.ended_at, one.heard_at - one.told_at) == ("confirmed", world.clock.now(), 60)
     assert world.views.changed() == {}
     world.clock.advance(60)
-    world.change(a_change())
-    world.change(a_change(event="referenced"))
-    assert world.shown().changes[0].ended_at == one.ended_at, "what is over stays as it is"
+    world.tell(a_change())
+    world.tell(a_change(event="referenced"))
+    assert world.shown().incidents[-1].ended_at == one.ended_at, "what is over stays as it is"
     assert len(world.notices()) == 2
 
 
@@ -272,7 +275,7 @@ def test_a_change_is_kept_and_told_once_and_stands_until_it_is_confirmed() -> No
 def test_a_change_ends_as_it_was_ended_first_whatever_is_repeated(events: list[str]) -> None:
     world = World()
     for event in events:
-        world.change(a_change(event=event))
+        world.tell(a_change(event=event))
     ends = [{"confirmed": "confirmed", "referenced": "reference"}[each] for each in events if each != "changed"]
     assert world.changes() == [(1, ends[0] if ends else None)]
     assert len(world.notices()) == (events[0] == "changed"), "an end is no news"
@@ -281,12 +284,12 @@ def test_a_change_ends_as_it_was_ended_first_whatever_is_repeated(events: list[s
 
 def test_another_change_takes_the_place_of_the_last_one_of_its_watch() -> None:
     world = World()
-    world.change(a_change(1))
-    world.change(a_change(2), checkpoint="cd")
-    world.change(a_change(3), host="attic")
-    world.change(a_change(4))
+    world.tell(a_change(1))
+    world.tell(a_change(2), checkpoint="cd")
+    world.tell(a_change(3), host="attic")
+    world.tell(a_change(4))
     assert world.changes() == [(4, None), (3, None), (2, None), (1, "later")]
-    world.change(a_change(1, "confirmed"))
+    world.tell(a_change(1, "confirmed"))
     assert world.changes(host="office") == [(4, None), (2, None), (1, "confirmed")]
     assert {host: one.number for host, one in world.views.changed().items()} == {"office": 4, "attic": 3}
 
@@ -294,64 +297,10 @@ def test_another_change_takes_the_place_of_the_last_one_of_its_watch() -> None:
 def test_a_change_of_a_watch_that_is_gone_stands_no_longer() -> None:
     """Of another model's watch that never comes back, for example: nobody can confirm it any more."""
     world = World()
-    world.change(a_change())
-    world.clock.advance(host_changes.STANDS_S)
+    world.tell(a_change())
+    world.clock.advance(rules.STANDS_S)
     assert world.shown().changed == 1
     world.clock.advance(1)
     assert (world.shown().changed, world.changes()) == (0, [(1, None)])
     world.tell()
     assert world.shown().changed == 1, "it was only away"
-
-
-def test_an_operator_closes_a_change_that_nobody_can_confirm_and_takes_that_back() -> None:
-    """Its watch lost its state: it is heard, and will never tell the end of what the one before told."""
-    world = World()
-    world.change(a_change())
-
-    def close(**how: bool) -> tuple[str | None, float | None]:
-        with world.queue.db.transaction():
-            one = world.incidents.close_change(1, "operator ada", **how)
-        return one.closed_by, one.closed_at
-
-    assert close() == ("operator ada", world.clock.now())
-    assert (world.views.changed(), world.changes()) == ({}, [(1, None)])
-    at = world.clock.now()
-    world.clock.advance(60)
-    assert close() == ("operator ada", at), "once"
-    world.change(a_change())
-    assert world.views.changed() == {}, "its host may tell it again"
-    assert close(reopen=True) == (None, None)
-    assert list(world.views.changed()) == ["office"]
-    close()
-    world.change(a_change(2))
-    assert {host: one.number for host, one in world.views.changed().items()} == {"office": 2}, "another one is news"
-    assert len(world.notices()) == 2
-    world.change(a_change(1, "confirmed"))
-    assert close(reopen=True) == (None, None)
-    assert close() == (None, None), "what its host has ended needs no operator"
-    rows = [(row["act"], row["subject"], row["after"]) for row in world.queue.db.all("audit_page", after=0, limit=10)]
-    told = [("close_change", "change 1 of office", f'{{"closed": {said}}}') for said in ("true", "false") * 2]
-    assert rows == told
-    with pytest.raises(Refusal, match="no change has the number 7; `cis490-jobs incidents` lists them"):
-        world.incidents.close_change(7, "operator ada")
-
-
-def test_a_host_that_floods_with_changes_is_slowed_down_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_changes, "NEW_AN_HOUR_MAX", 2)
-    monkeypatch.setattr(host_changes, "KEPT_OF_HOST", 2)
-    world = World()
-    world.change(a_change(1), host="attic")
-    world.change(a_change(1))
-    world.clock.advance(60)
-    world.change(a_change(2))
-    with pytest.raises(Refusal) as refused:
-        world.change(a_change(3))
-    assert (refused.value.problem_type, refused.value.extra["retry_after_s"]) == (ProblemType.SLOW_DOWN, 3600 - 60)
-    assert world.change(a_change(2)).known
-    world.clock.advance(3600)
-    world.change(a_change(3))
-    assert [number for number, _ in world.changes()] == [4, 3, 1]
-    world.clock.advance(rules.KEPT_S + 1)
-    with world.queue.db.transaction():
-        world.incidents.forget_old()
-    assert world.changes() == []

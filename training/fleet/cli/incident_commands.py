@@ -1,8 +1,8 @@
-"""``cis490-jobs incidents``, ``judge``, ``close-change``: what watched hosts reported, and what a person found out."""
+"""``cis490-jobs incidents`` and ``judge``: what watched hosts reported, and what a person found out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -19,8 +19,8 @@ from training.printable import one_line, printable
 
 Reply = Mapping[str, Any]
 
-ENDS = {None: "look into it", "confirmed": "confirmed", "reference": "new reference", "later": "changed again"}
-LOOK = "a change is confirmed on its host: watch --confirm-change; where its watch lost its state: close-change NUMBER"
+ENDS = {"over": "", "confirmed": "confirmed", "reference": "new reference", "later": "changed again"}
+LOOK = "a change is confirmed on its host: watch --confirm-change; where its watch lost its state: judge NUMBER closed"
 NO_WATCH = "no host is watched: `python -m training.watch CKPT --receiver-url URL` starts a watch (docs/watch.md)"
 
 
@@ -29,6 +29,7 @@ class IncidentVerdict(StrEnum):
 
     CONFIRMED = "confirmed"
     FALSE = "false"
+    CLOSED = "closed"
     OPEN = "open"  # none, again
 
 
@@ -36,7 +37,6 @@ def hook(app: typer.Typer) -> None:
     """Add these commands to ``app``."""
     app.command()(incidents)
     app.command()(judge)
-    app.command("close-change")(close_change)
 
 
 def incidents(
@@ -46,7 +46,7 @@ def incidents(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the incidents of watched hosts, the newest first, their changes and the watches."""
+    """List the incidents of watched hosts, their changes among them, the newest first, and the watches."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).incidents(host=host, limit=limit)
     context.show(as_json, answer, lambda: rendered(answer))
@@ -62,39 +62,16 @@ def judge(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Record what you found out about an incident: confirmed, or false."""
+    """Record what you found out about an incident: alarms are confirmed or false, a change of the host is closed.
+
+    Close a change whose watch cannot confirm it: it lost its state, or no longer runs. Alarms stay as they are, and the
+    next change is reported. Where the watch still knows the change, confirm it there.
+    """
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).judge(number, verdict=verdict.value)
     line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
     context.show(as_json, answer, lambda: line)
     return DONE
-
-
-def close_change(
-    ctx: typer.Context,
-    number: Annotated[
-        int, typer.Argument(metavar="NUMBER", help="The change's number, as `incidents` shows it.", min=1)
-    ],
-    reopen: Annotated[bool, typer.Option("--reopen", help="Reopen the change.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
-    """Close a change of a host whose watch cannot confirm it: it lost its state, or no longer runs.
-
-    Alarms stay as they are, and the next change is reported. Where the watch still knows the change, confirm it there.
-    """
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).close_change(number, reopen=reopen)
-    line = f"change {answer['number']} of {printable(answer['host'])}: {state_of(answer)}"
-    context.show(as_json, answer, lambda: line)
-    return DONE
-
-
-def state_of(change: Reply) -> str:
-    """Say in a few words how a change stands."""
-    if change["ended"] is None and change.get("closed_by"):
-        return f"closed by {printable(change['closed_by'])}"
-    return ENDS.get(change["ended"], printable(str(change["ended"])))
 
 
 def rendered(answer: Reply) -> RenderableType:
@@ -103,53 +80,43 @@ def rendered(answer: Reply) -> RenderableType:
     watched: list[RenderableType] = [
         Text(_watch(each, now), style="yellow" if each["silent"] else "dim") for each in watches
     ]
-    changes = answer.get("changes") or []
-    if changes:
-        watched.append(table_of_changes(changes))
-    if any(_stands(each) for each in changes):
+    if any(each["kind"] == "change" and _stands(each) for each in found):
         watched.append(Text(LOOK, style="dim"))
     if not found:
-        return Group(*watched, Text("no incident was reported" if watches or changes else NO_WATCH))
-    made = table("NUMBER", "HOST", "RAISED (UTC)", "LASTED", "MODEL", "SCORE", "CARRIED BY", "FOUND")
+        return Group(*watched, Text("no incident was reported" if watches else NO_WATCH))
+    made = table("NUMBER", "HOST", "RAISED (UTC)", "LASTED", "MODEL", "SCORE", "WHY", "FOUND")
     for each in found:
-        score = each["threshold"] + each["peak"]
+        change = each["kind"] == "change"
+        score = f"{each['threshold'] + each['peak']:.2f} over {each['threshold']:.2f}"
         made.add_row(
             cell(each["number"]),
             cell(each["host"]),
-            cell(_moment(each["raised_at"])),
-            cell(lasted(each), "" if each["over"] else "yellow"),
+            cell(words.moment(each["told_at" if change else "raised_at"], "%Y-%m-%d %H:%M:%S")),
+            cell("" if change else lasted(each), "" if each["ended"] else "yellow"),
             cell(each["model"]),
-            cell(f"{score:.2f} over {each['threshold']:.2f}"),
-            cell(words.carried(each["why"]), chars_max=120),
-            cell(each["verdict"] or ("" if each["over"] else "look into it")),
+            cell("" if change else score),
+            cell(words.changed(each) if change else words.carried(each["why"]), chars_max=200),
+            cell(state_of(each), "yellow" if _stands(each) else ""),
         )
     more = [Text("older ones: --limit")] if answer["next_before"] else []
     return Group(*watched, made, *more)
 
 
-def table_of_changes(changes: Sequence[Reply]) -> RenderableType:
-    """Format how hosts have changed."""
-    made = table("NUMBER", "CHANGED HOST", "REPORTED (UTC)", "MODEL", "HOW", "STATE")
-    for each in changes:
-        made.add_row(
-            cell(each["number"]),
-            cell(each["host"]),
-            cell(_moment(each["told_at"])),
-            cell(each["model"]),
-            cell(words.changed(each), chars_max=200),
-            cell(state_of(each), "yellow" if _stands(each) else ""),
-        )
-    return made
+def state_of(one: Reply) -> str:
+    """Say in a few words how an incident stands."""
+    if one["verdict"] == "closed":
+        return f"closed by {one['judged_by']}"
+    return one["verdict"] or ENDS.get(one["ended"], "look into it")
 
 
-def _stands(change: Reply) -> bool:
-    return change["ended"] is None and not change.get("closed_by")
+def _stands(one: Reply) -> bool:
+    return one["ended"] is None and not one["verdict"]
 
 
 def lasted(one: Reply) -> str:
     """Say how long an incident lasted, or that it is still open."""
     length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))
-    return length if one["over"] else f"{length}, open"
+    return length if one["ended"] else f"{length}, open"
 
 
 def _watch(watch: Reply, now: float) -> str:
@@ -157,7 +124,3 @@ def _watch(watch: Reply, now: float) -> str:
     if watch["silent"]:
         return f"{host} ({model}) last reported {words.ago(watch['heard_at'], now)}: is its watch running?"
     return f"{host} is watched with {model}, last report {words.ago(watch['heard_at'], now)}"
-
-
-def _moment(at: float) -> str:
-    return words.moment(at, "%Y-%m-%d %H:%M:%S")

@@ -272,7 +272,7 @@ class FleetClient:
         return deliver(self._caller, job_id, DeliverRequest(host_id=self.host_id or "", **members), Path(path))
 
     def watch(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Report that this host is watched, or an incident or a change (``WatchRequest`` without the host)."""
+        """Report that this host is watched, or an incident (``WatchRequest`` without the host)."""
         return self.call("watch", body={"host_id": self.host_id, **told})
 
     @property
@@ -293,8 +293,8 @@ class FleetClient:
         return reply if isinstance(reply, dict) else reply.to_dict()
 
     jobs, job, explain, log, curve = (_call(name) for name in ("jobs", "job", "explain", "log", "curve"))
-    models, speeds, health, incidents = (_call(name) for name in ("models", "speeds", "health", "incidents"))
-    judge, close_change = _call("judge"), _call("close_change")
+    models, speeds, health = (_call(name) for name in ("models", "speeds", "health"))
+    incidents, judge = _call("incidents"), _call("judge")
     cancel, requeue, hold, unhold = (_move(name) for name in ("cancel", "requeue", "hold", "unhold"))
     release, pause_host, drain, resume_host = (_call(name) for name in ("release", "pause", "drain", "resume"))
     reload, gc, gc_now = _call("reload"), _call("gc"), _call("gc_now")

@@ -33,8 +33,9 @@ BAD_DOCUMENT = 65
 DOCUMENT_BYTES_MAX = 64 * 1024
 TIMEOUT_S, ANSWER_S = 10.0, 20.0
 NEVER = (ProblemType.BAD_REQUEST, ProblemType.TOO_LARGE)
-OF_CHANGE = ("changed", "confirmed", "referenced")
+EVENTS = ("watching", "raised", "over", "changed", "confirmed", "referenced")
 _OF_WATCH = ("model", "checkpoint", "every_s")
+_NAMED = {"since": "began_at", "told_at": "raised_at"}  # members of a change's document as the receiver names them
 
 Connect = Callable[[str, str, Credentials | None], FleetClient]
 
@@ -47,13 +48,14 @@ def connect(url: str, host: str, credentials: Credentials | None) -> FleetClient
 def request_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a hook's document to the body of a request, without its host. Raises ValueError."""
     event = document.get("event")
-    if event not in ("watching", "raised", "over", *OF_CHANGE):
+    if event not in EVENTS:
         raise ValueError("the document says nothing of a watch: its event is none of those that docs/watch.md names")
     told = {name: document[name] for name in _OF_WATCH if name in document}
     if event == "watching":
         return told
-    rest = {name: value for name, value in document.items() if name not in (*_OF_WATCH, "host")}
-    return told | {"change" if event in OF_CHANGE else "incident": rest}
+    known = {name: value for name, value in document.items() if name not in (*_OF_WATCH, "host") and value is not None}
+    rest = {_NAMED.get(name, name): value for name, value in known.items()}
+    return told | {"incident": rest}
 
 
 def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
@@ -79,9 +81,7 @@ def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
 
 def tell(client: FleetClient, credentials: Credentials | None, document: Mapping[str, Any], clock: Clock) -> None:
     """Send the report, and renew the certificate if that is due; a renewal that fails is tried the next time."""
-    told = request_of(document)
-    if client.watch(told)["number"] is None and "change" in told:
-        raise ValueError("the receiver is of a release that keeps no changes of hosts: bring it up to date")
+    client.watch(request_of(document))
     if credentials is not None:
         with suppress(ClientError, CredentialsError, OSError):
             renew_if_due(credentials, client, clock.now())

@@ -22,7 +22,7 @@ from training.fleet.database.writer import Row, named
 # always have the same rows.
 SEALED = (
     "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "events",
-    "host_changes", "host_orders", "hosts", "incidents", "invitations", "jobs", "log_chunks", "log_files",
+    "host_orders", "hosts", "incidents", "invitations", "jobs", "log_chunks", "log_files",
     "notice_cursor", "notices", "notify_channels", "plan_datasets", "plan_in_force", "quarantines", "removals",
     "results", "tokens", "usage_samples", "watches",
 )  # fmt: skip

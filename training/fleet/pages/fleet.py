@@ -13,7 +13,7 @@ from training.fleet.pages.rendering import Frame, job_path, path_part, render, w
 from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
 from training.fleet.service.views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
-from training.fleet.wire.incident_messages import ChangeView
+from training.fleet.wire.incident_messages import IncidentView
 from training.fleet.wire.messages import HealthReply
 from training.printable import counted, duration, one_line
 
@@ -187,7 +187,7 @@ def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iter
         yield Attention(f"{len(incidents) - INCIDENTS_SHOWN} further hosts have open incidents", "/incidents")
 
 
-def of_changes(changed: Mapping[str, ChangeView]) -> Iterator[Attention]:
+def of_changes(changed: Mapping[str, IncidentView]) -> Iterator[Attention]:
     """List the hosts that are not as their reference any more."""
     for host, one in sorted(changed.items())[:INCIDENTS_SHOWN]:
         said = words.changed(msgspec.to_builtins(one))

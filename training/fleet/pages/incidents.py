@@ -35,7 +35,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         frame,
         sentence=sentence(told, host, before),
         watches=told["watches"],
-        hosts=_hosts(told["incidents"], told["changes"]),
+        hosts=_hosts(told["incidents"]),
         host=host,
         older=None if older is None else address(host, older),
         ends=ENDS,
@@ -67,16 +67,16 @@ def sentence(told: Json, host: str, before: int) -> str:
         return f"{counted(number, 'incidents')}{whose} {'is' if number == 1 else 'are'} open and not judged.{silence}"
     if not watches and not told["incidents"]:
         return f"{one_line(host, 64) if host else 'No host'} is{' not' if host else ''} watched yet."
-    if not told["incidents"] and not told["changes"]:
+    if not told["incidents"]:
         return f"Nothing was reported{whose} so far.{silence}"
     return f"No open incident{whose} waits to be judged.{silence}"
 
 
-def _hosts(incidents: Sequence[Json], changes: Sequence[Json]) -> list[tuple[str, list[Json], list[Json]]]:
-    """Group a page by host, with its incidents and its changes: the one with the newest report comes first."""
+def _hosts(incidents: Sequence[Json]) -> list[tuple[str, list[Json], list[Json]]]:
+    """Group a page by host, with its alarms and its changes: the one with the newest report comes first."""
     found: dict[str, tuple[list[Json], list[Json]]] = {}
-    for each in sorted([*incidents, *changes], key=lambda each: -each["told_at"]):
-        found.setdefault(each["host"], ([], []))["channels" in each].append(each)
+    for each in incidents:
+        found.setdefault(each["host"], ([], []))[each["kind"] == "change"].append(each)
     return [(host, *both) for host, both in found.items()]
 
 

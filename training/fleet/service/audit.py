@@ -43,7 +43,6 @@ class Act(StrEnum):
     DATASET_REMOVE = "dataset_remove"
     GC = "gc"
     JUDGE = "judge"
-    CLOSE_CHANGE = "close_change"
 
 
 class AuditLog:

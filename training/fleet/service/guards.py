@@ -22,13 +22,13 @@ CRASHED_CLAIMS_MAX = 16  # bundles that one claim may name
 _HANDED_BACK = frozenset({EndReason.SPAWN_FAILED, EndReason.INTERRUPTED, EndReason.WORKER_SHUTDOWN})
 
 
-def check_pace(first_at: float | None, now: float, host: str, most: int, what: str) -> None:
-    """Refuse one more report of a host that made ``most`` within the hour, the first of them at ``first_at``."""
+def check_pace(first_at: float | None, now: float, host: str, most: int) -> None:
+    """Refuse one more incident of a host that made ``most`` within the hour, the first of them at ``first_at``."""
     wait_s = 0.0 if first_at is None else first_at + HOUR_S - now
     if wait_s > 0:
         raise Refusal(
             ProblemType.SLOW_DOWN,
-            f"{host} has reported {most} new {what} within the hour; this one is accepted later",
+            f"{host} has reported {most} new incidents within the hour; this one is accepted later",
             retry_after_s=min(wait_s, HOUR_S),
         )
 

@@ -1,7 +1,8 @@
-"""Incidents that watched hosts report: kept once each, notified once, judged by people. Their changes beside them.
+"""Incidents that watched hosts report, their changes among them: kept once each, notified once, judged by people.
 
 The host's own id names an incident, so that a report may be repeated, and come late. The record of one only grows: a
-report that was under way for long opens nothing again and takes nothing back.
+report that was under way for long opens nothing again and takes nothing back. A change stands until a person confirms
+it on its host. An operator may close one here, because it cannot be confirmed where its watch lost its state.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import msgspec
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
-from training.fleet.service import host_changes
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.guards import HOUR_S, check_pace
 from training.fleet.service.notify.outbox import NoticeOutbox
@@ -22,17 +22,16 @@ from training.fleet.wire.incident_messages import (
     PAGE,
     PAGE_MAX,
     SPANS_MAX,
-    ChangeView,
+    IncidentFacts,
     IncidentsReply,
     IncidentView,
     WatchedIncident,
     WatchReply,
     WatchRequest,
     WatchView,
-    WhyView,
 )
 from training.fleet.wire.messages import ProblemType, Refusal
-from training.fleet.wire.words import carried
+from training.fleet.wire.words import carried, changed
 from training.printable import counted, one_line
 
 NEW_AN_HOUR_MAX = 60  # of a host: honest rules raise fewer
@@ -42,11 +41,9 @@ WATCHES_OF_HOST = 20
 WATCHES_MAX = 2000
 WATCH_KEPT_S = 90 * 86400.0
 SILENT_TIMES, SILENT_S = 2.0, 60.0  # what a watch meant, and this: then it is silent
-
-
-class _Why(msgspec.Struct, frozen=True):
-    why: list[WhyView] = []
-    seconds: list[tuple[float, float]] = []
+STANDS_S = 86400.0  # a change, without a word of its watch: then no person can confirm it there
+ENDS = {"over": "over", "confirmed": "confirmed", "referenced": "reference"}
+VERDICTS = {"alarms": ("confirmed", "false"), "change": ("closed",)}
 
 
 def silent(watch: Mapping[str, Any] | Row, now: float) -> bool:
@@ -60,54 +57,53 @@ class IncidentTable:
     def __init__(self, db: Database, clock: Clock, audit: AuditLog) -> None:
         self._db, self._clock, self._audit = db, clock, audit
         self._outbox = NoticeOutbox(db, clock)
-        self._changes = host_changes.HostChanges(db, clock, self._outbox, audit)
 
     def report(self, told: WatchRequest) -> WatchReply:
-        """Note that a watch was seen, and the change or the incident that it reports. Raises Refusal for a flood."""
+        """Note that a watch was seen, and the incident that it reports. Raises Refusal for a flood."""
         self._heard(told)
-        changed = WatchReply() if told.change is None else self._changes.report(told, told.change)
         one = told.incident
         if one is None:
-            return changed
-        row = self._db.one("incident_of_host", host=told.host_id, id=one.id)
+            return WatchReply()
+        row = self._db.one("incident_of_host", host=told.host_id, kind=one.kind, id=one.id)
         if row is not None:
             self._moved(row, one)
             return WatchReply(number=row["seq"], known=True)
-        self._check_pace(told.host_id)
+        newest = self._db.one("incident_before", host=told.host_id, back=NEW_AN_HOUR_MAX - 1)
+        check_pace(None if newest is None else newest["told_at"], self._clock.now(), told.host_id, NEW_AN_HOUR_MAX)
         return WatchReply(number=self._added(told, one))
 
     def judge(self, number: int, verdict: str, who: str) -> IncidentView:
         """Keep what a person found of an incident; ``open`` takes it back."""
-        row = self._db.one("incident", seq=number)
-        if row is None:
-            raise Refusal(
-                ProblemType.UNKNOWN_NAME, f"no incident has the number {number}; `cis490-jobs incidents` lists them"
-            )
+        row = self._row(number)
         kept = None if verdict == "open" else verdict
+        if kept is not None and kept not in VERDICTS[row["kind"]]:
+            may = " or ".join(VERDICTS[row["kind"]])
+            raise Refusal(ProblemType.WRONG_STATE, f"incident {number} is of {row['kind']}: judge it {may}, or open")
         if kept != row["verdict"]:
             now, by = (None, None) if kept is None else (self._clock.now(), who)
             self._db.run("judge_incident", seq=number, verdict=kept, who=by, now=now)
             subject = f"incident {number} of {row['host']}"
             before, after = {"verdict": row["verdict"]}, {"verdict": kept}
             self._audit.write(who, Act.JUDGE, subject, before=before, after=after)
-        row = self._db.one("incident", seq=number)
-        assert row is not None
-        return view_of(row)
+        return view_of(self._row(number))
 
-    def close_change(self, number: int, who: str, *, reopen: bool = False) -> ChangeView:
-        """Close a change of a host, or open it again; see `HostChanges.close`."""
-        return self._changes.close(number, who, reopen=reopen)
+    def _row(self, number: int) -> Row:
+        row = self._db.one("incident", seq=number)
+        if row is None:
+            raise Refusal(
+                ProblemType.UNKNOWN_NAME, f"no incident has the number {number}; `cis490-jobs incidents` lists them"
+            )
+        return row
 
     def forget_old(self) -> None:
         """Delete records without a report for long."""
         now = self._clock.now()
         self._db.run("forget_incidents", before=now - KEPT_S)
-        self._changes.forget(now - KEPT_S)
         self._db.run("forget_watches", before=now - WATCH_KEPT_S)
 
     def _heard(self, told: WatchRequest) -> None:
-        now, host, checkpoint = self._clock.now(), told.host_id, told.checkpoint
-        before = self._db.one("watch", host=host, checkpoint=checkpoint)
+        now, key = self._clock.now(), {"host": told.host_id, "checkpoint": told.checkpoint}
+        before = self._db.one("watch", **key)
         if before is None:
             known = self._db.one("count_watches")
             if known is not None and known["n"] >= WATCHES_MAX:
@@ -117,64 +113,53 @@ class IncidentTable:
                     f"are forgotten",
                     retry_after_s=HOUR_S,
                 )
-        broken = before is not None and silent(before, now)
-        self._db.run(
-            "keep_watch",
-            host=host,
-            checkpoint=checkpoint,
-            model=told.model,
-            every_s=told.every_s,
-            now=now,
-            broken=int(broken),
-        )
+        broken = int(before is not None and silent(before, now))
+        self._db.run("keep_watch", **key, model=told.model, every_s=told.every_s, now=now, broken=broken)
         if before is None:
-            self._db.run("thin_watches", host=host, most=WATCHES_OF_HOST)
-
-    def _check_pace(self, host: str) -> None:
-        """Refuse a new incident of a host that reported many within the hour: each calls a person."""
-        row = self._db.one("incident_before", host=host, back=NEW_AN_HOUR_MAX - 1)
-        check_pace(None if row is None else row["told_at"], self._clock.now(), host, NEW_AN_HOUR_MAX, "incidents")
+            self._db.run("thin_watches", host=told.host_id, most=WATCHES_OF_HOST)
 
     def _added(self, told: WatchRequest, one: WatchedIncident) -> int:
+        now, host, ended = self._clock.now(), told.host_id, ENDS.get(one.event)
+        if one.kind == "change":
+            self._db.run("replace_changes", host=host, checkpoint=told.checkpoint, now=now)
         row = self._db.one(
             "add_incident",
-            host=told.host_id,
+            host=host,
             id=one.id,
+            kind=one.kind,
             checkpoint=told.checkpoint,
             model=told.model,
-            rule=one.rule,
-            began_at=one.began_at,
             raised_at=one.raised_at,
-            last_alarm_at=one.last_alarm_at,
-            over=int(one.event == "over"),
-            alarms=one.alarms,
-            peak=one.peak,
-            threshold=one.threshold,
-            why=_text(_Why(one.why, one.seconds)),
-            now=self._clock.now(),
+            facts=_text(IncidentFacts.of(one)),
+            now=now,
+            ended=ended,
+            ended_at=None if ended is None else now,
         )
         assert row is not None
         number = int(row["seq"])
-        old = self._db.one("incident_before", host=told.host_id, back=KEPT_OF_HOST)
+        old = self._db.one("incident_before", host=host, back=KEPT_OF_HOST)
         if old is not None:
-            self._db.run("thin_incidents", host=told.host_id, seq=old["seq"])
-        self._outbox.add(NoticeKind.INCIDENT, told.host_id, sentence(number, told, one))
+            self._db.run("thin_incidents", host=host, seq=old["seq"])
+        if one.kind == "alarms":
+            self._outbox.add(NoticeKind.INCIDENT, host, sentence(number, told, one))
+        elif ended is None:  # a change of which only the end came is no news
+            self._outbox.add(NoticeKind.CHANGE, host, sentence_of_change(told, one))
         return number
 
     def _moved(self, row: Row, one: WatchedIncident) -> None:
-        known = msgspec.json.decode(row["why"], type=_Why)
-        later = one.last_alarm_at >= row["last_alarm_at"]
-        spans = sorted({*known.seconds, *one.seconds})[:SPANS_MAX]
-        self._db.run(
-            "move_incident",
-            seq=row["seq"],
-            last_alarm_at=max(row["last_alarm_at"], one.last_alarm_at),
-            over=int(row["over"] or one.event == "over"),
-            alarms=max(row["alarms"], one.alarms),
-            peak=max(row["peak"], one.peak),
-            why=_text(_Why(one.why if one.why and later else known.why, spans)),
-            now=self._clock.now(),
+        known, now, ended, ended_at = _facts(row), self._clock.now(), row["ended"], row["ended_at"]
+        later = one.last_alarm_at >= known.last_alarm_at
+        facts = msgspec.structs.replace(
+            known,
+            last_alarm_at=max(known.last_alarm_at, one.last_alarm_at),
+            alarms=max(known.alarms, one.alarms),
+            peak=max(known.peak, one.peak),
+            why=one.why if one.why and later else known.why,
+            seconds=sorted({*known.seconds, *one.seconds})[:SPANS_MAX],
         )
+        if one.event in ENDS and ended in (None, "later"):
+            ended, ended_at = ENDS[one.event], now
+        self._db.run("move_incident", seq=row["seq"], facts=_text(facts), now=now, ended=ended, ended_at=ended_at)
 
 
 class IncidentViews:
@@ -191,8 +176,7 @@ class IncidentViews:
         return IncidentsReply(
             incidents=[view_of(row) for row in found[:most]],
             watches=self.watches(host),
-            open=sum(row["n"] for row in self._db.all("incidents_open") if host in ("", row["host"])),
-            changes=[] if before else host_changes.newest(self._db, host, most),
+            open=sum(n for name, (n, _) in self.open().items() if host in ("", name)),
             changed=sum(host in ("", name) for name in self.changed()),
             next_before=found[most - 1]["seq"] if len(found) > most else None,
             now=now,
@@ -200,36 +184,28 @@ class IncidentViews:
 
     def watches(self, host: str = "") -> list[WatchView]:
         """Return the watches of a host, or of all; for each host the one that was seen last first."""
-        now, same = self._clock.now(), ("host", "model", "checkpoint", "since", "heard_at", "every_s")
-        return [
-            WatchView(**{key: row[key] for key in same}, silent=silent(row, now))
-            for row in self._db.all("watches", host=host)
-        ]
+        now = self._clock.now()
+        return [WatchView(**dict(row), silent=silent(row, now)) for row in self._db.all("watches", host=host)]
 
-    def changed(self) -> dict[str, ChangeView]:
-        """Return for each host that has changed the newest change that is neither confirmed nor closed."""
-        return {each.host: each for each in host_changes.standing(self._db, self._clock.now())}
+    def changed(self) -> dict[str, IncidentView]:
+        """Return for each host that has changed the newest change that stands, of a watch seen within a day."""
+        rows = self._db.all("changes_standing", heard_since=self._clock.now() - STANDS_S)
+        return {row["host"]: view_of(row) for row in rows}
 
     def open(self) -> dict[str, tuple[int, float]]:
-        """Return for each host the number of open incidents without a verdict, and the start of the first."""
+        """Return for each host the number of open alarms without a verdict, and the start of the first."""
         return {row["host"]: (row["n"], row["raised_at"]) for row in self._db.all("incidents_open")}
 
 
 def view_of(row: Row) -> IncidentView:
     """Make a row the wire's view."""
-    known = msgspec.json.decode(row["why"], type=_Why)
-    same = [name for name in IncidentView.__struct_fields__ if name not in ("number", "over", "why", "seconds")]
-    return IncidentView(
-        number=row["seq"],
-        over=bool(row["over"]),
-        why=known.why,
-        seconds=known.seconds,
-        **{name: row[name] for name in same},
-    )
+    facts = msgspec.structs.asdict(_facts(row))
+    kept = [name for name in IncidentView.__struct_fields__ if name not in (*facts, "number")]
+    return IncidentView(number=row["seq"], **facts, **{name: row[name] for name in kept})
 
 
 def sentence(number: int, told: WatchRequest, one: WatchedIncident) -> str:
-    """Notify a person of a new incident."""
+    """Notify a person of new alarms."""
     rule = one_line(one.rule, 120) or "above the threshold"
     why = carried(msgspec.to_builtins(one.why))
     state = f", over after {counted(one.alarms, 'alarms')}" if one.event == "over" else ""
@@ -239,5 +215,17 @@ def sentence(number: int, told: WatchRequest, one: WatchedIncident) -> str:
     )
 
 
-def _text(why: _Why) -> str:
-    return msgspec.json.encode(why).decode()
+def sentence_of_change(told: WatchRequest, one: WatchedIncident) -> str:
+    """Notify a person of a new change."""
+    return (
+        f"{told.host_id} {changed(msgspec.to_builtins(one))} ({one_line(told.model, 60)}). An attack that stays looks "
+        "like this, and so does new work: look at the host, then confirm it there with watch --confirm-change"
+    )
+
+
+def _facts(row: Row) -> IncidentFacts:
+    return msgspec.json.decode(row["facts"], type=IncidentFacts)
+
+
+def _text(facts: IncidentFacts) -> str:
+    return msgspec.json.encode(facts).decode()

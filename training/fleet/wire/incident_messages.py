@@ -1,6 +1,6 @@
-"""Structs of watched hosts: a watch's reports on itself, its incidents and its changes, and their records.
+"""Structs of watched hosts: a watch's reports on itself and its incidents, and their records.
 
-Times of an incident or a change are epoch seconds of the *host's* clock: they say when it happened there, and order
+Times of an incident are epoch seconds of the *host's* clock: they say when it happened there, and order
 nothing here.
 """
 
@@ -31,23 +31,6 @@ class WhyView(Wire, frozen=True, kw_only=True):
     share: Annotated[float, Meta(ge=0, le=1)]
 
 
-class WatchedIncident(Wire, frozen=True, kw_only=True):
-    """An incident as it stands: raised, or over. The later report of one says all that the earlier did."""
-
-    id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same incident always has it
-    event: Literal["raised", "over"]
-    rule: Annotated[str, Meta(max_length=200)] = ""  # in words
-    began_at: _Moment
-    raised_at: _Moment
-    last_alarm_at: _Moment
-    alarms: Annotated[int, Meta(ge=0, le=2**31 - 1)]  # windows above the threshold
-    peak: _Score  # the highest score above the threshold
-    threshold: _Score
-    why: Annotated[list[WhyView], Meta(max_length=WHY_MAX)] = field(default_factory=list)
-    # spans of time that carried the alarms: from, to
-    seconds: Annotated[list[tuple[_Moment, _Moment]], Meta(max_length=SPANS_MAX)] = field(default_factory=list)
-
-
 class MovedView(Wire, frozen=True, kw_only=True):
     """A channel that left its place: medians before and after, of the level or the spread that models see."""
 
@@ -57,81 +40,74 @@ class MovedView(Wire, frozen=True, kw_only=True):
     after: _Score
 
 
-class WatchedChange(Wire, frozen=True, kw_only=True):
-    """A change of the host: reported, or over because a person confirmed it there or named a new reference."""
+class IncidentFacts(Wire, frozen=True, kw_only=True):
+    """The facts of an incident, by the host's clock: what its alarms say, or the channels that changed."""
 
-    id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same change always has it
-    event: Literal["changed", "confirmed", "referenced"]
-    since: _Moment | None = None
-    told_at: _Moment | None = None  # when it was sure
-    at_once: bool = False  # it was so from its first window on
-    # The surest channels, and how many there are besides.
+    began_at: _Moment = 0.0  # 0 of a change: not known
+    raised_at: _Moment = 0.0  # when it was sure
+    rule: Annotated[str, Meta(max_length=200)] = ""  # in words
+    last_alarm_at: _Moment = 0.0
+    alarms: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0  # windows above the threshold
+    peak: _Score = 0.0  # the highest score above the threshold
+    threshold: _Score = 0.0
+    why: Annotated[list[WhyView], Meta(max_length=WHY_MAX)] = field(default_factory=list)
+    # spans of time that carried the alarms: from, to
+    seconds: Annotated[list[tuple[_Moment, _Moment]], Meta(max_length=SPANS_MAX)] = field(default_factory=list)
+    at_once: bool = False  # a change that was there from the first window on
+    # The surest channels of a change, and how many there are besides.
     channels: Annotated[list[MovedView], Meta(max_length=MOVED_MAX)] = field(default_factory=list)
     more_channels: Annotated[int, Meta(ge=0, le=10_000)] = 0
 
 
+class WatchedIncident(IncidentFacts, frozen=True, kw_only=True):
+    """An incident as it stands. The later report of one says all that the earlier did.
+
+    Alarms are raised, and over. A change of the host is over when a person confirmed it there, or named a new
+    reference.
+    """
+
+    id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same incident always has it
+    event: Literal["raised", "over", "changed", "confirmed", "referenced"]
+
+    @property
+    def kind(self) -> str:
+        return "alarms" if self.event in ("raised", "over") else "change"
+
+
 class WatchRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/watch``: the host is watched with this model; ``incident`` and ``change`` as they stand."""
+    """``POST /v1/watch``: the host is watched with this model; ``incident`` as it stands."""
 
     host_id: _Host
     model: Annotated[str, Meta(max_length=128)]
     checkpoint: Annotated[str, Meta(pattern="^[0-9a-f]{0,64}$")] = ""  # the model's digest; empty: it has none
     every_s: Annotated[float, Meta(ge=1, le=86_400)] = 900.0  # it means to be heard again within this time
     incident: WatchedIncident | None = None
-    change: WatchedChange | None = None
 
 
 class WatchReply(Wire, frozen=True, kw_only=True):
-    """``number`` is the receiver's for the incident or the change; ``known``: it had been reported before."""
+    """``number`` is the receiver's for the incident; ``known``: it had been reported before."""
 
     number: int | None = None
     known: bool = False
 
 
-class IncidentView(Wire, frozen=True, kw_only=True):
+class IncidentView(IncidentFacts, frozen=True, kw_only=True):
     """An incident of a watched host. ``told_at`` and ``heard_at`` are by the receiver's clock: first, and last."""
 
     number: int
+    kind: str  # "alarms", or "change": of the host, against its reference
     host: str
     id: str
     model: str
     checkpoint: str
-    rule: str
-    began_at: float
-    raised_at: float
-    last_alarm_at: float
-    over: bool
-    alarms: int
-    peak: float
-    threshold: float
-    why: list[WhyView]
-    seconds: list[tuple[float, float]]
     told_at: float
     heard_at: float
-    verdict: str | None  # "confirmed" or "false", by a person; null: nobody has judged it
+    # "over"; of a change "confirmed" on the host, "reference" (a new one), "later" (another change); null: it stands
+    ended: str | None
+    ended_at: float | None
+    verdict: str | None  # by a person: "confirmed" or "false" alarms, a "closed" change; null: no person has judged it
     judged_by: str | None
     judged_at: float | None
-
-
-class ChangeView(Wire, frozen=True, kw_only=True):
-    """A change of a watched host. ``told_at`` and ``heard_at`` are by the receiver's clock: first, and last."""
-
-    number: int
-    host: str
-    id: str
-    model: str
-    checkpoint: str
-    since: float | None
-    noticed_at: float | None  # by the host's clock: when it was sure
-    at_once: bool
-    channels: list[MovedView]
-    more_channels: int
-    told_at: float
-    heard_at: float
-    ended: str | None  # "confirmed" on the host, "reference" (a new one), "later" (another change); null: it stands
-    ended_at: float | None
-    closed_by: str | None = None  # an operator who closed it here, whatever its host tells; null: nobody did
-    closed_at: float | None = None
 
 
 class WatchView(Wire, frozen=True, kw_only=True):
@@ -152,20 +128,14 @@ class IncidentsReply(Wire, frozen=True, kw_only=True):
 
     incidents: list[IncidentView]
     watches: list[WatchView]
-    open: int  # incidents that are not over and that nobody has judged, of the hosts asked for
-    changes: list[ChangeView]  # the newest; on the first page alone
-    changed: int  # hosts, of those asked for, that have changed and of which nobody has confirmed it
+    open: int  # alarms that are not over and not judged, of the hosts asked for
+    changed: int  # hosts, of those asked for, with a change that is neither confirmed nor closed
     next_before: int | None
     now: float
 
 
-class CloseChangeRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/changes/{number}/close``: it needs no attention any more; ``reopen`` takes that back."""
-
-    reopen: bool = False
-
-
 class JudgeRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/incidents/{number}/judge``: what a person found; ``open`` takes a verdict back."""
+    """``POST /v1/incidents/{number}/judge``: what a person found of alarms, or ``closed`` for a change whose host
+    cannot confirm it; ``open`` takes a verdict back."""
 
-    verdict: Literal["confirmed", "false", "open"]
+    verdict: Literal["confirmed", "false", "closed", "open"]

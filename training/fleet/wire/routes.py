@@ -10,15 +10,7 @@ from collections.abc import Mapping
 
 from training.fleet.wire import messages as wire
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest
-from training.fleet.wire.incident_messages import (
-    ChangeView,
-    CloseChangeRequest,
-    IncidentsReply,
-    IncidentView,
-    JudgeRequest,
-    WatchReply,
-    WatchRequest,
-)
+from training.fleet.wire.incident_messages import IncidentsReply, IncidentView, JudgeRequest, WatchReply, WatchRequest
 from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.plans import PlanReply, PlanRequest
 from training.fleet.wire.worker_routes import (
@@ -100,18 +92,15 @@ ROUTES: tuple[Route, ...] = (
         (ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS, ProblemType.UNKNOWN_NAME)),
     Route(
         "POST", "/v1/watch", Access.REPORTER, "watch",
-        "Report that this host is watched, or an incident or a change", WatchRequest, WatchReply),
+        "Report that this host is watched, or an incident", WatchRequest, WatchReply),
     Route(
         "GET", "/v1/incidents", Access.READER, "incidents",
-        "List the incidents and changes of watched hosts, the newest first", reply=IncidentsReply,
+        "List the incidents of watched hosts, their changes among them, the newest first", reply=IncidentsReply,
         problem_types=(ProblemType.NOT_YOURS,), parameters=("host:watched", "before", "limit")),
     Route(
         "POST", "/v1/incidents/{number}/judge", Access.OPERATOR, "judge",
-        "Keep what a person found of an incident", JudgeRequest, IncidentView, (ProblemType.UNKNOWN_NAME,)),
-    Route(
-        "POST", "/v1/changes/{number}/close", Access.OPERATOR, "close_change",
-        "Close a change of a watched host, or open it again", CloseChangeRequest, ChangeView,
-        (ProblemType.UNKNOWN_NAME,)),
+        "Keep what a person found of an incident, or close a change", JudgeRequest, IncidentView,
+        (ProblemType.UNKNOWN_NAME, ProblemType.WRONG_STATE)),
     Route(
         "GET", "/v1/health", Access.MEMBER, "health",
         "Check the receiver's health", reply=wire.HealthReply),
@@ -267,8 +256,8 @@ ROUTES: tuple[Route, ...] = (
         shown=DashboardPage("Events", ("before",))),
     Route(
         "POST", "/incidents", Access.OPERATOR, "judge_on_page",
-        "Keep what a person found of an incident or a change",
-        problem_types=(ProblemType.UNKNOWN_NAME,), media=HTML),
+        "Keep what a person found of an incident, or close a change",
+        problem_types=(ProblemType.UNKNOWN_NAME, ProblemType.WRONG_STATE), media=HTML),
     Route(
         "GET", "/act", Access.OPERATOR, "act_page",
         "Show which jobs an act would move, and what is lost, before it is done", media=HTML),

@@ -120,8 +120,8 @@ def carried(why: Sequence[Json]) -> str:
 
 def changed(one: Json) -> str:
     """Say how a host has changed: ``has changed since 13:40:02 UTC: forks 0.21 → 3.4 and 2 more``."""
-    since = number(one.get("since"))
-    when = "" if since is None else f" since {moment(since, '%Y-%m-%d %H:%M:%S UTC')}"
+    since = number(one.get("began_at"))
+    when = "" if not since else f" since {moment(since, '%Y-%m-%d %H:%M:%S UTC')}"
     what = "is unlike its reference" if one.get("at_once") else f"has changed{when}"
     named = moved(one)
     return f"{what}: {named}" if named else what

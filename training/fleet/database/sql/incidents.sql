@@ -1,7 +1,7 @@
--- The statements of watched hosts, their incidents and their changes, named, with one line of why.
+-- The statements of watched hosts and their incidents, named, with one line of why.
 
 -- name: watches — of one host, or of all
-SELECT * FROM watches WHERE :host = '' OR host = :host ORDER BY host, heard_at DESC, checkpoint
+SELECT host, model, checkpoint, since, heard_at, every_s FROM watches WHERE :host = '' OR host = :host ORDER BY host, heard_at DESC, checkpoint
 
 -- name: watch — one that was heard before
 SELECT * FROM watches WHERE host = :host AND checkpoint = :checkpoint
@@ -23,7 +23,7 @@ DELETE FROM watches WHERE host = :host AND checkpoint NOT IN
 DELETE FROM watches WHERE heard_at < :before
 
 -- name: incident_of_host — by the host's own id
-SELECT * FROM incidents WHERE host = :host AND id = :id
+SELECT * FROM incidents WHERE host = :host AND kind = :kind AND id = :id
 
 -- name: incident — by its number
 SELECT * FROM incidents WHERE seq = :seq
@@ -31,16 +31,17 @@ SELECT * FROM incidents WHERE seq = :seq
 -- name: incident_before — the so-manieth newest of a host
 SELECT seq, told_at FROM incidents WHERE host = :host ORDER BY seq DESC LIMIT 1 OFFSET :back
 
--- name: add_incident — one is told of for the first time
-INSERT INTO incidents (host, id, checkpoint, model, rule, began_at, raised_at, last_alarm_at, over, alarms, peak,
-  threshold, why, told_at, heard_at)
-VALUES (:host, :id, :checkpoint, :model, :rule, :began_at, :raised_at, :last_alarm_at, :over, :alarms, :peak,
-  :threshold, :why, :now, :now)
+-- name: replace_changes — a watch reports another one
+UPDATE incidents SET ended = 'later', ended_at = :now
+WHERE kind = 'change' AND host = :host AND checkpoint = :checkpoint AND ended IS NULL
+
+-- name: add_incident — one is reported for the first time
+INSERT INTO incidents (host, id, kind, checkpoint, model, raised_at, facts, told_at, heard_at, ended, ended_at)
+VALUES (:host, :id, :kind, :checkpoint, :model, :raised_at, :facts, :now, :now, :ended, :ended_at)
 RETURNING seq
 
--- name: move_incident — what was told of it since
-UPDATE incidents SET last_alarm_at = :last_alarm_at, over = :over, alarms = :alarms, peak = :peak, why = :why,
-  heard_at = :now WHERE seq = :seq
+-- name: move_incident — what was reported of it since
+UPDATE incidents SET facts = :facts, heard_at = :now, ended = :ended, ended_at = :ended_at WHERE seq = :seq
 
 -- name: thin_incidents — of a host, the newest stay
 DELETE FROM incidents WHERE host = :host AND seq <= :seq
@@ -57,48 +58,10 @@ SELECT * FROM incidents WHERE seq < :before ORDER BY seq DESC LIMIT :most
 -- name: incidents_of_host — the same, of one host
 SELECT * FROM incidents WHERE host = :host AND seq < :before ORDER BY seq DESC LIMIT :most
 
--- name: incidents_open — how many are not over and not judged, by host
-SELECT host, count(*) AS n, min(raised_at) AS raised_at, max(seq) AS seq FROM incidents
-WHERE over = 0 AND verdict IS NULL GROUP BY host ORDER BY host
+-- name: incidents_open — how many alarms are not over and not judged, by host
+SELECT host, count(*) AS n, min(raised_at) AS raised_at FROM incidents
+WHERE kind = 'alarms' AND ended IS NULL AND verdict IS NULL GROUP BY host ORDER BY host
 
--- name: change_of_host — by the host's own id
-SELECT * FROM host_changes WHERE host = :host AND id = :id
-
--- name: change_before — the so-manieth newest of a host
-SELECT seq, told_at FROM host_changes WHERE host = :host ORDER BY seq DESC LIMIT 1 OFFSET :back
-
--- name: replace_changes — a watch tells of another one
-UPDATE host_changes SET ended = 'later', ended_at = :now
-WHERE host = :host AND checkpoint = :checkpoint AND ended IS NULL
-
--- name: add_change — one is told of for the first time
-INSERT INTO host_changes (host, id, checkpoint, model, since, noticed_at, at_once, channels, more_channels, told_at,
-  heard_at, ended, ended_at)
-VALUES (:host, :id, :checkpoint, :model, :since, :noticed_at, :at_once, :channels, :more_channels, :now, :now, :ended,
-  :ended_at)
-RETURNING seq
-
--- name: move_change — it was told again, or is over
-UPDATE host_changes SET heard_at = :now, ended = :ended, ended_at = :ended_at WHERE seq = :seq
-
--- name: change — by its number
-SELECT * FROM host_changes WHERE seq = :seq
-
--- name: close_change — an operator ends it here, or takes that back
-UPDATE host_changes SET closed_by = :who, closed_at = :now WHERE seq = :seq
-
--- name: thin_changes — of a host, the newest stay
-DELETE FROM host_changes WHERE host = :host AND seq <= :seq
-
--- name: forget_changes — nothing was heard of them for long
-DELETE FROM host_changes WHERE heard_at < :before
-
--- name: changes — the newest
-SELECT * FROM host_changes ORDER BY seq DESC LIMIT :most
-
--- name: changes_of_host — the same, of one host
-SELECT * FROM host_changes WHERE host = :host ORDER BY seq DESC LIMIT :most
-
--- name: changes_standing — that nobody has confirmed or closed, of watches that are still heard
-SELECT c.* FROM host_changes AS c JOIN watches AS w ON w.host = c.host AND w.checkpoint = c.checkpoint
-WHERE c.ended IS NULL AND c.closed_by IS NULL AND w.heard_at >= :heard_since ORDER BY c.host, c.seq
+-- name: changes_standing — neither confirmed nor closed, of watches that are still heard
+SELECT i.* FROM incidents AS i JOIN watches AS w ON w.host = i.host AND w.checkpoint = i.checkpoint
+WHERE i.kind = 'change' AND i.ended IS NULL AND i.verdict IS NULL AND w.heard_at >= :heard_since ORDER BY i.host, i.seq

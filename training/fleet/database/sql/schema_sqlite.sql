@@ -374,57 +374,30 @@ CREATE TABLE watches (              -- hosts that are watched with a model, and 
   PRIMARY KEY (host, checkpoint)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE incidents (            -- what watched hosts told of
+CREATE TABLE incidents (            -- what watched hosts reported: alarms, and that the host has changed
   seq        INTEGER PRIMARY KEY,
   host       TEXT NOT NULL,
   id         TEXT NOT NULL,         -- the host's own: the same incident always has it
+  kind       TEXT NOT NULL CHECK (kind IN ('alarms', 'change')),
   checkpoint TEXT NOT NULL,
   model      TEXT NOT NULL,
-  rule       TEXT NOT NULL,         -- in words
-  began_at   REAL NOT NULL,         -- by the host's clock, …
-  raised_at  REAL NOT NULL,
-  last_alarm_at REAL NOT NULL,
-  over       INTEGER NOT NULL CHECK (over IN (0, 1)),
-  alarms     INTEGER NOT NULL CHECK (alarms >= 0),
-  peak       REAL NOT NULL,         -- the highest score above the threshold
-  threshold  REAL NOT NULL,
-  why        TEXT NOT NULL,         -- channels and seconds that carried its alarms, as JSON
-  told_at    REAL NOT NULL,         -- … these two by the receiver's: heard of first, and last
+  raised_at  REAL NOT NULL,         -- by the host's clock
+  facts      TEXT NOT NULL,         -- as JSON
+  told_at    REAL NOT NULL,         -- by the receiver's clock: first, and last
   heard_at   REAL NOT NULL,
-  verdict    TEXT CHECK (verdict IN ('confirmed', 'false')),  -- of a person
+  ended      TEXT CHECK (ended IN ('over', 'confirmed', 'reference', 'later')),  -- as its host says; later: another change
+  ended_at   REAL,
+  verdict    TEXT CHECK (verdict IN ('confirmed', 'false', 'closed')),  -- of a person, whatever the host says
   judged_by  TEXT,
   judged_at  REAL,
   seal INTEGER,
+  CHECK ((ended IS NULL) = (ended_at IS NULL)),
   CHECK ((verdict IS NULL) = (judged_by IS NULL)),
   CHECK ((verdict IS NULL) = (judged_at IS NULL))
 ) STRICT;
-CREATE UNIQUE INDEX incidents_once ON incidents (host, id);
+CREATE UNIQUE INDEX incidents_once ON incidents (host, kind, id);
 CREATE INDEX incidents_by_host ON incidents (host, seq);
-CREATE INDEX incidents_open ON incidents (host) WHERE over = 0;
-
-CREATE TABLE host_changes (         -- "this host has changed since 13:40", as watched hosts told of it
-  seq        INTEGER PRIMARY KEY,
-  host       TEXT NOT NULL,
-  id         TEXT NOT NULL,         -- the host's own: the same change always has it
-  checkpoint TEXT NOT NULL,
-  model      TEXT NOT NULL,
-  since      REAL,                  -- by the host's clock, …
-  noticed_at REAL,                  -- … and when it was sure
-  at_once    INTEGER NOT NULL CHECK (at_once IN (0, 1)),  -- it was so from its first window on
-  channels   TEXT NOT NULL,         -- the surest ones, as JSON …
-  more_channels INTEGER NOT NULL CHECK (more_channels >= 0), -- … and how many there are besides
-  told_at    REAL NOT NULL,         -- by the receiver's: heard of first, and last
-  heard_at   REAL NOT NULL,
-  ended      TEXT CHECK (ended IN ('confirmed', 'reference', 'later')),  -- by a person there, a new reference, another change
-  ended_at   REAL,
-  closed_by  TEXT,                  -- an operator, here, whatever the host tells of it …
-  closed_at  REAL CHECK ((closed_at IS NULL) = (closed_by IS NULL)), -- … and when
-  seal INTEGER,
-  CHECK ((ended IS NULL) = (ended_at IS NULL))
-) STRICT;
-CREATE UNIQUE INDEX host_changes_once ON host_changes (host, id);
-CREATE INDEX host_changes_by_host ON host_changes (host, seq);
-CREATE INDEX host_changes_standing ON host_changes (host, checkpoint) WHERE ended IS NULL;
+CREATE INDEX incidents_open ON incidents (kind, host) WHERE ended IS NULL AND verdict IS NULL;
 
 CREATE TABLE seals (                -- how many rows each table holds
   tbl TEXT PRIMARY KEY,
@@ -439,7 +412,6 @@ INSERT INTO seals (tbl, n) VALUES
   ('curve_points', 0),
   ('deaths', 0),
   ('events', 0),
-  ('host_changes', 0),
   ('host_orders', 0),
   ('hosts', 0),
   ('incidents', 0),

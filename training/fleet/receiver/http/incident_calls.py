@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import partial
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -15,18 +14,18 @@ from training.fleet.receiver.http.bodies import acting, proven_host, query_numbe
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service.guards import incidents_for
-from training.fleet.wire.incident_messages import PAGE, CloseChangeRequest, JudgeRequest, WatchRequest
+from training.fleet.wire.incident_messages import PAGE, JudgeRequest, WatchRequest
 from training.fleet.wire.messages import ProblemType, Refusal
 
 logger = logging.getLogger(__name__)
 
 
 async def watch(context: ReceiverContext, request: Request) -> Response:
-    """Accept a watch's report on itself, and on an incident or a change."""
+    """Accept a watch's report on itself, and on an incident."""
     body = await read_json(context, request, WatchRequest)
     told = await context.act(request, lambda: context.incidents.report(body))
     if told.number is not None and not told.known:
-        logger.warning("host %s: %s %d", body.host_id, "incident" if body.incident else "change", told.number)
+        logger.warning("host %s: incident %d", body.host_id, told.number)
     return reply(told)
 
 
@@ -45,35 +44,17 @@ async def judge(context: ReceiverContext, request: Request) -> Response:
 
 
 async def judge_on_page(context: ReceiverContext, request: Request) -> Response:
-    """Do the same for a form of the page, of an incident or a change, and show the page again."""
+    """Do the same for a form of the page, and show the page again."""
     form = {key: values[0] for key, values in (await read_form(context, request)).items()}
     who = acting(context, request)
-    if "change" in form:
-        return await _close_on_page(context, request, form, who)
     number, verdict = _number(form.get("number", "")), form.get("verdict", "")
-    if verdict not in ("confirmed", "false", "open"):
-        raise Refusal(ProblemType.BAD_REQUEST, "verdict: expected confirmed, false or open; load the page again")
+    if verdict not in ("confirmed", "false", "closed", "open"):
+        raise Refusal(
+            ProblemType.BAD_REQUEST, "verdict: expected confirmed, false, closed or open; load the page again"
+        )
     judged = await context.act(request, lambda: context.incidents.judge(number, verdict, who))
     logger.info("incident %d: %s by %s", number, verdict, who)
     return html.elsewhere(f"{_page(form, judged.host)}#incident-{number}", {})
-
-
-async def close_change(context: ReceiverContext, request: Request) -> Response:
-    """Close a change of a watched host, or open it again."""
-    body = await read_json(context, request, CloseChangeRequest)
-    number, who = _number(request.path_params["number"], "a change"), acting(context, request)
-    close = partial(context.incidents.close_change, number, who, reopen=body.reopen)
-    return reply(await context.act(request, close))
-
-
-async def _close_on_page(context: ReceiverContext, request: Request, form: Mapping[str, str], who: str) -> Response:
-    number, act = _number(form["change"], "a change"), form.get("act", "")
-    if act not in ("close", "reopen"):
-        raise Refusal(ProblemType.BAD_REQUEST, "act: expected close or reopen; load the page again")
-    close = partial(context.incidents.close_change, number, who, reopen=act == "reopen")
-    closed = await context.act(request, close)
-    logger.info("change %d: %s by %s", number, act, who)
-    return html.elsewhere(f"{_page(form, closed.host)}#change-{number}", {})
 
 
 def _page(form: Mapping[str, str], host: str) -> str:
@@ -81,7 +62,7 @@ def _page(form: Mapping[str, str], host: str) -> str:
     return f"/incidents?{urlencode({'host': host})}" if form.get("host") == host else "/incidents"
 
 
-def _number(text: str, what: str = "an incident") -> int:
+def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Refusal(ProblemType.UNKNOWN_NAME, f"{what} has a number; `cis490-jobs incidents` lists them")
+        raise Refusal(ProblemType.UNKNOWN_NAME, "an incident has a number; `cis490-jobs incidents` lists them")
     return int(text)
