@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 from builders import a_job, a_worker_claim
-from service_running import Receiver
+from service_running import POLICY, Receiver
 
 from training.fleet.queue.choose import BEING_MADE
+from training.fleet.scheduling.orders import OrderKind
 from training.fleet.scheduling.predictions import Prediction
 from training.fleet.wire.messages import ClaimReply, FailRequest
 
@@ -26,6 +29,17 @@ def fleet() -> Iterator[Receiver]:
 
 def ask(fleet: Receiver, host: str = "pi", slot: int = 0) -> ClaimReply:
     return fleet.claim(a_worker_claim(host, slot=slot))
+
+
+def unlike(*jobs: dict[str, Any], **seconds: float) -> Receiver:
+    """Hosts that have asked, on which each of these jobs takes so long; no thread makes schedules."""
+    fleet = Receiver()
+    fleet.plan()
+    for host in seconds:
+        ask(fleet, host)
+    fleet.queue.ahead.kinds.predictions = lambda _, hosts: {each: Prediction(seconds[each], 0.1) for each in hosts}
+    fleet.plan(*jobs)
+    return fleet
 
 
 def make(fleet: Receiver) -> list[str]:
@@ -92,14 +106,9 @@ def test_one_is_due_at_once_for_new_jobs_and_for_the_rest_when_it_costs_little(f
 
 @pytest.mark.parametrize(("elsewhere_s", "goes_to"), [(200.0, "pi"), (60_000.0, "desktop")])
 def test_a_job_that_failed_waits_for_a_second_try_where_all_others_take_many_times_as_long(
-    monkeypatch: pytest.MonkeyPatch, elsewhere_s: float, goes_to: str
+    elsewhere_s: float, goes_to: str
 ) -> None:
-    fleet = Receiver()
-    fleet.plan()
-    ask(fleet, "pi")
-    fleet.plan(a_job("one"))
-    times = {"desktop": Prediction(100.0, 0.1), "pi": Prediction(elsewhere_s, 0.1)}
-    monkeypatch.setattr(fleet.queue.ahead.kinds, "predictions", lambda _, hosts: {each: times[each] for each in hosts})
+    fleet = unlike(a_job("one"), pi=elsewhere_s, desktop=100.0)
     failed = FailRequest(claim_id=fleet.granted("desktop"), error="a flaky driver", exit_code=1)
     fleet.service.fail(fleet.job().job_id, failed)
     got = ""
@@ -109,3 +118,31 @@ def test_a_job_that_failed_waits_for_a_second_try_where_all_others_take_many_tim
             got = got or (host if ask(fleet, host).job_id is not None else "")
     assert got == goes_to
     fleet.close()
+
+
+def test_no_job_is_kept_for_a_host_that_is_gone() -> None:
+    with closing(unlike(a_job("one"), desktop=10.0, laptop=900.0, pi=500.0)) as fleet:
+        assert ask(fleet, "pi").job_id is None
+        for _ in range(2):
+            assert ask(fleet, "laptop").job_id is None
+            fleet.clock.advance(0.6 * POLICY.stale_after_s)
+        assert ask(fleet, "pi").job_id is not None
+
+
+def test_no_job_is_kept_for_a_host_that_is_paused() -> None:
+    with closing(unlike(a_job("one"), desktop=10.0, laptop=900.0, pi=500.0)) as fleet:
+        assert ask(fleet, "pi").job_id is None
+        fleet.service.order("desktop", OrderKind.PAUSE, "ada")
+        assert ask(fleet, "pi").job_id is not None
+
+
+def test_a_job_that_came_after_a_schedule_is_kept_for_its_host_too() -> None:
+    with closing(unlike(a_job("one"), desktop=10.0, pi=500.0)) as fleet:
+        assert ask(fleet, "desktop").job_id == "id-one"
+        fleet.plan(a_job("one"), a_job("two"))
+        assert ask(fleet, "pi").job_id is None
+
+
+def test_of_jobs_that_are_alike_the_one_of_higher_priority_goes_first() -> None:
+    with closing(unlike(a_job("low", priority=1), a_job("high", priority=2), desktop=10.0, pi=10.0)) as fleet:
+        assert ask(fleet, "pi").job_id == "id-high"
