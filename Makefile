@@ -60,9 +60,10 @@ torture-inputs: setup ## 100,000 made-up calls, and inputs to each parser up to 
 	@for target in wire index unpack manifest renderer; do \
 	  $(PY) -m fuzz $$target --total 10000000 --record fuzz/record.json || exit 1; done
 
-mutants: setup ## plant small bugs in the rules, see which tests notice (an hour; SEED=7 draws these), for docs/guarantees.md
-	@s=0; $(PY) -m tests.mutants --remap --jobs 2 --out docs/mutants.json $(if $(SEED),--seed $(SEED)) || s=$$?; \
-	  $(PY) -m tests.torture.page; exit $$s
+mutants: setup ## plant small bugs in the pure rules, see which tests notice (ONLY='training.fleet.scheduling.copies*': minutes)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
+	@$(PY) -m mutmut run --max-children 2 $(if $(ONLY),'$(ONLY)')
+	@$(PY) -m mutmut results
 
 engines: setup ## a real Dask, Ray and Slurm (apt-get install slurm-wlm), workers killed among it (minutes), recorded in docs/executors.md
 	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dask,ray,slurm]'

@@ -8,7 +8,7 @@ import re
 import pytest
 from places import ROOT
 from simulation.faults import Fault
-from torture.page import PAGE, RECORD, rendered, tables
+from torture.page import PAGE, RECORD, rendered
 from torture.parts import PARTS
 
 from training.fleet.scheduling.job import TRANSITIONS
@@ -17,7 +17,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_shows_the_record() -> None:
-    assert rendered(TEXT, tables()) == TEXT, "run `python -m tests.torture.page`"
+    assert rendered(TEXT) == TEXT, "run `python -m tests.torture.page`"
 
 
 def test_nothing_recorded_was_broken() -> None:

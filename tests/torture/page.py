@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import places  # noqa: F401 - puts the folders of tests on the module path
-from mutants import figures as mutants
 
 from torture.parts import PARTS, ROOT
 
 PAGE = ROOT / "docs" / "guarantees.md"
 RECORD = ROOT / "docs" / "guarantees.json"
-MUTANTS = ROOT / "docs" / "mutants.json"
-EXCUSED = ROOT / "tests" / "mutants" / "excused.toml"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def table(record: Mapping[str, Any]) -> str:
@@ -62,28 +59,16 @@ def _figures(counts: Mapping[str, int]) -> Iterator[str]:
             yield f"{len(found)} {KINDS[kind]}, each at least {min(found):,} times"
 
 
-def tables() -> dict[str, str]:
-    """Each table of the page, from its record, by the name of its marks."""
-    of_parts = json.loads(RECORD.read_text(encoding="utf-8"))
-    of_mutants = json.loads(MUTANTS.read_text(encoding="utf-8"))
-    excused = tomllib.loads(EXCUSED.read_text(encoding="utf-8"))
-    return {"figures": table(of_parts), "mutants": "\n".join(mutants.lines(of_mutants, excused))}
-
-
-def rendered(page: str, tables: Mapping[str, str]) -> str:
-    """The page with each table between its marks."""
-    for name, text in tables.items():
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
-        page = f"{before}{begin}\n{text}\n{end}{after}"
-    return page
+def rendered(page: str) -> str:
+    """The page with the record's table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(json.loads(RECORD.read_text(encoding='utf-8')))}\n{END}{after}"
 
 
 def main() -> int:
-    """Put the records' figures into the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(rendered(page, tables()), encoding="utf-8")
+    """Put the record's figures into the page."""
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 
