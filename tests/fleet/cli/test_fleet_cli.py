@@ -327,7 +327,7 @@ def test_status_notes_what_is_worth_knowing_of_a_job(run):
 def test_a_command_is_registered_once() -> None:
     """Every module that adds commands is in the program's list; an unknown command is an error."""
     folder = Path(program.__file__).parent
-    written = {path.stem for path in folder.glob("*.py") if "\ndef hook(" in path.read_text(encoding="utf-8")}
+    written = {path.stem for path in folder.glob("*.py") if "\n@as_command(" in path.read_text(encoding="utf-8")}
     assert {module.__name__.rpartition(".")[2] for module in program.MODULES} == written
     assert len(program.MODULES) == len(written)
     err = io.StringIO()

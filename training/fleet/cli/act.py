@@ -7,19 +7,15 @@ from typing import Annotated
 import typer
 
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command
 from training.fleet.wire.constants import DONE, REFUSED, USAGE, ActStatus, JobAct
 from training.fleet.wire.words import Json
 from training.printable import counted, one_line
 
 
-def hook(app: typer.Typer) -> None:
-    """Add the command to ``app``."""
-    app.command()(act)
-
-
+@as_command()
 def act(
-    ctx: typer.Context,
+    context: CommandContext,
     what: Annotated[JobAct, typer.Argument(help="What to do with the jobs.")],
     status: Annotated[ActStatus | None, typer.Option(help="Only jobs with this status, or held.")] = None,
     model: Annotated[str, typer.Option(help="Only jobs of this model.")] = "",
@@ -28,22 +24,19 @@ def act(
     name: Annotated[str, typer.Option(help="Only jobs with this text in their names.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which jobs match, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Cancel, requeue, hold or unhold all jobs that match the filters, after showing their number."""
-    context: CommandContext = ctx.obj
     given = {"status": status, "model": model, "mode": mode, "host": host, "q": name}
     wanted = {key: value for key, value in given.items() if value}
     if not wanted:
         raise CannotError("name at least one of --status, --model, --mode, --host, --name", USAGE)
-    client = context.client(receiver_url)
+    client = context.client()
     would = client.act(what, wanted)
     if not would["jobs"]:
-        context.show(as_json, would, lambda: f"nothing to do: no job that matches these filters can be {what.done}")
+        context.show(would, lambda: f"nothing to do: no job that matches these filters can be {what.done}")
         return DONE
     if dry_run:
-        context.show(as_json, would, lambda: "\n".join(_outlook(would)))
+        context.show(would, lambda: "\n".join(_outlook(would)))
         return DONE
     if not yes:
         for line in _outlook(would):
@@ -53,7 +46,7 @@ def act(
             context.complain("nothing was done")
             return REFUSED
     done = client.act(what, wanted, would["jobs"])
-    context.show(as_json, done, lambda: _outcome(done))
+    context.show(done, lambda: _outcome(done))
     return DONE
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.options import Url
+from training.fleet.cli.registration import as_command
 from training.fleet.client.client import FleetClient
 from training.fleet.wire import words
 from training.fleet.wire.audit_chain import first_broken
@@ -18,31 +18,24 @@ from training.fleet.wire.messages import AuditEntry
 from training.printable import printable
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command()(audit)
-
-
+@as_command(as_json=Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")])
 def audit(
-    ctx: typer.Context,
+    context: CommandContext,
     last: Annotated[int, typer.Option(help="Show this many rows; all are checked.", min=1)] = 50,
-    receiver_url: Url = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False,
 ) -> int:
     """List who did what: cancel, requeue, release, reload, data sets, joins, tokens. Exit 1 if the record is broken."""
-    context: CommandContext = ctx.obj
-    rows = _everything(context.client(receiver_url))
+    rows = _everything(context.client())
     broken = first_broken(msgspec.convert(rows, list[AuditEntry]))
     head = rows[-1]["digest"] if rows else None
     answer = {"entries": rows, "head": head, "first_broken": broken}
-    context.show(as_json, answer, lambda: _table(rows[-last:]) if rows else "no entries yet")
+    context.show(answer, lambda: _table(rows[-last:]) if rows else "no entries yet")
     if broken is not None:
         context.complain(
             f"row {broken} does not follow from the one before: the record was changed there or "
             "lacks rows; compare with a backup of the database"
         )
         return REFUSED
-    if head is not None and not (as_json or context.as_json):
+    if head is not None and not context.as_json:
         context.complain(f"{len(rows)} rows, each follows from the one before; the last is {head}")
     return DONE
 

@@ -11,8 +11,7 @@ import typer
 
 from training.fleet.cli import complete
 from training.fleet.cli.context import CommandContext, find_credentials
-from training.fleet.cli.options import AsJson, Url
-from training.fleet.wire.constants import DONE
+from training.fleet.cli.registration import as_command
 
 HOW = (
     "over TLS the browser proves who looks by a certificate that was imported into it (docs/operations.md), or by a "
@@ -23,22 +22,15 @@ NOWHERE = "no display was found here, so open the address in a browser that reac
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command("open")(open_pages)
-
-
+@as_command("open")
 def open_pages(
-    ctx: typer.Context,
+    context: CommandContext,
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="The page of this job.", autocompletion=complete.jobs)
     ] = None,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Open the dashboard in the browser, and print its address."""
-    context: CommandContext = ctx.obj
-    client = context.client(receiver_url)
+    client = context.client()
     client.health()  # a page that cannot be reached says less than the command does
     path = "/" if job is None else f"/jobs/{quote(client.job(job)['job']['job_id'], safe='')}"
     address = client.base_url.rstrip("/") + path
@@ -47,8 +39,7 @@ def open_pages(
     said = [address, HOW if secure else LOG_IN, *([] if opened else [NOWHERE])]
     if secure and (found := find_credentials(context.environ)) is not None and found.identity() is not None:
         said.insert(2, f"this user's certificate is {found.folder / 'client.pem'}")
-    context.show(as_json, {"url": address, "opened": opened}, lambda: "\n".join(said))
-    return DONE
+    context.show({"url": address, "opened": opened}, lambda: "\n".join(said))
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:

@@ -36,10 +36,11 @@ def hosts(ctx: typer.Context, incomplete: str) -> list[str]:
 def _names(ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], list[str]]) -> list[str]:
     root = ctx.find_root()
     context = root.obj if isinstance(root.obj, CommandContext) else CommandContext()
+    context = replace(context, url=root.params.get("receiver_url"))
     if context.connect is connect:
         context = replace(context, connect=partial(connect, patience_s=_PATIENCE_S))
     try:
-        names = ask(context.client(root.params.get("receiver_url")))
+        names = ask(context.client())
     except (CannotError, ClientError, OSError, KeyError, TypeError):
         return []
     plain = (name for name in names if isinstance(name, str) and _PLAIN.fullmatch(name))

@@ -112,18 +112,15 @@ class CommandContext:
     given: list[str] = field(default_factory=list)  # the flags that named the receiver
     callers: set[str] = field(default_factory=set)  # the commands that take them; others work on the receiver's files
 
-    def client(self, url: str | None) -> FleetClient:
-        flag = url or self.url
-        self.given[:] = ["--receiver-url", flag] if flag else []
-        address = url or self.url or self.environ.get(URL_VARIABLE)
+    def client(self) -> FleetClient:
+        self.given[:] = ["--receiver-url", self.url] if self.url else []
+        address = self.url or self.environ.get(URL_VARIABLE)
         token = self.environ.get(TOKEN_VARIABLE, "").strip()
         if not (token.isascii() and token.isprintable()):
             raise CannotError(f"${TOKEN_VARIABLE} holds characters that no token has", USAGE)
         try:
             return self.connect(address or usual_url(self.environ), token or None)
-        except CredentialsError as error:
-            raise CannotError(str(error), USAGE) from None
-        except ValueError as error:  # no URL; the transport explains
+        except (CredentialsError, ValueError) as error:  # no URL; the transport explains
             raise CannotError(str(error), USAGE) from None
 
     def console(self) -> Console:
@@ -138,9 +135,9 @@ class CommandContext:
             return False
         return True
 
-    def show(self, as_json: bool, data: Any, rendered: Callable[[], RenderableType]) -> None:
+    def show(self, data: Any, rendered: Callable[[], RenderableType]) -> None:
         """Print the answer, as JSON or for people."""
-        if as_json or self.as_json:
+        if self.as_json:
             print(json_text(data), file=self.out)
         else:
             shown = self.typed(rendered())
@@ -155,7 +152,6 @@ class CommandContext:
         self,
         names: Sequence[str],
         key: str,
-        as_json: bool,
         call: Callable[[str], Mapping[str, Any]],
         line: Callable[[str, Mapping[str, Any]], str],
     ) -> int:
@@ -170,8 +166,8 @@ class CommandContext:
             else:
                 answers.append(answer)
                 lines.append(line(name, answer))
-        if answers or as_json or self.as_json:
-            self.show(as_json, {key: answers}, lambda: "\n".join(lines))
+        if answers or self.as_json:
+            self.show({key: answers}, lambda: "\n".join(lines))
         return code
 
     def confirm(self, question: str, *, look: str = "cis490-jobs plan") -> bool:

@@ -13,8 +13,9 @@ from rich.console import Group
 from rich.text import Text
 
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.cli.options import AsJson, Jobs, Url
-from training.fleet.wire.constants import DONE, USAGE
+from training.fleet.cli.options import Jobs
+from training.fleet.cli.registration import as_command
+from training.fleet.wire.constants import USAGE
 from training.fleet.wire.words import day, duration, number, size
 from training.printable import json_text, one_line, printable
 
@@ -34,41 +35,32 @@ Reply = Mapping[str, Any]
 Points = Sequence[tuple[float, float]]
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command()(curve)
-
-
+@as_command()
 def curve(
-    ctx: typer.Context,
+    context: CommandContext,
     jobs: Jobs,
     attempt: Annotated[int | None, typer.Option(help="Only this attempt.", min=1)] = None,
     log: Annotated[bool, typer.Option("--log", help="A logarithmic axis for the loss.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Every epoch, for a spreadsheet.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Draw loss and metric by epoch, and what the trainer uses of its host; several jobs in one picture."""
-    context: CommandContext = ctx.obj
-    machine = as_json or context.as_json
-    if as_csv and machine:
+    if as_csv and context.as_json:
         raise CannotError("--csv and --json are two forms; ask for one of them", USAGE)
     if len(jobs) > JOBS_MAX:
         raise CannotError(f"one picture holds {JOBS_MAX} jobs; name fewer", USAGE)
-    client = context.client(receiver_url)
+    client = context.client()
     replies = [client.curve(job, attempt=attempt, points=WHOLE if as_csv else None) for job in jobs]
     if as_csv:
         writer = csv.writer(context.out, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(row for reply in replies for row in _rows(reply))
-        return DONE
-    if machine:
+        return
+    if context.as_json:
         print(json_text({"curves": replies}), file=context.out)
-        return DONE
+        return
     width = min(context.console().width, WIDTH_MAX) if context.out.isatty() else WIDTH
     lines = list(_drawn(replies, max(40, width), plain=not context.can_show(f"⣿{LEVELS}"), log=log))
-    context.show(False, None, lambda: Group(*lines))
-    return DONE
+    context.show(None, lambda: Group(*lines))
 
 
 def _rows(reply: Reply) -> Iterator[list[object]]:

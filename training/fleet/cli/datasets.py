@@ -11,31 +11,23 @@ from rich.table import Table
 
 from training.contract import VALIDATION_FILE
 from training.fleet.cli.context import CannotError, CommandContext, meter
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command, group
 from training.fleet.client.push import FolderError, push, read_folder
-from training.fleet.wire.constants import DATASET_NAME_PATTERN, DONE, REFUSED, USAGE
+from training.fleet.wire.constants import DATASET_NAME_PATTERN, REFUSED, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
 from training.fleet.wire.words import Json, ago, size
 from training.printable import counted, printable
 
-app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
+DATASET = group("dataset", "Data sets that workers fetch.")
 
 
-def hook(program: typer.Typer) -> None:
-    """Add these commands to ``program``, as a group."""
-    program.add_typer(app, name="dataset")
-
-
-@app.command("push")
+@as_command("push", group=DATASET)
 def push_dataset(
-    ctx: typer.Context,
+    context: CommandContext,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder that `build` or `ingest` wrote.")],
     name: Annotated[str | None, typer.Option("--name", help="What plans call it; default the folder's name.")] = None,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Push a folder to the receiver. Only missing bytes are sent; an interrupted push resumes."""
-    context: CommandContext = ctx.obj
     if not folder.strip():  # an unset shell variable: it does not mean the present folder
         raise CannotError("name the folder, for example data/processed", USAGE)
     path = Path(folder)
@@ -46,7 +38,7 @@ def push_dataset(
             "underscores with --name",
             USAGE,
         )
-    calls = context.client(receiver_url).datasets
+    calls = context.client().datasets
     try:
         with meter(context, "reading") as progress:
             listing = read_folder(path, progress)
@@ -58,13 +50,12 @@ def push_dataset(
         f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
         f"in {counted(len(listing.files), 'files')}, {size(sent)} of them sent"
     )
-    context.show(as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)]))
+    context.show({**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)]))
     if not any(file.path == VALIDATION_FILE for file in listing.files):
         context.complain(
             f"there is no {VALIDATION_FILE} in it, so only trainers of your own can use it; "
             "`python -m training.data.build` makes a folder for ours"
         )
-    return DONE
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
@@ -88,25 +79,20 @@ def moved_lines(view: Json, name: str) -> list[str]:
     return lines
 
 
-@app.command("list")
-def list_datasets(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command("list", group=DATASET)
+def list_datasets(context: CommandContext) -> None:
     """List the data sets: names, id, size, age."""
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).datasets.datasets()
-    context.show(as_json, answer, lambda: _table(answer))
-    return DONE
+    answer = context.client().datasets.datasets()
+    context.show(answer, lambda: _table(answer))
 
 
-@app.command("remove")
+@as_command("remove", group=DATASET)
 def remove_dataset(
-    ctx: typer.Context,
+    context: CommandContext,
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Its name, its id, or a prefix.")],
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Remove a data set that no job needs; if it has several names, free only the given one."""
-    context: CommandContext = ctx.obj
-    calls = context.client(receiver_url).datasets
+    calls = context.client().datasets
     rows = calls.datasets()["datasets"]
     names = {name: row["dataset_id"] for row in rows for name in row["names"]}
     try:
@@ -120,13 +106,12 @@ def remove_dataset(
             f"{printable(dataset)} names nothing any more; its files stay, {found[:12]} is also called "
             f"{printable(still)} (`cis490-jobs dataset remove {found[:12]}` removes them under every name)"
         )
-        context.show(as_json, calls.unname(found, dataset), lambda: line)
-        return DONE
+        context.show(calls.unname(found, dataset), lambda: line)
+        return
     answer = calls.remove(found)
     called = ", ".join(name for name in sorted(names) if names[name] == found) or "data set"
     line = f"{printable(called)} ({found[:12]}) is gone, {size(answer['freed'])} are free"
-    context.show(as_json, answer, lambda: line)
-    return DONE
+    context.show(answer, lambda: line)
 
 
 def _table(answer: Json) -> Table | str:

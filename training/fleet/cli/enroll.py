@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command, group
 from training.fleet.wire import words
-from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
+from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, parse_fingerprint
 from training.printable import one_line, printable
 
@@ -39,15 +39,7 @@ INSTALL_WINDOWS = "powershell -ExecutionPolicy Bypass -File scripts\\install-tra
 
 CODE_PATTERN = r"^[0-9a-f]{16,128}$"
 
-tokens = typer.Typer(help="Operators' and readers' tokens: names and expiry dates.", rich_markup_mode=None)
-
-
-def hook(app: typer.Typer) -> None:
-    """Add these commands to ``app``."""
-    app.command()(enroll)
-    app.command()(revoke)
-    app.command()(certificates)
-    app.add_typer(tokens, name="tokens")
+TOKENS = group("tokens", "Operators' and readers' tokens: names and expiry dates.")
 
 
 def _role(operator: bool, reader: bool, watcher: bool) -> Role:
@@ -58,37 +50,34 @@ def _role(operator: bool, reader: bool, watcher: bool) -> Role:
     return roles[0] if roles else Role.HOST
 
 
+@as_command()
 def enroll(
-    ctx: typer.Context,
+    context: CommandContext,
     name: Name,
     operator: Operator = False,
     reader: Reader = False,
     watcher: Watcher = False,
     windows: Annotated[bool, typer.Option("--windows", help="Print it for PowerShell.")] = False,
     url: Annotated[str | None, typer.Option("--url", help="The receiver's URL for the new machine.")] = None,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Enroll a host, an operator, a reader or a watched host: print one line to paste there. It works once."""
-    context: CommandContext = ctx.obj
     role = _role(operator, reader, watcher)
     if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
         raise CannotError(
             f"{url!r} is no receiver's address: one begins with https://, then letters, digits and .:/_-[]", USAGE
         )
-    answer = context.client(receiver_url).call("invite", name=name, role=role)
+    answer = context.client().call("invite", name=name, role=role)
     answer["url"] = url or answer["url"]
     line = one_line(command(answer, windows=windows), 2000)
     if answer.get("note"):
         context.complain(answer["note"])
-    if as_json or context.as_json:
-        context.show(True, {**answer, "command": line}, lambda: line)
+    if context.as_json:
+        context.show({**answer, "command": line}, lambda: line)
     else:
         print(line, file=context.out)  # never folded: it is to be copied
         minutes = round(answer["expires_in_s"] / 60)
         where = "on the new machine, in the project's folder"
         context.complain(f"paste the line {where}; it is good once, for {minutes} minutes")
-    return DONE
 
 
 def command(answer: Mapping[str, Any], *, windows: bool) -> str:
@@ -132,78 +121,64 @@ def _powershell(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+@as_command()
 def revoke(
-    ctx: typer.Context,
+    context: CommandContext,
     name: Name,
     operator: Operator = False,
     reader: Reader = False,
     watcher: Watcher = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Revoke a host, operator or reader: its certificates and codes become void, and other hosts get its jobs."""
-    context: CommandContext = ctx.obj
     role = _role(operator, reader, watcher)
-    answer = context.client(receiver_url).call("revoke", name=name, role=role)
+    answer = context.client().call("revoke", name=name, role=role)
     line = (
         f"{printable(answer['name'])} is out; certificates revoked: {answer['certificates']}, "
         f"jobs given to others: {answer['jobs']}"
     )
-    context.show(as_json, answer, lambda: line)
-    return DONE
+    context.show(answer, lambda: line)
 
 
-def certificates(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def certificates(context: CommandContext) -> None:
     """List certificates: owners, expiry dates, and revocations."""
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).call("certificates")
+    answer = context.client().call("certificates")
     rows = answer["certificates"]
-    context.show(as_json, answer, lambda: _table(rows, answer["now"], "role", "fingerprint"))
-    return DONE
+    context.show(answer, lambda: _table(rows, answer["now"], "role", "fingerprint"))
 
 
-@tokens.command("add")
+@as_command("add", group=TOKENS)
 def add_token(
-    ctx: typer.Context,
+    context: CommandContext,
     name: Name,
     days: Annotated[float, typer.Option(help="Days until it expires.", min=0.01, max=366)] = 90.0,
     reader: Reader = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Make a token and print it; it is not shown again."""
-    context: CommandContext = ctx.obj
     body = {"name": name, "days": days, "role": Role.READER if reader else Role.OPERATOR}
-    answer = context.client(receiver_url).call("add_token", **body)
-    context.show(as_json, answer, lambda: printable(answer["token"]))
-    if not (as_json or context.as_json):
+    answer = context.client().call("add_token", **body)
+    context.show(answer, lambda: printable(answer["token"]))
+    if not context.as_json:
         context.complain(f"it is good until {words.moment(answer['expires_at'])} and is not shown again")
-    return DONE
 
 
-@tokens.command("list")
-def list_tokens(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command("list", group=TOKENS)
+def list_tokens(context: CommandContext) -> None:
     """List the tokens' names and expiry dates, never their secrets."""
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).call("tokens")
-    context.show(as_json, answer, lambda: _table(answer["tokens"], answer["now"], "role"))
-    return DONE
+    answer = context.client().call("tokens")
+    context.show(answer, lambda: _table(answer["tokens"], answer["now"], "role"))
 
 
-@tokens.command("revoke")
+@as_command("revoke", group=TOKENS)
 def revoke_token(
-    ctx: typer.Context,
+    context: CommandContext,
     name: Name,
     every: Annotated[bool, typer.Option("--all", help="All tokens of this name, not only the oldest.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Revoke the oldest valid token of a name, or all of them."""
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).call("revoke_token", name=name, every=every)
+    answer = context.client().call("revoke_token", name=name, every=every)
     line = f"{answer['revoked']} tokens of {printable(answer['name'])} are void"
-    context.show(as_json, answer, lambda: line)
-    return DONE
+    context.show(answer, lambda: line)
 
 
 def _table(rows: list[dict[str, Any]], now: float, *more: str) -> Table | str:

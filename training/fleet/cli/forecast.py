@@ -18,8 +18,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.plan import INVALID, read_plan, sent_plan
+from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, USAGE
 from training.fleet.wire.words import declined, duration, number
@@ -34,13 +34,9 @@ _PICTURE_LEAST = 10
 _NOWHERE_SHOWN = 10
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command()(forecast)
-
-
+@as_command()
 def forecast(
-    ctx: typer.Context,
+    context: CommandContext,
     without: Annotated[
         list[str] | None, typer.Option("--without", metavar="HOST", help="As if this host were not there.")
     ] = None,
@@ -51,12 +47,9 @@ def forecast(
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="As if this were the manifest; read here.")
     ] = None,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Predict which host trains which job when, and when all jobs are done. Four of five such forecasts hold what
     comes."""
-    context: CommandContext = ctx.obj
     hosts: dict[str, dict[str, Any]] = {}
     for each in imagined or ():
         name, can = spec_of(each)
@@ -69,12 +62,12 @@ def forecast(
     if without or hosts or plan is not None:
         question = {"without": list(without or ()), "imagined": hosts}
     if plan is not None and question is not None:
-        manifest = read_plan(context, plan, as_json)
+        manifest = read_plan(context, plan)
         if manifest is None:
             return INVALID
         question["plan"] = sent_plan(manifest, plan)
-    answer = context.client(receiver_url).forecast(question)
-    context.show(as_json, answer, lambda: rendered(answer))
+    answer = context.client().forecast(question)
+    context.show(answer, lambda: rendered(answer))
     return DONE
 
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, REFUSED
 from training.fleet.wire.words import number, size
@@ -28,30 +28,22 @@ _THINGS = {
 Reply = Mapping[str, Any]
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command()(gc)
-
-
+@as_command()
 def gc(
-    ctx: typer.Context,
+    context: CommandContext,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted and why; delete nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Delete now what the plan's [retention] no longer keeps; the receiver does this every hour."""
-    context: CommandContext = ctx.obj
-    client = context.client(receiver_url)
-    machine = as_json or context.as_json
+    client = context.client()
     found = client.gc()
     if dry_run or not found["totals"]:
-        context.show(as_json, found, lambda: render(found))
+        context.show(found, lambda: render(found))
         return DONE
-    if not machine:
-        context.show(False, found, lambda: render(found))
+    if not context.as_json:
+        context.show(found, lambda: render(found))
     client.call("tokens")  # an operator's call: who may not remove is not asked
     if not (yes or context.confirm("Remove this? It cannot be taken back.", look="cis490-jobs gc --dry-run")):
         context.complain("nothing was removed")
@@ -60,7 +52,7 @@ def gc(
     while parts[-1].get("more"):
         parts.append(client.gc_now())
     gone = _together(parts)
-    context.show(as_json, gone, lambda: Text(f"removed: {_sum(gone)}"))
+    context.show(gone, lambda: Text(f"removed: {_sum(gone)}"))
     return DONE
 
 

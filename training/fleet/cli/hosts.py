@@ -2,68 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from training.fleet.cli import complete
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.options import AsJson, Url
-from training.fleet.client.client import FleetClient
+from training.fleet.cli.registration import as_command
 from training.printable import one_line, printable
 
 Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)]
 
 
-def hook(app: typer.Typer) -> None:
-    """Add these commands to ``app``."""
-    for command in (release, pause, drain, resume):
-        app.command()(command)
-
-
-def release(ctx: typer.Context, hosts: Hosts, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def release(context: CommandContext, hosts: Hosts) -> int:
     """Release hosts from quarantine; `workers` shows which are, and why."""
-    context: CommandContext = ctx.obj
-    client = context.client(receiver_url)
 
     def line(host: str, answer: Mapping[str, Any]) -> str:
         why = one_line(answer.get("reason"), 300)
         return f"{printable(host)} gets work again; it had been taken out because {why}"
 
-    return context.each(hosts, "hosts", as_json, client.release, line)
+    return context.each(hosts, "hosts", context.client().release, line)
 
 
-def pause(ctx: typer.Context, hosts: Hosts, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def pause(context: CommandContext, hosts: Hosts) -> int:
     """Pause hosts: at the next heartbeat their trainers stop where they are; they get no new jobs."""
-    return _order(ctx, hosts, receiver_url, as_json, lambda client: client.pause_host)
+    return context.each(hosts, "hosts", context.client().pause_host, _line)
 
 
+@as_command()
 def drain(
-    ctx: typer.Context,
+    context: CommandContext,
     hosts: Hosts,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for running jobs: hand them back.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Drain hosts: their running jobs finish; they get no new jobs."""
-    return _order(ctx, hosts, receiver_url, as_json, lambda client: lambda host: client.drain(host, now=now))
+    client = context.client()
+    return context.each(hosts, "hosts", lambda host: client.drain(host, now=now), _line)
 
 
-def resume(ctx: typer.Context, hosts: Hosts, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def resume(context: CommandContext, hosts: Hosts) -> int:
     """Resume hosts that are paused or drained."""
-    return _order(ctx, hosts, receiver_url, as_json, lambda client: client.resume_host)
-
-
-def _order(
-    ctx: typer.Context,
-    hosts: list[str],
-    receiver_url: str | None,
-    as_json: bool,
-    call: Callable[[FleetClient], Callable[[str], Mapping[str, Any]]],
-) -> int:
-    context: CommandContext = ctx.obj
-    return context.each(hosts, "hosts", as_json, call(context.client(receiver_url)), _line)
+    return context.each(hosts, "hosts", context.client().resume_host, _line)
 
 
 _WILL = {

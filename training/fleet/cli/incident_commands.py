@@ -11,10 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire import words
-from training.fleet.wire.constants import DONE
 from training.printable import one_line, printable
 
 Reply = Mapping[str, Any]
@@ -33,45 +32,33 @@ class IncidentVerdict(StrEnum):
     OPEN = "open"  # none, again
 
 
-def hook(app: typer.Typer) -> None:
-    """Add these commands to ``app``."""
-    app.command()(incidents)
-    app.command()(judge)
-
-
+@as_command()
 def incidents(
-    ctx: typer.Context,
+    context: CommandContext,
     host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
     limit: Annotated[int, typer.Option(help="At most this many.", min=1, max=500)] = 50,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """List the incidents of watched hosts, their changes among them, the newest first, and the watches."""
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).incidents(host=host, limit=limit)
-    context.show(as_json, answer, lambda: rendered(answer))
-    return DONE
+    answer = context.client().incidents(host=host, limit=limit)
+    context.show(answer, lambda: rendered(answer))
 
 
+@as_command()
 def judge(
-    ctx: typer.Context,
+    context: CommandContext,
     number: Annotated[
         int, typer.Argument(metavar="NUMBER", help="The incident's number, as `incidents` shows it.", min=1)
     ],
     verdict: Annotated[IncidentVerdict, typer.Argument(help="What you found out; `open` withdraws a verdict.")],
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Record what you found out about an incident: alarms are confirmed or false, a change of the host is closed.
 
     Close a change whose watch cannot confirm it: it lost its state, or no longer runs. Alarms stay as they are, and the
     next change is reported. Where the watch still knows the change, confirm it there.
     """
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).judge(number, verdict=verdict.value)
+    answer = context.client().judge(number, verdict=verdict.value)
     line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
-    context.show(as_json, answer, lambda: line)
-    return DONE
+    context.show(answer, lambda: line)
 
 
 def rendered(answer: Reply) -> RenderableType:

@@ -13,7 +13,8 @@ from training.fleet.cli import wait as waiting
 from training.fleet.cli.context import CannotError, CommandContext, meter
 from training.fleet.cli.mistakes import complain_of, mistakes_of
 from training.fleet.cli.models import BundleRefused, fetch_model
-from training.fleet.cli.options import JOB, JOBS, NAME_A_JOB, AsJson, Job, Jobs, Url
+from training.fleet.cli.options import JOB, JOBS, NAME_A_JOB, Job, Jobs
+from training.fleet.cli.registration import as_command
 from training.fleet.client.client import FleetClient, Refused
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.wire.constants import DONE, REFUSED, USAGE
@@ -22,71 +23,48 @@ from training.fleet.wire.words import Json, removed_sentence, size
 from training.printable import json_text, printable
 
 
-def hook(app: typer.Typer) -> None:
-    """Add these commands to ``app``."""
-    app.command("list")(list_jobs)
-    app.command()(show)
-    app.command()(explain)
-    app.command()(workers)
-    app.command()(cancel)
-    app.command()(requeue)
-    app.command()(hold)
-    app.command()(unhold)
-    app.command()(wait)
-    app.command()(reload)
-    app.command()(get)
-
-
+@as_command("list")
 def list_jobs(
-    ctx: typer.Context,
+    context: CommandContext,
     wanted: Annotated[JobStatus | None, typer.Option("--status", help="Only jobs with this status.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also ended jobs that left the plan.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """List the jobs, in the order of arrival."""
-    context: CommandContext = ctx.obj
-    jobs = list(context.client(receiver_url).all_jobs(status=wanted))
-    context.show(as_json, {"jobs": jobs}, lambda: render.render_list(jobs, every=every))
-    return DONE
+    jobs = list(context.client().all_jobs(status=wanted))
+    context.show({"jobs": jobs}, lambda: render.render_list(jobs, every=every))
 
 
-def show(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def show(context: CommandContext, job: Job) -> None:
     """Show a job: its requirements and every attempt at it."""
-    context: CommandContext = ctx.obj
-    detail = context.client(receiver_url).job(job)
-    context.show(as_json, detail, lambda: render.render_job(detail))
-    return DONE
+    detail = context.client().job(job)
+    context.show(detail, lambda: render.render_job(detail))
 
 
-def explain(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def explain(context: CommandContext, job: Job) -> None:
     """Explain, host by host, why a job does not run."""
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).explain(job)
-    context.show(as_json, answer, lambda: render.render_explain(answer))
-    return DONE
+    answer = context.client().explain(job)
+    context.show(answer, lambda: render.render_explain(answer))
 
 
-def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def workers(context: CommandContext) -> None:
     """List all hosts that ever claimed work."""
-    context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).workers()
-    context.show(as_json, answer, lambda: render.render_workers(answer))
-    return DONE
+    answer = context.client().workers()
+    context.show(answer, lambda: render.render_workers(answer))
 
 
+@as_command()
 def cancel(
-    ctx: typer.Context,
+    context: CommandContext,
     jobs: Annotated[list[str] | None, JOBS] = None,
     removed: Annotated[bool, typer.Option("--removed", help="All jobs that the plan no longer names.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Cancel jobs; a running trainer stops at its worker's next heartbeat."""
-    context: CommandContext = ctx.obj
     if not (jobs or removed):
         raise CannotError(f"{NAME_A_JOB}; or all that the plan no longer names: --removed", USAGE)
-    client = context.client(receiver_url)
+    client = context.client()
     refs = list(jobs or ())
     gone: list[str] = []
     if removed:
@@ -97,100 +75,95 @@ def cancel(
         if not refs + gone:
             context.complain("nothing to cancel: the plan names every job that is not finished or failed")
 
-    return _move(context, [*refs, *gone], as_json, lambda ref: client.cancel(ref, removed=ref in gone))
+    return _move(context, [*refs, *gone], lambda ref: client.cancel(ref, removed=ref in gone))
 
 
+@as_command()
 def requeue(
-    ctx: typer.Context,
+    context: CommandContext,
     jobs: Annotated[list[str] | None, JOBS] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All failed jobs of the plan.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Train jobs again, from any state, with fresh budgets."""
-    context: CommandContext = ctx.obj
     if not (jobs or failed):
         raise CannotError(f"{NAME_A_JOB}; or all that have failed: --failed", USAGE)
-    client = context.client(receiver_url)
+    client = context.client()
     refs = list(jobs or ())
     if failed:
         found = client.all_jobs(status="failed")
         refs += [each["job_id"] for each in found if each["in_manifest"]]
         if not refs:
             context.complain("nothing to requeue: no job of the plan has failed")
-    return _move(context, refs, as_json, client.requeue)
+    return _move(context, refs, client.requeue)
 
 
-def hold(ctx: typer.Context, jobs: Jobs, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def hold(context: CommandContext, jobs: Jobs) -> int:
     """Keep jobs from being granted until they are unheld; running attempts continue."""
-    return _move(ctx.obj, jobs, as_json, ctx.obj.client(receiver_url).hold)
+    return _move(context, jobs, context.client().hold)
 
 
-def unhold(ctx: typer.Context, jobs: Jobs, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def unhold(context: CommandContext, jobs: Jobs) -> int:
     """Let jobs be granted again."""
-    return _move(ctx.obj, jobs, as_json, ctx.obj.client(receiver_url).unhold)
+    return _move(context, jobs, context.client().unhold)
 
 
+@as_command()
 def wait(
-    ctx: typer.Context,
+    context: CommandContext,
     jobs: Annotated[list[str] | None, JOBS] = None,
     every: Annotated[bool, typer.Option("--all", help="Every job of the plan.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Wait until jobs have ended. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
-    context: CommandContext = ctx.obj
     if bool(jobs) == every:
         raise CannotError(f"{NAME_A_JOB}; or every job of the plan: --all", USAGE)
-    quiet = as_json or context.as_json
-    over = waiting.wait(context, context.client(receiver_url), list(jobs or ()), quiet=quiet)
-    if quiet:
+    over = waiting.wait(context, context.client(), list(jobs or ()), quiet=context.as_json)
+    if context.as_json:
         keys = ("job_id", "name", "status", "error", "ended_by")
         told = [{key: view.get(key) for key in keys} for view in over]
         print(json_text({"jobs": told}), file=context.out)
     return waiting.outcome(view["status"] for view in over)
 
 
-def _move(context: CommandContext, refs: Sequence[str], as_json: bool, call: Callable[[str], MovedReply]) -> int:
+def _move(context: CommandContext, refs: Sequence[str], call: Callable[[str], MovedReply]) -> int:
     """Move each job."""
-    return context.each(refs, "jobs", as_json, lambda ref: call(ref).to_dict(), render.moved_line)
+    return context.each(refs, "jobs", lambda ref: call(ref).to_dict(), render.moved_line)
 
 
-def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@as_command()
+def reload(context: CommandContext) -> int:
     """Make the receiver read its manifest again; a bad one changes nothing."""
-    context: CommandContext = ctx.obj
     try:
-        counts = context.client(receiver_url).reload()
+        counts = context.client().reload()
     except Refused as refusal:
         mistakes = mistakes_of(refusal)
         if not mistakes:
             raise
-        complain_of(context, mistakes, as_json)
+        complain_of(context, mistakes)
         return REFUSED
-    context.show(as_json, counts, lambda: render.render_reload(counts))
+    context.show(counts, lambda: render.render_reload(counts))
     return DONE
 
 
+@as_command()
 def get(
-    ctx: typer.Context,
+    context: CommandContext,
     job: Annotated[str | None, JOB] = None,
     every: Annotated[bool, typer.Option("--all", help="Every completed job of the plan, a folder each.")] = False,
     attempt: Annotated[int | None, typer.Option(help="The model of this attempt.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Fetch a completed job's model, verify it, and unpack it."""
-    context: CommandContext = ctx.obj
     if (job is not None) == every:
         raise CannotError(f"{NAME_A_JOB}; or every completed one of the plan: --all", USAGE)
     if every and attempt is not None:
         raise CannotError("--attempt is of one job; name it instead of --all", USAGE)
-    client = context.client(receiver_url)
+    client = context.client()
     if job is not None:
         shape, text = _get(context, client, job, out, attempt=attempt, force=force)
-        context.show(as_json, shape, lambda: text)
+        context.show(shape, lambda: text)
         return DONE
     code, shapes = DONE, []
     for view in client.all_jobs(status="completed"):
@@ -206,9 +179,9 @@ def get(
             code = REFUSED
             continue
         shapes.append(shape)
-        if not (as_json or context.as_json):
+        if not context.as_json:
             print(f"{printable(view['name'])}:\n{text}", file=context.out, flush=True)
-    if as_json or context.as_json:
+    if context.as_json:
         print(json_text({"models": shapes}), file=context.out)
     elif not shapes and code == DONE:
         context.complain("no job of the plan is completed yet")

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.cli.options import AsJson, Job, Url
+from training.fleet.cli.options import Job
+from training.fleet.cli.registration import as_command
 from training.fleet.cli.wait import CANCELLED, FAILED
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, USAGE
@@ -23,34 +24,26 @@ LATE = "its last lines have not arrived"
 Json = dict[str, Any]
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command()(logs)
-
-
+@as_command()
 def logs(
-    ctx: typer.Context,
+    context: CommandContext,
     job: Job,
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt; default the last.", min=1)] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new output until the attempt ends.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Print the trainer's output. With --follow the exit code says how it ended: 0 completed, 3 failed, 4 cancelled."""
-    context: CommandContext = ctx.obj
-    machine = as_json or context.as_json
-    if machine and follow:
+    if context.as_json and follow:
         raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
-    reader = LogReader(context.client(receiver_url), job, attempt)
+    reader = LogReader(context.client(), job, attempt)
     lines: list[str] = []
     gaps: list[str] = []
     for page in reader.pages():
-        if machine:
+        if context.as_json:
             lines += page["lines"]
             gaps += filter(None, [page.get("gap")])
         else:
             _print(context, page)
-    if machine:
+    if context.as_json:
         shape = {key: reader.last.get(key) for key in ("job_id", "live", "complete", "removed")}
         print(json_text({**shape, "attempt": reader.attempt, "gaps": gaps, "lines": lines}), file=context.out)
     elif follow and (reader.last.get("live") or (reader.attempt and reader.last.get("complete") is False)):

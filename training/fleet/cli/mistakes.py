@@ -18,9 +18,9 @@ def mistakes_of(refusal: Refused) -> list[Mapping[str, object]]:
 REFUSED_SO = "the manifest was not taken; nothing has changed"
 
 
-def complain_of(context: CommandContext, mistakes: Sequence[object], as_json: bool, said: str = REFUSED_SO) -> None:
+def complain_of(context: CommandContext, mistakes: Sequence[object], said: str = REFUSED_SO) -> None:
     """Print every mistake, below what they mean."""
-    if as_json or context.as_json:
+    if context.as_json:
         print(json_text({"mistakes": list(mistakes)}), file=context.out)
         return
     context.complain(said)

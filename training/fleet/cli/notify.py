@@ -9,32 +9,26 @@ import typer
 from rich.table import Table
 
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import AsJson, Url, as_command, group, surroundings
 from training.fleet.wire.constants import DONE, REFUSED
 from training.printable import duration, one_line, printable
 
-
-def hook(app: typer.Typer) -> None:
-    """Add these commands to ``app``."""
-    group = typer.Typer(help="Show the channels for notices, and try them.", rich_markup_mode=None)
-    group.callback(invoke_without_command=True)(channels)
-    group.command("test")(send_test)
-    app.add_typer(group, name="notify")
+NOTIFY = group("notify", "Show the channels for notices, and try them.")
+NO_CHANNEL = "The plan has no channel: add [notify.NAME] to the manifest, then `cis490-jobs reload`."
 
 
-def channels(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+@NOTIFY.callback(invoke_without_command=True)
+def channels(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> None:
     """Show the channels of the plan's [notify.*]: when each last sent, and what waits."""
-    if ctx.invoked_subcommand is not None:
-        return DONE
-    context: CommandContext = ctx.obj
-    data = context.client(receiver_url).notify()
-    context.show(as_json, data, lambda: _table(data))
-    return DONE
+    if ctx.invoked_subcommand is None:
+        context = surroundings(ctx, receiver_url, as_json)
+        data = context.client().notify()
+        context.show(data, lambda: _table(data))
 
 
 def _table(data: Mapping[str, Any]) -> Table | str:
     if not data["channels"]:
-        return "The plan has no channel: add [notify.NAME] to the manifest, then `cis490-jobs reload`."
+        return NO_CHANNEL
     table = Table(box=None, pad_edge=False)
     for head in ("channel", "kind", "last sent", "waiting", "state"):
         table.add_column(head, justify="right" if head == "waiting" else "left")
@@ -48,21 +42,18 @@ def _table(data: Mapping[str, Any]) -> Table | str:
     return table
 
 
+@as_command("test", group=NOTIFY)
 def send_test(
-    ctx: typer.Context,
+    context: CommandContext,
     channel: Annotated[str | None, typer.Argument(help="Its name in [notify.*]; without one, all.")] = None,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Send a test message now; exit code 1 when it did not arrive everywhere."""
-    context: CommandContext = ctx.obj
-    data = context.client(receiver_url).notify_test(channel=channel)
+    data = context.client().notify_test(channel=channel)
     results = data["results"]
     lines = [
         f"{printable(each['channel'])}: "
         + ("the test message arrived" if each["error"] is None else one_line(each["error"], 300))
         for each in results
     ]
-    nothing = "The plan has no channel: add [notify.NAME] to the manifest, then `cis490-jobs reload`."
-    context.show(as_json, data, lambda: "\n".join(lines) or nothing)
+    context.show(data, lambda: "\n".join(lines) or NO_CHANNEL)
     return DONE if results and all(each["error"] is None for each in results) else REFUSED

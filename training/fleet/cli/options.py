@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from training.fleet.cli import complete
-from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE
 
 NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
 
@@ -30,5 +29,3 @@ JOBS = typer.Argument(
 )
 Job = Annotated[str, JOB]
 Jobs = Annotated[list[str], JOBS]
-Url = Annotated[str | None, typer.Option(help=f"Default ${URL_VARIABLE}, the joined one, or {DEFAULT_URL}.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -14,8 +14,8 @@ import typer
 from training.files import mark_of, write_whole
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.mistakes import complain_of, mistakes_of
-from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.planned import render_plan
+from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import render_reload
 from training.fleet.cli.why import JobIdentity, render_why, why_data
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
@@ -32,14 +32,9 @@ NOT_TAKEN = "this manifest has mistakes, and a reload would take nothing of it"
 BEFORE = ".before"  # ending of the manifest that `apply` replaced
 
 
-def hook(app: typer.Typer) -> None:
-    """Add these commands to ``app``."""
-    for command in (plan, apply):
-        app.command()(command)
-
-
+@as_command()
 def plan(
-    ctx: typer.Context,
+    context: CommandContext,
     given: Annotated[
         list[str] | None,
         typer.Argument(
@@ -52,45 +47,39 @@ def plan(
     within: Annotated[
         Path | None, typer.Option("--in", metavar="FILE", help="With --why: the plan to look in first.")
     ] = None,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Show what a manifest would change, without applying it. Exit code 0: nothing, 2: invalid, 3: something."""
-    context: CommandContext = ctx.obj
     names = list(given or ())
     if why:
-        return _why(context, names, within, receiver_url, as_json)
+        return _why(context, names, within)
     if len(names) > 1 or within is not None:
         raise CannotError("plan takes one FILE; jobs are named behind --why", USAGE)
     file = Path(names[0]) if names else None
-    answer = _judged(context, context.client(receiver_url), file, as_json)
+    answer = _judged(context, context.client(), file)
     if answer is None:
         return INVALID
-    context.show(as_json, answer, lambda: render_plan(answer, file))
+    context.show(answer, lambda: render_plan(answer, file))
     return WOULD_CHANGE if answer["changed"] else DONE
 
 
+@as_command()
 def apply(
-    ctx: typer.Context,
+    context: CommandContext,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Replaces the receiver's manifest.", show_default=False)
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
 ) -> int:
     """Show what a manifest would change, ask, and apply it: FILE replaces the receiver's manifest."""
-    context: CommandContext = ctx.obj
-    client = context.client(receiver_url)
+    client = context.client()
     seen = None if file is None else mark_of(file)
-    answer = _judged(context, client, file, as_json)
+    answer = _judged(context, client, file)
     if answer is None:
         return INVALID
-    machine = as_json or context.as_json
-    if not machine:
-        context.show(False, answer, lambda: render_plan(answer, file))
+    if not context.as_json:
+        context.show(answer, lambda: render_plan(answer, file))
     if not answer["changed"]:
-        context.show(as_json, {"plan": answer, "reload": None, "kept": None}, lambda: "nothing to do")
+        context.show({"plan": answer, "reload": None, "kept": None}, lambda: "nothing to do")
         return DONE
     target = None if file is None else _place(answer, file)
     client.call("tokens")  # an operator's call: who may not reload replaces no file
@@ -107,7 +96,7 @@ def apply(
         mistakes = mistakes_of(refusal)
         if not mistakes:
             raise
-        complain_of(context, mistakes, as_json)
+        complain_of(context, mistakes)
         return INVALID
     except ClientError as error:
         where = "" if target is None else f"; {file} is in place, and read at the next reload"
@@ -117,18 +106,18 @@ def apply(
     said = [render_reload(reload)]
     if kept is not None:
         said.append(printable(f"the earlier manifest is kept as {kept}"))
-    context.show(as_json, shape, lambda: "\n".join(said))
+    context.show(shape, lambda: "\n".join(said))
     return DONE
 
 
 # -- judging ----------------------------------------------------------------------------------------------------
 
 
-def _judged(context: CommandContext, client: FleetClient, file: Path | None, as_json: bool) -> Json | None:
+def _judged(context: CommandContext, client: FleetClient, file: Path | None) -> Json | None:
     """Ask what a manifest would change; None when it is invalid, which has been reported."""
     manifest = None
     if file is not None:
-        manifest = read_plan(context, file, as_json)
+        manifest = read_plan(context, file)
         if manifest is None:
             return None
     try:
@@ -137,18 +126,18 @@ def _judged(context: CommandContext, client: FleetClient, file: Path | None, as_
         mistakes = mistakes_of(refusal)
         if not mistakes:
             raise
-        complain_of(context, _located(mistakes, manifest, file), as_json, NOT_TAKEN)
+        complain_of(context, _located(mistakes, manifest, file), NOT_TAKEN)
         return None
 
 
-def read_plan(context: CommandContext, file: Path, as_json: bool) -> Manifest | None:
+def read_plan(context: CommandContext, file: Path) -> Manifest | None:
     """Read and check a file with this user's rights; None when it has mistakes, which have been said."""
     from training.fleet.manifest.load import ManifestError, load_manifest  # for these commands only
 
     try:
         return load_manifest(file)
     except ManifestError as error:
-        complain_of(context, [mistake.to_dict() for mistake in error.mistakes], as_json, NOT_TAKEN)
+        complain_of(context, [mistake.to_dict() for mistake in error.mistakes], NOT_TAKEN)
         return None
 
 
@@ -229,16 +218,16 @@ def _put_back(kept: Path | None, target: Path | None) -> None:
 # -- why --------------------------------------------------------------------------------------------------------
 
 
-def _why(context: CommandContext, names: Sequence[str], within: Path | None, url: str | None, as_json: bool) -> int:
+def _why(context: CommandContext, names: Sequence[str], within: Path | None) -> int:
     if len(names) not in (1, 2) or not all(name.strip() for name in names):
         raise CannotError("name one job or two: plan --why JOB [OTHER]", USAGE)
-    client, manifest = context.client(url), None
+    client, manifest = context.client(), None
     if within is not None:
-        manifest = read_plan(context, within, as_json)
+        manifest = read_plan(context, within)
         if manifest is None:
             return INVALID
     jobs = [_asked(client, manifest, name) for name in names]
-    context.show(as_json, why_data(jobs), lambda: render_why(jobs))
+    context.show(why_data(jobs), lambda: render_why(jobs))
     return DONE
 
 

@@ -38,7 +38,7 @@ from training.fleet.cli import (
 )
 from training.fleet.cli.context import URL_VARIABLE, CannotError, CommandContext
 from training.fleet.cli.models import BundleRefused
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import AsJson, Url, app
 from training.fleet.client.client import (
     ClientError,
     Damaged,
@@ -49,11 +49,6 @@ from training.fleet.client.client import (
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.installed import own_version
 from training.streams import has_seen_enough, replace_unprintable, write_no_more
-
-app = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
 
 
 def _version(asked: bool) -> None:
@@ -76,7 +71,7 @@ def common(
     ctx.obj = replace(ctx.obj or CommandContext(), url=receiver_url, as_json=as_json)
 
 
-# Each module adds its commands, in the order of the help.
+# In the order of the help.
 MODULES = (
     watch,
     jobs,
@@ -98,8 +93,8 @@ MODULES = (
     logs,
     datasets,
 )
-for _module in MODULES:
-    _module.hook(app)
+_PLACES = {module.__name__: place for place, module in enumerate(MODULES)}
+app.registered_commands.sort(key=lambda each: _PLACES[each.callback.__module__] if each.callback else 0)
 
 
 _REMEDIES = {  # for a file that cannot be used

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from training.clock import SystemClock
 from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.registration import as_command
 from training.fleet.recovery.findings import DoctorReport, Finding, Gravity
 from training.fleet.service.state import DEFAULT, MANIFEST, Deployment, RecoveryError
 from training.fleet.wire.constants import DONE, REFUSED, USAGE
@@ -26,24 +27,17 @@ from training.printable import counted, printable
 StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.", readable=False)]
 Db = Annotated[Path | None, typer.Option(metavar="FILE", help="If not in --state-dir.", readable=False)]
 ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="If not in --state-dir.", readable=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _STYLES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 
 
-def hook(app: typer.Typer) -> None:
-    """Add these commands to ``app``."""
-    for command in (doctor, backup, restore, rebuild):
-        app.command()(command)
-
-
+@as_command(calls=False)
 def doctor(
-    ctx: typer.Context,
+    context: CommandContext,
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every stored byte, too.")] = False,
     policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As for the receiver.")] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Check every promise. Looks at database and store on the receiver's machine and changes nothing."""
     from training.fleet.recovery.doctor import (
@@ -51,7 +45,6 @@ def doctor(
     )
     from training.fleet.scheduling.policy_options import policy_of, setting
 
-    context: CommandContext = ctx.obj
     try:
         figures = policy_of(map(setting, policy or []))
     except ArgumentTypeError as error:
@@ -60,12 +53,13 @@ def doctor(
     with meter(context) as progress:
         report = examine(state, SystemClock(), deep=deep, policy=figures, progress=progress)
     report = report.worded(state.typed)
-    context.show(as_json, report.to_dict(), lambda: render(report, deep=deep))
+    context.show(report.to_dict(), lambda: render(report, deep=deep))
     return DONE if report.healthy else REFUSED
 
 
+@as_command(calls=False)
 def backup(
-    ctx: typer.Context,
+    context: CommandContext,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder only for backups.")],
     state_dir: StateDir = DEFAULT,
     db: Db = None,
@@ -73,12 +67,10 @@ def backup(
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too: keep it locked away.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Also hash files that an earlier one brought.")] = False,
     keep: Annotated[int, typer.Option(help="Number of databases to keep; bundles stay.", min=1)] = 10,
-    as_json: AsJson = False,
 ) -> int:
     """Copy database and store while the receiver works; repeated, it copies only new files."""
     from training.fleet.recovery.backup import Backup
 
-    context: CommandContext = ctx.obj
     state = Deployment.of(state_dir, db, models_dir)
     with meter(context) as progress, explained(state):
         made = Backup(folder).make(state, SystemClock(), with_keys=with_keys, deep=deep, keep=keep, progress=progress)
@@ -103,12 +95,13 @@ def backup(
         f"{made.copied} of them new ({size(made.bytes_copied)}), "
         f"{counted(data.sets, 'data sets')} ({size(data.bytes_copied)} new)"
     )
-    context.show(as_json, shape, lambda: printable_text(lines))
+    context.show(shape, lambda: printable_text(lines))
     return REFUSED if lost else DONE
 
 
+@as_command(calls=False)
 def restore(
-    ctx: typer.Context,
+    context: CommandContext,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of backups.")],
     state_dir: StateDir = DEFAULT,
     db: Db = None,
@@ -116,12 +109,10 @@ def restore(
     snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Restore a backup; the receiver must be stopped."""
     from training.fleet.recovery.restore import Restore
 
-    context: CommandContext = ctx.obj
     state = Deployment.of(state_dir, db, models_dir)
     with meter(context) as progress, explained(state):
         done = Restore(folder, state, SystemClock(), progress=progress).run(
@@ -149,24 +140,23 @@ def restore(
         f"data sets there: {data.sets}, {size(data.bytes_copied)} of them restored",
         f"everything else since {made_at} is forgotten: cancel, requeue and revoke again what you had since",
     ]
-    context.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
+    context.show(shape, lambda: Group(printable_text(lines), render(report, deep=False)))
     return REFUSED if done.lost or data.lost or not report.healthy else DONE
 
 
+@as_command(calls=False)
 def rebuild(
-    ctx: typer.Context,
+    context: CommandContext,
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
     manifest: Annotated[Path, typer.Option(metavar="FILE", help="The plan, for jobs that are not done.")] = MANIFEST,
     force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Rebuild the database from the store and the manifest alone; the receiver must be stopped."""
     from training.fleet.recovery.rebuild import FORGOTTEN, planned
     from training.fleet.recovery.rebuild import rebuild as make_anew
 
-    context: CommandContext = ctx.obj
     state = Deployment.of(state_dir, db, models_dir, manifest)
     with meter(context) as progress, explained(state):
         jobs = planned(manifest, state)
@@ -189,7 +179,7 @@ def rebuild(
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
     lines.append(f"rebuilt: {counted(len(done.completed), 'jobs')} completed, {done.pending} to train")
-    context.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
+    context.show(shape, lambda: Group(printable_text(lines), render(report, deep=False)))
     return DONE if report.healthy else REFUSED
 
 

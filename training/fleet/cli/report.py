@@ -14,33 +14,26 @@ import typer
 from training import strict_json
 from training.files import write_whole
 from training.fleet.cli.context import CannotError, CommandContext, meter
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command
 from training.fleet.client.client import FleetClient, Refused
-from training.fleet.wire.constants import DONE, REFUSED
+from training.fleet.wire.constants import REFUSED
 from training.printable import counted
 
 MARK = "cis490-site.json"  # names every file that the command wrote
 _NAME = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]*/)?[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command()(report)
-
-
+@as_command()
 def report(
-    ctx: typer.Context,
+    context: CommandContext,
     out: Annotated[Path, typer.Option(help="Folder: a new or empty one, or one that this command made.")] = Path(
         "site"
     ),
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Write the dashboard's pages as files: they need no receiver, no script and no network."""
-    context: CommandContext = ctx.obj
     before = _owned(out)
     with meter(context, "reading pages", of_bytes=False) as step:
-        written = write_site(context.client(receiver_url), out, before, step)
+        written = write_site(context.client(), out, before, step)
     first = (out / "index.html").resolve()
     shape = {"folder": str(out), "index": first.as_uri(), **written}
     said = f"{counted(written['files'], 'files')} in {out}, of {counted(written['jobs'], 'jobs')}: {first.as_uri()}"
@@ -48,8 +41,7 @@ def report(
         said += (
             f"\n{counted(written['left_out'], 'further jobs')} have no page: a site holds {written['jobs']:,} at most"
         )
-    context.show(as_json, shape, lambda: said)
-    return DONE
+    context.show(shape, lambda: said)
 
 
 def write_site(client: FleetClient, out: Path, before: list[str], step: Callable[[int, int], object]) -> dict[str, int]:

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
-from training.fleet.wire.constants import DONE, REFUSED
+from training.fleet.wire.constants import REFUSED
 from training.fleet.wire.words import duration, number, size
 from training.printable import one_line, printable
 
@@ -27,21 +27,14 @@ _FROM = {
 }
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command()(speeds)
-
-
+@as_command()
 def speeds(
-    ctx: typer.Context,
+    context: CommandContext,
     model: Annotated[str | None, typer.Option(help="Only jobs of this model.")] = None,
     host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Show how long each kind of job takes on each host, how sure that is, and how much memory it needs."""
-    context: CommandContext = ctx.obj
-    client = context.client(receiver_url)
+    client = context.client()
     answer = dict(client.speeds())
     kinds = [_on(host, kind) for kind in answer["kinds"]]
     if host is not None and not any(kind["hosts"] for kind in kinds):
@@ -49,8 +42,7 @@ def speeds(
         if host.lower() not in map(str.lower, known):
             raise CannotError(f"no host is called {printable(host)}; `cis490-jobs workers` lists them", REFUSED)
     answer["kinds"] = [kind for kind in kinds if model in (None, kind.get("model"))]
-    context.show(as_json, answer, lambda: rendered(answer))
-    return DONE
+    context.show(answer, lambda: rendered(answer))
 
 
 def _on(host: str | None, kind: Reply) -> Reply:

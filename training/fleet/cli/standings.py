@@ -9,30 +9,22 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire import results
-from training.fleet.wire.constants import DONE
 from training.fleet.wire.words import day
 from training.printable import counted, one_line
 
 HOSTS_SHOWN = 8  # columns
 
 
-def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command("models")(models)
-
-
+@as_command("models")
 def models(
-    ctx: typer.Context,
+    context: CommandContext,
     test: Annotated[int | None, typer.Option(help="Number of the test; default the most used one.", min=1)] = None,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Show which model to believe: figures with intervals, ties, verdicts, and pairs that were never tested."""
-    context: CommandContext = ctx.obj
-    client = context.client(receiver_url)
+    client = context.client()
     reply = client.models()
     if test is not None and test != 1:
         tests = reply["tests"]
@@ -45,8 +37,7 @@ def models(
         found += page["models"]
         reply = {**reply, "next_after": page["next_after"]}
     reply = {**reply, "models": found}
-    context.show(as_json, reply, lambda: _drawn(reply))
-    return DONE
+    context.show(reply, lambda: _drawn(reply))
 
 
 def _drawn(reply: dict[str, Any]) -> RenderableType:

@@ -12,10 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.registration import as_command
 from training.fleet.cli.status import render_status, status_data
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
-from training.fleet.wire.constants import DONE
 from training.fleet.wire.words import Json, duration
 from training.printable import one_line
 
@@ -23,38 +22,26 @@ POLL_S = 2.0
 _OF_HEALTH = ("quarantined", "resting", "refused", "missing_datasets", "never_asked")
 
 
-def hook(app: typer.Typer) -> None:
-    """Add these commands to ``app``."""
-    app.command()(status)
-    app.command()(watch)
-
-
+@as_command()
 def status(
-    ctx: typer.Context,
+    context: CommandContext,
     watched: Annotated[bool, typer.Option("--watch", "-w", help="The same as the command watch.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+) -> None:
     """Show the fleet: running jobs and their progress, failures with reasons, and jobs that cannot run."""
     if watched:
-        return watch(ctx, receiver_url, as_json)
-    context: CommandContext = ctx.obj
-    data, health = _look(context.client(receiver_url))
-    context.show(as_json, data, lambda: render_status(data, health))
-    return DONE
+        watch(context)
+        return
+    data, health = _look(context.client())
+    context.show(data, lambda: render_status(data, health))
 
 
-def watch(
-    ctx: typer.Context,
-    receiver_url: Url = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON at each change.")] = False,
-) -> int:
+@as_command(as_json=Annotated[bool, typer.Option("--json", help="Print a line of JSON at each change.")])
+def watch(context: CommandContext) -> None:
     """Show the status, redrawn every two seconds; Ctrl-C quits."""
-    context: CommandContext = ctx.obj
-    client, console = context.client(receiver_url), context.console()
+    client, console = context.client(), context.console()
     data, health = _look(client)  # an error of the first look ends the command
-    if as_json or context.as_json or not console.is_terminal or console.is_dumb_terminal:
-        _print(context, client, as_json=as_json or context.as_json)
+    if context.as_json or not console.is_terminal or console.is_dumb_terminal:
+        _print(context, client)
     heard_at, trouble = context.monotonic(), ""
 
     def picture() -> RenderableType:
@@ -73,10 +60,10 @@ def watch(
                     trouble = str(error)
                 live.update(picture(), refresh=True)
     finally:
-        context.show(False, None, lambda: render_status(data, health))
+        context.show(None, lambda: render_status(data, health))
 
 
-def _print(context: CommandContext, client: FleetClient, *, as_json: bool) -> None:
+def _print(context: CommandContext, client: FleetClient) -> None:
     """Print the status, or a line of JSON, at each change, until the user quits."""
     before: Json | None = None
     while True:
@@ -84,10 +71,10 @@ def _print(context: CommandContext, client: FleetClient, *, as_json: bool) -> No
             data, health = _look(client)
             if {**data, "now": None} != before:
                 before = {**data, "now": None}
-                if as_json:
+                if context.as_json:
                     print(json.dumps(data), file=context.out, flush=True)
                 else:
-                    context.show(False, None, lambda: Group(render_status(data, health), Text()))  # noqa: B023 - at once
+                    context.show(None, lambda: Group(render_status(data, health), Text()))  # noqa: B023 - at once
         context.sleep(POLL_S)
 
 
