@@ -6,9 +6,10 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import inspect, structs
+from msgspec import convert, inspect, structs
 
 from training.fleet.wire.constants import Action
+from training.fleet.wire.message import Wire
 from training.fleet.wire.messages import ClaimReply, Grant, HeartbeatReply
 from training.fleet.wire.routes import ROUTES
 from training.fleet.worker.state import events as t
@@ -37,6 +38,11 @@ def beat_answered(
 def filled(kind: type, **given: Any) -> Any:
     """Return the JSON value of a message of this kind with these members, which may themselves lack some."""
     return _filled(inspect.type_info(kind), given)
+
+
+def whole(kind: type[Wire], **given: Any) -> dict[str, Any]:
+    """Return a message of this kind, as a client's call of a reader or an operator answers."""
+    return convert(filled(kind, **given), kind).to_dict()
 
 
 def filled_reply(method: str, path: str, given: dict[str, Any]) -> dict[str, Any]:

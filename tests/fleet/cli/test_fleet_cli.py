@@ -25,7 +25,7 @@ from builders import SHOWN
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
-from wire_builders import filled_reply
+from wire_builders import filled_reply, whole
 
 from training.fleet.cli import complete as cli_complete
 from training.fleet.cli import models as cli_bundle
@@ -37,6 +37,7 @@ from training.fleet.cli.models import BundleRefused, allowed_names, unpack
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response, TransportError
 from training.fleet.wire import bundles
+from training.fleet.wire.messages import HealthReply, JobDetail, JobsReply, JobView
 from training.fleet.wire.words import called, duration, typed
 from training.fleet.worker.bundle import pack
 from training.printable import json_text, one_line, printable, printable_lines
@@ -883,7 +884,9 @@ def test_get_of_an_unfinished_job_says_so(finished, tmp_path):
 def test_get_of_an_attempt_fetches_what_it_left_before_a_requeue(finished, tmp_path):
     done = finished.receiver.views["done"]
     old, new = done["artifact_id"], "b" * 64
-    kept = [{"attempt": n, "artifact_id": a, "end_reason": "completed"} for n, a in ((1, old), (3, new))]
+    kept = [
+        {"attempt": n, "artifact_id": a, "end_reason": "completed", "granted": SPEC} for n, a in ((1, old), (3, new))
+    ]
     requeued = done | {"status": "pending", "artifact_id": None}
     finished.receiver.answers[("GET", "/v1/job/done")] = {
         "job": requeued, "spec": SPEC, "attempts": kept, "events": [], "now": NOW
@@ -1373,11 +1376,10 @@ def test_markup_is_shown_and_not_obeyed(run):
 )
 def test_no_progress_of_odd_types_is_a_traceback(odd):
     """A trainer writes its own progress: the one member of a job that no message declares."""
-    job = view("x", "running", progress=odd)
-    console = CommandContext(out=io.StringIO()).console()
-    data = cli_status.status_data([job], {}, None, whole=True)
-    console.print(cli_status.render_status(data, {}))
-    console.print(cli_views.render_job({"job": job, "spec": {}, "now": NOW}))
+    job = whole(JobView, **view("x", "running", progress=odd))
+    console, health = CommandContext(out=io.StringIO()).console(), whole(HealthReply)
+    console.print(cli_status.render_status(cli_status.status_data([job], whole(JobsReply), health, whole=True), health))
+    console.print(cli_views.render_job(whole(JobDetail) | {"job": job, "now": NOW}))
 
 
 # --- usage, exit codes, environment --------------------------------------------------------------------------

@@ -12,27 +12,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from wire_builders import whole
 
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.curve import figure, spark
+from training.fleet.wire.messages import CurveReply
 
 
 def reply(name: str, losses: Mapping[int, float | None], *begun: int, **fields: Any) -> dict[str, Any]:
     """A CurveReply whose attempts begin at epoch 1 and at ``begun``."""
-    attempts = [
-        {"attempt": n, "host": "pi", "granted_at": 1.0, "ended_at": None, "end_reason": None, "first": first,
-         "last": 9, "epochs": 9}
-        for n, first in enumerate((1, *begun), 1)
-    ]  # fmt: skip
-    points = [
-        {"attempt": 1, "epoch": epoch, "loss": loss, "metric": 1 - (loss or 0), "seconds": None}
-        for epoch, loss in losses.items()
-    ]
-    return {
-        "job_id": "ab" * 32, "name": name, "status": "running", "attempts": attempts, "points": points,
-        "epochs": len(points), "usage_attempt": len(attempts), "usage": [], "now": 2.0, **fields,
-    }  # fmt: skip
+    attempts = [{"attempt": n, "host": "pi", "first": first} for n, first in enumerate((1, *begun), 1)]
+    points = [{"attempt": 1, "epoch": epoch, "loss": loss, "metric": 1 - (loss or 0)} for epoch, loss in losses.items()]
+    told = {"epochs": len(points), "usage_attempt": len(attempts)} | fields
+    return whole(CurveReply, job_id="ab" * 32, name=name, status="running", attempts=attempts, points=points, **told)
 
 
 FALLING = {epoch: 2.0 / epoch for epoch in range(1, 61)}

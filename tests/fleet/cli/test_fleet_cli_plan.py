@@ -14,6 +14,7 @@ from receiver_running import Receiver
 from rich.console import Console
 from test_fleet_cli import Terminal
 from test_fleet_manifest import TableDescriber
+from wire_builders import whole
 
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
@@ -23,6 +24,7 @@ from training.fleet.manifest import load
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.plan import Reloader
 from training.fleet.service.preview import Previews
+from training.fleet.wire.plans import PlanReply
 
 TOKEN = "open-sesame"
 OLD = '[[jobs]]\nname = "a"\nmodel = "gbt"\nmode = "oracle"\nseed = 1\n'
@@ -218,9 +220,7 @@ def test_a_model_that_retention_took_is_not_shown_as_one_that_is_there() -> None
     done = {"state": "completed", "artifact_id": "a" * 64, "host": "pi", "at": 0.0}
     jobs = [done | {"name": "kept"}, done | {"name": "gone", "removed": {"at": 86400.0, "why": "too old"}}]
     out = io.StringIO()
-    Console(file=out, width=200).print(
-        render_plan({"reload": {}, "jobs": jobs, "states": {"completed": 2}, "now": 9.0})
-    )
+    Console(file=out, width=200).print(render_plan(whole(PlanReply, jobs=jobs, states={"completed": 2}, now=9.0)))
     there, _, went = out.getvalue().partition("Trained, model not kept")
     assert "Already trained (1)" in there
     assert "gone" not in there
@@ -230,7 +230,7 @@ def test_a_model_that_retention_took_is_not_shown_as_one_that_is_there() -> None
 def test_memory_is_proposed_beside_what_is_asked_now() -> None:
     told = {"jobs": ["a", "b", "c", "d"], "count": 7, "asked_gib": 0.0, "held_gib": 2.0, "propose_gib": 2.4}
     out = io.StringIO()
-    answer = {"reload": {}, "memory": [told, told | {"jobs": ["e"], "count": 1, "asked_gib": 9.0}]}
+    answer = whole(PlanReply, memory=[told, told | {"jobs": ["e"], "count": 1, "asked_gib": 9.0}])
     Console(file=out, width=200).print(render_plan(answer))
     assert (
         "a, b, c and 4 more: min_ram_gib = 2.4; nothing is asked, such a trainer held up to 2.0 GiB" in out.getvalue()

@@ -8,8 +8,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from wire_builders import whole
+
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
+from training.fleet.wire.messages import SpeedsReply
 
 
 def on(host: str, seconds: float, basis: str = "same", seen: int = 2) -> dict[str, Any]:
@@ -24,7 +27,7 @@ NET = {**TREES, "model": "mlp", "hyper": {}, "ram_gib": None, "hosts": [on("desk
 
 
 def run(*argv: str, kinds: list[dict[str, Any]] | None = None) -> tuple[int, str, str]:
-    answer = {"kinds": [TREES, NET] if kinds is None else kinds, "attempts": 3, "now": 1.0}
+    answer = whole(SpeedsReply, kinds=[TREES, NET] if kinds is None else kinds, attempts=3)
     known = {"workers": [{"hostname": "desk"}, {"hostname": "idle"}]}
     client = SimpleNamespace(speeds=lambda: answer, workers=lambda: known)
     out, err = io.StringIO(), io.StringIO()

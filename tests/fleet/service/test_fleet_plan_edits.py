@@ -12,6 +12,7 @@ from builders import a_failure, a_job, a_worker_claim
 from msgspec import to_builtins
 from rich.console import Console
 from service_running import A, Receiver
+from wire_builders import whole
 
 from training.contract import spec_hash
 from training.fleet.cli.models import allowed_names, granted
@@ -30,7 +31,7 @@ from training.fleet.scheduling.edits import (
 )
 from training.fleet.service.catalogue import provenance_of
 from training.fleet.service.service import Service
-from training.fleet.wire.messages import Refusal
+from training.fleet.wire.messages import HealthReply, JobsReply, Refusal
 
 OWN = {"name": "own", "command": ["train"], "describe": []}
 
@@ -283,13 +284,11 @@ def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver: Rece
 
 def test_status_says_what_the_plan_names_and_nobody_trains() -> None:
     cancelled = {"status": "cancelled", "ended_by": "operator ada: cancelled", "finished_at": 40.0}
-    views = [
-        {**cancelled, "name": "small", "job_id": "1" * 64, "in_manifest": True},
-        {**cancelled, "name": "left", "job_id": "2" * 64, "in_manifest": False},
-    ]
-    data = status_data(views, {"cancelled": 2}, 100.0, whole=True)
+    views = [{**cancelled, "name": "small", "in_manifest": True}, {**cancelled, "name": "left", "in_manifest": False}]
+    page, health = whole(JobsReply, jobs=views, counts={"cancelled": 2}, now=100.0), whole(HealthReply)
+    data = status_data(page["jobs"], page, health, whole=True)
     assert [each["name"] for each in data["cancelled_in_plan"]] == ["small"]
-    said = shown(render_status(data, {}))
+    said = shown(render_status(data, health))
     assert "1 job of the plan is cancelled: requeue it" in said
     assert "small: operator ada: cancelled, 1 min ago" in said
 

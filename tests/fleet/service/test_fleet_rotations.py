@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from builders import a_capability, a_job
 from hypothesis import given, settings
@@ -17,11 +16,13 @@ from hypothesis import strategies as st
 from receiver_running import Receiver, Wire
 from rich.console import Console
 from shown_fleet import a_report
+from wire_builders import whole
 
 from training.fleet.cli.planned import render_plan
 from training.fleet.cli.standings import _drawn
 from training.fleet.service.rotations import Member, folded, planned
 from training.fleet.wire import results
+from training.fleet.wire.plans import PlanReply
 from training.fleet.wire.views import Figure, ResultView
 from training.rotation import fold, trains_on_all, turn_of
 
@@ -183,7 +184,7 @@ def test_a_plan_says_what_its_rotations_unfold_to():
     turns = [spec(host, seed) for host in HOSTS for seed in (0, 1)]
     (found,) = planned([*turns, a_job("one"), spec("attic", 0, hosts=HOSTS[:2], name="alone")])
     assert (found.name, found.jobs, found.tested, found.seeds) == ("gbt", 6, [*HOSTS], [0, 1])
-    answer = {"reload": {}, "rotations": [msgspec.to_builtins(found)]}
+    answer = whole(PlanReply, rotations=[found.to_dict()])
     text = io.StringIO()
     Console(file=text, width=200).print(render_plan(answer))
     said = "gbt: 6 jobs: attic, desk, rack, each tested alone by models that the others trained, seeds 0, 1"

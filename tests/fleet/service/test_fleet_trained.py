@@ -12,7 +12,7 @@ from builders import a_completion, a_job, a_worker_claim
 from fakes import FakeClock, FakeShelf
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_builders import a_grant
+from wire_builders import a_grant, whole
 
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
@@ -23,6 +23,7 @@ from training.fleet.scheduling.trained import CompletedModel, unlike
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
+from training.fleet.wire.messages import HealthReply, JobDetail, JobsReply
 from training.fleet.worker.attempt import TrainerAttempt, WorkerFolders
 from training.fleet.worker.environment import planned
 from training.fleet.worker.outbox import Outbox
@@ -82,7 +83,7 @@ def test_a_completion_tells_what_its_model_was_trained_on(service: Service) -> N
     assert view.trained == told
     detail = views(service).job(view.job_id)
     assert (detail.job.trained, detail.attempts[0].trained) == (told, told)
-    shown = text(render_job(json.loads(json.dumps({"job": {"trained": told, "status": "completed"}}))))
+    shown = text(render_job(whole(JobDetail, job={"trained": told, "status": "completed"})))
     assert f"data {ONE[:12]}, code {OTHER[:12]}, commit {COMMIT[:12]}" in shown
 
 
@@ -93,7 +94,7 @@ def test_what_nobody_told_is_not_known(service: Service, record: dict[str, Any] 
     (view,) = views(service).jobs().jobs
     assert view.trained is None
     assert views(service).jobs().unlike == []
-    assert "data not known" in text(render_job({"job": {"status": "completed"}}))
+    assert "data not known" in text(render_job(whole(JobDetail, job={"status": "completed"})))
 
 
 def test_status_says_that_completed_jobs_were_trained_on_unlike_data(service: Service) -> None:
@@ -105,8 +106,9 @@ def test_status_says_that_completed_jobs_were_trained_on_unlike_data(service: Se
     (sentence,) = views(service).jobs().unlike
     assert "completed jobs of this plan were trained on 2 different data sets" in sentence
     assert f"{ONE[:12]}: a, b; {OTHER[:12]}: c" in sentence
-    data = status_data([], {}, 0.0, whole=True) | {"unlike": [sentence]}
-    assert "2 different data sets" in text(render_status(data, {}))
+    health = whole(HealthReply)
+    data = status_data([], whole(JobsReply, unlike=[sentence]), health, whole=True)
+    assert "2 different data sets" in text(render_status(data, health))
     plan(service, "a", "b")  # what left the plan is no longer compared
     assert views(service).jobs().unlike == []
 

@@ -129,9 +129,8 @@ def test_a_gap_is_told_with_what_the_intervals_say(a: float, b: float, half_a: f
 def test_digits_are_no_more_than_the_interval_allows() -> None:
     assert results.whole({"value": 0.93712, "low": 0.8, "high": 0.98}) == "0.94 (0.80 to 0.98)"
     assert results.whole({"value": 0.93712, "low": 0.92, "high": 0.95}) == "0.937 (0.920 to 0.950)"
-    assert results.whole({"value": 0.93712}) == "0.937"
-    assert results.whole({"value": None, "why": "no"}) == "–"
-    assert results.whole({"value": "0.9"}) == "–"
+    assert results.whole({"value": 0.93712, "low": None}) == "0.937"
+    assert results.whole({"value": None, "low": None}) == "–"
 
 
 def test_what_a_split_left_out_is_among_the_notes():

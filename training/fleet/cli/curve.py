@@ -65,13 +65,7 @@ def curve(
 
 def _rows(reply: Reply) -> Iterator[list[object]]:
     for point in reply["points"]:
-        counted = [int(point[key]) for key in ("attempt", "epoch")]
-        yield [
-            printable(reply["name"]),
-            printable(reply["job_id"]),
-            *counted,
-            *(number(point[key]) for key in COLUMNS[4:]),
-        ]
+        yield [printable(reply["name"]), printable(reply["job_id"]), *(point[key] for key in COLUMNS[2:])]
 
 
 def _drawn(replies: Sequence[Reply], width: int, *, plain: bool, log: bool) -> Iterator[Text]:
@@ -87,7 +81,7 @@ def _drawn(replies: Sequence[Reply], width: int, *, plain: bool, log: bool) -> I
 
 
 def _series(reply: Reply, name: str) -> list[tuple[float, float]]:
-    pairs = ((number(point.get("epoch")), number(point.get(name))) for point in reply["points"])
+    pairs = ((number(point["epoch"]), number(point[name])) for point in reply["points"])
     return [(epoch, value) for epoch, value in pairs if epoch is not None and value is not None]
 
 
@@ -101,7 +95,7 @@ def _panel(
         yield Text("no value is above 0")
         return
     alone = len(replies) == 1
-    begun = [float(number(each.get("first")) or 0) for each in replies[0]["attempts"][1:]] if alone else []
+    begun = [float(each["first"]) for each in replies[0]["attempts"][1:]] if alone else []
     yield from _picture(name, shown, begun, width, plain=plain, log=log)
     for place, (reply, points) in enumerate(zip(replies, curves, strict=True)):
         mark = "" if alone else f"{_letter(place)}  {one_line(reply['name'], NAME_MAX)}: "
@@ -181,18 +175,18 @@ def _notes(reply: Reply, mark: str) -> Iterator[Text]:
     """Say what the picture cannot: the attempts it shows, that it was thinned, or that there is nothing to draw."""
     name, attempts = one_line(reply["name"], NAME_MAX), reply["attempts"]
     if not attempts:
-        gone = reply.get("removed")
+        gone = reply["removed"]
         told = f"its curve was removed on {day(gone['at'])}: {gone['why']}" if gone else "has reported no epoch"
         yield Text(f"{mark}{name} is {printable(reply['status'])} and {one_line(told, 400)}")
         return
     ranges = [
         f"attempt {each['attempt']} on {printable(each['host'])} from epoch {each['first']}"
-        + (f" ({printable(each['end_reason'])})" if each.get("end_reason") else "")
-        + (", whose last lines have not arrived" if each.get("end_reason") and each.get("complete") is False else "")
+        + (f" ({printable(each['end_reason'])})" if each["end_reason"] else "")
+        + (", whose last lines have not arrived" if each["end_reason"] and each["complete"] is False else "")
         for each in attempts
     ]
     thinned = ""
-    if len(reply["points"]) < (number(reply.get("epochs")) or 0):
+    if len(reply["points"]) < reply["epochs"]:
         thinned = f"; {len(reply['points'])} of {reply['epochs']:,} epochs are drawn, the extremes among them"
     yield Text(f"{mark}{name} is {printable(reply['status'])}: {', '.join(ranges)}{thinned}")
 
@@ -205,16 +199,16 @@ def _usage(reply: Reply, width: int, *, plain: bool, named: bool) -> Iterator[Te
         ("GPU", "gpu", lambda value: f"{value:.0%}"),
         ("GPU memory", "gpu_memory_bytes", size),
     )
-    samples = reply.get("usage") or []
+    samples = reply["usage"]
     said = False
     for title, key, words in kinds:
-        values = [value for each in samples if (value := number(each.get(key))) is not None]
+        values = [each[key] for each in samples if each[key] is not None]
         if not values:
             continue
         if not said:
             said = True
             whose = f" of {one_line(reply['name'], NAME_MAX)}" if named else ""
-            of = f"attempt {reply['usage_attempt']}, {duration(samples[-1].get('seconds'))} since its grant"
+            of = f"attempt {reply['usage_attempt']}, {duration(samples[-1]['seconds'])} since its grant"
             yield Text()
             yield Text(f"use{whose} ({of})", "bold")
         drawn = "" if plain else spark(values, max(8, width - 50))

@@ -60,9 +60,9 @@ def push_dataset(
 
 def moved_lines(view: Json, name: str) -> list[str]:
     """Say what follows when the name meant another data set, here or, where that was lost, in the plan."""
-    anew, waiting = int(view.get("jobs_anew") or 0), int(view.get("jobs_waiting") or 0)
+    anew, waiting = view["jobs_anew"], view["jobs_waiting"]
     was, lines = "another one", []
-    if view.get("was"):
+    if view["was"]:
         was = printable(view["was"])[:12]
         lines.append(f"{name} was {was}, which stays under its id")
     elif anew:

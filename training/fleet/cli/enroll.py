@@ -69,7 +69,7 @@ def enroll(
     answer = context.client().call("invite", name=name, role=role)
     answer["url"] = url or answer["url"]
     line = one_line(command(answer, windows=windows), 2000)
-    if answer.get("note"):
+    if answer["note"]:
         context.complain(answer["note"])
     if context.as_json:
         context.show({**answer, "command": line}, lambda: line)

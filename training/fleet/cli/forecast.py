@@ -22,7 +22,7 @@ from training.fleet.cli.plan import INVALID, read_plan, sent_plan
 from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, USAGE
-from training.fleet.wire.words import declined, duration, number
+from training.fleet.wire.words import declined, duration
 from training.printable import clock_time, counted, one_line
 
 Json = Mapping[str, Any]
@@ -109,13 +109,11 @@ def _check_host(option: str, name: str) -> None:
 
 def rendered(answer: Json) -> RenderableType:
     """Render the sentence, the picture of the hosts, and the next jobs."""
-    jobs, now = list(answer.get("jobs") or ()), number(answer.get("now")) or 0.0
+    jobs, now = answer["jobs"], answer["now"]
     parts: list[RenderableType] = [Text(sentence(answer), "bold")]
     if jobs:
-        parts += [Text(), Gantt(jobs, now, number(answer.get("done_at")) or now)]
-    notes = [Text(f"computed at {clock(now, now)}", "dim"), *_notes(answer, now)]
-    if notes:
-        parts += [Text(), *notes]
+        parts += [Text(), Gantt(jobs, now, answer["done_at"])]
+    parts += [Text(), Text(f"computed at {clock(now, now)}", "dim"), *_notes(answer, now)]
     if jobs:
         parts += [Text(), _next(jobs, now)]
     return Group(*parts)
@@ -123,16 +121,16 @@ def rendered(answer: Json) -> RenderableType:
 
 def sentence(answer: Json) -> str:
     """Say when all is done."""
-    now, done = number(answer.get("now")) or 0.0, number(answer.get("done_at"))
-    count = int(number(answer.get("count")) or 0)
+    now, done = answer["now"], answer["done_at"]
+    count = answer["count"]
     if done is None:
-        return "No job that waits can be trained now." if answer.get("nowhere") else "No job waits for training."
-    low, high = (number(answer.get(key)) or done for key in ("done_low_at", "done_high_at"))
-    left = int(number(answer.get("left_out")) or 0)
+        return "No job that waits can be trained now." if answer["nowhere"] else "No job waits for training."
+    low, high = answer["done_low_at"], answer["done_high_at"]
+    left = answer["left_out"]
     first = f"The first {counted(count, 'jobs')}" if left else counted(count, "jobs")
     verb = "is" if count == 1 else "are"
     more = f"; {left} more are not looked at" if left else ""
-    learned = "" if number(answer.get("learned_from")) else " Nothing has been trained yet, so this is a guess."
+    learned = "" if answer["learned_from"] else " Nothing has been trained yet, so this is a guess."
     return (
         f"{first} {verb} done in about {duration(done - now)}, at {clock(done, now)} "
         f"(80 %: {clock(low, now)} to {clock(high, now)}){more}.{learned}"
@@ -143,30 +141,29 @@ clock = partial(clock_time, here=True)
 
 
 def _notes(answer: Json, now: float) -> Iterable[Text]:
-    for host in answer.get("hosts") or ():
-        if host.get("declined"):
+    for host in answer["hosts"]:
+        if host["declined"]:
             yield cell(f"{host['host']} waits: {declined(host['declined'], now, clock)}", "dim", chars_max=500)
-        if host.get("note"):
+        if host["note"]:
             yield cell(f"{host['host']} takes no part: {host['note']}", "yellow", chars_max=500)
-    nowhere = list((answer.get("nowhere") or {}).items())
+    nowhere = list(answer["nowhere"].items())
     for name, why in nowhere[:_NOWHERE_SHOWN]:
         yield cell(f"{name} is trained nowhere: {why}", "yellow", chars_max=500)
     if len(nowhere) > _NOWHERE_SHOWN:
         yield Text(f"… and {len(nowhere) - _NOWHERE_SHOWN} more", "yellow")
-    if number(answer.get("held")):
-        yield Text(f"{counted(int(answer['held']), 'jobs')} held, and left out", "dim")
+    if answer["held"]:
+        yield Text(f"{counted(answer['held'], 'jobs')} held, and left out", "dim")
 
 
 def _next(jobs: Sequence[Json], now: float) -> RenderableType:
     made = table("JOB", "HOST", "BEGINS", "ENDS", "80 %")
     for job in jobs[:_SHOWN]:
-        low, high = (clock(number(job.get(key)) or now, now) for key in ("low_at", "high_at"))
         made.add_row(
-            cell(job.get("name"), chars_max=60),
-            cell(job.get("host"), chars_max=_HOST_MAX),
-            Text("trains" if job.get("live") else clock(number(job.get("begins_at")) or now, now)),
-            Text(clock(number(job.get("ends_at")) or now, now)),
-            Text(f"{low} to {high}", "dim"),
+            cell(job["name"], chars_max=60),
+            cell(job["host"], chars_max=_HOST_MAX),
+            Text("trains" if job["live"] else clock(job["begins_at"], now)),
+            Text(clock(job["ends_at"], now)),
+            Text(f"{clock(job['low_at'], now)} to {clock(job['high_at'], now)}", "dim"),
         )
     more = len(jobs) - _SHOWN
     return made if more <= 0 else Group(made, Text(f"… and {more} more: --json has them", "dim"))
@@ -176,13 +173,13 @@ class Gantt:
     """The hosts' time from now on, a line each: jobs as blocks that alternate, what is under way in another colour."""
 
     def __init__(self, jobs: Sequence[Json], now: float, done_at: float) -> None:
-        self._jobs, self._now, self._span = jobs, now, max(done_at - now, 1.0)
-        self._span = max([self._span, *((number(job.get("ends_at")) or now) - now for job in jobs)])
+        self._jobs, self._now = jobs, now
+        self._span = max([1.0, done_at - now, *(job["ends_at"] - now for job in jobs)])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
         lines: dict[tuple[str, int], list[Json]] = {}
         for job in self._jobs:
-            lines.setdefault((str(job.get("host")), int(number(job.get("slot")) or 0)), []).append(job)
+            lines.setdefault((str(job["host"]), job["slot"]), []).append(job)
         names = {host: one_line(host, _HOST_MAX) for host, _ in lines}
         wide = min(max(map(cell_len, names.values())), options.max_width // 3)
         room = max(options.max_width - wide - 2, _PICTURE_LEAST)
@@ -196,8 +193,8 @@ class Gantt:
         live, odd, even, idle = ("#", "=", "-", ".") if plain else ("█", "▓", "▒", "·")
         marks, styles = [idle] * room, ["dim"] * room
         for n, job in enumerate(jobs):
-            begin, end = (self._at(job.get(key), room) for key in ("begins_at", "ends_at"))
-            mark, style = (live, "cyan") if job.get("live") else ((odd, even)[n % 2], "")
+            begin, end = (self._at(job[key], room) for key in ("begins_at", "ends_at"))
+            mark, style = (live, "cyan") if job["live"] else ((odd, even)[n % 2], "")
             for at in range(min(begin, room - 1), max(min(end, room), min(begin, room - 1) + 1)):
                 marks[at], styles[at] = mark, style
         line = Text()
@@ -205,6 +202,6 @@ class Gantt:
             line.append(mark, style)
         return line
 
-    def _at(self, when: object, room: int) -> int:
-        since = (number(when) or self._now) - self._now
-        return round(max(0.0, since) / self._span * room)
+    def _at(self, when: float, room: int) -> int:
+        share: float = max(0.0, when - self._now) / self._span
+        return round(share * room)

@@ -13,7 +13,7 @@ from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, REFUSED
-from training.fleet.wire.words import number, size
+from training.fleet.wire.words import size
 from training.printable import counted, one_line
 
 SHOWN_MAX = 40  # lines for people; --json has up to 1,000
@@ -49,7 +49,7 @@ def gc(
         context.complain("nothing was removed")
         return REFUSED
     parts = [client.gc_now()]
-    while parts[-1].get("more"):
+    while parts[-1]["more"]:
         parts.append(client.gc_now())
     gone = _together(parts)
     context.show(gone, lambda: Text(f"removed: {_sum(gone)}"))
@@ -61,33 +61,31 @@ def _together(parts: Sequence[Reply]) -> Reply:
     totals: dict[str, dict[str, Any]] = {}
     for each in (total for part in parts for total in part["totals"]):
         of = totals.setdefault(str(each["what"]), {"what": each["what"], "count": 0, "bytes": 0})
-        of["count"] += int(number(each["count"]) or 0)
-        of["bytes"] += int(number(each["bytes"]) or 0)
+        of["count"] += each["count"]
+        of["bytes"] += each["bytes"]
     items = [item for part in parts for item in part["items"]]
     return {**parts[-1], "totals": list(totals.values()), "items": items}
 
 
 def render(found: Reply) -> RenderableType:
     """Draw what would go: one sentence, then each thing with its size and why."""
-    notes = [Text(f"note: {one_line(note, 300)}") for note in found.get("notes") or []]
-    if found.get("keeps_all"):
+    notes = [Text(f"note: {one_line(note, 300)}") for note in found["notes"]]
+    if found["keeps_all"]:
         return Group(Text("the plan has no [retention]: everything is kept (its keys are in docs/manifest.md)"), *notes)
-    items = found.get("items") or []
+    items = found["items"]
     if not items:
         return Group(Text("nothing goes now: all that the plan's [retention] does not keep is gone already"), *notes)
     made = table("WHAT", "OF", "SIZE", "WHY", right=("SIZE",))
     for each in items[:SHOWN_MAX]:
-        attempt = f", attempt {each['attempt']}" if each.get("attempt") else ""
-        what = (
-            "model" if each.get("what") == "bundle" else "data set" if each.get("what") == "dataset" else each["what"]
-        )
+        attempt = f", attempt {each['attempt']}" if each["attempt"] else ""
+        what = "model" if each["what"] == "bundle" else "data set" if each["what"] == "dataset" else each["what"]
         made.add_row(
             cell(what),
-            cell(f"{one_line(each.get('name'), 140)}{attempt}", chars_max=160),
-            cell("" if each.get("what") == "events" else size(each.get("bytes"))),
-            cell(each.get("why"), chars_max=300),
+            cell(f"{one_line(each['name'], 140)}{attempt}", chars_max=160),
+            cell("" if each["what"] == "events" else size(each["bytes"])),
+            cell(each["why"], chars_max=300),
         )
-    count = sum(int(number(each["count"]) or 0) for each in found["totals"])
+    count = sum(each["count"] for each in found["totals"])
     more = count - min(len(items), SHOWN_MAX)
     rest = [Text(f"  … and {more} more; --json lists the first thousand")] if more > 0 else []
     return Group(made, *rest, Text(f"together: {_sum(found)}", "bold"), *notes)
@@ -96,10 +94,10 @@ def render(found: Reply) -> RenderableType:
 def _sum(found: Reply) -> str:
     """``3 models (12 MiB), 40 logs (1 MiB)``."""
     said = [
-        counted(int(number(each["count"]) or 0), _THINGS.get(str(each["what"]), "things"))
+        counted(each["count"], _THINGS.get(str(each["what"]), "things"))
         + (f" ({size(each['bytes'])})" if each["bytes"] else "")
         for each in found["totals"]
         if each["what"] != "events"
     ]
-    said += [one_line(each.get("name"), 60) for each in found["items"] if each.get("what") == "events"][:1]
+    said += [one_line(each["name"], 60) for each in found["items"] if each["what"] == "events"][:1]
     return ", ".join(said) or "nothing"

@@ -20,7 +20,7 @@ def release(context: CommandContext, hosts: Hosts) -> int:
     """Release hosts from quarantine; `workers` shows which are, and why."""
 
     def line(host: str, answer: Mapping[str, Any]) -> str:
-        why = one_line(answer.get("reason"), 300)
+        why = one_line(answer["reason"], 300)
         return f"{printable(host)} gets work again; it had been taken out because {why}"
 
     return context.each(hosts, "hosts", context.client().release, line)
@@ -58,9 +58,9 @@ _WILL = {
 
 def _line(_: str, answer: Mapping[str, Any]) -> str:
     """Say what an order does to a host, and what ends it."""
-    name, order, jobs = printable(answer["host"]), answer.get("order"), list(answer.get("jobs") or [])
+    name, order, jobs = printable(answer["host"]), answer["order"], answer["jobs"]
     if order is None:
-        note = answer.get("note")
+        note = answer["note"]
         return f"{name} {f'still gets no jobs: it is {one_line(note, 300)}' if note else 'gets work again'}"
     gets, does = _WILL.get(str(order), ("it is under an order", "is concerned"))
     trains = f"; what it trains ({_some(jobs)}) {does}" if jobs else ""

@@ -169,7 +169,7 @@ def get(
     for view in client.all_jobs(status="completed"):
         if not view["in_manifest"]:
             continue
-        if gone := view.get("removed"):
+        if gone := view["removed"]:
             context.complain(removed_sentence(view, gone["at"], gone["why"]))
             continue
         try:

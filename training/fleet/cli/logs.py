@@ -40,7 +40,7 @@ def logs(
     for page in reader.pages():
         if context.as_json:
             lines += page["lines"]
-            gaps += filter(None, [page.get("gap")])
+            gaps += filter(None, [page["gap"]])
         else:
             _print(context, page)
     if context.as_json:
@@ -72,7 +72,7 @@ class LogReader:
         """Iterate over the answers with lines that were not read yet."""
         while True:
             page = self.client.log(self.job, attempt=self.attempt, after=self.after)
-            self.attempt, self.job, self.last = page.get("attempt") or self.attempt, page["job_id"], page
+            self.attempt, self.job, self.last = page["attempt"] or self.attempt, page["job_id"], page
             if page["next"] <= self.after:
                 return
             self.after = page["next"]
@@ -80,7 +80,7 @@ class LogReader:
 
 
 def _print(context: CommandContext, page: Json) -> None:
-    if page.get("gap"):
+    if page["gap"]:
         context.complain(page["gap"])
     for line in page["lines"]:
         print("\n".join(printable_lines(line)), file=context.out)

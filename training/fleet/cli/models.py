@@ -51,21 +51,17 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
 
 def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
     """Map each attempt that completed the job, also before requeues, to its bundle."""
-    return {
-        attempt["attempt"]: attempt["artifact_id"]
-        for attempt in detail.get("attempts") or ()
-        if attempt.get("artifact_id")
-    }
+    return {each["attempt"]: each["artifact_id"] for each in detail["attempts"] if each["artifact_id"]}
 
 
 def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
     """Return the grant of the attempt that left this artifact; the present plan's where no such attempt is listed."""
     kept = [
-        attempt["granted"]
-        for attempt in detail.get("attempts") or ()
-        if attempt.get("end_reason") == "completed" and attempt.get("artifact_id") == artifact_id
+        each["granted"]
+        for each in detail["attempts"]
+        if each["end_reason"] == "completed" and each["artifact_id"] == artifact_id
     ]
-    spec: Mapping[str, Any] = (kept[-1] if kept else None) or detail["spec"]
+    spec: Mapping[str, Any] = [detail["spec"], *kept][-1]
     return spec
 
 
@@ -83,7 +79,7 @@ def fetch_model(
     ``attempt``: that attempt's model. Another model in the folder is replaced only with ``force``.
     """
     view, left = detail["job"], delivered(detail)
-    wanted = view.get("artifact_id") if attempt is None else left.get(attempt)
+    wanted = view["artifact_id"] if attempt is None else left.get(attempt)
     if not wanted:
         said = f"job {view['name']} is {view['status']} and has no model yet"
         if attempt is not None:

@@ -180,7 +180,7 @@ def _located(mistakes: Sequence[Json], manifest: Manifest | None, file: Path | N
 
 def _place(answer: Json, file: Path) -> Path:
     """Find the receiver's manifest on this machine; CannotError says where FILE must be put instead."""
-    said, mark, machine = answer.get("file"), answer.get("mark"), printable(answer.get("machine") or "")
+    said, mark, machine = answer["file"], answer["mark"], printable(answer["machine"] or "")
     target = Path(str(said))
     if not said or not mark or mark_of(target) != mark:
         where = f"{printable(said or 'its manifest')} on {machine or 'its machine'}"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, short_id, table
 from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
-from training.fleet.wire.words import Json, ago, day, number, size
+from training.fleet.wire.words import Json, ago, day, size
 from training.printable import counted, one_line, printable
 
 NAMES_MAX = 40  # of one kind, in the list
@@ -19,48 +19,48 @@ OBSTACLES_MAX = 3
 
 def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
     """Draw the answer: one sentence, what is new and edited, what is there already, which host could take what."""
-    jobs, reload, now = answer.get("jobs") or [], answer["reload"], answer.get("now")
-    of_whom = printable(str(file) if file is not None else answer.get("file") or "the manifest")
+    jobs, reload, now = answer["jobs"], answer["reload"], answer["now"]
+    of_whom = printable(str(file) if file is not None else answer["file"] or "the manifest")
     parts: list[RenderableType] = [Text(f"{of_whom}: {_summary(answer)}", "bold")]
-    new = [each["name"] for each in jobs if each.get("state") == "new"]
-    parts += _section("New", int(reload.get("inserted") or 0), (_line(name) for name in new))
-    rotations = answer.get("rotations") or []
+    new = [each["name"] for each in jobs if each["state"] == "new"]
+    parts += _section("New", reload["inserted"], (_line(name) for name in new))
+    rotations = answer["rotations"]
     parts += _section("Rotations", len(rotations), (_line(_rotation(each)) for each in rotations))
-    edits = [edit for edit in reload.get("edits") or [] if edit.get("kind") not in ("left", "stands")]
+    edits = [edit for edit in reload["edits"] if edit["kind"] not in ("left", "stands")]
     parts += _section("Edited", len(edits), (_line(sentence(edit) + _since(edit, now)) for edit in edits), LISTED_MAX)
-    left = [edit for edit in reload.get("edits") or [] if edit.get("kind") == "left"]
-    left.sort(key=lambda edit: str(edit.get("name")))
+    left = [edit for edit in reload["edits"] if edit["kind"] == "left"]
+    left.sort(key=lambda edit: str(edit["name"]))
     parts += _section(
-        "No longer named", int(reload.get("removed") or 0), (_line(f"{edit['name']}: {edit['holds']}") for edit in left)
+        "No longer named", reload["removed"], (_line(f"{edit['name']}: {edit['holds']}") for edit in left)
     )
-    running = [each for each in jobs if each.get("state") in ("claimed", "running")]
+    running = [each for each in jobs if each["state"] in ("claimed", "running")]
     parts += _section("Running, and continues", len(running), (_line(_where(each, now)) for each in running))
-    states = answer.get("states") or {}
-    completed = [each for each in jobs if each.get("state") == "completed"]
-    gone = [each for each in completed if each.get("removed")]
-    trained = [each for each in completed if not each.get("removed")]
+    states = answer["states"]
+    completed = [each for each in jobs if each["state"] == "completed"]
+    gone = [each for each in completed if each["removed"]]
+    trained = [each for each in completed if not each["removed"]]
     if trained:
-        count = int(states.get("completed") or len(completed)) - len(gone)
+        count = states["completed"] - len(gone)
         parts += [Text(), Text(f"Already trained ({count})", "bold"), _trained(trained, now)]
         parts += _more(count - min(len(trained), NAMES_MAX))
     lines = (f"{each['name']}: removed on {day(each['removed']['at'])}: {each['removed']['why']}" for each in gone)
     parts += _section("Trained, model not kept; not trained again until requeued", len(gone), map(_line, lines))
-    over = [each for each in jobs if each.get("state") in ("failed", "cancelled")]
+    over = [each for each in jobs if each["state"] in ("failed", "cancelled")]
     lines = (f"{each['name']}: {each['state']}{_because(each)}" for each in over)
     parts += _section("Ended without a model; not trained again until requeued", len(over), map(_line, lines))
     parts += _hosts(answer)
-    advice = answer.get("memory") or []
+    advice = answer["memory"]
     parts += _section("Memory to ask for", len(advice), (_line(_memory(each)) for each in advice))
-    if reload.get("cancelled"):
+    if reload["cancelled"]:
         parts += [Text(), Text(cancelled_line(reload["cancelled"]), "yellow")]
-    parts += [Text(f"note: {one_line(note, 600)}") for note in reload.get("notes") or []]
+    parts += [Text(f"note: {one_line(note, 600)}") for note in reload["notes"]]
     return Group(*parts)
 
 
 def _summary(answer: Json) -> str:
-    states, reload = answer.get("states") or {}, answer["reload"]
-    jobs = counted(sum(int(number(n) or 0) for n in states.values()), "jobs")
-    if not answer.get("changed"):
+    states, reload = answer["states"], answer["reload"]
+    jobs = counted(sum(states.values()), "jobs")
+    if not answer["changed"]:
         return f"{jobs}; a reload would change nothing"
     return f"{jobs}; a reload would change this: {counts({**reload, 'unchanged': 0})}"
 
@@ -82,23 +82,23 @@ def _line(words: object) -> Text:
 
 def _rotation(each: Json) -> str:
     """Say what a rotation unfolds to."""
-    tested, seeds = ([str(one) for one in each.get(key) or ()] for key in ("tested", "seeds"))
+    tested, seeds = each["tested"], [str(seed) for seed in each["seeds"]]
     whole = f"seed{'' if len(seeds) == 1 else 's'} {_some(seeds, 8)}"
-    jobs = counted(int(number(each.get("jobs")) or 0), "jobs")
+    jobs = counted(each["jobs"], "jobs")
     how = "each tested alone by models that the others trained"
     return f"{each['name']}: {jobs}: {_some(tested, 8)}, {how}, {whole}"
 
 
 def _since(edit: Json, now: object) -> str:
-    return f", {ago(edit['since'], now)}" if edit.get("since") else ""
+    return f", {ago(edit['since'], now)}" if edit["since"] else ""
 
 
 def _where(each: Json, now: object) -> str:
-    return f"{each['name']} on {each.get('host')}, since {ago(each.get('at'), now)}"
+    return f"{each['name']} on {each['host']}, since {ago(each['at'], now)}"
 
 
 def _because(each: Json) -> str:
-    return f" ({each['ended_by']})" if each.get("ended_by") else ""
+    return f" ({each['ended_by']})" if each["ended_by"] else ""
 
 
 def _trained(jobs: Sequence[Json], now: object) -> RenderableType:
@@ -106,31 +106,29 @@ def _trained(jobs: Sequence[Json], now: object) -> RenderableType:
     for each in jobs[:NAMES_MAX]:
         made.add_row(
             cell(each["name"], chars_max=140),
-            short_id(each.get("artifact_id")),
-            cell(each.get("host")),
-            cell(ago(each.get("at"), now)),
+            short_id(each["artifact_id"]),
+            cell(each["host"]),
+            cell(ago(each["at"], now)),
         )
     return made
 
 
 def _hosts(answer: Json) -> list[RenderableType]:
     """List what each host could take of the waiting jobs, and which jobs no host could."""
-    waiting = int(number(answer.get("waiting")) or 0)
+    waiting = answer["waiting"]
     if not waiting:
         return []
     parts: list[RenderableType] = []
-    if answer.get("hosts"):
+    if answer["hosts"]:
         made = table("HOST", "COULD TAKE", "JOBS", "WHY NOT THE OTHERS", right=("COULD TAKE",))
         for host in answer["hosts"]:
-            names = [one_line(name, 140) for name in host.get("jobs") or []]
-            rest = int(number(host.get("takes")) or 0) - len(names)
-            words = ", ".join(names) + (f" and {rest} more" if rest > 0 else "")
-            note = f" ({host['note']})" if host.get("note") else ""
+            names = [one_line(name, 140) for name in host["jobs"]]
+            note = f" ({host['note']})" if host["note"] else ""
             made.add_row(
                 cell(f"{host['host']}{note}"),
-                cell(f"{host.get('takes')} of {waiting}"),
-                cell(words, chars_max=600),
-                cell(_obstacles(host.get("obstacles") or {}), chars_max=600),
+                cell(f"{host['takes']} of {waiting}"),
+                cell(_some(names, len(names), host["takes"]), chars_max=600),
+                cell(_obstacles(host["obstacles"]), chars_max=600),
             )
         parts += [
             Text(),
@@ -138,7 +136,7 @@ def _hosts(answer: Json) -> list[RenderableType]:
             made,
         ]
     nowhere: dict[str, list[str]] = {}
-    for name, why in (answer.get("nowhere") or {}).items():
+    for name, why in answer["nowhere"].items():
         nowhere.setdefault(str(why), []).append(str(name))
     if nowhere:
         count = sum(map(len, nowhere.values()))
@@ -150,12 +148,10 @@ def _hosts(answer: Json) -> list[RenderableType]:
 
 def _memory(advice: Json) -> str:
     """Propose what jobs should ask for, beside what they ask for now."""
-    asked, held, propose = (number(advice.get(key)) or 0.0 for key in ("asked_gib", "held_gib", "propose_gib"))
-    names = [str(name) for name in advice.get("jobs") or []]
-    more = int(number(advice.get("count")) or 0) - len(names[:3])
-    of = ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
-    now = f"it is {asked:g}" if asked else "nothing is asked"
-    return f"{of}: min_ram_gib = {propose:g}; {now}, such a trainer held up to {size(held * 2**30)}"
+    now = f"it is {advice['asked_gib']:g}" if advice["asked_gib"] else "nothing is asked"
+    held = size(advice["held_gib"] * 2**30)
+    of, ask = _some(advice["jobs"], 3, advice["count"]), advice["propose_gib"]
+    return f"{of}: min_ram_gib = {ask:g}; {now}, such a trainer held up to {held}"
 
 
 def _obstacles(found: Json) -> str:
@@ -164,6 +160,6 @@ def _obstacles(found: Json) -> str:
     return "; ".join([*(f"{count}: {why}" for why, count in worst[:OBSTACLES_MAX]), *more])
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{rest}"
+def _some(names: Sequence[str], most: int = 3, in_all: int = 0) -> str:
+    rest = max(in_all, len(names)) - len(names[:most])
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -62,7 +62,7 @@ def state(view: Json) -> Text:
 
 
 def _state(view: Json) -> tuple[str, str]:
-    status = str(view.get("status"))
+    status = str(view["status"])
     said = marks(view)
     return status + (f" ({', '.join(said)})" if said else ""), STYLES.get(status, "")
 
@@ -79,13 +79,13 @@ def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
     made = Lines("JOB", "STATE", "PRIORITY", "MODEL", "MODE", "HOST", "ID", right=("PRIORITY",))
     for view in shown:
         made.add_row(
-            (view.get("name"), ""),
+            (view["name"], ""),
             _state(view),
-            (view.get("priority"), ""),
-            (view.get("model"), ""),
-            (view.get("mode"), ""),
-            (view.get("host"), ""),
-            (str(view.get("job_id") or "")[:_ID_SHOWN], "dim"),
+            (view["priority"], ""),
+            (view["model"], ""),
+            (view["mode"], ""),
+            (view["host"], ""),
+            (str(view["job_id"] or "")[:_ID_SHOWN], "dim"),
         )
     hidden = len(everything) - len(shown)
     return Group(made, Text(not_shown(hidden), "dim")) if hidden else made
@@ -118,37 +118,37 @@ class Lines:
 
 def render_job(detail: Json) -> RenderableType:
     """Render a job: its requirements, its state, and each attempt."""
-    view, spec, now = detail.get("job") or {}, detail.get("spec") or {}, detail.get("now")
+    view, spec, now = detail["job"], detail["spec"], detail["now"]
     facts = Table.grid(padding=(0, 2))
     rows: list[tuple[str, object]] = [
-        ("job", view.get("name")),
-        ("id", view.get("job_id")),
+        ("job", view["name"]),
+        ("id", view["job_id"]),
         ("state", state(view)),
-        ("model", f"{view.get('model')}, {view.get('mode')}"),
-        ("priority", view.get("priority")),
+        ("model", f"{view['model']}, {view['mode']}"),
+        ("priority", view["priority"]),
         ("split", split(spec)),
         ("data set", str(spec.get("dataset") or "")[:_ID_SHOWN]),
         ("trained on", trained(view)),
         ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
         ("needs", constraints_in_words(spec)),
-        ("host", view.get("host")),
+        ("host", view["host"]),
         ("progress", ", ".join(part for part in (progress(view), _left(view, now)) if part)),
-        ("artifact", view.get("artifact_id")),
+        ("artifact", view["artifact_id"]),
         ("removed", "; ".join(removed_lines(detail))),
-        ("error", view.get("error")),
-        ("ended by", view.get("ended_by")),
+        ("error", view["error"]),
+        ("ended by", view["ended_by"]),
         ("held", held(view, now)),
-        ("obstacle", view.get("obstacle")),
-        ("note", view.get("note")),
+        ("obstacle", view["obstacle"]),
+        ("note", view["note"]),
     ]
     for label, value in rows:
         if value not in (None, ""):
             shown = value if isinstance(value, Text) else cell(value, chars_max=2000)
             facts.add_row(Text(label, "bold"), shown)
     parts: list[RenderableType] = [facts]
-    if detail.get("attempts"):
+    if detail["attempts"]:
         parts += [Text(), _attempts(detail["attempts"], spec, now)]
-    if detail.get("events"):
+    if detail["events"]:
         parts += [Text(), _events(detail["events"][-15:], now)]
     return Group(*parts)
 
@@ -161,16 +161,16 @@ def _left(view: Json, now: object) -> str:
 def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
     made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ARTIFACT", "BOOKED", "ERROR", "GRANTED WITH")
     for entry in attempts:
-        began, ended = number(entry.get("granted_at")), number(entry.get("ended_at"))
+        began, ended = entry["granted_at"], entry["ended_at"]
         made.add_row(
-            cell(entry.get("attempt")),
-            cell(entry.get("host")),
+            cell(entry["attempt"]),
+            cell(entry["host"]),
             cell(ago(began, now)),
-            cell("" if began is None or ended is None else duration(ended - began)),
-            cell(entry.get("end_reason") or "still running"),
-            short_id(entry.get("artifact_id")),
-            cell(booked(entry.get("booked"))),
-            cell(entry.get("error"), chars_max=400),
+            cell("" if ended is None else duration(ended - began)),
+            cell(entry["end_reason"] or "still running"),
+            short_id(entry["artifact_id"]),
+            cell(booked(entry["booked"])),
+            cell(entry["error"], chars_max=400),
             cell(unlike(entry["granted"], spec), chars_max=400),
         )
     return made
@@ -180,46 +180,46 @@ def _events(events: Sequence[Json], now: object) -> Table:
     made = table("WHEN", "EVENT", "STATE", "HOST", "DETAIL")
     for entry in events:
         made.add_row(
-            cell(ago(entry.get("at"), now)),
-            cell(entry.get("transition")),
-            cell(entry.get("to_status")),
-            cell(entry.get("host")),
-            cell(entry.get("detail"), chars_max=300),
+            cell(ago(entry["at"], now)),
+            cell(entry["transition"]),
+            cell(entry["to_status"]),
+            cell(entry["host"]),
+            cell(entry["detail"], chars_max=300),
         )
     return made
 
 
 def render_explain(answer: Json) -> RenderableType:
     made = table("HOST", "FITS", "REASON", "WAITS")
-    for verdict in answer.get("hosts") or []:
+    for verdict in answer["hosts"]:
         made.add_row(
-            cell(verdict.get("host")),
-            Text("yes", "green") if verdict.get("fits") else Text("no", "red"),
-            cell(verdict.get("reason"), chars_max=400),
-            cell(duration(verdict.get("wait_s"))),
+            cell(verdict["host"]),
+            Text("yes", "green") if verdict["fits"] else Text("no", "red"),
+            cell(verdict["reason"], chars_max=400),
+            cell(duration(verdict["wait_s"])),
         )
-    title = f"{one_line(answer.get('name'), 60)}: {one_line(answer.get('summary'), 600)}"
+    title = f"{one_line(answer['name'], 60)}: {one_line(answer['summary'], 600)}"
     return Group(Text(title, "bold"), Text(), made) if made.row_count else Text(title, "bold")
 
 
 def render_workers(answer: Json) -> RenderableType:
-    now, workers = answer.get("now"), answer.get("workers") or []
+    now, workers = answer["now"], answer["workers"]
     if not workers:
         return Text("no worker has asked for work yet; start one with cis490-trainer-worker")
-    data = {str(worker.get("hostname")): _data(worker) for worker in workers}
+    data = {str(worker["hostname"]): _data(worker) for worker in workers}
     some = ["DATA SETS"] if any(data.values()) else []
     made = table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", right=("CORES",))
     for worker in workers:
-        can = worker.get("capability") or {}
-        alive = worker.get("alive")
+        can = worker["capability"]
+        alive = worker["alive"]
         made.add_row(
-            cell(worker.get("hostname"), "" if alive else "dim"),
-            cell(ago(worker.get("last_seen"), now), "green" if alive else "red"),
+            cell(worker["hostname"], "" if alive else "dim"),
+            cell(ago(worker["last_seen"], now), "green" if alive else "red"),
             cell(can.get("cpu_cores")),
             cell(_free(can.get("ram_available_gib"), can.get("ram_total_gib"))),
             cell(_gpu(can)),
-            *(cell(data[str(worker.get("hostname"))], chars_max=200) for _ in some),
-            cell(", ".join(map(str, worker.get("jobs") or []))),
+            *(cell(data[str(worker["hostname"])], chars_max=200) for _ in some),
+            cell(", ".join(map(str, worker["jobs"]))),
             _note(worker),
         )
     return made
@@ -227,14 +227,14 @@ def render_workers(answer: Json) -> RenderableType:
 
 def _note(worker: Json) -> Text:
     """Collect a host's warnings for the operator, the worst first."""
-    if worker.get("quarantine"):
+    if worker["quarantine"]:
         return cell(worker["quarantine"], "bold red", chars_max=500)
-    note = worker.get("conflict") or worker.get("resting") or worker.get("obstacle")
-    if note is None and worker.get("set_aside"):
+    note = worker["conflict"] or worker["resting"] or worker["obstacle"]
+    if note is None and worker["set_aside"]:
         kept = ", ".join(map(str, worker["set_aside"]))
         note = f"finished work was refused and is kept there: {kept} "
         note += "(there, with the flags of its service: cis490-trainer-worker --deliver JOB)"
-    if note is None and worker.get("doubt"):
+    if note is None and worker["doubt"]:
         return cell(worker["doubt"], "dim", chars_max=500)
     return cell(note, "yellow", chars_max=300)
 
@@ -257,13 +257,11 @@ def _gpu(capability: Json) -> str:
 
 def _data(worker: Json) -> str:
     """Say how much of fetched data sets a host holds, of how much it may, and which it used last."""
-    told = (worker.get("capability") or {}).get("data_sets")
-    here, most = (
-        (number(told.get(key)) for key in ("bytes", "bytes_max")) if isinstance(told, Mapping) else (None, None)
-    )
+    told = worker["capability"].get("data_sets")
+    here, most = (number(told.get(key)) if isinstance(told, Mapping) else None for key in ("bytes", "bytes_max"))
     if not here or most is None:
         return ""
-    sets = [each for each in told.get("sets") or [] if isinstance(each, Mapping)]  # type: ignore[union-attr]
+    sets = [each for each in told.get("sets") or [] if isinstance(each, Mapping)]
     names = [str(each.get("dataset_id"))[:12] for each in sets]
     more = ", …" if len(names) > _SETS_SHOWN else ""
     return f"{size(here)} of {size(most)}: {', '.join(names[:_SETS_SHOWN])}{more}"
@@ -271,43 +269,39 @@ def _data(worker: Json) -> str:
 
 def moved_line(ref: str, answer: Json) -> str:
     """Say what happened to the job that ``ref`` named."""
-    who, near = printable(answer.get("name") or ref), number(answer.get("near")) or 0
+    who, near = printable(answer["name"] or ref), answer["near"]
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
-    if answer.get("held_by"):
+    if answer["held_by"]:
         line += f", held by {printable(answer['held_by'])}"
-    elif not answer.get("in_manifest", True) and answer["status"] == "pending":
+    elif not answer["in_manifest"] and answer["status"] == "pending":
         line += "; the plan does not name it, but it will be trained unless it is cancelled"
     if near:
-        others = "1 other job's name or id begins"
-        if near > 1:
-            others = f"{near:.0f} other jobs' names or ids begin"
+        others = "1 other job's name or id begins" if near == 1 else f"{near} other jobs' names or ids begin"
         line += f"; {others} with {printable(ref)} too"
     return line
 
 
 def render_reload(answer: Json) -> str:
     """Render what a reload changed: the counts in one line, then each edit with when it holds."""
-    now, edits = answer.get("now"), answer.get("edits") or []
-    saved = ago(answer.get("saved_at"), now)
-    file = f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer.get("file") else ""
+    now, edits = answer["now"], answer["edits"]
+    saved = ago(answer["saved_at"], now)
+    file = f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer["file"] else ""
     line = counts(answer)
-    if answer.get("removed"):
+    if answer["removed"]:
         line += "; removed jobs stay until they are cancelled (`cis490-jobs cancel --removed`)"
     lines = [file + line]
-    if answer.get("cancelled"):
+    if answer["cancelled"]:
         lines.append(cancelled_line(answer["cancelled"]))
     for edit in edits:
-        since = f", {ago(edit['since'], now)}" if edit.get("since") else ""
+        since = f", {ago(edit['since'], now)}" if edit["since"] else ""
         lines.append(f"  {sentence(edit)}{since}")
     if len(edits) >= LISTED_MAX:
         lines.append(f"  … these are the first {LISTED_MAX}")
-    lines += [f"note: {one_line(note, 600)}" for note in answer.get("notes") or []]
+    lines += [f"note: {one_line(note, 600)}" for note in answer["notes"]]
     return "\n".join(printable(each) for each in lines)
 
 
-def cancelled_line(count: object) -> str:
+def cancelled_line(count: int) -> str:
     """Warn of cancelled jobs that the plan names."""
-    known = int(number(count) or 0)
-    verb = "is" if known == 1 else "are"
-    pronoun = "it" if known == 1 else "them"
-    return f"{counted(known, 'jobs')} of the plan {verb} cancelled: requeue {pronoun}"
+    verb, pronoun = ("is", "it") if count == 1 else ("are", "them")
+    return f"{counted(count, 'jobs')} of the plan {verb} cancelled: requeue {pronoun}"

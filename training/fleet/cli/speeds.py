@@ -13,8 +13,8 @@ from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import REFUSED
-from training.fleet.wire.words import duration, number, size
-from training.printable import one_line, printable
+from training.fleet.wire.words import duration, size
+from training.printable import counted, one_line, printable
 
 Reply = Mapping[str, Any]
 
@@ -38,10 +38,10 @@ def speeds(
     answer = dict(client.speeds())
     kinds = [_on(host, kind) for kind in answer["kinds"]]
     if host is not None and not any(kind["hosts"] for kind in kinds):
-        known = [str(each.get("hostname")) for each in client.workers()["workers"]]
+        known = [str(each["hostname"]) for each in client.workers()["workers"]]
         if host.lower() not in map(str.lower, known):
             raise CannotError(f"no host is called {printable(host)}; `cis490-jobs workers` lists them", REFUSED)
-    answer["kinds"] = [kind for kind in kinds if model in (None, kind.get("model"))]
+    answer["kinds"] = [kind for kind in kinds if model in (None, kind["model"])]
     context.show(answer, lambda: rendered(answer))
 
 
@@ -49,16 +49,16 @@ def _on(host: str | None, kind: Reply) -> Reply:
     """Leave a kind only the host asked for."""
     if host is None:
         return kind
-    return {**kind, "hosts": [each for each in kind["hosts"] if str(each.get("host")).lower() == host.lower()]}
+    return {**kind, "hosts": [each for each in kind["hosts"] if each["host"].lower() == host.lower()]}
 
 
 def rendered(answer: Reply) -> RenderableType:
-    kinds = [kind for kind in answer["kinds"] if kind.get("hosts")]
-    doubts = [cell(f"{name}: {why}", "yellow", chars_max=600) for name, why in (answer.get("doubts") or {}).items()]
+    kinds = [kind for kind in answer["kinds"] if kind["hosts"]]
+    doubts = [cell(f"{name}: {why}", "yellow", chars_max=600) for name, why in answer["doubts"].items()]
     if not kinds:
         said = Text(
             "nothing is known yet: durations are learned from completed jobs"
-            if not answer.get("attempts")
+            if not answer["attempts"]
             else "no completed job is of this model or host; without --model and --host all are shown"
         )
         return Group(said, *doubts)
@@ -67,29 +67,27 @@ def rendered(answer: Reply) -> RenderableType:
         for n, told in enumerate(kind["hosts"]):
             made.add_row(
                 cell(named(kind) if n == 0 else ""),
-                cell(told.get("host")),
-                cell(duration(told.get("seconds"))),
-                cell(f"{duration(told.get('low'))} to {duration(told.get('high'))}"),
-                cell(basis(kind, told), "" if told.get("basis") == "same" else "dim"),
+                cell(told["host"]),
+                cell(duration(told["seconds"])),
+                cell(f"{duration(told['low'])} to {duration(told['high'])}"),
+                cell(basis(kind, told), "" if told["basis"] == "same" else "dim"),
             )
-    found = number(answer.get("attempts")) or 0
-    from_jobs = Text(f"from {found:.0f} completed {'job' if found == 1 else 'jobs'}", style="dim")
+    from_jobs = Text(f"from {counted(answer['attempts'], 'completed jobs')}", style="dim")
     return Group(made, from_jobs, *doubts)
 
 
 def named(kind: Reply) -> str:
     """Name a kind: model, mode, settings, memory."""
-    hyper = ", ".join(f"{name} {value}" for name, value in sorted((kind.get("hyper") or {}).items()))
-    parts = [f"{kind.get('model')} {kind.get('mode')}"]
+    hyper = ", ".join(f"{name} {value}" for name, value in sorted(kind["hyper"].items()))
+    parts = [f"{kind['model']} {kind['mode']}"]
     parts += [one_line(hyper, _HYPER_MAX)] if hyper else []
-    gib = number(kind.get("ram_gib"))
+    gib = kind["ram_gib"]
     parts += [] if gib is None else [f"up to {size(gib * 2**30)}"]
     return " · ".join(parts)
 
 
 def basis(kind: Reply, told: Reply) -> str:
     """Say what a time rests on."""
-    if told.get("basis") == "same":
-        seen = number(told.get("seen")) or 1
-        return "1 such job here" if seen == 1 else f"{seen:.0f} such jobs here"
-    return _FROM.get(str(told.get("basis")), "").format(model=one_line(kind.get("model"), 40))
+    if told["basis"] == "same":
+        return f"{counted(told['seen'], 'such jobs')} here"
+    return _FROM.get(str(told["basis"]), "").format(model=one_line(kind["model"], 40))

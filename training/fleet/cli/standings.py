@@ -31,8 +31,8 @@ def models(
         if test > len(tests):
             raise typer.BadParameter(f"there is no test {test}; there are {len(tests)}", param_hint="--test")
         reply = client.models(test=tests[test - 1]["test"])
-    found = list(reply["models"])
-    while reply.get("next_after"):
+    found = reply["models"]
+    while reply["next_after"]:
         page = client.models(test=reply["test"], after=reply["next_after"])
         found += page["models"]
         reply = {**reply, "next_after": page["next_after"]}
@@ -41,7 +41,7 @@ def models(
 
 
 def _drawn(reply: dict[str, Any]) -> RenderableType:
-    found, parts = reply["models"], _rotations(reply.get("rotations") or [])
+    found, parts = reply["models"], _rotations(reply["rotations"])
     parts.append(Text(one_line(results.ranking(found), 400)))
     if said := results.beliefs(found):
         parts.append(Text(said))
@@ -49,10 +49,10 @@ def _drawn(reply: dict[str, Any]) -> RenderableType:
         parts.append(_table(found))
         for each in found:
             result = each["result"]
-            why = result.get("why") or result.get("verdict") or "its report holds no verdict."
-            never = "; ".join(map(str, result.get("never_tested") or ()))
+            why = result["why"] or result["verdict"] or "its report holds no verdict."
+            never = "; ".join(map(str, result["never_tested"]))
             line = f"{each['name']}: {why}" + (f" Never tested on: {never}." if never else "")
-            if gone := each.get("removed"):
+            if gone := each["removed"]:
                 line += f" Its model was removed on {day(gone['at'])}: {gone['why']}."
             parts.append(Text(one_line(line, 1500)))
     tests = [each for each in reply["tests"] if each["test"] != reply["test"]]
@@ -92,9 +92,9 @@ def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
         by_host.add_column(cell(host), justify="right")
     for each in found:
         by_host.add_row(cell(each["name"]), *(cell(text) for text in results.by_host(each, hosts)))
-    lines = [f"{each['name']}: to deploy: {results.to_deploy(each)}." for each in found if each["deploy"]]
+    lines = [f"{each['name']}: to deploy: {results.to_deploy(each['deploy'])}." for each in found if each["deploy"]]
     if lacking := [str(each["name"]) for each in found if not each["deploy"]]:
-        lines.append(f"to deploy: {results.to_deploy({})} ({', '.join(lacking)}).")
+        lines.append(f"to deploy: {results.to_deploy([])} ({', '.join(lacking)}).")
     lines += [f"{each['name']}: {note}." for each in found for note in each["notes"]]
     said = [Text(one_line(line, 600)) for line in lines]
     return [Text(one_line(results.rotated(found), 600)), made, by_host, *said, Text(results.SPREAD, "dim"), Text()]
@@ -103,7 +103,7 @@ def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
 def _table(found: list[dict[str, Any]]) -> RenderableType:
     made = table("MODEL", "AUROC [95 %]", "", "OTHER MODE", "CAUGHT", "FALSE ALARMS", "VERDICT")
     for each in found:
-        result, twin = each["result"], each.get("twin")
+        result, twin = each["result"], each["twin"]
         other = f"{twin['mode']} {results.whole(twin['auroc'])}" if twin else ""
         mark = {"first": "first", "tied": "=", "unknown": "?"}.get(str(each["standing"]), "")
         made.add_row(
@@ -113,6 +113,6 @@ def _table(found: list[dict[str, Any]]) -> RenderableType:
             cell(other + (" (another test)" if twin and not twin["same_test"] else "")),
             cell(results.whole_per_cent(result["caught"])),
             cell(results.alarms(result)),
-            cell(results.LEVELS.get(str(result.get("level")), "not judged")),
+            cell(results.LEVELS.get(str(result["level"]), "not judged")),
         )
     return made

@@ -2,63 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, not_shown, state, table
-from training.fleet.wire.words import STATUSES, Json, ago, called, eta, held, left, number, progress
+from training.fleet.wire.words import STATUSES, Json, ago, called, eta, held, left, progress
 from training.printable import counted, one_line
 
 _PENDING_SHOWN = 40
 _NAMED_SHOWN = 40
 _NAME_SHOWN = 60  # characters
 _NAMES_IN_GROUP = 4
+HOSTS_AND_DATA = {  # of the receiver's health
+    "quarantined": "Hosts that get no jobs",
+    "resting": "Hosts at rest",
+    "refused": "Workers that are refused",
+    "missing_datasets": "Data sets that are not here",
+    "never_asked": "Hosts of the plan that never asked for work",
+}
 
 
-def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole: bool) -> Json:
+def status_data(jobs: Sequence[Json], page: Json, health: Json, *, whole: bool) -> Json:
     """Collect the data of ``status``, for people and for ``--json``."""
-    jobs = list(views)
-    failed = [view for view in jobs if view.get("status") == "failed"]
-    cancelled = [view for view in jobs if view.get("status") == "cancelled" and view.get("in_manifest", True)]
-    kept = [view for view in jobs if view.get("status") == "pending" and view.get("held_by")]
-    stuck = [view for view in jobs if view.get("status") == "pending" and view.get("obstacle")]
+    pending = [view for view in jobs if view["status"] == "pending"]
+    cancelled = [view for view in jobs if view["status"] == "cancelled" and view["in_manifest"]]
     return {
-        "counts": dict(counts),
+        "counts": page["counts"],
         "jobs": jobs,
-        "failed": [_entry(view, "error", "ended_by", "in_manifest") for view in failed],
+        "failed": [_entry(view, "error", "ended_by", "in_manifest") for view in jobs if view["status"] == "failed"],
         "cancelled_in_plan": [_entry(view, "ended_by", "finished_at") for view in cancelled],
-        "held": [_entry(view, "held_by", "held_at") for view in kept],
-        "cannot_run": [_entry(view, "obstacle") for view in stuck],
-        "notes": [_entry(view, "note") for view in jobs if view.get("note")],
+        "held": [_entry(view, "held_by", "held_at") for view in pending if view["held_by"]],
+        "cannot_run": [_entry(view, "obstacle") for view in pending if view["obstacle"]],
+        "notes": [_entry(view, "note") for view in jobs if view["note"]],
         "complete": whole,  # false: the queue is long, and only a part of it is listed here
-        "now": now,
-    }
+        "now": page["now"],
+        "unlike": page["unlike"],
+        "plan_notes": health["plan_notes"],
+    } | {key: health[key] for key in HOSTS_AND_DATA}
 
 
 def _entry(view: Json, *keys: str) -> dict[str, Any]:
-    return {key: view.get(key) for key in ("name", "job_id", *keys)}
+    return {key: view[key] for key in ("name", "job_id", *keys)}
 
 
 def render_status(data: Json, health: Json) -> RenderableType:
     parts: list[RenderableType] = [_counts(data["counts"])]
-    if health.get("detail"):
+    if health["detail"]:
         parts.append(cell(health["detail"], "bold yellow"))
     parts += [Text(), _status_table(data)] if data["jobs"] else []
-    out = health.get("quarantined")
-    if isinstance(out, Mapping):
-        idle = [{"name": host, "reason": out[host]} for host in sorted(out)]
-        parts += _named("Hosts that get no jobs", idle, "reason", "bold yellow")
-    for key, title in (
-        ("resting", "Hosts at rest"),
-        ("refused", "Workers that are refused"),
-        ("missing_datasets", "Data sets that are not here"),
-        ("never_asked", "Hosts of the plan that never asked for work"),
-    ):
-        told = data.get(key) or {}
-        named = [{"name": name, "reason": told[name]} for name in sorted(told)]
+    for key, title in HOSTS_AND_DATA.items():
+        named = [{"name": name, "reason": reason} for name, reason in sorted(data[key].items())]
         parts += _named(title, named, "reason", "bold yellow")
     if not data["complete"]:
         parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
@@ -67,10 +63,7 @@ def render_status(data: Json, health: Json) -> RenderableType:
     told = [{"name": each["name"], "held": held(each, data["now"])} for each in data["held"]]
     parts += _named("Held until `cis490-jobs unhold`", _grouped(told, "held"), "held", "bold yellow")
     parts += _named("Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow")
-    parts += [
-        cell(sentence, "bold yellow", chars_max=1000)
-        for sentence in [*(data.get("unlike") or []), *(data.get("plan_notes") or [])]
-    ]
+    parts += [cell(each, "bold yellow", chars_max=1000) for each in [*data["unlike"], *data["plan_notes"]]]
     parts += _named("Worth knowing", _grouped(data["notes"], "note"), "note", "bold yellow")
     return Group(*parts)
 
@@ -79,10 +72,7 @@ def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
     """List the cancelled jobs that the plan names."""
     if not entries:
         return []
-    told = [
-        {"name": each.get("name"), "why": f"{each.get('ended_by')}, {ago(each.get('finished_at'), now)}"}
-        for each in entries
-    ]
+    told = [{"name": each["name"], "why": f"{each['ended_by']}, {ago(each['finished_at'], now)}"} for each in entries]
     line = cancelled_line(len(entries))
     return _named(line[0].upper() + line[1:], told, "why", "bold yellow")
 
@@ -91,7 +81,7 @@ def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
     """Group jobs with the same value of ``key`` into one line."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
-        name = one_line(entry.get("name"), _NAME_SHOWN)
+        name = one_line(entry["name"], _NAME_SHOWN)
         groups.setdefault(str(entry.get(key)), []).append(name)
     return [{"name": _names(names), key: said} for said, names in groups.items()]
 
@@ -103,9 +93,8 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _counts(counts: Json) -> Text:
-    total = sum(int(number(n) or 0) for n in counts.values())
-    said = [f"{int(number(counts.get(s)) or 0)} {s}" for s in STATUSES if counts.get(s)]
-    return Text(f"{counted(total, 'jobs')}: {', '.join(said)}" if said else "no jobs yet", style="bold")
+    said = [f"{counts[s]} {s}" for s in STATUSES if counts.get(s)]
+    return Text(f"{counted(sum(counts.values()), 'jobs')}: {', '.join(said)}" if said else "no jobs yet", style="bold")
 
 
 def _status_table(data: Json) -> RenderableType:
@@ -115,18 +104,18 @@ def _status_table(data: Json) -> RenderableType:
     jobs = sorted(current, key=lambda v: order.get(str(v.get("status")), len(order)))
     pending = 0
     for view in jobs:
-        waits = view.get("status") == "pending"
+        waits = view["status"] == "pending"
         pending += waits
         if waits and pending > _PENDING_SHOWN:
             continue
-        since = view.get("finished_at") or view.get("claimed_at") or view.get("created_at")
+        since = view["finished_at"] or view["claimed_at"] or view["created_at"]
         made.add_row(
-            cell(view.get("name"), chars_max=60),
+            cell(view["name"], chars_max=60),
             state(view),
-            cell(view.get("host")),
+            cell(view["host"]),
             cell(progress(view)),
             cell(eta(view, data["now"])),
-            cell(ago(view.get("created_at") if waits else since, data["now"])),
+            cell(ago(view["created_at"] if waits else since, data["now"])),
         )
     lines = []
     if pending > _PENDING_SHOWN:

@@ -41,10 +41,10 @@ def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, q
                 if not quiet:
                     line = f"{printable(view['name'])} is {printable(view['status'])}"
                     print(line, file=context.out, flush=True)
-            elif view.get("held_by") and view["status"] == "pending" and view["job_id"] not in told:
+            elif view["held_by"] and view["status"] == "pending" and view["job_id"] not in told:
                 told.add(view["job_id"])
                 context.complain(f"{view['name']} is held by {view['held_by']}: unhold it")
-            elif view.get("obstacle") and view["job_id"] not in told:
+            elif view["obstacle"] and view["job_id"] not in told:
                 told.add(view["job_id"])
                 context.complain(f"{view['name']} cannot run anywhere: {view['obstacle']}")
         if not left:

@@ -19,7 +19,6 @@ from training.fleet.wire.words import Json, duration
 from training.printable import one_line
 
 POLL_S = 2.0
-_OF_HEALTH = ("quarantined", "resting", "refused", "missing_datasets", "never_asked")
 
 
 @as_command()
@@ -81,14 +80,11 @@ def _print(context: CommandContext, client: FleetClient) -> None:
 def _look(client: FleetClient) -> tuple[Json, Json]:
     """Ask for all of a short queue; of a long one the running, the failed and the next jobs."""
     page, health = client.jobs(), client.health()
-    jobs, whole = list(page["jobs"]), page.get("next_after") is None
+    jobs, whole = page["jobs"], page["next_after"] is None
     if not whole:
         jobs = [
             view
             for wanted in ("running", "claimed", "failed", "cancelled", "pending")
             for view in client.jobs(status=wanted)["jobs"]
         ]
-    data = status_data(jobs, page["counts"], page.get("now"), whole=whole)
-    told = {key: health.get(key) or {} for key in _OF_HEALTH}
-    lists = {"unlike": page.get("unlike") or [], "plan_notes": health.get("plan_notes") or []}
-    return {**data, **told, **lists}, health
+    return status_data(jobs, page, health, whole=whole), health

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.fleet.wire.words import number
 from training.printable import counted
 
 Json = Mapping[str, Any]
@@ -34,35 +33,32 @@ GAP = (
 
 def digits(figure: Json) -> int:
     """Return how many decimals a figure is worth: its interval's first two digits, three where it has none."""
-    low, high = number(figure.get("low")), number(figure.get("high"))
-    if low is None or high is None:
+    if figure["low"] is None:
         return 3
-    return 2 if high - low >= 0.1 else 3 if high - low >= 0.01 else 4
+    width = figure["high"] - figure["low"]
+    return 2 if width >= 0.1 else 3 if width >= 0.01 else 4
 
 
 def value(figure: Json | None) -> str:
     """Show a figure without its interval; a dash where there is none."""
-    known = None if figure is None else number(figure.get("value"))
-    return "–" if figure is None or known is None else f"{known:.{digits(figure)}f}"
+    return "–" if figure is None or figure["value"] is None else f"{figure['value']:.{digits(figure)}f}"
 
 
 def interval(figure: Json | None) -> str:
     """Show an interval; empty where there is none."""
-    low, high = (None, None) if figure is None else (number(figure.get("low")), number(figure.get("high")))
-    if figure is None or low is None or high is None:
+    if figure is None or figure["low"] is None:
         return ""
-    return f"{low:.{digits(figure)}f} to {high:.{digits(figure)}f}"
+    return f"{figure['low']:.{digits(figure)}f} to {figure['high']:.{digits(figure)}f}"
 
 
-def per_cent(share: object) -> str:
-    known = number(share)
-    return "–" if known is None else f"{100 * known:.1f} %"
+def per_cent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def per_cent_interval(figure: Json | None) -> str:
     """Show a rate's interval; empty where there is none."""
-    low, high = (None, None) if figure is None else (number(figure.get("low")), number(figure.get("high")))
-    return "" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f} %"
+    known = figure is not None and figure["low"] is not None
+    return f"{100 * figure['low']:.1f} to {100 * figure['high']:.1f} %" if figure and known else ""
 
 
 def whole(figure: Json | None) -> str:
@@ -74,23 +70,21 @@ def whole(figure: Json | None) -> str:
 def whole_per_cent(figure: Json | None) -> str:
     """Show a rate with its interval in one text: ``9.9 % (5.0 to 16.1 %)``."""
     between = per_cent_interval(figure)
-    said = per_cent(None if figure is None else figure.get("value"))
-    return said + (f" ({between})" if between else "")
+    return per_cent(None if figure is None else figure["value"]) + (f" ({between})" if between else "")
 
 
 def alarms(result: Json) -> str:
     """Show false alarms promised and realised: ``5.0 % → 9.9 %``."""
-    return f"{per_cent(result.get('promised'))} → {whole_per_cent(result.get('false_alarms'))}"
+    return f"{per_cent(result['promised'])} → {whole_per_cent(result['false_alarms'])}"
 
 
 def tested_on(result: Json) -> str:
     """Say what a model was judged on."""
-    hosts = [str(each) for each in result.get("hosts") or ()]
-    more = int(number(result.get("hosts_in_all")) or 0) - len(hosts)
-    named = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4 + more} more" if len(hosts) > 4 or more > 0 else "")
-    windows, episodes = number(result.get("windows")), number(result.get("episodes"))
-    said = f"{counted(int(windows), 'windows')} of {counted(int(episodes or 0), 'episodes')}" if windows else ""
-    return " of ".join(filter(None, (said, named)))
+    hosts = result["hosts"]
+    more = result["hosts_in_all"] - len(hosts[:4])
+    named = ", ".join(map(str, hosts[:4])) + (f" and {more} more" if more > 0 else "")
+    said = f"{counted(result['windows'], 'windows')} of {counted(result['episodes'], 'episodes')}"
+    return " of ".join(filter(None, (said if result["windows"] else "", named)))
 
 
 def ranking(models: Sequence[Json], in_all: int = 0) -> str:
@@ -98,10 +92,9 @@ def ranking(models: Sequence[Json], in_all: int = 0) -> str:
     if not models:
         return "No trained model has a report here yet."
     first = models[0]
-    tied = sum(each.get("standing") == "tied" for each in models[1:])
-    behind = sum(each.get("standing") == "behind" for each in models[1:])
-    auroc = whole((first.get("result") or {}).get("auroc"))
-    if first.get("standing") != "first":
+    tied, behind = (sum(each["standing"] == word for each in models[1:]) for word in ("tied", "behind"))
+    auroc = whole(first["result"]["auroc"])
+    if first["standing"] != "first":
         return f"{counted(len(models), 'models')}, whose test is not known: nothing says which is ahead."
     if len(models) == 1:
         return f"{first['name']} alone was judged on this test: AUROC {auroc}."
@@ -118,56 +111,48 @@ def ranking(models: Sequence[Json], in_all: int = 0) -> str:
     return f"{of} {said}" + (f"; {behind} {'is' if behind == 1 else 'are'} behind." if behind and tied else ".")
 
 
-def folded(figure: Json | None) -> str:
+def folded(figure: Json) -> str:
     """Show a figure of a rotation: ``0.912 ± 0.031``, its mean over hosts and the spread between them."""
-    mean, spread = (None if figure is None else number(figure.get(key)) for key in ("mean", "spread"))
-    if mean is None:
+    if figure["mean"] is None:
         return "–"
-    return f"{mean:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
+    return f"{figure['mean']:.3f}" + ("" if figure["spread"] is None else f" ± {figure['spread']:.3f}")
 
 
-def folded_per_cent(figure: Json | None) -> str:
+def folded_per_cent(figure: Json) -> str:
     """Show a rate of a rotation: ``6.0 % ± 2.1``."""
-    mean, spread = (None if figure is None else number(figure.get(key)) for key in ("mean", "spread"))
-    return per_cent(mean) + ("" if mean is None or spread is None else f" ± {100 * spread:.1f}")
+    return per_cent(figure["mean"]) + ("" if figure["spread"] is None else f" ± {100 * figure['spread']:.1f}")
 
 
-def worst(figure: Json | None, *, rate: bool = False) -> str:
+def worst(figure: Json, *, rate: bool = False) -> str:
     """Show the worst host of a rotation with its figure; a dash where there is none."""
-    found = None if figure is None else number(figure.get("worst"))
-    if figure is None or found is None:
+    found = figure["worst"]
+    if found is None:
         return "–"
-    return f"{per_cent(found) if rate else f'{found:.3f}'} on {figure.get('worst_host')}"
+    return f"{per_cent(found) if rate else f'{found:.3f}'} on {figure['worst_host']}"
 
 
 def gap_to_first(rotation: Json) -> str:
     """Show how far a rotation is from the first on the same tests: ``−0.021 ± 0.010, ahead on 1 of 4``."""
-    gap = rotation.get("gap")
-    if not isinstance(gap, Mapping):
+    gap = rotation["gap"]
+    if gap is None:
         return ""
-    mean, spread = number(gap.get("mean")), number(gap.get("spread"))
-    said = f"{mean or 0.0:+.3f}".replace("-", "−") + ("" if spread is None else f" ± {spread:.3f}")
-    return f"{said}, ahead on {gap.get('ahead')} of {gap.get('hosts')}"
+    said = f"{gap['mean']:+.3f}".replace("-", "−") + ("" if gap["spread"] is None else f" ± {gap['spread']:.3f}")
+    return f"{said}, ahead on {gap['ahead']} of {gap['hosts']}"
 
 
 def done_of(rotation: Json) -> str:
     """Show how many jobs of a rotation are done, and what became of the others."""
-    done, jobs = rotation.get("done"), rotation.get("jobs")
-    states = rotation.get("states")
-    rest = {key: n for key, n in states.items() if key != "completed"} if isinstance(states, Mapping) else {}
-    others = ", ".join(f"{n} {key}" for key, n in sorted(rest.items()))
-    return f"{done} of {jobs}" + (f" ({others})" if others else "")
+    others = ", ".join(f"{n} {key}" for key, n in sorted(rotation["states"].items()) if key != "completed")
+    return f"{rotation['done']} of {rotation['jobs']}" + (f" ({others})" if others else "")
 
 
 def of_whom(rotation: Json) -> str:
     """Say what a rotation is over: ``4 hosts × 3 seeds``."""
-    hosts, seeds = (len(rotation.get(key) or ()) for key in ("hosts", "seeds"))
-    return f"{counted(hosts, 'hosts')} × {counted(seeds, 'seeds')}"
+    return f"{counted(len(rotation['hosts']), 'hosts')} × {counted(len(rotation['seeds']), 'seeds')}"
 
 
-def to_deploy(rotation: Json) -> str:
-    """Name the model that one would deploy: the same, trained on all hosts."""
-    found = rotation.get("deploy") or ()
+def to_deploy(found: Sequence[Json]) -> str:
+    """Name the models that one would deploy: the same, trained on all hosts."""
     if not found:
         return 'none: add a job with split_recipe = "sample" and without rotate'
     return ", ".join(
@@ -177,12 +162,12 @@ def to_deploy(rotation: Json) -> str:
 
 def rotated_hosts(rotations: Sequence[Json], most: int) -> list[str]:
     """List the hosts of rotations, sorted, the first ``most``."""
-    return sorted({str(host) for each in rotations for host in each.get("hosts") or ()})[:most]
+    return sorted({str(host) for each in rotations for host in each["hosts"]})[:most]
 
 
 def by_host(rotation: Json, hosts: Sequence[str]) -> list[str]:
     """Show the AUROC on each of these hosts, as the one that is tested."""
-    means = {row["host"]: number(row["auroc"]) for row in rotation.get("by_host") or ()}
+    means = {row["host"]: row["auroc"] for row in rotation["by_host"]}
     known = [means.get(host) for host in hosts]
     return ["–" if mean is None else f"{mean:.3f}" for mean in known]
 
@@ -205,21 +190,18 @@ def rotated(rotations: Sequence[Json]) -> str:
 
 def beliefs(models: Sequence[Json]) -> str:
     """Say in words how many of the models may be relied on, by their reports' verdicts."""
-    levels = [str((each.get("result") or {}).get("level") or "") for each in models]
+    levels = [each["result"]["level"] for each in models]
     said = [f"{levels.count(level)} {words}" for level, words in _BELIEFS.items() if level in levels]
     return f"By their reports’ own verdicts: {', '.join(said)}." if said else ""
 
 
-def gap(a: Json | None, b: Json | None) -> tuple[str, str]:
+def gap(a: Json, b: Json) -> tuple[str, str]:
     """Return the difference of two figures, and what their intervals say of it."""
-    first, second = (None if each is None else number(each.get("value")) for each in (a, b))
-    if a is None or b is None or first is None or second is None:
+    if a["value"] is None or b["value"] is None:
         return "–", "one of the two has no figure"
-    difference = f"{second - first:+.{min(digits(a), digits(b))}f}".replace("-", "−")
-    bounds = [number(each.get(key)) for each in (a, b) for key in ("low", "high")]
-    if any(each is None for each in bounds):
+    difference = f"{b['value'] - a['value']:+.{min(digits(a), digits(b))}f}".replace("-", "−")
+    if a["low"] is None or b["low"] is None:
         return difference, "one of the two has no interval"
-    low_a, high_a, low_b, high_b = (each or 0.0 for each in bounds)
-    if low_a <= high_b and low_b <= high_a:
+    if a["low"] <= b["high"] and b["low"] <= a["high"]:
         return difference, "the intervals overlap: they do not show which is better"
     return difference, "the intervals do not overlap: the difference is not by the draw of episodes alone"

@@ -92,8 +92,8 @@ def _left(job: Json) -> bool:
 
 def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> str:
     """Say why a host lets a job go to another; ``clock`` writes a time, seen from now."""
-    done, here = (clock(number(told.get(key)) or now, now) for key in ("ends_at", "here_until"))
-    return left_to(told.get("by"), told.get("name"), done=done, here=here)
+    done, here = (clock(told[key], now) for key in ("ends_at", "here_until"))
+    return left_to(told["by"], told["name"], done=done, here=here)
 
 
 def removed_sentence(job: Json, at: object, why: object) -> str:
@@ -106,9 +106,8 @@ def removed_lines(detail: Json) -> list[str]:
     """List what [retention] took away of a job."""
     things = {"bundle": "the model", "log": "the output", "curve": "the curve"}
     return [
-        f"{things.get(each.get('what'), 'something')} of attempt {each.get('attempt')} on {day(each.get('at'))}: "
-        f"{each.get('why')}"
-        for each in detail.get("removed") or []
+        f"{things.get(each['what'], 'something')} of attempt {each['attempt']} on {day(each['at'])}: {each['why']}"
+        for each in detail["removed"]
     ]
 
 
@@ -225,8 +224,7 @@ def trained(view: Json) -> str:
     """Show what a completed model was trained on, as its worker reported."""
     if view.get("status") != "completed":
         return ""
-    told = view.get("trained")
-    said = told if isinstance(told, Mapping) else {}
+    said = view["trained"] or {}
     words = [
         f"{what} {str(said[key])[:ID_SHOWN]}" if said.get(key) else f"{what} not known"
         for key, what in (("data", "data"), ("code", "code"), ("commit", "commit"))
@@ -242,13 +240,12 @@ def split(spec: Json) -> str:
     return f"{said}, seed {spec.get('seed')}"
 
 
-def booked(part: object) -> str:
+def booked(part: Json | None) -> str:
     """Write the part of its host that an attempt may use; its trainer computes with as many threads as it has cores."""
-    if not isinstance(part, Mapping):
+    if part is None:
         return ""
-    said = [counted(int(part.get("cores") or 1), "cores")]
-    said.append(f"{part['ram_gib']:.1f} GiB" if number(part.get("ram_gib")) else "")
-    said.append(f"GPU {part['gpu']} with {part.get('vram_gib') or 0:.1f} GiB" if part.get("gpu") is not None else "")
+    said = [counted(part["cores"], "cores"), f"{part['ram_gib']:.1f} GiB" if part["ram_gib"] else ""]
+    said.append("" if part["gpu"] is None else f"GPU {part['gpu']} with {part['vram_gib']:.1f} GiB")
     return ", ".join(filter(None, said))
 
 
