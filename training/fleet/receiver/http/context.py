@@ -187,8 +187,8 @@ class ReceiverContext:
         self.incidents = IncidentTable(self.service.queue.db, self.clock, self.audit)
         self.tally = Tally()
         self.writer.timed = lambda: self.tally.transactions.timing(self.clock)
-        self._last_event = newest_event(self.reader)
-        self._exposition: Exposition | None = None
+        self.last_event = newest_event(self.reader)  # at the start
+        self.exposition: Exposition | None = None  # made at the first scrape
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
         # Asking a trainer for its flags may take a minute: only other reloads wait for that.
@@ -264,16 +264,6 @@ class ReceiverContext:
     async def look(self, view: Callable[[], T]) -> T:
         """Run a read-only question on the reader's thread, parallel to the writer."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, view)
-
-    async def figures(self, accept: str, make: Callable[[ReceiverContext, int], Exposition]) -> tuple[bytes, str]:
-        """Return the figures for Prometheus and their media type; the first call has ``make`` make their text."""
-
-        def take() -> tuple[bytes, str]:
-            if self._exposition is None:
-                self._exposition = make(self, self._last_event)
-            return self._exposition.text(accept)
-
-        return await self.look(take)
 
     async def disk(self, work: Callable[[], T]) -> T:
         """Run file work off the event loop."""

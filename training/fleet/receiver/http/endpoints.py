@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette import routing
@@ -64,9 +63,6 @@ from training.fleet.wire.messages import (
 )
 from training.fleet.wire.routes import ROUTES, Route
 from training.printable import printable_lines
-
-if TYPE_CHECKING:
-    from training.fleet.receiver.metrics.exposition import Exposition
 
 logger = logging.getLogger(__name__)
 
@@ -259,15 +255,14 @@ async def metrics(context: ReceiverContext, request: Request) -> Response:
     """Return the figures for Prometheus, as text or OpenMetrics."""
     if context.halted is not None:
         raise Refusal(ProblemType.UNAVAILABLE, context.halted)
-    body, media = await context.figures(request.headers.get("Accept", ""), _exposition)
+
+    def take() -> tuple[bytes, str]:
+        from training.fleet.receiver.http.figures import exposition  # at the first scrape, on the reader's thread
+
+        return exposition(context).text(request.headers.get("Accept", ""))
+
+    body, media = await context.look(take)
     return Response(body, headers={**PLAIN, "Content-Type": media})
-
-
-def _exposition(context: ReceiverContext, last_event: int) -> Exposition:
-    """Make the text of the figures, on the reader's thread: what it needs is loaded there, at the first scrape."""
-    from training.fleet.receiver.http.figures import exposition
-
-    return exposition(context, last_event)
 
 
 async def openapi(context: ReceiverContext, _request: Request) -> Response:

@@ -9,8 +9,10 @@ from training.fleet.receiver.metrics.exposition import Exposition
 from training.fleet.receiver.metrics.snapshot import Credential, Snapshots, Sources
 
 
-def exposition(context: ReceiverContext, last_event: int) -> Exposition:
-    """Make the text of this receiver's figures; ``last_event`` is the newest event's number at its start."""
+def exposition(context: ReceiverContext) -> Exposition:
+    """Return what writes this receiver's figures; the first call makes it."""
+    if context.exposition is not None:
+        return context.exposition
     path = getattr(context.reader, "path", ":memory:")
     sources = Sources(
         reader=context.reader,
@@ -22,7 +24,8 @@ def exposition(context: ReceiverContext, last_event: int) -> Exposition:
         credentials=lambda: _credentials(context),
         clock=context.clock,
     )
-    return Exposition(Snapshots(sources, context.tally, last_event), context.settings.version)
+    context.exposition = Exposition(Snapshots(sources, context.tally, context.last_event), context.settings.version)
+    return context.exposition
 
 
 def _credentials(context: ReceiverContext) -> tuple[list[Credential], list[Credential]]:

@@ -6,7 +6,7 @@ equal to what is exported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
-from training.fleet.receiver.metrics.counters import Histogram, Tally
-from training.fleet.receiver.metrics.snapshot import NAMES_MAX, Credential, HostState, Snapshot, Snapshots
-from training.fleet.scheduling.job import FAULT_OF
+from training.fleet.receiver.metrics.counters import Histogram
+from training.fleet.receiver.metrics.snapshot import NAMES_MAX, Samples, Snapshots
 
+PREFIX = "cis490_"
 _KINDS: Mapping[str, Any] = {
     "gauge": GaugeMetricFamily,
     "counter": CounterMetricFamily,
@@ -111,11 +111,19 @@ class FleetCollector:
 
     def collect(self) -> Iterator[Any]:
         """Make every metric of :data:`METRICS`."""
-        found = dict(_samples(self._snapshots.latest(), self._snapshots.tally, self._version))
+        tally = self._snapshots.tally
+        found: dict[str, Samples] = {
+            "claim_duration_seconds": [((), tally.claims)],
+            "transaction_duration_seconds": [((), tally.transactions)],
+            "http_requests_total": sorted(tally.requests.items()),
+            "notifications_total": sorted(tally.notifications.items())[: 2 * NAMES_MAX],
+            "build_info": [((), {"version": self._version})],
+            **self._snapshots.latest(),
+        }
         for metric in METRICS:
             name = metric.name.removesuffix("_info")  # which prometheus-client adds
             family = _KINDS[metric.kind](name, metric.help, labels=metric.labels)
-            for labels, value in found[metric.name]:
+            for labels, value in found[metric.name.removeprefix(PREFIX)]:
                 if isinstance(value, Histogram):
                     family.add_metric(labels, _buckets(value), value.total_s)
                 else:
@@ -138,63 +146,6 @@ class Exposition:
         """
         encode, media = choose_encoder(accept)
         return encode(self._registry), media
-
-
-Samples = Iterable[tuple[tuple[str, ...], Any]]
-
-
-def _samples(now: Snapshot, tally: Tally, version: str) -> Iterator[tuple[str, Samples]]:
-    yield "cis490_oldest_pending_job_age_seconds", _by_one(now.oldest_s)
-    yield "cis490_jobs", _by_one(now.jobs)
-    yield "cis490_blocked_jobs", _by_one(now.blocked)
-    yield "cis490_attempts_total", [((end, FAULT_OF[end]), count) for end, count in now.ends.items()]
-    yield "cis490_attempt_duration_seconds", _by_one(now.durations)
-    yield "cis490_claim_duration_seconds", [((), tally.claims)]
-    yield "cis490_transaction_duration_seconds", [((), tally.transactions)]
-    yield "cis490_http_requests_total", sorted(tally.requests.items())
-    yield "cis490_waiting_claims", [((), now.waiting_claims)]
-    yield "cis490_notifications_total", sorted(tally.notifications.items())[: 2 * NAMES_MAX]
-    yield "cis490_hosts", _by_one(now.states)
-    yield "cis490_host_seen_timestamp_seconds", [((each.name,), each.seen_at) for each in now.hosts]
-    yield "cis490_host_attempts", [((each.name,), each.attempts) for each in now.hosts]
-    yield "cis490_host_quarantined", [((each.name,), each.state is HostState.QUARANTINED) for each in now.hosts]
-    yield "cis490_host_undelivered_jobs", [((each.name,), each.undelivered) for each in now.hosts]
-    yield (
-        "cis490_host_memory_bytes",
-        [((each.name, kind), size) for each in now.hosts for kind, size in each.memory.items()],
-    )
-    yield (
-        "cis490_host_gpu_memory_bytes",
-        [
-            ((each.name, str(number), kind), size)
-            for each in now.hosts
-            for number, gpu in enumerate(each.gpus)
-            for kind, size in gpu.items()
-        ],
-    )
-    yield "cis490_open_incidents", [((each.name,), each.open) for each in now.watches]
-    yield "cis490_host_changed", [((each.name,), each.changed) for each in now.watches]
-    yield "cis490_watch_heard_timestamp_seconds", [((each.name,), each.heard_at) for each in now.watches]
-    yield "cis490_watch_silent", [((each.name,), each.silent) for each in now.watches]
-    yield "cis490_disk_free_bytes", [((kind,), free) for kind, (free, _) in now.disks.items()]
-    yield "cis490_disk_size_bytes", [((kind,), size) for kind, (_, size) in now.disks.items()]
-    yield "cis490_database_bytes", [((), now.database_bytes)]
-    yield "cis490_store_bytes", _by_one(now.stored)
-    yield "cis490_granting", [((), now.granting)]
-    yield "cis490_missing_datasets", [((), now.missing_datasets)]
-    yield "cis490_backup_timestamp_seconds", [] if now.backed_up_at is None else [((), now.backed_up_at)]
-    yield "cis490_certificate_expiry_timestamp_seconds", _ends(now.certificates)
-    yield "cis490_token_expiry_timestamp_seconds", _ends(now.tokens)
-    yield "cis490_snapshot_timestamp_seconds", [((), now.made_at)]
-    yield "cis490_build_info", [((), {"version": version})]
-
-
-def _by_one(found: Mapping[Any, Any]) -> Samples:
-    return [((str(key),), value) for key, value in found.items()]
-
-
-def _ends(credentials: Iterable[Credential]) -> Samples:
-    return [((each.role, each.name), each.expires_at) for each in credentials]
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

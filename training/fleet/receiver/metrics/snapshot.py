@@ -1,5 +1,7 @@
 """A snapshot of the fleet in figures: made at most every few seconds, from a few statements and from memory.
 
+Ages are in seconds, sizes in bytes, times in epoch seconds.
+
 Everything in it is what the receiver knows; what it does not know is left out, never filled in. Text that came from
 elsewhere is made printable here, and the number of hosts, models and names is bounded.
 """
@@ -14,15 +16,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
 from training.fleet.queue.rows import jobs_by_host, set_aside_of
 from training.fleet.receiver.metrics.attempt_ends import Ends
-from training.fleet.receiver.metrics.counters import Histogram, Tally
+from training.fleet.receiver.metrics.counters import Tally
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.job import EndReason, Host, Needs
+from training.fleet.scheduling.job import FAULT_OF, EndReason, Host, Needs
 from training.fleet.service.backed_up import backed_up_at
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.service import Service
@@ -38,6 +40,8 @@ SIZES_S = 600.0  # the same of the store's sizes, which take longest to add up
 HOSTS_MAX = 100  # hosts with series of their own, those heard last; `hosts` counts all
 GPUS_MAX = 4  # of one host
 NAMES_MAX = 20  # of operators and readers, certificates and tokens each
+Samples = Iterable[tuple[tuple[str, ...], Any]]  # the values of the labels, and the figure
+T = TypeVar("T")
 OVER_S = 30 * 86400.0  # a certificate that ended longer ago concerns nobody any more
 GIB = 1024**3
 
@@ -65,60 +69,12 @@ class HostState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HostSnapshot:
-    """One host. Memory in bytes by kind (``total``, ``free``), as its worker reported it with its last claim."""
-
-    name: str
-    state: HostState
-    seen_at: float
-    attempts: int
-    undelivered: int
-    memory: Mapping[str, float]
-    gpus: tuple[Mapping[str, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WatchFigures:
-    """One watched host: its incidents that are open and not judged, and its watch that was seen last."""
-
-    name: str
-    open: int
-    changed: bool  # unconfirmed
-    heard_at: float
-    silent: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Credential:
     """A certificate or token that is not revoked. Times are epoch seconds."""
 
     role: str  # a :class:`Role`, or "receiver"
     name: str
     expires_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The figures of one moment. Ages in seconds, sizes in bytes, times in epoch seconds."""
-
-    made_at: float
-    jobs: Mapping[str, int]
-    oldest_s: Mapping[str, float]  # by what the jobs need: cpu, cuda
-    blocked: Mapping[Obstacle, int]
-    ends: Mapping[EndReason, int]
-    durations: Mapping[str, Histogram]
-    states: Mapping[HostState, int]
-    hosts: tuple[HostSnapshot, ...]
-    watches: tuple[WatchFigures, ...]
-    waiting_claims: int
-    disks: Mapping[str, tuple[float, float]]  # what lies there → free, size
-    database_bytes: int
-    stored: Mapping[str, int]  # models, datasets
-    granting: bool
-    missing_datasets: int
-    backed_up_at: float | None
-    certificates: tuple[Credential, ...]
-    tokens: tuple[Credential, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,60 +92,57 @@ class Sources:
 
 
 class Snapshots:
-    """The latest snapshot. Used by the one thread that owns the reader's connection."""
+    """The latest figures, by their metrics' names. Used by the one thread that owns the reader's connection."""
 
     def __init__(self, sources: Sources, tally: Tally, last_event: int) -> None:
         """Count attempts that ended after the event of this number, the newest at the receiver's start."""
         self._from = sources
         self.tally = tally
         self._ends = Ends(sources.reader, last_event)
-        self._last: Snapshot | None = None
+        self._last: Mapping[str, Samples] = {}
         self._sizes: dict[str, int] = {}
-        self._sizes_at = -math.inf
-        self._last_at = -math.inf
+        self._sizes_at = self._last_at = -math.inf
 
-    def latest(self) -> Snapshot:
+    def latest(self) -> Mapping[str, Samples]:
         """Return the last snapshot while it is fresh, else a new one; raises DatabaseError and StoreError."""
         now = self._from.clock.monotonic()
-        if self._last is None or now - self._last_at >= FRESH_S:
+        if now - self._last_at >= FRESH_S:
             self._ends.update()
-            self._last = self._take()
-            self._last_at = now
+            self._last, self._last_at = dict(self._take()), now
         return self._last
 
-    def _take(self) -> Snapshot:
+    def _take(self) -> Iterator[tuple[str, Samples]]:
         source, now = self._from, self._from.clock.now()
         service, out, resting = source.service, source.views.quarantined(), source.views.resting()
         known = service.known_hosts()
         held = {host: len(names) for host, names in jobs_by_host(source.reader.all("live_jobs_by_host")).items()}
         states = {each.name: _state(each, service, out, resting, held) for each in known}
-        oldest, blocked = self._waiting(now, known, out, resting)
-        certificates, tokens = source.credentials()
-        return Snapshot(
-            made_at=now,
-            jobs=source.views.counts(),
-            oldest_s=oldest,
-            blocked=blocked,
-            ends={reason: self._ends.reasons[reason] for reason in EndReason},
-            durations=self._ends.durations,
-            states={state: list(states.values()).count(state) for state in HostState},
-            hosts=tuple(self._hosts(known, states, held)),
-            watches=tuple(self._watches()),
-            waiting_claims=service.host_registry.waiting_claims(),
-            disks=dict(self._disks()),
-            database_bytes=_size(source.database) + _size(source.database, "-wal"),
-            stored=self._stored(),
-            granting=source.store.has_room(),
-            missing_datasets=len(service.missing_datasets()),
-            backed_up_at=None if source.database is None else backed_up_at(source.database),
-            certificates=tuple(_shown(certificates, now)),
-            tokens=tuple(_shown(tokens, now)),
-        )
+        yield "jobs", by_one(source.views.counts())
+        yield from self._waiting(now, known, out, resting)
+        yield "attempts_total", [((end, FAULT_OF[end]), self._ends.reasons[end]) for end in EndReason]
+        yield "attempt_duration_seconds", by_one(self._ends.durations)
+        yield "hosts", [((state,), [*states.values()].count(state)) for state in HostState]
+        yield "waiting_claims", [((), service.host_registry.waiting_claims())]
+        yield from self._hosts(known, states, held)
+        yield from self._watches()
+        disks = dict(self._disks())
+        yield "disk_free_bytes", by_one({kind: free for kind, (free, _) in disks.items()})
+        yield "disk_size_bytes", by_one({kind: size for kind, (_, size) in disks.items()})
+        yield "database_bytes", [((), _size(source.database) + _size(source.database, "-wal"))]
+        yield "store_bytes", by_one(self._stored())
+        yield "granting", [((), source.store.has_room())]
+        yield "missing_datasets", [((), len(service.missing_datasets()))]
+        backed_up = None if source.database is None else backed_up_at(source.database)
+        yield "backup_timestamp_seconds", [] if backed_up is None else [((), backed_up)]
+        for kind, found in zip(("certificate", "token"), source.credentials(), strict=True):
+            ends = [((each.role, each.name), each.expires_at) for each in _shown(found, now)]
+            yield f"{kind}_expiry_timestamp_seconds", ends
+        yield "snapshot_timestamp_seconds", [((), now)]
 
     def _waiting(
         self, now: float, known: Iterable[KnownHost], out: Mapping[str, str], resting: Mapping[str, str]
-    ) -> tuple[dict[str, float], dict[Obstacle, int]]:
-        """Return the longest wait by need, and the number of jobs behind each obstacle."""
+    ) -> Iterator[tuple[str, Samples]]:
+        """Find the longest wait by need, and the number of jobs behind each obstacle."""
         service = self._from.service
         hosts = [(service.host_of(each), service.alive(each)) for each in known]
         oldest = {"cpu": 0.0, "cuda": 0.0}
@@ -204,43 +157,46 @@ class Snapshots:
             obstacle = obstacle_of(needs, hosts, out, resting, service.host_registry.datasets)
             if obstacle is not None:
                 blocked[obstacle] += int(row["n"])
-        return oldest, blocked
+        yield "oldest_pending_job_age_seconds", by_one(oldest)
+        yield "blocked_jobs", by_one(blocked)
 
     def _hosts(
         self, known: Iterable[KnownHost], states: Mapping[str, HostState], held: Mapping[str, int]
-    ) -> Iterator[HostSnapshot]:
+    ) -> Iterator[tuple[str, Samples]]:
+        """Describe hosts. Memory by kind, as a worker reported it with its last claim."""
         aside = {row["host"]: len(set_aside_of(row)) for row in self._from.reader.all("hosts_aside")}
-        shown: set[str] = set()
-        for each in sorted(known, key=lambda known: -known.last_seen)[:HOSTS_MAX]:
-            name = label(each.name)
-            if name not in shown:
-                shown.add(name)
-                devices = each.capability.get("cuda_devices")
-                yield HostSnapshot(
-                    name=name,
-                    state=states[each.name],
-                    seen_at=each.last_seen,
-                    attempts=held.get(each.name, 0),
-                    undelivered=aside.get(each.name, 0),
-                    memory=_bytes(each.capability, {"total": "ram_total_gib", "free": "ram_available_gib"}),
-                    gpus=tuple(
-                        _bytes(device, {"total": "vram_total_gib", "free": "vram_free_gib"})
-                        for device in (devices if isinstance(devices, list) else [])[:GPUS_MAX]
-                    ),
-                )
+        hosts = _newest((each.last_seen, each.name, each) for each in known)
+        gpus = [
+            ((name, str(number)), gpu)
+            for name, each in hosts
+            for number, gpu in enumerate(_list(each.capability.get("cuda_devices"))[:GPUS_MAX])
+        ]
+        yield "host_seen_timestamp_seconds", [((name,), each.last_seen) for name, each in hosts]
+        yield "host_attempts", [((name,), held.get(each.name, 0)) for name, each in hosts]
+        quarantined = [((name,), states[each.name] is HostState.QUARANTINED) for name, each in hosts]
+        yield "host_quarantined", quarantined
+        yield "host_undelivered_jobs", [((name,), aside.get(each.name, 0)) for name, each in hosts]
+        memory = [
+            one
+            for name, each in hosts
+            for one in _bytes((name,), each.capability, "ram_total_gib", "ram_available_gib")
+        ]
+        yield "host_memory_bytes", memory
+        of_gpus = [one for labels, gpu in gpus for one in _bytes(labels, gpu, "vram_total_gib", "vram_free_gib")]
+        yield "host_gpu_memory_bytes", of_gpus
 
-    def _watches(self) -> Iterator[WatchFigures]:
+    def _watches(self) -> Iterator[tuple[str, Samples]]:
+        """Describe watched hosts: incidents that are open and not judged, and the watch that was heard last."""
         views = self._from.views.incidents
         open_, changed = views.open(), views.changed()
-        shown: set[str] = set()
-        for each in sorted(views.watches(), key=lambda watch: -watch.heard_at):
-            name = label(each.host)
-            if name not in shown and len(shown) < HOSTS_MAX:
-                shown.add(name)
-                count, _ = open_.get(each.host, (0, 0.0))
-                yield WatchFigures(name, count, each.host in changed, each.heard_at, each.silent)
+        watches = _newest((each.heard_at, each.host, each) for each in views.watches())
+        yield "open_incidents", [((name,), open_.get(each.host, (0, 0.0))[0]) for name, each in watches]
+        yield "host_changed", [((name,), each.host in changed) for name, each in watches]
+        yield "watch_heard_timestamp_seconds", [((name,), each.heard_at) for name, each in watches]
+        yield "watch_silent", [((name,), each.silent) for name, each in watches]
 
     def _disks(self) -> Iterator[tuple[str, tuple[float, float]]]:
+        """Find the free space and the size of each disk, by what lies there."""
         store, database, datasets = self._from.store, self._from.database, self._from.datasets
         places = {"models": store.root}
         if database is not None:
@@ -312,15 +268,29 @@ def _state(
     return HostState.BUSY if held.get(known.name) else HostState.IDLE
 
 
-def _bytes(reported: object, keys: Mapping[str, str]) -> dict[str, float]:
+def by_one(found: Mapping[Any, Any]) -> Samples:
+    """Return figures that have one label."""
+    return [((str(key),), value) for key, value in found.items()]
+
+
+def _newest(seen: Iterable[tuple[float, str, T]]) -> list[tuple[str, T]]:
+    """List by label what was seen last: one a label, as many as have series of their own."""
+    found: dict[str, T] = {}
+    for _, name, each in sorted(seen, key=lambda one: -one[0]):
+        found.setdefault(label(name), each)
+    return [*found.items()][:HOSTS_MAX]
+
+
+def _list(reported: object) -> list[Any]:
+    return reported if isinstance(reported, list) else []
+
+
+def _bytes(labels: tuple[str, ...], reported: object, total: str, free: str) -> Iterator[tuple[tuple[str, ...], float]]:
     """Read sizes in GiB that a worker reported; a value that is no size is left out."""
     values = reported if isinstance(reported, Mapping) else {}
-    found = {kind: values.get(key) for kind, key in keys.items()}
-    return {
-        kind: value * GIB
-        for kind, value in found.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-    }
+    for kind, value in (("total", values.get(total)), ("free", values.get(free))):
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+            yield (*labels, kind), value * GIB
 
 
 def _size(path: Path | None, suffix: str = "") -> int:
