@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode
 
-from training.fleet.pages.rendering import Frame, render
 from training.fleet.scheduling.edits import counts, sentence
 from training.fleet.service.acts import JOBS_MAX, ActOutlook, Done, Selection, for_good, in_words, state_word
 from training.fleet.service.audit import Act
@@ -45,15 +43,6 @@ class Outcome:
     title: str
     says: Sequence[str]
     back: tuple[str, str] | None = None
-
-
-def question_page(question: Question, frame: Frame, *, changed: str | None = None) -> str:
-    """Ask before the act; ``changed``: why it is asked once more."""
-    return render("act.html", frame, question=question, changed=changed)
-
-
-def outcome_page(outcome: Outcome, frame: Frame) -> str:
-    return render("acted.html", frame, outcome=outcome)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------
@@ -151,7 +140,7 @@ def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
 
 def reload_question(would: ReloadReply, mark: str, file: str) -> Question:
     """Ask whether to read the manifest again."""
-    answer = _plain(would)
+    answer = would.to_dict()
     edits = [sentence(each) for each in answer["edits"]]
     says: list[str] = []
     if would.changed:
@@ -169,12 +158,5 @@ def reload_question(would: ReloadReply, mark: str, file: str) -> Question:
 
 def reload_outcome(answer: ReloadReply) -> Outcome:
     back = "To undo this, restore the earlier manifest and reload again."
-    says = [f"Jobs: {counts(_plain(answer))}.", back, *(one_line(note, 400) for note in answer.notes)]
+    says = [f"Jobs: {counts(answer.to_dict())}.", back, *(one_line(note, 400) for note in answer.notes)]
     return Outcome("The plan was reloaded.", says)
-
-
-def _plain(answer: ReloadReply) -> dict[str, Any]:
-    import msgspec
-
-    found: dict[str, Any] = msgspec.to_builtins(answer)
-    return found

@@ -12,7 +12,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -51,6 +51,7 @@ from training.fleet.wire.constants import TOKEN_VARIABLE
 from training.fleet.wire.messages import Refusal, ReloadReply
 from training.installed import own_version
 from training.locking import LockedError, exclusive
+from training.printable import counted
 from training.streams import replace_unprintable
 
 logger = logging.getLogger(__name__)
@@ -101,11 +102,7 @@ def serve(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listener(args))
         store = _open_store(args.models_dir, stack)
-        if _is_new(args.db):  # a refused start leaves no database behind
-            _forget_nothing(args.db, store)
-            _belong_to_nobody(args.db, store)
-        else:  # before opening, which migrates: not another fleet's database
-            _belong_to(args.db, store)
+        _check_mark(args.db, store)  # a refused start leaves no database behind, and migrates none
         queue, reader = _open_database(args.db, policy_of(args.policy), stack)
         _own(store, queue, args.db, new_store=args.new_store)
         lost: list[DatabaseLost] = []
@@ -158,37 +155,38 @@ def serve(args: argparse.Namespace) -> int:
     return 1 if lost else 0
 
 
+@contextlib.contextmanager
+def _explained(what: str, option: str) -> Iterator[None]:
+    """Turn errors about a thing that an option names into StartError."""
+    try:
+        yield
+    except LockedError as error:
+        raise StartError(f"another receiver uses {what} ({error.holder}); stop that one first") from None
+    except OSError as error:
+        raise StartError(f"cannot use {what}: {error.strerror}; choose another place with {option}") from error
+    except StoreError as error:
+        raise StartError(f"{error}; choose another place with {option}") from error
+    except DatabaseError as error:
+        raise StartError(str(error)) from error
+
+
 def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> tuple[JobQueue, Database]:
     """Open the writer's queue and the reader's own connection. One process owns the file at a time."""
-    try:
+    with _explained(f"the database {path}", "--db"):
         path.parent.mkdir(parents=True, exist_ok=True)
         stack.enter_context(exclusive(lock_of(path)))
         queue = JobQueue(path, policy=policy)
         stack.callback(queue.close)
         reader = SqliteDatabase(path, read_only=True)
         stack.callback(reader.close)
-    except LockedError as error:
-        raise StartError(f"another receiver uses the database {path} ({error.holder}); stop that one first") from None
-    except OSError as error:
-        raise StartError(f"cannot use the database {path}: {error.strerror}; choose another place with --db") from error
-    except DatabaseError as error:
-        raise StartError(str(error)) from error
     return queue, reader
 
 
 def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
-    try:
+    with _explained(f"the store {root}", "--models-dir"):
         store = ArtifactStore(root)
         stack.enter_context(exclusive(store_lock(root)))
-        return store
-    except LockedError as error:
-        raise StartError(f"another receiver uses the store {root} ({error.holder}); stop that one first") from None
-    except OSError as error:
-        raise StartError(
-            f"cannot lock the store {root}: {error.strerror}; choose another place with --models-dir"
-        ) from error
-    except StoreError as error:
-        raise StartError(f"{error}; choose another place with --models-dir") from error
+    return store
 
 
 def _is_new(db: Path) -> bool:
@@ -198,31 +196,28 @@ def _is_new(db: Path) -> bool:
     return True
 
 
-def _belong_to_nobody(db: Path, store: ArtifactStore) -> None:
-    """Raise StartError when a new database meets another database's store."""
-    marked = _marked(store)
-    if marked is not None:
-        words = f"the store {store.root} belongs to the database {marked[:12]}…, and there is none at {db} yet"
-        raise StartError(_another_store(words, store))
-
-
-def _belong_to(db: Path, store: ArtifactStore) -> None:
-    """Refuse another fleet's database before anything is written to it."""
-    own, marked = named_in(db), _marked(store)
-    if own is not None and marked not in (None, own):
-        raise _anothers(store, str(marked), own, db)
-
-
-def _anothers(store: ArtifactStore, marked: str, own: str, db: Path) -> StartError:
-    words = another_database(store.root, marked, own)
-    return StartError(_another_store(f"{words} ({db})", store))
-
-
-def _marked(store: ArtifactStore) -> str | None:
+def _check_mark(db: Path, store: ArtifactStore) -> None:
+    """Refuse a database and a store that are not each other's, before anything is written to either."""
+    new = _is_new(db)
+    if new and next(store.artifacts(), None) is not None:  # it would train everything again and empty the index
+        raise StartError(
+            f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
+            "back, `cis490-jobs rebuild` makes a new one from them; to begin with an empty database, move that "
+            "folder away"
+        )
     try:
-        return store.marked()
+        own, marked = None if new else named_in(db), store.marked()
     except StoreError as error:
         raise StartError(str(error)) from error
+    if marked is None or (own is None and not new) or marked == own:
+        return
+    words = f"the store {store.root} belongs to the database {marked[:12]}…, and there is none at {db} yet"
+    if own is not None:
+        words = f"{another_database(store.root, marked, own)} ({db})"
+    raise StartError(
+        f"{words}: name the one's --db or the other's --models-dir; `cis490-jobs rebuild --force` makes a database "
+        f"from the store, and if the two do belong together, remove {store.root / MARK}"
+    )
 
 
 def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = False) -> None:
@@ -231,42 +226,17 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
     A store without mark and models is not accepted for a database with models: its disk may not be mounted.
     """
     try:
-        own, marked = queue.database_id, store.marked()
-        if marked is None:
+        if store.marked() is None:
             elsewhere = sum(1 for row in index_rows(queue.db) if row.removed_at is None)
             if elsewhere and not new_store and next(store.artifacts(), None) is None:
-                raise StartError(_nothing_there(db, store.root, elsewhere))
-            store.mark(own)
+                raise StartError(
+                    f"the database {db} knows {counted(elsewhere, 'models')}, and {store.root} holds none: mount that "
+                    "disk, or name the place with --models-dir; `cis490-jobs restore FOLDER --force` brings them back "
+                    "from a backup, and if they are lost, --new-store begins with an empty store"
+                )
+            store.mark(queue.database_id)
     except (DatabaseError, StoreError) as error:
         raise StartError(str(error)) from error
-    if marked not in (None, own):
-        raise _anothers(store, str(marked), own, db)
-
-
-def _another_store(words: str, store: ArtifactStore) -> str:
-    return (
-        f"{words}: name the one's --db or the other's --models-dir; `cis490-jobs rebuild --force` makes a database "
-        f"from the store, and if the two do belong together, remove {store.root / MARK}"
-    )
-
-
-def _nothing_there(db: Path, root: Path, models: int) -> str:
-    return (
-        f"the database {db} knows {models} model{'' if models == 1 else 's'}, and {root} holds none: mount that disk, "
-        "or name the place with --models-dir; `cis490-jobs restore FOLDER --force` brings them back from a backup, and "
-        "if they are lost, --new-store begins with an empty store"
-    )
-
-
-def _forget_nothing(db: Path, store: ArtifactStore) -> None:
-    """Refuse an empty database beside a full store: it would train everything again and empty the index."""
-    if next(store.artifacts(), None) is not None:
-        words = (
-            f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
-            "back, `cis490-jobs rebuild` makes a new one from them; to begin with an empty database, move that "
-            "folder away"
-        )
-        raise StartError(words)
 
 
 def _load(reloader: Reloader) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,16 +28,13 @@ from training.fleet.service.views import JobFilter
 from training.fleet.wire.constants import JobAct
 from training.fleet.wire.messages import ActReply, ActRequest, ProblemType, Refusal
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded with the first page
     from training.fleet.pages.act import Outcome, Question
-    from training.fleet.pages.rendering import Frame
 
 logger = logging.getLogger(__name__)
 
 _ORDERS = {str(act): act for act in (Act.PAUSE, Act.DRAIN, Act.RESUME)}  # of a host
 Fields = Mapping[str, Sequence[str]]
-Ask = Callable[[Any], "Question"]  # from the module of the page, which is loaded when it is rendered
-Tell = Callable[[Any], "Outcome"]
 NAMES_MAX = 50  # in one answer
 _CHANGED = "This has changed meanwhile, and nothing was done. It would now be:"
 
@@ -51,66 +48,57 @@ async def act_page(context: ReceiverContext, request: Request) -> Response:
 async def act(context: ReceiverContext, request: Request) -> Response:
     """Act as the form says, or ask again if that would now be another act."""
     form = await read_form(context, request)
-    tell = await _outcome(context, request, form)
-    if tell is None:
+    outcome = await _outcome(context, request, form)
+    if outcome is None:
         return await _ask(context, request, form, _CHANGED)
-
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import act as pages
-
-        return pages.outcome_page(tell(pages), frame)
-
-    return await html.page(context, request, make)
+    return await html.shown(context, request, "acted.html", outcome=outcome)
 
 
 async def _ask(context: ReceiverContext, request: Request, fields: Fields, changed: str | None = None) -> Response:
-    ask = await _question(context, fields)
-
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import act as pages
-
-        return pages.question_page(ask(pages), frame, changed=changed)
-
-    return await html.page(context, request, make, 200 if changed is None else ProblemType.WRONG_STATE.status)
+    question, status = await _question(context, fields), 200 if changed is None else ProblemType.WRONG_STATE.status
+    return await html.shown(context, request, "act.html", status, question=question, changed=changed)
 
 
-async def _question(context: ReceiverContext, fields: Fields) -> Ask:
+async def _question(context: ReceiverContext, fields: Fields) -> Question:
+    from training.fleet.pages import act as pages
+
     what, host = _first(fields, "what"), _first(fields, "host")
     if (order := _ORDERS.get(what)) is not None:
         now, jobs = await context.look(lambda: _under_order(context, context.reader, order, host))
-        return lambda pages: pages.order_question(order, host, now, jobs)
+        return pages.order_question(order, host, now, jobs)
     if what == "release":
         reason = await context.look(lambda: _quarantined(context, context.reader, host))
-        return lambda pages: pages.release_question(host, reason)
+        return pages.release_question(host, reason)
     if what == "reload":
         would = await context.preview(Previews.own)
-        return lambda pages: pages.reload_question(would.reload, would.mark or "", would.file or "the manifest")
+        return pages.reload_question(would.reload, would.mark or "", would.file or "the manifest")
     doing, selection = _doing(what), _selection(fields)
     forecast = await context.look(lambda: forecast_in(context, context.reader, doing, selection))
-    return lambda pages: pages.jobs_question(forecast, selection)
+    return pages.jobs_question(forecast, selection)
 
 
-async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> Tell | None:
+async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> Outcome | None:
     """Act; None if it would now be another act."""
+    from training.fleet.pages import act as pages
+
     what, host, who = _first(form, "what"), _first(form, "host"), acting(context, request)
     if (order := _ORDERS.get(what)) is not None:
         answer = await context.act(request, lambda: acts.order(context.service, context.audit, order, host, who))
         context.room.wake()
-        return lambda pages: pages.order_outcome(order, host, answer.note)
+        return pages.order_outcome(order, host, answer.note)
     if what == "release":
         await context.act(request, lambda: acts.release(context.service, context.audit, host, who))
         context.room.wake()
-        return lambda pages: pages.release_outcome(host)
+        return pages.release_outcome(host)
     if what == "reload":
         would = await context.preview(Previews.own)
         if (would.mark or "") != _first(form, "mark"):
             return None
-        counts = await context.reload(who)
-        return lambda pages: pages.reload_outcome(counts)
+        return pages.reload_outcome(await context.reload(who))
     doing, number = _doing(what), _first(form, "number")
     agreed = int(number) if number.isascii() and number.isdigit() and len(number) <= 6 else -1
     done = await _done(context, request, doing, _selection(form), agreed)
-    return None if done is None else lambda pages: pages.jobs_outcome(doing, done)
+    return None if done is None else pages.jobs_outcome(doing, done)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------

@@ -82,6 +82,19 @@ async def page(
     return Response(await context.look(body), status, headers, "text/html; charset=utf-8")
 
 
+async def shown(
+    context: ReceiverContext, request: Request, template: str, status: int = 200, **values: object
+) -> Response:
+    """Render a template with these values, which may be remote."""
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages.rendering import render
+
+        return render(template, frame, **values)
+
+    return await page(context, request, make, status)
+
+
 def frame_of(
     context: ReceiverContext, principal: Principal | None, address: str, *, followed: bool = False, static: bool = False
 ) -> Frame:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,9 +9,6 @@ from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import read_form
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.wire.messages import ProblemType, Refusal
-
-if TYPE_CHECKING:
-    from training.fleet.pages.rendering import Frame
 
 _AGAIN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
 
@@ -39,14 +34,8 @@ async def logout(context: ReceiverContext, request: Request) -> Response:
 
 
 async def _ask(context: ReceiverContext, request: Request, to: str, refusal: Refusal | None = None) -> Response:
-    detail = None if refusal is None else refusal.detail
-
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import login as logins
-
-        return logins.page(to, detail, frame)
-
-    return await html.page(context, request, make, 200 if refusal is None else refusal.problem_type.status)
+    status, detail = (200, None) if refusal is None else (refusal.problem_type.status, refusal.detail)
+    return await html.shown(context, request, "login.html", status, to=to, mistake=detail)
 
 
 def way(to: str) -> str:
