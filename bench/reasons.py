@@ -25,6 +25,7 @@ from training.data.features import extract
 from training.data.schema import ChannelSpec
 from training.trainer import reasons
 from training.trainer.judging import Judged, judge
+from training.trainer.task import GivenWindows
 
 MOST, FILLS, DRAWS = 150, 3, 10
 TAKEN = (1, 3, 5)
@@ -116,7 +117,8 @@ class Deleted:
         channels = msgspec.convert(inputs.schema_fields["channels"], tuple[ChannelSpec, ...])
         features = extract(tensors, channels, inputs.schema_fields["sample_hz"])
         X = features if inputs.X.ndim == 2 else tensors
-        outputs = judged.fitted.predict(X, np.arange(len(X)), features=features, host=inputs.rows.host[self.rows])
+        given = GivenWindows(X, features, inputs.rows.host[self.rows])
+        outputs = judged.fitted.predict(given, np.arange(len(X)))
         if outputs.proba is not None:
             score = judged.classes.alarm_score(outputs.proba)
         else:

@@ -130,21 +130,22 @@ class Trial:
         """The alarm scores of these windows by a model that was trained on the sides of ``split``."""
         from training.trainer import combined
         from training.trainer.references import join, part
+        from training.trainer.task import GivenWindows
 
         inputs = self._inputs
         joined = join(inputs, split, part(inputs, split).train)
-        given = {"features": joined.features, "host": joined.host}
+        given = GivenWindows(joined.X, joined.features, joined.host)
         if model == "views":
-            return self._anomaly(self._task("gbt", joined), None).predict(joined.X, rows, **given).score, None
+            return self._anomaly(self._task("gbt", joined), None).predict(given, rows).score, None
         if model != "combined":
             fitted = self._supervised(self._task(model, joined), None)
-            return inputs.classes.alarm_score(fitted.predict(joined.X, rows, **given).proba), None
+            return inputs.classes.alarm_score(fitted.predict(given, rows).proba), None
         combined._supervised, combined._anomaly = self._supervised, self._anomaly
         try:
             whole = combined.fit(self._task("gbt", joined))
         finally:
             combined._supervised, combined._anomaly = self._real
-        return inputs.classes.alarm_score(whole.predict(joined.X, rows, **given).proba), whole.weights.to_dict()
+        return inputs.classes.alarm_score(whole.predict(given, rows).proba), whole.weights.to_dict()
 
     def _task(self, supervised: str, joined: Any) -> Any:
         from training.clock import SystemClock
@@ -161,16 +162,15 @@ class Trial:
         name = str(task.hyper["supervised"])
 
         def made() -> Any:
-            X = task.features if combined.by_features(name) else task.X
-            rows = np.arange(task.y.size)
-            return self._real[0](task, Forgetful()).predict(X, rows, features=task.features, host=task.host).proba
+            given = combined.taken(task.given, name)
+            return self._real[0](task, Forgetful()).predict(given, np.arange(task.y.size)).proba
 
         return Kept(proba=self._answers("s" if name == "gbt" else name, task, "proba", made))
 
     def _anomaly(self, task: Any, _keeper: Any) -> Kept:
         def made() -> Any:
             model = self._real[1](task, Forgetful()).settled(task.ordinary)
-            return model.surprised(task.X, np.arange(task.y.size), features=task.features, host=task.host)
+            return model.surprised(task.given, np.arange(task.y.size))
 
         return Kept(surprises=self._answers("a", task, "sur", made))
 
@@ -198,13 +198,13 @@ class Kept:
     lead: float = 0.0
     history: tuple[()] = ()
 
-    def predict(self, _X: Any, rows: Any, *, features: Any, host: Any) -> Any:  # noqa: ARG002 - as a model's
+    def predict(self, _windows: Any, rows: Any) -> Any:
         from training.trainer.task import Outputs
 
         score = None if self.surprises is None else self.weighed(self.surprises[rows])
         return Outputs(proba=None if self.proba is None else self.proba[rows], score=score)
 
-    def surprised(self, _X: Any, rows: Any, *, features: Any, host: Any) -> Any:  # noqa: ARG002 - as a model's
+    def surprised(self, _windows: Any, rows: Any) -> Any:
         return self.surprises[rows]
 
     def weighed(self, surprises: Any) -> Any:

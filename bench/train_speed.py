@@ -203,7 +203,7 @@ def ours(work: Work) -> float:
     from training.clock import SystemClock
     from training.trainer import loop, machine, ssl, supervised
     from training.trainer.contract import Progress, Stop
-    from training.trainer.task import Ordinary, Task
+    from training.trainer.task import GivenWindows, Task
     from training.trainer.windows import Resident
 
     class Keeper:
@@ -221,7 +221,7 @@ def ours(work: Work) -> float:
         host=np.full(len(work.y), "one"),
         recording=np.full(len(work.y), ""),
         behaviour=np.full(len(work.y), ""),
-        ordinary=Ordinary(work.raw[:0], work.features[:0], np.zeros(0, dtype=np.str_)),
+        ordinary=GivenWindows(work.raw[:0], work.features[:0], np.zeros(0, dtype=np.str_)),
         classes=2,
         is_benign=work.y.cpu().numpy() == 0,
         split=all_train(WINDOWS),
@@ -433,7 +433,7 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     from training.clock import SystemClock
     from training.trainer import gbt
     from training.trainer.contract import Progress, Stop
-    from training.trainer.task import Ordinary, Task
+    from training.trainer.task import GivenWindows, Task
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
@@ -449,7 +449,7 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
         model="gbt", X=X, features=X, names=(), feature_names=(), y=y, classes=2, is_benign=y == 0,
         split=all_train(ROWS),
         host=np.full(len(y), "one"), recording=np.full(len(y), ""), behaviour=np.full(len(y), ""),
-        ordinary=Ordinary(X[:0], X[:0], np.zeros(0, dtype=np.str_)),
+        ordinary=GivenWindows(X[:0], X[:0], np.zeros(0, dtype=np.str_)),
         hyper=hyper, seed=0, threads=threads, device=device,
         progress=Progress(io.StringIO(), SystemClock()), stop=Stop(), keeper=Keeper(),
     )  # fmt: skip

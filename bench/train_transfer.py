@@ -287,10 +287,9 @@ class Trial:
         _write(kept / "own.npz", judged.references(), cal=cal, test=test)  # last: who finds it finds the others
 
     def _keep_plain(self, kept: Path, judged: Any, cal: Any, test: Any) -> None:
-        from training.trainer.baselines import OwnFeatures, Plain, plain_answers
+        from training.trainer.baselines import Plain, plain_answers
 
-        inputs, level = judged.inputs, judged.parted.level
-        own = OwnFeatures(inputs.reference_features[level], inputs.reference_host[level])
+        inputs, own = judged.inputs, judged.inputs.ordinary.take(judged.parted.level)
         found = plain_answers(judged.joined, own, test=test, cal=cal, classes=inputs.classes, seed=self.seed)
         for name, one in found.items():
             if isinstance(one, Plain):

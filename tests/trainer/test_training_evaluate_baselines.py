@@ -11,8 +11,9 @@ from sklearn.metrics import roc_auc_score
 from training.data.rows import Rows
 from training.data.split import LeakError, Split, make_split
 from training.trainer import baselines
-from training.trainer.baselines import OwnFeatures, run_baselines
+from training.trainer.baselines import run_baselines
 from training.trainer.evaluation.metrics import Classes, Scored
+from training.trainer.task import GivenWindows
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
 NAMES = {"logistic_regression", "isolation_forest", "mahalanobis", "lof"}
@@ -46,7 +47,7 @@ def judged(X, y, episode, host, classes=BINARY, supervised=True, own=None, **opt
     everything = Windows(X, y, host, split)
     found = run_baselines(
         everything,
-        own or OwnFeatures(X[:0], host[:0]),
+        own or GivenWindows(X[:0], X[:0], host[:0]),
         test=scored(split.test),
         cal=scored(split.cal),
         classes=classes,
@@ -176,7 +177,7 @@ def test_windows_of_another_split_are_refused():
     _, split = judged(X, y, episode, host)
     rows = split.test[:-1]
     wrong = Scored.build(Rows.of(label=y, episode=episode, host=host).take(rows), score=np.zeros(rows.size))
-    none = OwnFeatures(X[:0], host[:0])
+    none = GivenWindows(X[:0], X[:0], host[:0])
     with pytest.raises(ValueError, match="those of the split"):
         run_baselines(
             Windows(X, y, host, split), none, test=wrong, cal=wrong, classes=BINARY, target_fpr=0.05, stride_s=1.0
@@ -204,7 +205,7 @@ def test_a_detector_measures_hosts_from_their_own_references():
         X[host == name] += far
         own[place == name] += far
     bare, _ = judged(X, y, episode, host)
-    found, _ = judged(X, y, episode, host, own=OwnFeatures(own, place))
+    found, _ = judged(X, y, episode, host, own=GivenWindows(own, own, place))
     for name in NAMES - {"logistic_regression"}:
         assert found[name]["fpr"]["value"] < 0.4 < bare[name]["fpr"]["value"], name
     assert {found[name]["rule"] for name in NAMES} <= {"only_up", "follows"}

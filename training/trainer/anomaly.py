@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
 
-from training.trainer.task import auroc
+from training.trainer.task import auroc, evenly
 
 Floats = NDArray[np.float32]
 FloatArray = NDArray[np.float64]
@@ -53,7 +53,7 @@ class Centres:
     def fit(cls, benign: Floats) -> Centres:
         return cls(_mean(benign, np.zeros(benign.shape[1])), {})
 
-    def settled(self, references: Floats, host: Hosts) -> Centres:
+    def settled(self, references: NDArray[Any], host: Hosts) -> Centres:
         """With the hosts of these reference windows (M, D) added."""
         own = dict(self.own)
         for name in sorted(set(host.tolist())):
@@ -68,7 +68,7 @@ class Centres:
         return np.stack(table)[place] if table else np.zeros((0, self.usual.size))
 
 
-def _mean(values: Floats, otherwise: FloatArray) -> FloatArray:
+def _mean(values: NDArray[Any], otherwise: FloatArray) -> FloatArray:
     known = ~np.isnan(values)
     total = np.where(known, values, 0.0).sum(axis=0, dtype=np.float64)
     count = known.sum(axis=0)
@@ -98,7 +98,7 @@ class Neighbours:
         covariance, _ = ledoit_wolf(standard, assume_centered=True)
         values, directions = np.linalg.eigh(covariance)
         whiten = directions / np.sqrt(np.maximum(values, 1e-6))
-        benign = standard[_evenly(len(standard), MOST_REFERENCES)].astype(np.float32)
+        benign = standard[evenly(len(standard), MOST_REFERENCES)].astype(np.float32)
         return cls(min(neighbours, len(benign) - 1), gain, whiten.astype(np.float32), benign)
 
     def distances(self, rows: FloatArray) -> FloatArray:
@@ -138,10 +138,6 @@ class Neighbours:
 
 def _standard(rows: FloatArray, gain: FloatArray) -> FloatArray:
     return np.clip(rows * gain, -FARTHEST, FARTHEST)
-
-
-def _evenly(count: int, most: int) -> NDArray[np.int64]:
-    return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,13 @@ from sklearn.metrics import log_loss
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from training.data.split import Split
+from training.trainer.anomaly import Centres
 from training.trainer.comparison import paired_gap
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
 from training.trainer.evaluation.incident_rates import called
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
+from training.trainer.references import Joined
+from training.trainer.task import GivenWindows, evenly
 
 Matrix = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -39,53 +42,13 @@ MAX_ANOMALY_ROWS = 5_000  # of the others: neighbours are searched by brute forc
 MAX_JUDGED_ROWS = 20_000
 CLIP = 10.0  # standard deviations: a channel that was constant in training must not drown the others
 STRENGTHS = (0.01, 0.1)  # of the logistic regression (scikit-learn's C), chosen on the validation side
-FEW = 4  # reference windows that count as much for a host's mean as that of all hosts does
 _CALLED = ("words", "why", "stretches", "false", "caught", "delay_s", "open_share", "false_per_host_day")
 _SHOWN = ("auroc", "auprc", "balanced_accuracy", "macro_f1", "tpr", "fpr")
 
 
-class BaselineWindows(Protocol):
-    """All windows that a model had, those of references that train among them (see `references.Joined`)."""
-
-    @property
-    def features(self) -> NDArray[Any]: ...
-    @property
-    def y(self) -> IntArray: ...
-    @property
-    def host(self) -> NDArray[np.str_]: ...
-    @property
-    def split(self) -> Split: ...
-
-
-@dataclass(frozen=True, slots=True)
-class OwnFeatures:
-    """Features (M, F) of the reference windows that tell levels, and the host of each."""
-
-    features: NDArray[Any]
-    host: NDArray[np.str_]
-
-
-@dataclass(frozen=True, slots=True)
-class _Data:
-    """Standardised features of each side and the truth beside them; ``fit`` is what is learnt from in the end."""
-
-    train: Matrix
-    train_y: IntArray
-    val: Matrix
-    val_y: IntArray
-    fit: Matrix
-    fit_y: IntArray
-    fit_host: NDArray[np.str_]
-    cal: Matrix
-    test: Matrix
-    own: Matrix
-    own_host: NDArray[np.str_]
-    seed: int
-
-
 def run_baselines(
-    windows: BaselineWindows,
-    own: OwnFeatures,
+    windows: Joined,
+    own: GivenWindows,
     *,
     test: Scored,
     cal: Scored,
@@ -97,7 +60,8 @@ def run_baselines(
 ) -> dict[str, dict[str, Any]]:
     """Fit on the training side and judge on the test side: logistic_regression, isolation_forest, mahalanobis, lof.
 
-    ``windows`` are *all* windows of the mode; ``test`` and ``cal`` are the model's own `Scored` (rows as in the split).
+    ``windows`` are *all* windows of the mode, ``own`` those of references that tell levels; ``test`` and ``cal`` are
+    the model's own `Scored` (rows as in the split).
     Each name maps to {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or to
     {kind, note} with a sentence where it could not be had. ``rule`` is that of its thresholds by host, null without
     references. ``incidents`` are the figures of incidents under the rule that its calibration side chose, null without
@@ -107,7 +71,7 @@ def run_baselines(
     """
     split = windows.split
     answers = plain_answers(windows, own, test=test, cal=cal, classes=classes, seed=seed)
-    cal_rows = split.cal[_thinned(np.arange(split.cal.size), MAX_JUDGED_ROWS)]
+    cal_rows = _thinned(split.cal, MAX_JUDGED_ROWS)
     whole = max(split.test.size, split.cal.size) <= MAX_JUDGED_ROWS
 
     def judge(one: Plain) -> dict[str, Any]:
@@ -125,7 +89,7 @@ def run_baselines(
             choice, figures = called(one.cal, one.test, point, classes, rows=cal_rows, nominal_s=stride_s, curve=False)
             choice.require_none_of(split)
             answer["incidents"] = {name: figures[name] for name in _CALLED}
-        rival = test.take(_thinned(np.arange(test.y.size), MAX_JUDGED_ROWS))
+        rival = test.take(evenly(test.y.size, MAX_JUDGED_ROWS))
         if by_class(one.test, classes) is by_class(rival, classes):
             draws = {"n_resamples": n_resamples, "seed": seed}
             answer["gap"] = paired_gap(one.test, rival, classes=classes, **draws)
@@ -145,85 +109,69 @@ class Plain:
 
 
 def plain_answers(
-    windows: BaselineWindows, own: OwnFeatures, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
+    windows: Joined, own: GivenWindows, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
 ) -> dict[str, Plain | Mapping[str, Any]]:
     """Fit the plain methods on the training side, and score; {kind, note} of one that could not be had.
 
     Sides of more than ``MAX_JUDGED_ROWS`` windows are thinned.
     """
-    split, X, truth = windows.split, windows.features, np.asarray(windows.y, dtype=np.int64)
+    split, X, y = windows.split, windows.features, windows.y
     if test.y.size != split.test.size or cal.y.size != split.cal.size:
         raise ValueError("the scored windows must be those of the split, in its order")
-    test_rows = _thinned(np.arange(split.test.size), MAX_JUDGED_ROWS)
-    cal_rows = _thinned(np.arange(split.cal.size), MAX_JUDGED_ROWS)
-    test, cal = test.take(test_rows), cal.take(cal_rows)
-    train, val = _thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS)
+    test, cal = (one.take(evenly(one.y.size, MAX_JUDGED_ROWS)) for one in (test, cal))
     both = _thinned(np.sort(np.concatenate((split.train, split.val))), MAX_FIT_ROWS)
     scale = _fit_scaler(X[both])
-    data = _Data(
-        train=scale(X[train]),
-        train_y=truth[train],
-        val=scale(X[val]),
-        val_y=truth[val],
-        fit=scale(X[both]),
-        fit_y=truth[both],
-        fit_host=windows.host[both],
-        cal=scale(X[split.cal[cal_rows]]),
-        test=scale(X[split.test[test_rows]]),
-        own=scale(own.features),
-        own_host=own.host,
-        seed=seed,
-    )
-    results: dict[str, Plain | Mapping[str, Any]] = {"logistic_regression": _supervised(data, test, cal, classes)}
-    centred = _Centred.on(data.own, data.own_host)
-    normal = centred.of(data.fit, data.fit_host)[classes.is_benign(data.fit_y)]
-    normal = normal[_thinned(np.arange(normal.shape[0]), MAX_ANOMALY_ROWS)]
-    sides = {"test": centred.of(data.test, test.rows.host), "cal": centred.of(data.cal, cal.rows.host)}
-    sides["own"] = centred.of(data.own, data.own_host)
-    for name, method in ANOMALY_METHODS.items():
-        if normal.shape[0] < 2:
-            results[name] = {"kind": "anomaly", "note": "no benign training windows to learn from"}
-            continue
-        score = method(normal, seed)
-        said = {side: score(values) if values.shape[0] else np.zeros(0) for side, values in sides.items()}
-        references = ReferenceScores(said["own"], data.own_host)
-        levels = HostLevels.trained(references, on=sorted(set(data.fit_host.tolist())))
-        results[name] = Plain(
-            "anomaly",
-            test.with_score(levels.applied(said["test"], test.rows.host)),
-            cal.with_score(levels.applied(said["cal"], cal.rows.host)),
+    fit = scale(X[both])
+    sides = {
+        "test": (scale(X[_thinned(split.test, MAX_JUDGED_ROWS)]), test.rows.host),
+        "cal": (scale(X[_thinned(split.cal, MAX_JUDGED_ROWS)]), cal.rows.host),
+        "own": (scale(own.features), own.host),
+    }
+
+    def plain(kind: str, score: Mapping[str, Matrix], proba: Mapping[str, Matrix]) -> Plain:
+        references = ReferenceScores(score["own"], own.host)
+        levels = None
+        if not proba:
+            levels = HostLevels.trained(references, on=sorted(set(windows.host[both].tolist())))
+            score = {name: levels.applied(score[name], host) for name, (_, host) in sides.items()}
+        return Plain(
+            kind,
+            test.with_score(score["test"], proba.get("test")),
+            cal.with_score(score["cal"], proba.get("cal")),
             references.measured(levels),
         )
-    return results
+
+    found: dict[str, Plain | Mapping[str, Any]] = {}
+    train, val = (
+        (scale(X[rows]), y[rows]) for rows in (_thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS))
+    )
+    if np.unique(train[1]).size < 2:
+        note = "the training side holds a single class"
+        found["logistic_regression"] = {"kind": "supervised", "note": note}
+    else:
+        probabilities = _logistic_regression(train, val, (fit, y[both]), len(classes), seed)
+        proba = {side: probabilities(values) for side, (values, _) in sides.items()}
+        score = {side: classes.alarm_score(one) for side, one in proba.items()}
+        found["logistic_regression"] = plain("supervised", score, proba)
+    centres = Centres(np.zeros(fit.shape[1]), {}).settled(sides["own"][0], own.host)
+    normal = (fit - centres.of(windows.host[both]))[classes.is_benign(y[both])]
+    normal = _thinned(normal, MAX_ANOMALY_ROWS)
+    for name, method in ANOMALY_METHODS.items():
+        if len(normal) < 2:
+            found[name] = {"kind": "anomaly", "note": "no benign training windows to learn from"}
+            continue
+        fitted = method(normal, seed)
+        score = {
+            side: fitted(values - centres.of(host)) if len(values) else np.zeros(0)
+            for side, (values, host) in sides.items()
+        }
+        found[name] = plain("anomaly", score, {})
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Centred:
-    """Features from the mean of each host's own reference, drawn towards that of all where it is short."""
-
-    means: Mapping[str, Matrix]
-
-    @classmethod
-    def on(cls, own: Matrix, host: NDArray[np.str_]) -> _Centred:
-        means = {}
-        for name in set(host.tolist()):
-            mine = own[host == name]
-            means[name] = mine.mean(axis=0) * (len(mine) / (len(mine) + FEW))
-        return cls(means)
-
-    def of(self, values: Matrix, host: NDArray[np.str_]) -> Matrix:
-        """The features (N, F) of windows of these hosts (N); of a host without a reference as they are."""
-        found = values.copy()
-        for name in set(host.tolist()) & set(self.means):
-            found[host == name] -= self.means[name]
-        return found
-
-
-def _thinned(rows: IntArray, limit: int) -> IntArray:
+def _thinned(rows: NDArray[Any], limit: int) -> NDArray[Any]:
     """At most ``limit`` of the rows, evenly spaced, so that every episode keeps its share."""
-    if rows.size <= limit:
-        return rows
-    return rows[np.linspace(0, rows.size - 1, limit).astype(np.int64)]
+    return rows[evenly(len(rows), limit)]
 
 
 def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
@@ -247,48 +195,38 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
 # -- logistic regression -----------------------------------------------------------------------------------------------
 
 
-def _supervised(data: _Data, test: Scored, cal: Scored, classes: Classes) -> Plain | Mapping[str, Any]:
-    if np.unique(data.train_y).size < 2:
-        return {"kind": "supervised", "note": "the training side holds a single class"}
-    model, transform = _best_logistic(data)
-
-    def probabilities(values: Matrix) -> Matrix:
-        proba = np.zeros((values.shape[0], len(classes)))
-        if values.shape[0]:
-            proba[:, model.classes_] = model.predict_proba(transform(values))
-        return proba
-
-    def scored(values: Matrix, windows: Scored) -> Scored:
-        proba = probabilities(values)
-        return windows.with_score(classes.alarm_score(proba), proba)
-
-    references = ReferenceScores(classes.alarm_score(probabilities(data.own)), data.own_host)
-    return Plain("supervised", scored(data.test, test), scored(data.cal, cal), references)
+Side = tuple[Matrix, IntArray]  # features and classes of windows
 
 
-def _best_logistic(data: _Data) -> tuple[LogisticRegression, Callable[[Matrix], Matrix]]:
-    """The best on the validation side of plain and quantile-normal features at a few strengths, fitted on both."""
+def _logistic_regression(train: Side, val: Side, fit: Side, classes: int, seed: int) -> Callable[[Matrix], Matrix]:
+    """The best on the validation side of plain and quantile-normal features at a few strengths, fitted on both.
+
+    From features to the probabilities of all classes.
+    """
     quantiles = QuantileTransformer(
-        n_quantiles=min(200, data.train.shape[0]), output_distribution="normal", subsample=None, random_state=data.seed
-    ).fit(data.train)
+        n_quantiles=min(200, len(train[0])), output_distribution="normal", subsample=None, random_state=seed
+    ).fit(train[0])
 
     def plain(values: Matrix) -> Matrix:
         return values
 
     def quantile_normal(values: Matrix) -> Matrix:
-        transformed: Matrix = np.clip(quantiles.transform(values), -3.0, 3.0)
-        return transformed
+        return np.clip(quantiles.transform(values), -3.0, 3.0)
 
-    best: tuple[float, float, Callable[[Matrix], Matrix]] | None = None
-    for transform in (plain, quantile_normal):
-        fit, val = transform(data.train), transform(data.val)
-        for strength in STRENGTHS:
-            loss = _validation_loss(_logistic(strength, fit, data.train_y), val, data.val_y)
-            if best is None or loss < best[0]:
-                best = (loss, strength, transform)
-    assert best is not None
-    chosen = best[2]
-    return _logistic(best[1], chosen(data.fit), data.fit_y), chosen
+    def loss(choice: tuple[Callable[[Matrix], Matrix], float]) -> float:
+        transform, strength = choice
+        return _validation_loss(_logistic(strength, transform(train[0]), train[1]), transform(val[0]), val[1])
+
+    transform, strength = min(product((plain, quantile_normal), STRENGTHS), key=loss)
+    model = _logistic(strength, transform(fit[0]), fit[1])
+
+    def probabilities(values: Matrix) -> Matrix:
+        proba = np.zeros((len(values), classes))
+        if len(values):
+            proba[:, model.classes_] = model.predict_proba(transform(values))
+        return proba
+
+    return probabilities
 
 
 def _logistic(strength: float, values: Matrix, y: IntArray) -> LogisticRegression:

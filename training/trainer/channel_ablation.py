@@ -25,7 +25,7 @@ from training.trainer.evaluation.host_levels import HostLevels
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
 from training.trainer.inputs import Inputs
 from training.trainer.references import references_of, scored_by, settled
-from training.trainer.task import Fitted, IntArray
+from training.trainer.task import Fitted, GivenWindows, IntArray, evenly
 
 MOST_JUDGED = 2_048  # test windows, evenly drawn: each channel costs a prediction of all of them
 SHOWN = ("auroc", "tpr", "fpr")
@@ -81,7 +81,7 @@ def prices(
     taken = to_take_away(inputs, split.test)
     if not taken:
         return kinds
-    places = _spread(split.test.size)
+    places = evenly(split.test.size, MOST_JUDGED)
     rows, whole = split.test[places], test.take(places)
 
     def figures(scored: Scored, point: OperatingPoint | None) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def prices(
         own_point = point
         if point is not None and point.hosts is not None:
             own_point = replace(point, hosts=point.hosts.elsewhere(raw.measured(own_levels)))
-        outputs = own.predict(poorer.X, np.arange(rows.size), features=poorer.features, host=whole.rows.host)
+        outputs = own.predict(GivenWindows(poorer.X, poorer.features, whole.rows.host), np.arange(rows.size))
         scored = scored_by(outputs, whole.rows, own_levels, inputs.classes)
         gap = paired_gap(scored, whole, classes=inputs.classes, n_resamples=n_resamples, seed=seed)
         return {"channels": list(channels), **figures(scored, own_point), "gap": gap}
@@ -128,10 +128,6 @@ def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: IntAr
         reference=without(inputs.reference, own, channels),
         reference_features=reference,
     )
-
-
-def _spread(windows: int) -> IntArray:
-    return np.linspace(0, windows - 1, min(windows, MOST_JUDGED)).astype(np.int64)
 
 
 # -- what a scored host lacks ------------------------------------------------------------------------------------------

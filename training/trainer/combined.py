@@ -28,11 +28,22 @@ from training.hyper import Value
 from training.trainer import ssl
 from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
-from training.trainer.reasons import WindowsToExplain, log_odds
+from training.trainer.reasons import log_odds
 from training.trainer.stages import Stages
-from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Task
+from training.trainer.task import (
+    Fitted,
+    FloatArray,
+    GivenWindows,
+    History,
+    IntArray,
+    Outputs,
+    Task,
+    WindowsToExplain,
+    evenly,
+)
 
 T = TypeVar("T")
+W = TypeVar("W", GivenWindows, WindowsToExplain, Task)
 
 FOLDS = 3
 MOST_LEFT_OUT = 8  # behaviours: of more, evenly drawn
@@ -126,12 +137,9 @@ class Combined:
     def chosen_by(self) -> IntArray:
         return self.weights.rows
 
-    def predict(
-        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
-    ) -> Outputs:
-        taken = features if by_features(self.name) else X
-        proba = self.supervised.predict(taken, rows, features=features, host=host).proba
-        score = self.anomaly.predict(X, rows, features=features, host=host).score
+    def predict(self, windows: GivenWindows, rows: IntArray) -> Outputs:
+        proba = self.supervised.predict(taken(windows, self.name), rows).proba
+        score = self.anomaly.predict(windows, rows).score
         assert proba is not None, "a supervised part answers with probabilities"
         assert score is not None, "an anomaly part answers with scores"
         if not rows.size:
@@ -144,7 +152,7 @@ class Combined:
             made[:, mine] = within / within.sum(axis=1, keepdims=True) / (1 + np.exp(sign * alarm))[:, None]
         return Outputs(proba=made)
 
-    def settled(self, ordinary: Ordinary) -> Combined:
+    def settled(self, ordinary: GivenWindows) -> Combined:
         """The same, whose anomaly part measures the hosts of these reference windows from them."""
         return replace(self, anomaly=self.anomaly.settled(ordinary))
 
@@ -158,10 +166,10 @@ class Combined:
 
     def carried(self, asked: WindowsToExplain) -> FloatArray:
         """(n, C): what each channel adds to the log odds, by the weights of the parts."""
-        mine = asked
-        if by_features(self.name):
+        mine = taken(asked, self.name)
+        if mine is not asked:
             usual = self.supervised.usual()
-            mine = replace(asked, X=asked.features, usual=lambda: np.broadcast_to(usual, asked.features.shape).copy())
+            mine = replace(mine, usual=lambda: np.broadcast_to(usual, asked.features.shape).copy())
         own = self.weights.odds * self.supervised.carried(mine)
         return own + self.weights.surprise * self.anomaly.carried(asked)
 
@@ -182,8 +190,9 @@ class Combined:
         }
 
 
-def by_features(name: str) -> bool:
-    return FAMILIES[name].takes is Takes.FEATURES
+def taken(windows: W, name: str) -> W:
+    """The windows as the family of this name takes them."""
+    return replace(windows, X=windows.features) if FAMILIES[name].takes is Takes.FEATURES else windows
 
 
 def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Combined:
@@ -234,10 +243,11 @@ def fit(task: Task) -> Combined:
 
 def _supervised(task: Task, keeper: Keeper) -> Fitted:
     name = str(task.hyper["supervised"])
-    features = by_features(name)
-    X, names = (task.features, task.feature_names) if features else (task.X, task.names)
-    own = replace(task, model=name, X=X, names=names, hyper=_hyper(name, task.hyper), keeper=keeper)
-    fitted: Fitted = FAMILIES[name].fit(own)
+    own = taken(task, name)
+    names = task.names if own is task else task.feature_names
+    fitted: Fitted = FAMILIES[name].fit(
+        replace(own, model=name, names=names, hyper=_hyper(name, task.hyper), keeper=keeper)
+    )
     return fitted
 
 
@@ -310,8 +320,7 @@ class Folds:
         units = sorted(zip(kinds[last].tolist(), each.tolist(), strict=True))
         gone = tuple(among(of, [one for _, one in units[fold::FOLDS]]) for fold in range(FOLDS))
         rows = tuple(shown[mask[shown]] for mask in gone)
-        if len(names) > MOST_LEFT_OUT:
-            names = [names[place] for place in np.linspace(0, len(names) - 1, MOST_LEFT_OUT).astype(int).tolist()]
+        names = [names[place] for place in evenly(len(names), MOST_LEFT_OUT).tolist()]
         judge = {}
         for number, name in enumerate(names):
             order = [(number + step) % FOLDS for step in range(FOLDS)]
@@ -336,14 +345,13 @@ def _weights(
 
     def known(gone: NDArray[np.bool_], rows: IntArray, keeper: Keeper) -> FloatArray:
         model = _supervised(split_without(gone), keeper)
-        X = task.features if by_features(str(task.hyper["supervised"])) else task.X
-        proba = model.predict(X, rows, features=task.features, host=task.host).proba
+        proba = model.predict(taken(task.given, str(task.hyper["supervised"])), rows).proba
         assert proba is not None
         return log_odds(proba, alarm)
 
     def unlike(gone: NDArray[np.bool_], rows: IntArray, keeper: Keeper) -> FloatArray:
         model = _anomaly(split_without(gone), keeper).settled(task.ordinary)
-        return model.surprised(task.X, rows, features=task.features, host=task.host)
+        return model.surprised(task.given, rows)
 
     found: list[tuple[IntArray, FloatArray, FloatArray, bool]] = []  # rows, log odds, surprises (n, V), if new
     surprises: list[FloatArray | None] = []

@@ -32,15 +32,17 @@ from numpy.typing import NDArray
 from training.data.scratch import WIDE_ROWS, folder_of_large_files, release, spans
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
-from training.trainer.reasons import WindowsToExplain
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
     FloatArray,
+    GivenWindows,
     History,
     IntArray,
     Outputs,
     Task,
+    WindowsToExplain,
     class_weights,
+    evenly,
     log_loss,
     quick_metric,
     softmax,
@@ -108,17 +110,10 @@ class Gbt:
             f"{STARTS[0]} and {second:,} from the {STARTS[1]}, {first + second:,} in all."
         )
 
-    def predict(
-        self,
-        X: NDArray[np.float32],
-        rows: IntArray,
-        *,
-        features: NDArray[np.float32],  # noqa: ARG002 - X already is these
-        host: NDArray[np.str_],  # noqa: ARG002 - trees know no hosts
-    ) -> Outputs:
+    def predict(self, windows: GivenWindows, rows: IntArray) -> Outputs:
         proba, weights = np.zeros((rows.size, self.classes)), [part.weight for part in self.parts]
         for here in spans(rows, step=WIDE_ROWS):
-            values = self._usual_where_absent(X[rows[here]])
+            values = self._usual_where_absent(windows.X[rows[here]])
             each = [part.proba(values, self.threads) for part in self.parts]
             proba[here] = np.average(each, axis=0, weights=weights)
         return Outputs(proba=proba)
@@ -292,7 +287,7 @@ class Bins:
 
     def _sort(self, rows: IntArray) -> Binned:
         task, y = self._task, self._task.y[rows]
-        few, shown = _some(y.size, MOST_SKETCHED), _some(y.size, MOST_SHOWN)
+        few, shown = evenly(y.size, MOST_SKETCHED), evenly(y.size, MOST_SHOWN)
         weights = class_weights(y, task.classes)
         ref = _matrix(task.X[rows[few]], None, task.threads) if few.size < y.size else None
         matrix: xgboost.DMatrix
@@ -382,11 +377,6 @@ class Pages(xgboost.DataIter):
 
     def reset(self) -> None:
         self._at = 0
-
-
-def _some(n: int, most: int) -> IntArray:
-    """At most ``most`` of n places, evenly spread."""
-    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

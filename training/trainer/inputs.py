@@ -26,6 +26,7 @@ from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.evaluation.behaviours import behaviours_of
 from training.trainer.evaluation.scored import Classes
+from training.trainer.task import GivenWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,15 @@ class Inputs:
     @property
     def y(self) -> NDArray[np.int64]:
         return self.rows.label
+
+    @property
+    def given(self) -> GivenWindows:
+        return GivenWindows(self.X, self.features, self.rows.host)
+
+    @property
+    def ordinary(self) -> GivenWindows:
+        """The windows of the hosts' references."""
+        return GivenWindows(self.reference, self.reference_features, self.reference_host)
 
     @property
     def timed(self) -> Rows:

@@ -148,11 +148,6 @@ def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:
     return settled(model.fitted, inputs), inputs
 
 
-def predicted(fitted: Fitted, inputs: Inputs, rows: NDArray[np.int64]) -> Outputs:
-    """The outputs of a model for some windows."""
-    return fitted.predict(inputs.X, rows, features=inputs.features, host=inputs.rows.host)
-
-
 def judged_by(
     model: OpenedModel, loaded: Dataset, name: str, *, known: Judged | None = None, outputs: Outputs | None = None
 ) -> Judged:
@@ -168,7 +163,7 @@ def judged_by(
         fitted, inputs = settled_on(model, loaded)
     else:
         fitted, inputs = known.fitted, from_dataset(loaded, takes=model.family.takes)
-    outputs = outputs or predicted(fitted, inputs, np.arange(len(loaded)))
+    outputs = outputs or fitted.predict(inputs.given, np.arange(len(loaded)))
     if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
         raise BadData(f"{model.path} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
     if known is not None:

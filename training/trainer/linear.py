@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
+from training.trainer.task import evenly
+
 STRENGTH = 0.1  # inverse of the penalty
 ABSENT = -12.0  # the margin of a class that no window showed: there is no line to it
 MOST_FITTED = 20_000  # windows
@@ -70,7 +72,7 @@ def fit_linear(
 
     Of more than two ``classes`` some may have no window: their margins are there, and rule them out.
     """
-    chosen = np.linspace(0, y.size - 1, min(y.size, MOST_FITTED)).astype(np.int64)
+    chosen = evenly(y.size, MOST_FITTED)
     values = X[chosen if rows is None else rows[chosen]].astype(np.float64)
     absent = np.isnan(values)
     values[:, absent.all(axis=0)] = 0.0  # constant: there is no slope to it

@@ -13,15 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from training.trainer.task import evenly
+
 KNOTS = 65
 MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
-
-
-def spread(rows: NDArray[np.int64], most: int = MOST_FITTED) -> NDArray[np.int64]:
-    """At most ``most`` of ``rows``, evenly spread and the same every time."""
-    if rows.size <= most:
-        return rows
-    return rows[np.linspace(0, rows.size - 1, most).astype(np.int64)]
 
 
 class QuantileNormal(nn.Module):
@@ -41,7 +36,7 @@ class QuantileNormal(nn.Module):
         self.register_buffer("scores", torch.zeros(features, KNOTS))
 
     def fit(self, X: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        sample = np.asarray(X[spread(rows)], dtype=np.float64)
+        sample = np.asarray(X[rows[evenly(rows.size, MOST_FITTED)]], dtype=np.float64)
         absent = np.isnan(sample)
         sample[:, absent.all(axis=0)] = 0.0  # constant: whoever brings it later says nothing by it
         quantile = np.nanquantile if absent.any() else np.quantile
@@ -105,7 +100,7 @@ class RobustAsinh(nn.Module):
         channels, samples = X.shape[1:]
         # About four million values a channel say all there is about its scale.
         most = max(256, min(MOST_FITTED, 4_000_000 // samples))
-        fitted = spread(rows, most)
+        fitted = rows[evenly(rows.size, most)]
         for channel in range(channels):
             values = np.asarray(X[fitted, channel], dtype=np.float64).ravel()
             values = values[~np.isnan(values)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from training.trainer.contract import limit_threads
 from training.trainer.inputs import Inputs
-from training.trainer.judging import Judged, judged_by, opened, predicted, settled_on
+from training.trainer.judging import Judged, judged_by, opened, settled_on
 from training.trainer.task import Fitted, Outputs
 
 # Whose versions may show in scores.
@@ -34,7 +34,7 @@ class Scoring:
         """Score the windows from this one on."""
         fitted, inputs = _ready(self.checkpoint, self.data, self.threads)
         rows = np.arange(begin, min(begin + PART, inputs.y.size))
-        return predicted(fitted, inputs, rows)
+        return fitted.predict(inputs.given, rows)
 
     def all(self, windows: int, mapped: Mapped) -> Outputs:
         """The outputs of so many windows."""

@@ -9,9 +9,9 @@ score" says what the model looked at, not what caused it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,12 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from training.data.absent import absent, channels_of
 from training.data.features import extract
-from training.data.rows import Rows
 from training.data.schema import ChannelSpec
-from training.trainer.evaluation.scored import Classes
+from training.trainer.inputs import Inputs
+from training.trainer.task import Fitted, FloatArray, GivenWindows, IntArray, WindowsToExplain, evenly
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Values = NDArray[np.float32]
 
 SHOWN = 3  # channels
@@ -32,22 +30,6 @@ MOST_EXPLAINED = 512  # windows of one call, evenly drawn
 MOST_REPORTED, REPORTED = 128, 8  # windows that speak for the alarms of a report, and channels shown there
 MOST_STRETCHES = 30  # in a window: of long ones a stretch lasts more than a second
 CARRIES = 1.25  # times an even share, from which a stretch is named
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowsToExplain:
-    """Windows (n) whose scores are to be explained, and what is usual in the place of each of their values."""
-
-    X: Values  # (n, F) features, or (n, C, T) samples, as the family takes them
-    features: Values  # (n, F)
-    host: NDArray[np.str_]  # (n,)
-    usual: Callable[[], Values]  # like X; trees never ask for it
-    parts: FloatArray  # (F, C): how much of each feature is each channel's
-    alarm: NDArray[np.bool_]  # (K,): the classes that raise an alarm; empty where there are none
-
-    @property
-    def rows(self) -> IntArray:
-        return np.arange(len(self.X))
 
 
 def parts_of(features: Sequence[str], channels: Sequence[str]) -> FloatArray:
@@ -87,45 +69,7 @@ def named(channels: Sequence[str], share: FloatArray, most: int = SHOWN) -> list
     return [(channels[place], float(share[place])) for place in order if share[place] > 0]
 
 
-def spread(rows: IntArray, most: int = MOST_EXPLAINED) -> IntArray:
-    """At most ``most`` of ``rows``, evenly drawn."""
-    return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.int64)]
-
-
 # -- windows of a data set ---------------------------------------------------------------------------------------------
-
-
-class ExplainedWindows(Protocol):
-    """The part of `inputs.Inputs` that is looked at."""
-
-    @property
-    def X(self) -> Values: ...  # noqa: N802 - the name that `Inputs` has for it
-    @property
-    def features(self) -> Values: ...
-    @property
-    def tensors(self) -> Values: ...
-    @property
-    def reference_tensors(self) -> Values: ...
-    @property
-    def reference_features(self) -> Values: ...
-    @property
-    def reference_host(self) -> NDArray[np.str_]: ...
-    @property
-    def channel_names(self) -> tuple[str, ...]: ...
-    @property
-    def schema_fields(self) -> Mapping[str, Any]: ...
-    @property
-    def classes(self) -> Classes: ...
-    @property
-    def rows(self) -> Rows: ...
-
-
-class ExplainableModel(Protocol):
-    """The part of `task.Fitted` that is asked."""
-
-    def predict(self, X: Values, rows: IntArray, *, features: Values, host: NDArray[np.str_]) -> Any: ...
-    def usual(self) -> Values: ...
-    def carried(self, asked: WindowsToExplain) -> FloatArray: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +80,7 @@ class Usual:
     features: Values | None  # None: the model learns from samples, and has no reference here
 
     @classmethod
-    def of(cls, fitted: ExplainableModel, windows: ExplainedWindows, host: str) -> Usual:
+    def of(cls, fitted: Fitted, windows: Inputs, host: str) -> Usual:
         names, mine = feature_names(windows), windows.reference_host == host
         training = fitted.usual()
         features = training if training.ndim == 1 else None
@@ -160,11 +104,11 @@ def _or(first: Values, second: Values) -> Values:
     return np.where(np.isnan(first), second, first)
 
 
-def feature_names(windows: ExplainedWindows) -> list[str]:
+def feature_names(windows: Inputs) -> list[str]:
     return [str(feature["name"]) for feature in windows.schema_fields["features"]]
 
 
-def asked_of(fitted: ExplainableModel, windows: ExplainedWindows, rows: IntArray) -> WindowsToExplain:
+def asked_of(fitted: Fitted, windows: Inputs, rows: IntArray) -> WindowsToExplain:
     """Ask for these windows."""
 
     def usual() -> Values:
@@ -185,7 +129,7 @@ def asked_of(fitted: ExplainableModel, windows: ExplainedWindows, rows: IntArray
     )
 
 
-def _by_host(windows: ExplainedWindows, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
+def _by_host(windows: Inputs, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
     host = windows.rows.host[rows]
     for name in np.unique(host).tolist():
         yield name, np.flatnonzero(host == name)
@@ -197,9 +141,7 @@ def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
     return [(start, min(start + step, samples)) for start in range(0, samples, step)]
 
 
-def carried_by_stretch(
-    fitted: ExplainableModel, windows: ExplainedWindows, asked: WindowsToExplain, rows: IntArray
-) -> FloatArray:
+def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: IntArray) -> FloatArray:
     """(n, S): by how much the score falls when all channels are as usual in a stretch of the window."""
     fields = windows.schema_fields
     channels = msgspec.convert(fields["channels"], tuple[ChannelSpec, ...])
@@ -210,8 +152,11 @@ def carried_by_stretch(
     usual = np.where(np.isnan(tensors[:, :, 0]), np.nan, usual)
 
     def score(X: Values, features: Values) -> FloatArray:
-        outputs = fitted.predict(X, asked.rows, features=features, host=asked.host)
-        return outputs.score if outputs.proba is None else log_odds(outputs.proba, asked.alarm)
+        outputs = fitted.predict(GivenWindows(X, features, asked.host), asked.rows)
+        if outputs.proba is not None:
+            return log_odds(outputs.proba, asked.alarm)
+        assert outputs.score is not None, "a model answers with probabilities or scores"
+        return outputs.score
 
     whole, falls = score(asked.X, asked.features), []
     for start, end in stretches_of(tensors.shape[2], fields["sample_hz"]):
@@ -258,15 +203,15 @@ class Reasons:
 
 
 def explain(
-    fitted: ExplainableModel,
-    windows: ExplainedWindows,
+    fitted: Fitted,
+    windows: Inputs,
     rows: IntArray,
     *,
     most: int = MOST_EXPLAINED,
     seconds: bool = True,
 ) -> Reasons:
     """Explain the scores of these windows, or of ``most`` evenly drawn ones of them; ``seconds`` cost the most."""
-    drawn, hz = spread(rows, most), windows.schema_fields["sample_hz"]
+    drawn, hz = rows[evenly(rows.size, most)], windows.schema_fields["sample_hz"]
     lacks = absent(windows.tensors[drawn])
     spans = stretches_of(windows.tensors.shape[2], hz)
     asked = asked_of(fitted, windows, drawn)
@@ -284,7 +229,7 @@ def explain(
     )
 
 
-def reported(fitted: ExplainableModel, windows: ExplainedWindows, rows: IntArray) -> dict[str, Any]:
+def reported(fitted: Fitted, windows: Inputs, rows: IntArray) -> dict[str, Any]:
     """The channels that carried the alarms ``rows`` together, as JSON values for a report."""
     found = explain(fitted, windows, rows, most=MOST_REPORTED, seconds=False)
     mean = found.mean(rows)

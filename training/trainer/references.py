@@ -21,7 +21,7 @@ from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import FEWEST, HostLevels, ReferenceScores
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.inputs import Inputs
-from training.trainer.task import Fitted, IntArray, Ordinary, Outputs, Settling
+from training.trainer.task import Fitted, IntArray, Outputs, Settling
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,17 +195,13 @@ def settled(fitted: Fitted, inputs: Inputs) -> Fitted:
     """The model that measures the hosts with a reference here from it, where its family does so."""
     if not isinstance(fitted, Settling) or not inputs.reference_host.size:
         return fitted
-    return fitted.settled(ordinary_of(inputs))
-
-
-def ordinary_of(inputs: Inputs) -> Ordinary:
-    return Ordinary(inputs.reference, inputs.reference_features, inputs.reference_host)
+    return fitted.settled(inputs.ordinary)
 
 
 def references_of(fitted: Fitted, inputs: Inputs, places: IntArray) -> ReferenceScores:
     """The alarm scores of some reference windows; anomaly scores are not yet measured from their hosts' levels."""
     host, marks = inputs.reference_host[places], inputs.reference_marks[places]
-    outputs = fitted.predict(inputs.reference, places, features=inputs.reference_features, host=inputs.reference_host)
+    outputs = fitted.predict(inputs.ordinary, places)
     if outputs.proba is not None:
         return ReferenceScores(inputs.classes.alarm_score(outputs.proba), host, marks)
     assert outputs.score is not None, "a model answers with probabilities or scores"

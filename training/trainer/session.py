@@ -22,7 +22,7 @@ from training.families import FAMILIES, Family, Takes
 from training.files import write_whole
 from training.trainer import checkpoint, machine
 from training.trainer.arguments import TrainerArgs
-from training.trainer.baselines import OwnFeatures, run_baselines
+from training.trainer.baselines import run_baselines
 from training.trainer.channel_ablation import prices
 from training.trainer.contract import BadArguments, Interrupted, Keeper, Progress, Stop, TrainerError
 from training.trainer.evaluation.behaviours import ShownModel, Unshown, places_of, refuse_shown, without
@@ -45,7 +45,6 @@ from training.trainer.references import (
     Joined,
     Parted,
     join,
-    ordinary_of,
     part,
     references_of,
     scored_by,
@@ -155,7 +154,7 @@ def task_of(
         model=args.model,
         names=inputs.names,
         feature_names=tuple(feature_names(inputs)),
-        ordinary=ordinary_of(inputs),
+        ordinary=inputs.ordinary,
         classes=len(inputs.classes),
         hyper=args.hyper,
         seed=args.seed,
@@ -213,7 +212,7 @@ class TrainedModel:
 
     def scored(self, rows: IntArray) -> Scored:
         """Score windows. Raises ``BadArguments`` where the model answers with no numbers."""
-        outputs = self.fitted.predict(self.inputs.X, rows, features=self.inputs.features, host=self.inputs.rows.host)
+        outputs = self.fitted.predict(self.inputs.given, rows)
         said = outputs.proba if outputs.proba is not None else outputs.score
         if said is None or not np.isfinite(said).all():
             raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
@@ -308,7 +307,7 @@ def _judge(
     choice, incidents = _incidents(inputs, split, cal=cal, test=test, point=point)
     baselines = run_baselines(
         judged.joined,
-        OwnFeatures(inputs.reference_features[judged.parted.level], inputs.reference_host[judged.parted.level]),
+        inputs.ordinary.take(judged.parted.level),
         test=test,
         cal=cal,
         classes=classes,

@@ -23,12 +23,11 @@ from training.trainer import loop
 from training.trainer.anomaly import MOST_FITTED, ChosenViews, Sided, Surprises, choose, shares_of, weighed
 from training.trainer.contract import BadData
 from training.trainer.masked import MaskedModel
-from training.trainer.normalise import RobustAsinh, spread
-from training.trainer.reasons import WindowsToExplain
+from training.trainer.normalise import RobustAsinh
 from training.trainer.stages import best_epoch
 from training.trainer.supervised import AT_ONCE, loop_spec, to_bytes
-from training.trainer.task import FloatArray, History, IntArray, Ordinary, Outputs, Task
-from training.trainer.windows import Windows, to_learn_from, windows
+from training.trainer.task import FloatArray, GivenWindows, History, IntArray, Outputs, Task, WindowsToExplain, evenly
+from training.trainer.windows import to_learn_from, windows
 
 LEAST_BENIGN = 8  # windows to learn from, and LEAST_JUDGED to calibrate p-values with
 LEAST_JUDGED = 2
@@ -107,18 +106,14 @@ class Anomaly:
         best = best_epoch(self.history)
         return f"Of {len(self.history)} epochs number {best} was the best on the validation side; its weights are kept."
 
-    def predict(
-        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
-    ) -> Outputs:
-        return Outputs(score=self.weighed(self.surprised(X, rows, features=features, host=host)))
+    def predict(self, windows: GivenWindows, rows: IntArray) -> Outputs:
+        return Outputs(score=self.weighed(self.surprised(windows, rows)))
 
-    def surprised(
-        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
-    ) -> FloatArray:
+    def surprised(self, windows: GivenWindows, rows: IntArray) -> FloatArray:
         """(n, V): the surprise of these windows in each view that has a share."""
         found, at = np.empty((rows.size, len(self.shares))), 0
         asked = self.surprises.only(tuple(self.shares))
-        for part in self.seen(X, rows, features, host, tuple(self.shares)):
+        for part in self.seen(windows, rows, tuple(self.shares)):
             found[at : at + part.host.size] = asked.of(part)
             at += part.host.size
         return found
@@ -134,11 +129,10 @@ class Anomaly:
         why = f"no label is asked: the mean of all views, {first} with {share:.0%} of it" if lead else None
         return replace(self, shares=shares, judgement={**self.judgement, **({"why": why} if why else {})})
 
-    def settled(self, ordinary: Ordinary) -> Anomaly:
+    def settled(self, ordinary: GivenWindows) -> Anomaly:
         """The same, measuring the hosts of these reference windows from them."""
-        return replace(
-            self, surprises=self.surprises.settled(self.of_references(ordinary, tuple(self.surprises.views)))
-        )
+        seen = self.whole(ordinary, np.arange(len(ordinary.host)), tuple(self.surprises.views))
+        return replace(self, surprises=self.surprises.settled(seen))
 
     def usual(self) -> NDArray[np.float32]:
         """(C, 1) the median of each channel in training."""
@@ -149,7 +143,7 @@ class Anomaly:
 
         Nothing of an embedding, which knows no channels.
         """
-        seen = _joined(list(self.seen(asked.X, asked.rows, asked.features, asked.host, tuple(self.shares))))
+        seen = self.whole(asked, asked.rows, tuple(self.shares))
         surprise = self.surprises.only(tuple(self.shares)).of(seen)
         found = np.zeros(asked.X.shape[:2])
         for number, (name, share) in enumerate(self.shares.items()):
@@ -177,48 +171,20 @@ class Anomaly:
         """JSON values for a checkpoint that is adapted to hosts: what it measures them from."""
         return {"centres": self.surprises.centres()}
 
-    def of_references(self, ordinary: Ordinary, names: Sequence[str]) -> Sided:
-        rows = np.arange(len(ordinary.host))
-        return _joined(list(self.seen(ordinary.X, rows, ordinary.features, ordinary.host, names)))
+    def whole(self, given: GivenWindows, rows: IntArray, names: Sequence[str]) -> Sided:
+        """Windows in the named views."""
+        parts = list(self.seen(given, rows, names))
+        tables = {name: np.concatenate([part.tables[name] for part in parts]) for name in names}
+        return Sided(tables, np.concatenate([part.host for part in parts]))
 
-    def seen(
-        self,
-        X: NDArray[np.float32],
-        rows: IntArray,
-        features: NDArray[np.float32],
-        host: NDArray[np.str_],
-        names: Sequence[str],
-    ) -> Iterator[Sided]:
-        """Windows in the named views, by block."""
-        seen = windows(X, rows, self.detector.normalise, self.device, resident_bytes=0)
-        return _sided(self.detector, seen, features, host, rows, names)
-
-
-def _sided(
-    detector: ViewMaker,
-    seen: Windows,
-    features: NDArray[np.float32],
-    host: NDArray[np.str_],
-    rows: IntArray,
-    names: Sequence[str],
-) -> Iterator[Sided]:
-    """The windows in these views, by block: memory does not grow with their number. Of no window an empty block.
-
-    Those ``seen`` are at ``rows`` of the others.
-    """
-    detector.eval()
-    for part in torch.arange(len(seen)).split(AT_ONCE):
-        x, places = seen.take(part), rows[part.numpy()]
-        yield Sided(detector.tables(x, torch.from_numpy(features[places]), names), host[places])
-
-
-def _joined(parts: Sequence[Sided]) -> Sided:
-    """Blocks as one; at least one of them."""
-    names = parts[0].tables
-    return Sided(
-        {name: np.concatenate([part.tables[name] for part in parts]) for name in names},
-        np.concatenate([part.host for part in parts]),
-    )
+    def seen(self, given: GivenWindows, rows: IntArray, names: Sequence[str]) -> Iterator[Sided]:
+        """The same, by block: memory does not grow with their number. Of no window an empty block."""
+        seen = windows(given.X, rows, self.detector.normalise, self.device, resident_bytes=0)
+        self.detector.eval()
+        for part in torch.arange(len(seen)).split(AT_ONCE):
+            x, places = seen.take(part), rows[part.numpy()]
+            features = torch.from_numpy(given.features[places])
+            yield Sided(self.detector.tables(x, features, names), given.host[places])
 
 
 def fit(task: Task) -> Anomaly:
@@ -249,7 +215,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
     network = bool(set(views) & set(NETWORK))
     detector = ViewMaker(sizes, task.hyper, network=network)
     detector.normalise.fit(task.X, learn)
-    fitted = spread(learn)
+    fitted = learn[evenly(learn.size, MOST_FITTED)]
     detector.scale.fit(task.features[fitted][:, :, None], np.arange(fitted.size))
     history: History = []
     if detector.body is not None:
@@ -261,12 +227,14 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
 
     def sided(rows: IntArray) -> Sided:
         task.stop.check()
-        return _joined(list(blank.seen(task.X, rows, task.features, task.host, views)))
+        return blank.whole(task.given, rows, views)
 
-    ordinary = blank.of_references(task.ordinary, views)
-    judged, asked = spread(judge, MOST_JUDGED), _strange(task) if by_labels else judge[:0]
+    ordinary = blank.whole(task.ordinary, np.arange(len(task.ordinary.host)), views)
+    judged, asked = judge[evenly(judge.size, MOST_JUDGED)], _strange(task) if by_labels else judge[:0]
     calm, strange = sided(judged), sided(asked)
-    surprises = Surprises.fit(sided(spread(learn, MOST_FITTED)), calm, ordinary, neighbours=task.whole("neighbours"))
+    surprises = Surprises.fit(
+        sided(learn[evenly(learn.size, MOST_FITTED)]), calm, ordinary, neighbours=task.whole("neighbours")
+    )
     task.stop.check()
     chosen = _choose(surprises.settled(ordinary), calm, strange)
     if not by_labels:
@@ -285,7 +253,8 @@ def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> ChosenViews:
 def _strange(task: Task) -> IntArray:
     """Windows of the training side that are not benign; nothing was fitted on them."""
     sides = np.concatenate((task.split.train, task.split.val))
-    return spread(sides[~task.is_benign[sides]], MOST_STRANGE)
+    strange = sides[~task.is_benign[sides]]
+    return strange[evenly(strange.size, MOST_STRANGE)]
 
 
 def _pretrain(task: Task, detector: ViewMaker, learn: IntArray, judge: IntArray, device: torch.device) -> History:

@@ -18,14 +18,15 @@ from training.trainer import loop
 from training.trainer.blocks import known
 from training.trainer.contract import Keeper
 from training.trainer.nets import Net, build
-from training.trainer.reasons import WindowsToExplain
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
     FloatArray,
+    GivenWindows,
     History,
     IntArray,
     Outputs,
     Task,
+    WindowsToExplain,
     class_weights,
     quick_metric,
     softmax,
@@ -63,20 +64,13 @@ class Classifier:
             return f"{searched}; its weights are kept."
         return f"{searched}. What is kept was trained again, for about as long, with the validation windows as well."
 
-    def predict(
-        self,
-        X: NDArray[np.float32],
-        rows: IntArray,
-        *,
-        features: NDArray[np.float32],  # noqa: ARG002 - only distances look at both
-        host: NDArray[np.str_],  # noqa: ARG002 - and at hosts
-    ) -> Outputs:
+    def predict(self, given: GivenWindows, rows: IntArray) -> Outputs:
         self.net.eval()
         if rows.size == 0:
             return Outputs(proba=np.zeros((0, self.classes)))
         # Read block by block, never all at once: new windows may be many.
-        given = windows(X, rows, self.net.normalise, self.device, resident_bytes=0)
-        return Outputs(proba=softmax(mean_logits(self.net, given) / self.temperature))
+        seen = windows(given.X, rows, self.net.normalise, self.device, resident_bytes=0)
+        return Outputs(proba=softmax(mean_logits(self.net, seen) / self.temperature))
 
     def usual(self) -> NDArray[np.float32]:
         """The medians in training: of each feature (F,), or of each channel (C, 1)."""

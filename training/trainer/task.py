@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -17,7 +17,6 @@ from training.data.split import Split
 from training.hyper import Value
 from training.trainer.contract import Keeper, Progress, Stop
 from training.trainer.limits import LIMITS, MemoryLimits
-from training.trainer.reasons import WindowsToExplain
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -26,12 +25,28 @@ History = list[dict[str, float | int | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ordinary:
-    """Windows (M) of hosts' references, and the host of each; ``X`` is like a task's."""
+class GivenWindows:
+    """Windows as a model is given them: ``X`` as its family takes them, their features, and the host of each."""
 
-    X: NDArray[np.float32]
-    features: NDArray[np.float32]
-    host: NDArray[np.str_]
+    X: NDArray[np.float32]  # (N, F) features, or (N, C, T) samples
+    features: NDArray[np.float32]  # (N, F)
+    host: NDArray[np.str_]  # (N,)
+
+    def take(self, rows: IntArray) -> GivenWindows:
+        return GivenWindows(self.X[rows], self.features[rows], self.host[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsToExplain(GivenWindows):
+    """Windows (n) whose scores are to be explained, and what is usual in the place of each of their values."""
+
+    usual: Callable[[], NDArray[np.float32]]  # like X; trees never ask for it
+    parts: FloatArray  # (F, C): how much of each feature is each channel's
+    alarm: NDArray[np.bool_]  # (K,): the classes that raise an alarm; empty where there are none
+
+    @property
+    def rows(self) -> IntArray:
+        return np.arange(len(self.X))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +62,7 @@ class Task:
     host: NDArray[np.str_]  # (N,)
     recording: NDArray[np.str_]  # (N,) what is divided as one; "" for windows of references
     behaviour: NDArray[np.str_]  # (N,) of malicious-like windows; "" for benign ones
-    ordinary: Ordinary  # of all hosts; what learns from them must not be told their levels by them
+    ordinary: GivenWindows  # references of all hosts; what learns from them must not be told their levels by them
     classes: int
     is_benign: NDArray[np.bool_]  # (N,) windows of a benign class; none where no class is benign
     split: Split
@@ -59,6 +74,10 @@ class Task:
     progress: Progress
     stop: Stop
     keeper: Keeper
+
+    @property
+    def given(self) -> GivenWindows:
+        return GivenWindows(self.X, self.features, self.host)
 
     @cached_property
     def spare(self) -> tuple[tuple[int, ...], ...]:
@@ -104,10 +123,8 @@ class Fitted(Protocol):
         """One sentence: how the model that is kept came of the search that its history shows."""
         ...
 
-    def predict(
-        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
-    ) -> Outputs:
-        """Outputs for ``rows`` of ``X``, in their order; ``features`` (N, F) and ``host`` (N,) are of the same."""
+    def predict(self, windows: GivenWindows, rows: IntArray) -> Outputs:
+        """Outputs for these rows of the windows, in their order."""
         ...
 
     def usual(self) -> NDArray[np.float32]:
@@ -131,7 +148,7 @@ class Fitted(Protocol):
 class Settling(Protocol):
     """A trained model that measures each host from its own reference."""
 
-    def settled(self, ordinary: Ordinary) -> Fitted:
+    def settled(self, ordinary: GivenWindows) -> Fitted:
         """The same, measuring the hosts of these windows from them; hosts without one from the training windows."""
         ...
 
@@ -148,6 +165,11 @@ class Weighed(Protocol):
     def chosen_by(self) -> IntArray:
         """The rows of the data set that chose; none of the test side."""
         ...
+
+
+def evenly(count: int, most: int) -> IntArray:
+    """At most ``most`` of so many places, evenly spread and the same every time."""
+    return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
 def class_weights(y: IntArray, classes: int) -> FloatArray:
