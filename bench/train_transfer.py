@@ -248,7 +248,6 @@ class Trial:
         from training.families import FAMILIES
         from training.trainer import machine
         from training.trainer.contract import Progress, Stop
-        from training.trainer.evaluation.host_levels import HostLevels
         from training.trainer.references import join, part, references_of, settled
         from training.trainer.session import TrainedModel, levels_of, task_of
 
@@ -276,7 +275,7 @@ class Trial:
             levels = None
             if judged.levels is not None:
                 raw = references_of(fitted, there, every)
-                levels = HostLevels.elsewhere(raw, judged.levels.to_dict())
+                levels = judged.levels.elsewhere(raw)
             away = replace(judged, inputs=there, fitted=fitted, levels=levels)
             _write(kept / "real.npz", raw.measured(levels), test=away.scored(np.arange(len(rows))))
         if self.model == "gbt":

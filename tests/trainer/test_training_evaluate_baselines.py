@@ -13,7 +13,7 @@ from training.data.split import LeakError, Split, make_split
 from training.trainer import baselines
 from training.trainer.baselines import run_baselines
 from training.trainer.evaluation.metrics import Classes, Scored
-from training.trainer.task import GivenWindows
+from training.trainer.task import GivenWindows, evenly
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
 NAMES = {"logistic_regression", "isolation_forest", "mahalanobis", "lof"}
@@ -168,8 +168,7 @@ def test_large_data_are_thinned_evenly(monkeypatch):
     found, _ = judged(*data())
     assert found["logistic_regression"]["auroc"]["value"] > 0.6
     assert found["lof"]["windows"] == 60
-    rows = baselines._thinned(np.arange(1000), 10)
-    assert rows.tolist() == [0, 111, 222, 333, 444, 555, 666, 777, 888, 999]
+    assert evenly(1000, 10).tolist() == [0, 111, 222, 333, 444, 555, 666, 777, 888, 999]
 
 
 def test_windows_of_another_split_are_refused():

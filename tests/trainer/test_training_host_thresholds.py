@@ -69,7 +69,7 @@ def test_rules_keep_their_words(calibrated: float, margin: float, usual: float, 
                 calibrated=scale.back(calibrated),
                 margin=margin,
                 levels={"known": level},
-                scale=scale,
+                log_odds=scale.odds,
                 quantiles=Quantiles.promising(0.05),
             )
             for rule in LevelUse
@@ -275,7 +275,7 @@ def test_a_checkpoint_keeps_what_scoring_needs() -> None:
     found = operating_point(cal, 0.05, classes=TWO, references=own).hosts
     assert found is not None
     again = HostThresholds.recorded(found.to_dict(), found.calibrated)
-    assert again == replace(found, left_out=())
+    assert again == replace(found, left_out=tuple(one.rounded() for one in found.left_out))
     theirs = again.elsewhere(ReferenceScores(np.full(40, 0.9), np.full(40, "new")))
     assert theirs.of("a") == found.of("a")
     assert theirs.of("new") > found.of("a")

@@ -49,8 +49,8 @@ def test_without_a_reference_where_it_trained_scores_stay_as_they_are() -> None:
 
 
 def test_elsewhere_hosts_have_levels_of_their_own_and_the_usual_one_is_that_of_training() -> None:
-    recorded = HostLevels.trained(ReferenceScores(QUIET, HOSTS), on=["calm"]).to_dict()
-    there = HostLevels.elsewhere(ReferenceScores(np.full(10, 3.0), np.full(10, "new")), recorded)
+    trained = HostLevels.trained(ReferenceScores(QUIET, HOSTS), on=["calm"])
+    there = trained.elsewhere(ReferenceScores(np.full(10, 3.0), np.full(10, "new")))
     assert there.applied(np.array([3.0, 3.0]), np.array(["new", "other"])).tolist() == [0.0, 2.0]
 
 

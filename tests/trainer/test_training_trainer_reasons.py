@@ -27,12 +27,13 @@ from training.trainer.gbt import BoosterPart, Gbt
 from training.trainer.judging import Judged, judge
 from training.trainer.linear import fit_linear
 from training.trainer.nets import build
-from training.trainer.reasons import Reasons, Usual, WindowsToExplain, explain, in_words, log_odds, parts_of
+from training.trainer.reasons import Reasons, Usual, explain, in_words, log_odds, parts_of
 from training.trainer.reasons import shares as shares_of
 from training.trainer.scoring import why
 from training.trainer.ssl import VIEWS, Anomaly, ViewMaker, ViewSizes
 from training.trainer.summary import lines
 from training.trainer.supervised import Classifier
+from training.trainer.task import GivenWindows, WindowsToExplain
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -158,7 +159,7 @@ def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model:
         X=X, features=X, host=host, usual=lambda: usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm
     )
     start = np.where(np.isnan(X), np.nan, usual)
-    rise = [log_odds(fitted.predict(V, asked.rows, features=X, host=host).proba, alarm) for V in (start, X)]
+    rise = [log_odds(fitted.predict(GivenWindows(V, X, host), asked.rows).proba, alarm) for V in (start, X)]
     found = fitted.carried(asked)
     np.testing.assert_allclose(found.sum(axis=1), rise[1] - rise[0], atol=0.05)
     assert not found[1].any()
@@ -182,10 +183,10 @@ def test_anomaly_scores_are_parted_but_for_what_embeddings_say() -> None:
     X, F = X + rng.normal(size=X.shape).astype(np.float32), F * 3
     parts = parts_of(FEATURES, ("a", "b"))
     asked = WindowsToExplain(X=X, features=F, host=host, usual=lambda: X, parts=parts, alarm=np.array([False, True]))
-    score = anomaly.predict(X, asked.rows, features=F, host=host).score
+    score = anomaly.predict(asked, asked.rows).score
     np.testing.assert_allclose(anomaly.carried(asked).sum(axis=1), score, rtol=1e-6)
     every = replace(anomaly, shares=views.shares_of(VIEWS))
-    said = every.predict(X, asked.rows, features=F, host=host).score
+    said = every.predict(asked, asked.rows).score
     assert said is not None
     assert (every.carried(asked).sum(axis=1) < said).all()
 

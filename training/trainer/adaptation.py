@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
@@ -134,9 +135,9 @@ def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
     if document["levels"] is not None:
         added.require(FEWEST, "a level")
         raw = references_of(fitted, added.inputs, np.arange(added.inputs.reference_host.size))
-        levels = HostLevels.elsewhere(raw, document["levels"])
+        levels = msgspec.convert(document["levels"], HostLevels).elsewhere(raw)
         own = {name: level for name, level in levels.known.items() if name in added.hosts}
-        document["levels"] = {**document["levels"], "own": {**document["levels"].get("own", {}), **own}}
+        document["levels"] = {**document["levels"], "own": {**levels.own, **own}}
     if isinstance(fitted, Settling):
         document["facts"] = {**document["facts"], **fitted.own()}
     hosts = hosts_of(model, added, levels)

@@ -94,7 +94,7 @@ def prices(
         own = settled(fitted, poorer)
         # A host that lacks a channel has recorded its reference without it as well.
         raw = references_of(own, poorer, references)
-        own_levels = None if levels is None else HostLevels.elsewhere(raw, levels.to_dict())
+        own_levels = None if levels is None else levels.elsewhere(raw)
         own_point = point
         if point is not None and point.hosts is not None:
             own_point = replace(point, hosts=point.hosts.elsewhere(raw.measured(own_levels)))

@@ -25,7 +25,7 @@ from training.data.split import Side
 from training.families import FAMILIES
 from training.files import write_whole
 from training.trainer.contract import BadData
-from training.trainer.evaluation.host_levels import LevelUse
+from training.trainer.evaluation.host_levels import HostLevels, HostThresholds
 from training.trainer.ranges import Range
 from training.trainer.training_windows import SeenWindows
 
@@ -61,33 +61,9 @@ class _Channels(msgspec.Struct):
     none: list[str]
 
 
-class _Levels(msgspec.Struct):
-    usual: float | None
-    own: dict[str, float] = {}  # of hosts that the model was adapted to
-
-
-_Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-
-
-class _ReferenceLevel(msgspec.Struct):
-    usual: float
-    high: float
-    windows: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
-
-
-class _HostThresholds(msgspec.Struct):
-    rule: LevelUse
-    why: str
-    margin: float
-    log_odds: bool
-    levels: dict[str, _ReferenceLevel]
-    quantiles: tuple[_Share, _Share]
-    kept: dict[str, float]
-
-
 class _Threshold(msgspec.Struct):
     threshold: float | None
-    hosts: _HostThresholds | None
+    hosts: HostThresholds | None
 
 
 class _Members(msgspec.Struct):
@@ -101,7 +77,7 @@ class _Members(msgspec.Struct):
     split: _RecordedSplit
     sidecar: _Sidecar
     run_key: _TrainedOn
-    levels: _Levels | None
+    levels: HostLevels | None
     threshold: _Threshold | None
     seen: SeenWindows
     ranges: dict[str, Range]

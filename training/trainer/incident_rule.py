@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +24,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+LONGEST = 64  # windows that a rule may take together
 QUIET_S = 60.0  # without an alarm, after which an incident is over: behaviours pause for less
 QUIET_STRIDES = 10  # and no fewer strides than this
 GAP_STRIDES = 2  # between the end of a window and the beginning of the next, from which a run ends
@@ -40,10 +42,10 @@ class JoinRule:
     """The rule by which windows become an incident. Times are seconds on their clock; means need no ``k``."""
 
     join: JoinBy
-    k: int
-    n: int
-    gap_s: float
-    quiet_s: float
+    k: Annotated[int, msgspec.Meta(ge=1)]
+    n: Annotated[int, msgspec.Meta(le=LONGEST)]
+    gap_s: Annotated[float, msgspec.Meta(gt=0)]
+    quiet_s: Annotated[float, msgspec.Meta(gt=0)]
 
     @property
     def words(self) -> str:
@@ -54,27 +56,18 @@ class JoinRule:
         return f"{self.k} of {self.n} windows in a row above the threshold"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"join": self.join.value, "k": self.k, "n": self.n, "gap_s": self.gap_s, "quiet_s": self.quiet_s}
+        return msgspec.to_builtins(self)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> JoinRule:
         """Raises ValueError for what is no rule."""
         try:
-            rule = cls(
-                join=JoinBy(stored["join"]),
-                k=int(stored["k"]),
-                n=int(stored["n"]),
-                gap_s=float(stored["gap_s"]),
-                quiet_s=float(stored["quiet_s"]),
-            )
-        except (KeyError, TypeError) as error:
+            rule = msgspec.convert(stored, cls)
+        except msgspec.ValidationError as error:
             raise ValueError(f"the rule of incidents is damaged ({error})") from None
-        if not (1 <= rule.k <= rule.n <= LONGEST and rule.gap_s > 0 and rule.quiet_s > 0):
+        if rule.k > rule.n:
             raise ValueError("the rule of incidents is damaged: its numbers are out of range")
         return rule
-
-
-LONGEST = 64  # windows that a rule may take together
 
 
 def paced(join: JoinBy, k: int, n: int, *, stride_s: float) -> JoinRule:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -186,7 +187,9 @@ def _references(
     """The scores of the references here that trained nothing, and the levels of anomaly scores that follow."""
 
     raw, recorded = references_of(fitted, inputs, fresh_references(document, inputs)), document["levels"]
-    levels = HostLevels.elsewhere(raw, recorded) if anomalies and recorded is not None else None
+    levels = None
+    if anomalies and recorded is not None:
+        levels = msgspec.convert(recorded, HostLevels).elsewhere(raw)
     return raw.measured(levels), levels
 
 

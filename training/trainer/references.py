@@ -7,7 +7,7 @@ window serves both, and those of hosts that train nothing all tell levels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -108,7 +108,7 @@ class Added:
     base: str
     data: str
     split: str  # the fingerprint
-    kept: Mapping[str, float]
+    kept: dict[str, float]
 
     @property
     def hosts(self) -> tuple[str, ...]:

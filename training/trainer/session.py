@@ -208,7 +208,7 @@ class TrainedModel:
     joined: Joined
     fitted: Fitted
     levels: HostLevels | None
-    kept: Mapping[str, float]
+    kept: dict[str, float]
 
     def scored(self, rows: IntArray) -> Scored:
         """Score windows. Raises ``BadArguments`` where the model answers with no numbers."""

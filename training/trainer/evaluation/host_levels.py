@@ -24,8 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -71,15 +72,17 @@ class Scale:
         return float(1 / (1 + np.exp(-value))) if value >= 0 else float(np.exp(value) / (1 + np.exp(value)))
 
 
-@dataclass(frozen=True, slots=True)
-class Quantiles:
+_Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
+class Quantiles(NamedTuple):
     """The quantiles of a host's reference that are its level, and the threshold from it alone.
 
     A checkpoint keeps those of its margin.
     """
 
-    usual: float
-    high: float
+    usual: _Share
+    high: _Share
 
     @classmethod
     def promising(cls, target: float) -> Quantiles:
@@ -97,15 +100,12 @@ class ReferenceLevel:
 
     usual: float  # its level
     high: float  # the threshold that it would set by itself
-    windows: int
+    windows: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
     def start(self, margin: float) -> float:
         """The place where its alarms start."""
         above = self.usual + margin
         return above + min(0.0, self.high - above) * self.windows / (self.windows + HALF)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"usual": self.usual, "high": self.high, "windows": self.windows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +175,12 @@ class HostLevels:
     """The levels from which anomaly scores are measured, by host.
 
     ``known`` has the hosts with a reference. ``usual`` stands in for the others: the median level of the hosts that
-    trained, None when none of these has one.
+    trained, None when none of these has one. ``own`` are the levels of hosts that the model was adapted to.
     """
 
-    known: Mapping[str, float]
+    known: dict[str, float]
     usual: float | None
+    own: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def trained(cls, references: ReferenceScores, *, on: Sequence[str]) -> HostLevels:
@@ -188,10 +189,9 @@ class HostLevels:
         usual = [known[name] for name in on if name in known]
         return cls(known, float(np.median(usual)) if usual else None)
 
-    @classmethod
-    def elsewhere(cls, references: ReferenceScores, recorded: Mapping[str, Any]) -> HostLevels:
-        """On other data: hosts' levels there, and those ``recorded``: the usual one, and of hosts adapted to."""
-        return cls({**recorded.get("own", {}), **cls._known(references)}, recorded["usual"])
+    def elsewhere(self, references: ReferenceScores) -> HostLevels:
+        """On other data: hosts' levels there, and those of before: the usual one, and of hosts adapted to."""
+        return replace(self, known={**self.own, **self._known(references)})
 
     @staticmethod
     def _known(references: ReferenceScores) -> dict[str, float]:
@@ -215,7 +215,7 @@ class HostLevels:
         return [f"{said}; {', '.join(without)} has none and is measured from the usual level."]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"quantile": MEASURED_FROM, "known": dict(self.known), "usual": self.usual}
+        return {"quantile": MEASURED_FROM, "known": self.known, "usual": self.usual}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +225,12 @@ class LeftOut:
     host: str
     benign: int  # windows
     malicious: int
-    fpr: Mapping[LevelUse, float]
-    tpr: Mapping[LevelUse, float]  # empty where no window is malicious-like
+    fpr: dict[LevelUse, float]
+    tpr: dict[LevelUse, float]  # empty where no window is malicious-like
 
-    def to_dict(self) -> dict[str, Any]:
-        def rates(of: Mapping[LevelUse, float]) -> dict[str, float]:
-            return {rule.value: round(rate, 6) for rule, rate in of.items()}
-
-        counts = {"host": self.host, "benign": self.benign, "malicious": self.malicious}
-        return counts | {"fpr": rates(self.fpr), "tpr": rates(self.tpr)}
+    def rounded(self) -> LeftOut:
+        fpr, tpr = ({rule: round(rate, 6) for rule, rate in of.items()} for of in (self.fpr, self.tpr))
+        return replace(self, fpr=fpr, tpr=tpr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,14 +243,18 @@ class HostThresholds:
     """
 
     rule: LevelUse
-    calibrated: float
+    calibrated: float = 0.0  # in a checkpoint it stands beside these
     margin: float
-    levels: Mapping[str, ReferenceLevel]
-    scale: Scale
+    levels: dict[str, ReferenceLevel]
+    log_odds: bool
     quantiles: Quantiles
     why: str = ""
     left_out: tuple[LeftOut, ...] = ()
-    kept: Mapping[str, float] = field(default_factory=dict)
+    kept: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.log_odds)
 
     def of(self, host: str) -> float:
         """The threshold of a host, in the unit of the scores."""
@@ -282,33 +283,13 @@ class HostThresholds:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values for checkpoints and reports."""
-        return {
-            "rule": self.rule.value,
-            "why": self.why,
-            "quantiles": [self.quantiles.usual, self.quantiles.high],
-            "margin": self.margin,
-            "log_odds": self.scale.odds,
-            "levels": {name: level.to_dict() for name, level in self.levels.items()},
-            "left_out": [one.to_dict() for one in self.left_out],
-            "kept": dict(self.kept),
-        }
+        found = msgspec.to_builtins(replace(self, left_out=tuple(one.rounded() for one in self.left_out)))
+        return {name: value for name, value in found.items() if name != "calibrated"}
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any], calibrated: float) -> HostThresholds:
-        """Read what `to_dict` wrote, without what only a reader wants."""
-        return cls(
-            rule=LevelUse(document["rule"]),
-            calibrated=calibrated,
-            margin=float(document["margin"]),
-            levels={
-                name: ReferenceLevel(level["usual"], level["high"], level["windows"])
-                for name, level in document["levels"].items()
-            },
-            scale=Scale(bool(document["log_odds"])),
-            quantiles=Quantiles(*document["quantiles"]),
-            why=document["why"],
-            kept=document.get("kept", {}),
-        )
+        """Read what `to_dict` wrote."""
+        return msgspec.convert({**document, "calibrated": calibrated}, cls)
 
 
 def host_thresholds(
@@ -330,7 +311,7 @@ def host_thresholds(
         calibrated=calibrated,
         margin=margin or 0.0,
         levels=levels,
-        scale=scale,
+        log_odds=scale.odds,
         quantiles=quantiles,
         why=why,
         left_out=tuple(found),
@@ -360,7 +341,7 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
 
 
 def _margin(
-    cal: Scored, levels: Mapping[str, ReferenceLevel], scale: Scale, target: float, classes: Classes
+    cal: Scored, levels: dict[str, ReferenceLevel], scale: Scale, target: float, classes: Classes
 ) -> float | None:
     """The distance above their hosts' levels that all but a share ``target`` of benign calibration windows keep."""
     known = classes.is_benign(cal.y) & np.isin(cal.rows.host, list(levels))
@@ -370,7 +351,7 @@ def _margin(
 
 
 def _leave_out(
-    cal: Scored, levels: Mapping[str, ReferenceLevel], scale: Scale, target: float, classes: Classes
+    cal: Scored, levels: dict[str, ReferenceLevel], scale: Scale, target: float, classes: Classes
 ) -> list[LeftOut]:
     benign, host = classes.is_benign(cal.y), cal.rows.host
     found = []
@@ -386,7 +367,7 @@ def _leave_out(
             calibrated=calibrated,
             margin=margin,
             levels=levels,
-            scale=scale,
+            log_odds=scale.odds,
             quantiles=Quantiles.promising(target),
         )
         start = {rule: replace(by, rule=rule).of(name) for rule in LevelUse}
