@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 from training.trainer.evaluation.facts import CHANCE, LOUD, Facts, Metric, Report, facts_of
 
@@ -28,6 +29,21 @@ class Reliance(IntEnum):
     POOR = 2
 
 
+GOOD, CAUTION, POOR = Reliance
+Condition = Callable[[Facts], Any]
+
+
+class Says(NamedTuple):
+    """The level and the sentence of a rule, and when it applies."""
+
+    level: Reliance
+    says: str
+    applies: Condition
+
+
+Subject = dict[str, Says]  # by the words on when they apply; the first that does speaks
+
+
 @dataclass(frozen=True, slots=True)
 class VerdictRule:
     """One line of the table. ``says`` is a sentence with the names of `Facts` in it; empty: nothing needs saying."""
@@ -36,30 +52,25 @@ class VerdictRule:
     when: str
     level: Reliance
     says: str
-    applies: Callable[[Facts], bool]
-    ends: bool = False  # nothing of classes and alarms is worth saying after this
+    applies: Condition
+
+    @property
+    def ends(self) -> bool:
+        """Nothing of classes and alarms is worth saying after this."""
+        return self.about == RANKING and self.level is POOR
 
 
-def _low(metric: Metric) -> float | None:
-    return None if metric["ci95"] is None else float(metric["ci95"][0])
+def _low(metric: Metric) -> float:
+    return 0.0 if metric["ci95"] is None else float(metric["ci95"][0])
 
 
-def _high(metric: Metric) -> float | None:
-    return None if metric["ci95"] is None else float(metric["ci95"][1])
+def _always(_: Facts) -> bool:
+    return True
 
 
 def _below_chance(f: Facts) -> bool:
-    return f.rank["value"] < CHANCE and (
-        f.chance_refused or (f.rank["ci95"] is not None and f.rank["ci95"][1] < CHANCE)
-    )
-
-
-def _surely_above(f: Facts) -> bool:
-    return f.rank["ci95"] is not None and f.rank["ci95"][0] > CHANCE
-
-
-def _promised(f: Facts) -> bool:
-    return f.threshold is not None and f.fpr["value"] is not None
+    ci95 = f.rank["ci95"]
+    return bool(f.rank["value"] < CHANCE and (f.chance_refused or (ci95 is not None and ci95[1] < CHANCE)))
 
 
 def _loud(f: Facts) -> bool:
@@ -68,11 +79,15 @@ def _loud(f: Facts) -> bool:
 
 
 def _surely_loud(f: Facts) -> bool:
-    return (_low(f.fpr) or 0.0) > f.target_fpr
+    return _low(f.fpr) > f.target_fpr
 
 
-def _slack(f: Facts) -> float:
-    return AS_GOOD if f.supervised else CLEARLY_BELOW
+def _promised(f: Facts) -> bool:
+    return f.threshold is not None and f.fpr["value"] is not None
+
+
+def _better(f: Facts) -> bool:
+    return bool(f.ahead > (AS_GOOD if f.supervised else CLEARLY_BELOW))
 
 
 RANKING, NAMES, CLASSES, NEW = "ranking", "classes that never trained", "classes", "new behaviours"
@@ -82,322 +97,257 @@ NOISY = "benign scenarios"
 LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
 AFTER_CHANCE = (NAMES, LONELY, RIVAL, LEAKAGE, WARNING, LEFT_OUT)  # what is said even where the ranking ended it
 
-RULES: tuple[VerdictRule, ...] = (
-    VerdictRule(
-        RANKING,
-        "there is no AUROC",
-        Reliance.CAUTION,
-        "How well it tells the classes apart is unknown: {no_auroc}.",
-        lambda f: f.rank["value"] is None,
+
+def _share(metric: str, name: str, verb: str, rest: str, few: str, whens: tuple[str, str]) -> Subject:
+    """The rules of a share that is caught; ``name`` is that of its figure in sentences."""
+    said = f"{{{name}}}"
+
+    def given(applies: Callable[[Metric], Any]) -> Condition:
+        return lambda f: vars(f)[metric]["value"] is not None and applies(vars(f)[metric])
+
+    return {
+        whens[0]: Says(CAUTION, f"{verb} only {said} {rest}.", given(lambda found: found["value"] < LITTLE)),
+        whens[1]: Says(
+            CAUTION,
+            f"{verb} {said} {rest}, on too few {few} to say how certain that is.",
+            given(lambda found: found["ci95"] is None),
+        ),
+        "the interval reaches below 30 %": Says(
+            CAUTION,
+            f"{verb} {said} (95 % interval {{{name}_interval}}) {rest}.",
+            given(lambda found: _low(found) < LITTLE),
+        ),
+        "otherwise": Says(GOOD, f"{verb} {said} {rest}.", given(lambda _: True)),
+    }
+
+
+SUBJECTS: dict[str, Subject] = {
+    RANKING: {
+        "there is no AUROC": Says(
+            CAUTION, "How well it tells the classes apart is unknown: {no_auroc}.", lambda f: f.rank["value"] is None
+        ),
+        "AUROC below 0.5, and its interval too or chance refused by the exact test": Says(
+            POOR, "Worse than chance (AUROC {auroc}): its scores point the wrong way: do not use it.", _below_chance
+        ),
+        "interval of the AUROC above 0.5": Says(GOOD, "", lambda f: _low(f.rank) > CHANCE),
+        "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test": Says(
+            CAUTION,
+            "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but {not_how_much}.",
+            lambda f: f.chance_refused,
+        ),
+        "interval contains 0.5, AUROC above 0.5, and on so few episodes not even a perfect model could refuse "
+        "chance": Says(
+            CAUTION,
+            "Too few episodes to tell any model from chance (AUROC {auroc}, 95 % interval {auroc_interval}): record "
+            "more before believing this one.",
+            lambda f: f.rank["ci95"] is not None and f.rank["value"] > CHANCE and f.powerless,
+        ),
+        "interval contains 0.5, and the exact test does not refuse chance": Says(
+            POOR,
+            "Not distinguishable from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): do not use "
+            "it.",
+            lambda f: f.rank["ci95"] is not None,
+        ),
+        "no interval, AUROC 0.5 or below": Says(
+            POOR,
+            "AUROC {auroc} on this test: nothing speaks for it, and {not_certain}.",
+            lambda f: f.rank["value"] <= CHANCE,
+        ),
+        "no interval": Says(CAUTION, "AUROC {auroc}, but {not_certain}.", _always),
+    },
+    NAMES: {
+        "the test has classes of which no window trained": Says(
+            CAUTION,
+            "No window of {never_trained} trained: it cannot know what it never saw, and figures over all classes "
+            "suffer from it.",
+            lambda f: f.never_trained,
+        ),
+    },
+    CLASSES: {
+        "more than two classes, or none of them benign": Says(
+            GOOD,
+            "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every class counts "
+            "the same).",
+            lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
+        ),
+    },
+    ALARMS: {
+        "a class is benign, and there is no threshold": Says(
+            CAUTION, "It has no alarm threshold: {no_threshold}.", lambda f: f.alarms_wanted and f.threshold is None
+        ),
+    },
+    CALLED: _share(
+        "inc_caught",
+        "called",
+        "Calls a person in",
+        "of {malicious} stretches{delay}",
+        "recordings",
+        ("incidents in less than 30 % of the stretches", "no interval of that share"),
     ),
-    VerdictRule(
-        RANKING,
-        "AUROC below 0.5, and its interval too or chance refused by the exact test",
-        Reliance.POOR,
-        "Worse than chance (AUROC {auroc}): its scores point the wrong way: do not use it.",
-        _below_chance,
-        ends=True,
+    CAUGHT: _share(
+        "tpr",
+        "caught",
+        "Catches",
+        "of {malicious} windows{and_false}",
+        "episodes",
+        ("caught below 30 %", "no interval of what is caught"),
     ),
-    VerdictRule(RANKING, "interval of the AUROC above 0.5", Reliance.GOOD, "", _surely_above),
-    VerdictRule(
-        RANKING,
-        "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test",
-        Reliance.CAUTION,
-        "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but {not_how_much}.",
-        lambda f: f.chance_refused,
-    ),
-    VerdictRule(
-        RANKING,
-        "interval contains 0.5, AUROC above 0.5, and on so few episodes not even a perfect model could refuse chance",
-        Reliance.CAUTION,
-        "Too few episodes to tell any model from chance (AUROC {auroc}, 95 % interval {auroc_interval}): record more "
-        "before believing this one.",
-        lambda f: f.rank["ci95"] is not None and f.rank["value"] > CHANCE and f.powerless,
-    ),
-    VerdictRule(
-        RANKING,
-        "interval contains 0.5, and the exact test does not refuse chance",
-        Reliance.POOR,
-        "Not distinguishable from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): do not use it.",
-        lambda f: f.rank["ci95"] is not None,
-        ends=True,
-    ),
-    VerdictRule(
-        RANKING,
-        "no interval, AUROC 0.5 or below",
-        Reliance.POOR,
-        "AUROC {auroc} on this test: nothing speaks for it, and {not_certain}.",
-        lambda f: f.rank["value"] <= CHANCE,
-        ends=True,
-    ),
-    VerdictRule(RANKING, "no interval", Reliance.CAUTION, "AUROC {auroc}, but {not_certain}.", lambda _: True),
-    VerdictRule(
-        NAMES,
-        "the test has classes of which no window trained",
-        Reliance.CAUTION,
-        "No window of {never_trained} trained: it cannot know what it never saw, and figures over all classes "
-        "suffer from it.",
-        lambda f: bool(f.never_trained),
-    ),
-    VerdictRule(
-        CLASSES,
-        "more than two classes, or none of them benign",
-        Reliance.GOOD,
-        "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every "
-        "class counts the same).",
-        lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
-    ),
-    VerdictRule(
-        ALARMS,
-        "a class is benign, and there is no threshold",
-        Reliance.CAUTION,
-        "It has no alarm threshold: {no_threshold}.",
-        lambda f: f.alarms_wanted and f.threshold is None,
-    ),
-    VerdictRule(
-        CALLED,
-        "incidents in less than 30 % of the stretches",
-        Reliance.CAUTION,
-        "Calls a person in only {called} of {malicious} stretches{delay}.",
-        lambda f: f.inc_caught["value"] is not None and f.inc_caught["value"] < LITTLE,
-    ),
-    VerdictRule(
-        CALLED,
-        "no interval of that share",
-        Reliance.CAUTION,
-        "Calls a person in {called} of {malicious} stretches{delay}, on too few recordings to say how certain that is.",
-        lambda f: f.inc_caught["value"] is not None and f.inc_caught["ci95"] is None,
-    ),
-    VerdictRule(
-        CALLED,
-        "the interval reaches below 30 %",
-        Reliance.CAUTION,
-        "Calls a person in {called} (95 % interval {called_interval}) of {malicious} stretches{delay}.",
-        lambda f: f.inc_caught["value"] is not None and (_low(f.inc_caught) or 0.0) < LITTLE,
-    ),
-    VerdictRule(
-        CALLED,
-        "otherwise",
-        Reliance.GOOD,
-        "Calls a person in {called} of {malicious} stretches{delay}.",
-        lambda f: f.inc_caught["value"] is not None,
-    ),
-    VerdictRule(
-        CAUGHT,
-        "caught below 30 %",
-        Reliance.CAUTION,
-        "Catches only {caught} of {malicious} windows{and_false}.",
-        lambda f: f.tpr["value"] is not None and f.tpr["value"] < LITTLE,
-    ),
-    VerdictRule(
-        CAUGHT,
-        "no interval of what is caught",
-        Reliance.CAUTION,
-        "Catches {caught} of {malicious} windows{and_false}, on too few episodes to say how certain that is.",
-        lambda f: f.tpr["value"] is not None and f.tpr["ci95"] is None,
-    ),
-    VerdictRule(
-        CAUGHT,
-        "the interval reaches below 30 %",
-        Reliance.CAUTION,
-        "Catches {caught} (95 % interval {caught_interval}) of {malicious} windows{and_false}.",
-        lambda f: f.tpr["value"] is not None and (_low(f.tpr) or 0.0) < LITTLE,
-    ),
-    VerdictRule(
-        CAUGHT,
-        "otherwise",
-        Reliance.GOOD,
-        "Catches {caught} of {malicious} windows{and_false}.",
-        lambda f: f.tpr["value"] is not None,
-    ),
-    VerdictRule(
-        NEW,
-        "none was left out of training, though there are several",
-        Reliance.GOOD,
-        "What it does with a behaviour it was not shown is not measured: {not_left_out}.",
-        lambda f: f.new is None and bool(f.not_left_out),
-    ),
-    VerdictRule(
-        NEW,
-        "each left out of a training of its own, and no threshold",
-        Reliance.CAUTION,
-        "A behaviour it was not shown: AUROC {new_auroc}.",
-        lambda f: f.new is not None and f.new["tpr"]["value"] is None,
-    ),
-    VerdictRule(
-        NEW,
-        "caught of them below 30 %",
-        Reliance.CAUTION,
-        "A behaviour it was not shown: AUROC {new_auroc}, caught only {new_caught}.",
-        lambda f: f.new is not None and f.new["tpr"]["value"] < LITTLE,
-    ),
-    VerdictRule(
-        NEW,
-        "no interval of that, or it reaches below 30 %",
-        Reliance.CAUTION,
-        "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}, on too few recordings to be sure.",
-        lambda f: f.new is not None and (_low(f.new["tpr"]) or 0.0) < LITTLE,
-    ),
-    VerdictRule(
-        NEW,
-        "otherwise",
-        Reliance.GOOD,
-        "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}.",
-        lambda f: f.new is not None,
-    ),
-    VerdictRule(
-        PROMISE,
-        "no interval of the rate of false alarms",
-        Reliance.CAUTION,
-        "Whether it keeps its promise of {target} false alarms {where} is unknown: too few benign episodes.",
-        lambda f: _promised(f) and f.fpr["ci95"] is None,
-    ),
-    VerdictRule(
-        PROMISE,
-        "interval above the promise, rate 1.5 times the promise or more",
-        Reliance.POOR,
-        "{Where} it raises {times} times the alarms it promised: do not rely on it there.",
-        lambda f: _promised(f) and _surely_loud(f) and _loud(f),
-    ),
-    VerdictRule(
-        PROMISE,
-        "interval above the promise",
-        Reliance.CAUTION,
-        "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}) instead of {target}.",
-        lambda f: _promised(f) and _surely_loud(f),
-    ),
-    VerdictRule(
-        PROMISE,
-        "interval ends below twice the promise",
-        Reliance.GOOD,
-        "It keeps its promise of {target} false alarms {where}.",
-        lambda f: _promised(f) and f.above(_high(f.fpr) or 0.0) < KEPT,
-    ),
-    VerdictRule(
-        PROMISE,
-        "interval contains the promise, rate 1.5 times the promise or more",
-        Reliance.CAUTION,
-        "{Where} it seems to raise {times} times the alarms it promised, but the test is too small to be sure.",
-        lambda f: _promised(f) and _loud(f),
-    ),
-    VerdictRule(
-        PROMISE,
-        "interval contains the promise and reaches further",
-        Reliance.CAUTION,
-        "Too few benign episodes to say whether it keeps its promise of {target} false alarms {where}: "
-        "{false}, but perhaps {false_interval}.",
-        _promised,
-    ),
-    VerdictRule(
-        PER_DAY,
-        "interval of the false incidents above one an hour",
-        Reliance.CAUTION,
-        "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
-        "({calls_interval}): more often than anybody will look.",
-        lambda f: (_low(f.false_incidents) or 0.0) > HOURLY,
-    ),
-    VerdictRule(
-        PER_DAY,
-        "an interval of the false incidents",
-        Reliance.GOOD,
-        "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
-        "({calls_interval}); {benign_time} of benign data cannot show less than {smallest}.",
-        lambda f: f.false_incidents["ci95"] is not None,
-    ),
-    VerdictRule(
-        PER_DAY,
-        "there are alarms, and the clock is known",
-        Reliance.GOOD,
-        "On a host as busy as those tested that is about {alarms} alarms a day{stream}.",
-        lambda f: bool(f.alarms_a_day["value"]),
-    ),
-    VerdictRule(
-        PER_DAY,
-        "there is a rate of false alarms, and the clock is not known",
-        Reliance.GOOD,
-        "How many alarms a day that is, is unknown: {no_alarms_a_day}.",
-        lambda f: _promised(f) and f.alarms_a_day["value"] is None,
-    ),
-    VerdictRule(
-        LONELY,
-        "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone",
-        Reliance.CAUTION,
-        "{lonely}, and so cannot show both catches and false alarms.",
-        lambda f: f.alarms_wanted and bool(f.lonely),
-    ),
-    VerdictRule(
-        WORST,
-        "interval of a host above the promise, rate 1.5 times the promise or more",
-        Reliance.CAUTION,
-        "Worst on {worst_host}: {worst_times} times the promised alarms.",
-        lambda f: f.worst is not None and f.worst >= LOUD,
-    ),
-    VerdictRule(
-        BLIND,
-        "interval of what is caught on a host below that of another, and less than half of what is caught in all",
-        Reliance.CAUTION,
-        "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
-        lambda f: bool(f.blind_host),
-    ),
-    VerdictRule(
-        NOISY,
-        "interval of a benign scenario above the promise, rate 1.5 times the promise or more",
-        Reliance.GOOD,
-        "Its false alarms come from {noisy} first: {noisy_rate} of the windows there.",
-        lambda f: f.noisiest is not None,
-    ),
-    VerdictRule(
-        RIVAL,
-        "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0",
-        Reliance.CAUTION,
-        "{plain} on the same features does better ({against}): prefer it.",
-        lambda f: f.rival is not None and f.ahead > _slack(f) and f.surely_ahead,
-    ),
-    VerdictRule(
-        RIVAL,
-        "better by as much, interval contains 0",
-        Reliance.CAUTION,
-        "{plain} on the same features does better ({against}), though the test is too small to be sure.",
-        lambda f: f.rival is not None and f.ahead > _slack(f),
-    ),
-    VerdictRule(
-        RIVAL,
-        "within 0.005",
-        Reliance.GOOD,
-        "{plain} on the same features does as well ({against}).",
-        lambda f: f.rival is not None and f.ahead > -AS_GOOD,
-    ),
-    VerdictRule(
-        RIVAL,
-        "worse than the model, interval of the gap below 0",
-        Reliance.GOOD,
-        "It does better than {a_plain} on the same features ({against}).",
-        lambda f: f.rival is not None and f.surely_behind,
-    ),
-    VerdictRule(
-        RIVAL,
-        "worse, interval contains 0",
-        Reliance.GOOD,
-        "It does better than {a_plain} on the same features ({against}), though the test is too small to be sure.",
-        lambda f: f.rival is not None,
-    ),
-    VerdictRule(
-        LEAKAGE,
-        "AUROC above 0.99",
-        Reliance.CAUTION,
-        "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away "
-        "before believing it{alone}.",
-        lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
-    ),
-    VerdictRule(
-        WARNING,
-        "too few calibration episodes for the promise",
-        Reliance.CAUTION,
-        "The threshold is uncertain: {warning}.",
-        lambda f: bool(f.warning),
-    ),
-    VerdictRule(LEFT_OUT, "episodes failed validation", Reliance.GOOD, "{quarantined}.", lambda f: bool(f.quarantined)),
-)
+    NEW: {
+        "none was left out of training, though there are several": Says(
+            GOOD,
+            "What it does with a behaviour it was not shown is not measured: {not_left_out}.",
+            lambda f: f.new is None and f.not_left_out,
+        ),
+        "each left out of a training of its own, and no threshold": Says(
+            CAUTION,
+            "A behaviour it was not shown: AUROC {new_auroc}.",
+            lambda f: f.new and f.new["tpr"]["value"] is None,
+        ),
+        "caught of them below 30 %": Says(
+            CAUTION,
+            "A behaviour it was not shown: AUROC {new_auroc}, caught only {new_caught}.",
+            lambda f: f.new and f.new["tpr"]["value"] < LITTLE,
+        ),
+        "no interval of that, or it reaches below 30 %": Says(
+            CAUTION,
+            "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}, on too few recordings to be sure.",
+            lambda f: f.new and _low(f.new["tpr"]) < LITTLE,
+        ),
+        "otherwise": Says(
+            GOOD, "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}.", lambda f: f.new is not None
+        ),
+    },
+    PROMISE: {
+        "no interval of the rate of false alarms": Says(
+            CAUTION,
+            "Whether it keeps its promise of {target} false alarms {where} is unknown: too few benign episodes.",
+            lambda f: _promised(f) and f.fpr["ci95"] is None,
+        ),
+        "interval above the promise, rate 1.5 times the promise or more": Says(
+            POOR,
+            "{Where} it raises {times} times the alarms it promised: do not rely on it there.",
+            lambda f: _promised(f) and _surely_loud(f) and _loud(f),
+        ),
+        "interval above the promise": Says(
+            CAUTION,
+            "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}) instead of "
+            "{target}.",
+            lambda f: _promised(f) and _surely_loud(f),
+        ),
+        "interval ends below twice the promise": Says(
+            GOOD,
+            "It keeps its promise of {target} false alarms {where}.",
+            lambda f: _promised(f) and f.above(f.fpr["ci95"][1]) < KEPT,
+        ),
+        "interval contains the promise, rate 1.5 times the promise or more": Says(
+            CAUTION,
+            "{Where} it seems to raise {times} times the alarms it promised, but the test is too small to be sure.",
+            lambda f: _promised(f) and _loud(f),
+        ),
+        "interval contains the promise and reaches further": Says(
+            CAUTION,
+            "Too few benign episodes to say whether it keeps its promise of {target} false alarms {where}: {false}, "
+            "but perhaps {false_interval}.",
+            lambda f: _promised(f),
+        ),
+    },
+    PER_DAY: {
+        "interval of the false incidents above one an hour": Says(
+            CAUTION,
+            "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
+            "({calls_interval}): more often than anybody will look.",
+            lambda f: _low(f.false_incidents) > HOURLY,
+        ),
+        "an interval of the false incidents": Says(
+            GOOD,
+            "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
+            "({calls_interval}); {benign_time} of benign data cannot show less than {smallest}.",
+            lambda f: f.false_incidents["ci95"] is not None,
+        ),
+        "there are alarms, and the clock is known": Says(
+            GOOD,
+            "On a host as busy as those tested that is about {alarms} alarms a day{stream}.",
+            lambda f: f.alarms_a_day["value"],
+        ),
+        "there is a rate of false alarms, and the clock is not known": Says(
+            GOOD,
+            "How many alarms a day that is, is unknown: {no_alarms_a_day}.",
+            lambda f: _promised(f) and f.alarms_a_day["value"] is None,
+        ),
+    },
+    LONELY: {
+        "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone": Says(
+            CAUTION,
+            "{lonely}, and so cannot show both catches and false alarms.",
+            lambda f: f.alarms_wanted and f.lonely,
+        ),
+    },
+    WORST: {
+        "interval of a host above the promise, rate 1.5 times the promise or more": Says(
+            CAUTION,
+            "Worst on {worst_host}: {worst_times} times the promised alarms.",
+            lambda f: f.worst is not None and f.worst >= LOUD,
+        ),
+    },
+    BLIND: {
+        "interval of what is caught on a host below that of another, and less than half of what is caught in all": Says(
+            CAUTION,
+            "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
+            lambda f: f.blind_host,
+        ),
+    },
+    NOISY: {
+        "interval of a benign scenario above the promise, rate 1.5 times the promise or more": Says(
+            GOOD,
+            "Its false alarms come from {noisy} first: {noisy_rate} of the windows there.",
+            lambda f: f.noisiest is not None,
+        ),
+    },
+    RIVAL: {
+        "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0": Says(
+            CAUTION,
+            "{plain} on the same features does better ({against}): prefer it.",
+            lambda f: f.rival is not None and _better(f) and f.surely_ahead,
+        ),
+        "better by as much, interval contains 0": Says(
+            CAUTION,
+            "{plain} on the same features does better ({against}), though the test is too small to be sure.",
+            lambda f: f.rival is not None and _better(f),
+        ),
+        "within 0.005": Says(
+            GOOD,
+            "{plain} on the same features does as well ({against}).",
+            lambda f: f.rival is not None and f.ahead > -AS_GOOD,
+        ),
+        "worse than the model, interval of the gap below 0": Says(
+            GOOD,
+            "It does better than {a_plain} on the same features ({against}).",
+            lambda f: f.rival is not None and f.surely_behind,
+        ),
+        "worse, interval contains 0": Says(
+            GOOD,
+            "It does better than {a_plain} on the same features ({against}), though the test is too small to be sure.",
+            lambda f: f.rival is not None,
+        ),
+    },
+    LEAKAGE: {
+        "AUROC above 0.99": Says(
+            CAUTION,
+            "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away before "
+            "believing it{alone}.",
+            lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
+        ),
+    },
+    WARNING: {
+        "too few calibration episodes for the promise": Says(
+            CAUTION, "The threshold is uncertain: {warning}.", lambda f: f.warning
+        ),
+    },
+    LEFT_OUT: {
+        "episodes failed validation": Says(GOOD, "{quarantined}.", lambda f: f.quarantined),
+    },
+}
+RULES = tuple(VerdictRule(about, when, *one) for about, own in SUBJECTS.items() for when, one in own.items())
 
 
 def verdict(report: Report) -> str:
