@@ -150,11 +150,11 @@ class Trial:
     def _task(self, supervised: str, joined: Any) -> Any:
         from training.clock import SystemClock
         from training.trainer.contract import Progress, Stop
-        from training.trainer.session import task_of
+        from training.trainer.session import RunSetup
 
         args = replace(self._args, hyper={**self._args.hyper, "supervised": supervised})
-        told = {"progress": Progress(io.StringIO(), SystemClock()), "stop": Stop(), "keeper": Forgetful()}
-        return task_of(args, self._inputs, joined, device="cpu", **told)
+        progress = Progress(io.StringIO(), SystemClock())
+        return RunSetup(args, self._inputs, "cpu", progress, Stop()).task(joined, Forgetful())
 
     def _supervised(self, task: Any, _keeper: Any) -> Kept:
         from training.trainer import combined

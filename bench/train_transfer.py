@@ -248,8 +248,8 @@ class Trial:
         from training.families import FAMILIES
         from training.trainer import machine
         from training.trainer.contract import Progress, Stop
-        from training.trainer.references import join, part, references_of, settled
-        from training.trainer.session import TrainedModel, levels_of, task_of
+        from training.trainer.references import references_of, settled
+        from training.trainer.session import RunSetup, TrainedModel
 
         family, args, split = FAMILIES[self.model], self._args(), self._split()
         if "torch" in family.libraries:
@@ -257,13 +257,8 @@ class Trial:
         inputs, _ = inputs_of(self.data, self.mode, family.takes.value)
 
         def learnt(also: Sequence[str] = ()) -> TrainedModel:
-            parted = part(inputs, split, also=also)
-            joined = join(inputs, split, parted.train)
             progress = Progress(io.StringIO(), SystemClock())
-            task = task_of(args, inputs, joined, device="cpu", progress=progress, stop=Stop(), keeper=Forgetful())
-            fitted = settled(family.fit(task), inputs)
-            levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
-            return TrainedModel(inputs, split, parted, joined, fitted, levels, {})
+            return RunSetup(args, inputs, "cpu", progress, Stop(), also=also).train(split, Forgetful())
 
         judged = learnt()
         kept.mkdir(parents=True, exist_ok=True)

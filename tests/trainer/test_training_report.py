@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from copy import deepcopy
-from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from training.trainer.evaluation.incident_rates import Timeline, choose, figures
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.page import gap, render, share, show
 from training.trainer.evaluation.page import main as page_of
-from training.trainer.evaluation.report import Judgement, ReportSource, Run, build_report, plain, to_json, write_report
+from training.trainer.evaluation.report import build_report, plain, to_json, write_report
 from training.trainer.evaluation.sides import sides_of
 from training.trainer.evaluation.thresholds import ChosenOnTestError
 
@@ -78,12 +77,7 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
         "hyper": {"lr": 1e-3},
         "schema_hash": "f" * 64,
     }
-    arguments |= changes
-    parts = [
-        kind(**{each.name: arguments.pop(each.name) for each in fields(kind) if each.name in arguments})
-        for kind in (Run, ReportSource, Judgement)
-    ]
-    return build_report(*parts, **arguments)
+    return build_report(**{**arguments, **changes})
 
 
 def with_metric(made, name, value, ci95, host=None):

@@ -19,7 +19,7 @@ from training.data.rows import Rows
 from training.data.split import SplitError, make_split
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
-from training.trainer.evaluation.report import Judgement, ReportSource, Run, build_report
+from training.trainer.evaluation.report import build_report
 from training.trainer.evaluation.scored import Pace, pace
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 
@@ -208,11 +208,9 @@ def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
 
     point = operating_point(scored(split.cal), 0.25, classes=BINARY)
     evaluation = evaluate(scored(split.test), classes=BINARY, operating_point=point, n_resamples=200)
-    report = build_report(
-        Run(model="m", mode="realistic", history=[], run_key="k"),
-        ReportSource(),
-        Judgement(split=split, sides=sides, classes=BINARY, evaluation=evaluation, operating_point=point, baselines={}),
-    )
+    run = {"model": "m", "mode": "realistic", "history": [], "run_key": "k", "baselines": {}}
+    found = {"sides": sides, "classes": BINARY, "evaluation": evaluation, "operating_point": point}
+    report = build_report(split=split, **run, **found)
     said = report["verdict"]
     assert ("not seen" not in said) or sides.unseen
     assert ("trained on" not in said) or sides.seen

@@ -11,9 +11,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from training import strict_json
+from training.data.scratch import WIDE_ROWS, spans
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
+from training.trainer.inputs import Inputs
 from training.trainer.limits import LIMITS, MemoryLimits
 
 # Their versions may change a feature, a baseline or a byte of the bundle, of every family.
@@ -42,20 +47,14 @@ class RunKey:
 
 def run_key(
     args: TrainerArgs,
+    inputs: Inputs,
     *,
-    data: str,
-    validation: str | None,
-    behaviours: str,
-    schema: str,
     device: str,
     libraries: Iterable[str],
     adapted: Mapping[str, Any] | None = None,
     limits: MemoryLimits = LIMITS,
 ) -> RunKey:
-    """The key of this run; ``data``, ``validation`` (of its table), ``behaviours`` and ``schema`` are digests.
-
-    ``adapted`` names what a model is adapted from and to, where it is.
-    """
+    """The key of this run; ``adapted`` names what a model is adapted from and to, where it is."""
     spec = {
         "model": args.model,
         "mode": args.mode.value,
@@ -71,10 +70,10 @@ def run_key(
     return RunKey(
         {
             "spec": spec,
-            "data": data,
-            "validation": validation,
-            "behaviours": behaviours,
-            "schema": schema,
+            "data": inputs.digest,
+            "validation": inputs.validation_digest,
+            "behaviours": digest_of(inputs.behaviour),
+            "schema": inputs.schema_hash,
             "code": code_digest(),
             "versions": versions((*ALWAYS, *libraries)),
             "threads": args.threads,
@@ -82,6 +81,14 @@ def run_key(
             "device": device_name(device),
         }
     )
+
+
+def digest_of(names: NDArray[np.str_]) -> str:
+    """SHA-256 of the names with NUL between them."""
+    total = hashlib.sha256()
+    for here in spans(names, step=WIDE_ROWS):
+        total.update(("\0" * bool(here.start) + "\0".join(names[here].tolist())).encode())
+    return total.hexdigest()
 
 
 def code_digest() -> str:

@@ -65,12 +65,6 @@ class Joined:
     behaviour: NDArray[np.str_]
     split: Split
 
-    def of_task(self, classes: Classes) -> dict[str, Any]:
-        """The fields of a task that depend on which windows train."""
-        own = {"X": self.X, "features": self.features, "y": self.y, "host": self.host, "split": self.split}
-        own |= {"recording": self.recording, "behaviour": self.behaviour}
-        return {**own, "is_benign": classes.is_benign(self.y)}
-
 
 def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
     """Put the reference windows ``train`` behind the others, on the training side; no other side changes."""

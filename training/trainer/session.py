@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from training.clock import Clock, SystemClock
 from training.contract import Mode
-from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
-from training.families import FAMILIES, Family, Takes
+from training.families import FAMILIES
 from training.files import write_whole
 from training.trainer import checkpoint, machine
 from training.trainer.arguments import TrainerArgs
@@ -30,7 +27,7 @@ from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
 from training.trainer.evaluation.incident_rates import Choice, called
 from training.trainer.evaluation.metrics import Evaluation, OperatingPoint, Scored, evaluate, operating_point
-from training.trainer.evaluation.report import Judgement, ReportSource, Run, build_report, plain, write_report
+from training.trainer.evaluation.report import build_report, plain, write_report
 from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.evaluation.thresholds import by_host, notes_on_hosts
@@ -93,47 +90,33 @@ def train(
             inputs = added.onto(inputs)
             added.check(inputs, split)
         left_out = plan(inputs, split, recipe=args.split_recipe, quick=family.quick, supervised=family.supervised)
-        key = machine.run_key(
-            args,
-            data=inputs.digest,
-            validation=inputs.validation_digest,
-            behaviours=_digest(inputs.behaviour),
-            schema=inputs.schema_hash,
-            device=device,
-            libraries=family.libraries,
-            adapted=None if added is None else added.to_dict(),
-            limits=limits,
-        )
+        adapted = None if added is None else added.to_dict()
+        key = machine.run_key(args, inputs, device=device, libraries=family.libraries, adapted=adapted, limits=limits)
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
     keeper = StateFile(_state_path(args), key.digest, clock, facts=key.facts)
     if (odd := keeper.stranger()) is not None:
         progress.event("afresh", reason=odd)
-    also = () if added is None else added.hosts
-    parted = part(inputs, split, also=also)
-    joined = join(inputs, split, parted.train)
-    task = task_of(args, inputs, joined, device=device, progress=progress, stop=stop, keeper=keeper)
-    task = replace(task, limits=limits)
+    also, kept = ((), {}) if added is None else (added.hosts, added.kept)
+    setup = RunSetup(args, inputs, device, progress, stop, limits=limits, also=also, kept=kept)
     try:
         stop.check()
         progress.training(left=len(left_out.left_out))
         stages = Stages(keeper)
-        fitted = settled(stages.run("model", lambda own: family.fit(replace(task, keeper=own))), inputs)
-        key = key.with_processors(keeper.mixed)
+        judged = stages.run("model", partial(setup.train, split))
+        fitted, key = judged.fitted, key.with_processors(keeper.mixed)
         trained_s = progress.elapsed_s
         progress.event("evaluate")
-        levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
-        judged = TrainedModel(inputs, split, parted, joined, fitted, levels, {} if added is None else added.kept)
-        tried = _without_each(args, left_out, family, task, judged, stages, also)
-        point, choice, channels, report = _judge(args, judged, key, stop, left_out, tried, takes=family.takes)
+        tried = _without_each(setup, left_out, judged, stages)
+        point, choice, channels, report = _judge(judged, key, stop, left_out, tried)
         stop.check()
     except Interrupted:
         keeper.save()
         raise
-    document = {**_document(args, judged, point, key), "channels": channels}
+    document = {**_document(judged, point, key), "channels": channels}
     if added is not None and isinstance(fitted, Settling):  # other data may bring no reference of these hosts
         document["facts"] = {**document["facts"], **fitted.own()}
-    document |= {} if added is None else {"adapted": {**added.to_dict(), "trained": True}}
+    document |= {} if adapted is None else {"adapted": {**adapted, "trained": True}}
     document["incidents"] = None if choice is None else choice.to_dict()
     path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.sidecar)
     stem = f"{args.model}_{args.mode}_{'train' if family.supervised else 'pretrain'}"
@@ -146,33 +129,57 @@ def train(
     progress.event("done", checkpoint=path.name, metric=auroc, verdict=report["verdict"])
 
 
-def task_of(
-    args: TrainerArgs, inputs: Inputs, joined: Joined, *, device: str, progress: Progress, stop: Stop, keeper: Keeper
-) -> Task:
-    """One training of a family, on the sides that ``joined`` has."""
-    return Task(
-        model=args.model,
-        names=inputs.names,
-        feature_names=tuple(feature_names(inputs)),
-        ordinary=inputs.ordinary,
-        classes=len(inputs.classes),
-        hyper=args.hyper,
-        seed=args.seed,
-        threads=args.threads,
-        device=device,
-        progress=progress,
-        stop=stop,
-        keeper=keeper,
-        **joined.of_task(inputs.classes),
-    )
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """The part that all trainings of one run share; references of hosts ``also`` train."""
 
+    args: TrainerArgs
+    inputs: Inputs
+    device: str
+    progress: Progress
+    stop: Stop
+    limits: MemoryLimits = LIMITS
+    also: Collection[str] = ()
+    kept: dict[str, float] = field(default_factory=dict)  # thresholds of hosts whose references train
 
-def _digest(names: NDArray[np.str_]) -> str:
-    """SHA-256 of the names with NUL between them."""
-    total = hashlib.sha256()
-    for here in spans(names, step=WIDE_ROWS):
-        total.update(("\0" * bool(here.start) + "\0".join(names[here].tolist())).encode())
-    return total.hexdigest()
+    def train(self, split: Split, keeper: Keeper) -> TrainedModel:
+        """Train a model on the sides of a split."""
+        parted = part(self.inputs, split, also=self.also)
+        joined = join(self.inputs, split, parted.train)
+        family = FAMILIES[self.args.model]
+        fitted = settled(family.fit(self.task(joined, keeper)), self.inputs)
+        levels = None
+        if not family.supervised:
+            raw = references_of(fitted, self.inputs, parted.level)
+            levels = HostLevels.trained(raw, on=sorted(set(self.inputs.rows.host[split.train].tolist())))
+        return TrainedModel(self.args, self.inputs, split, parted, joined, fitted, levels, self.kept)
+
+    def task(self, joined: Joined, keeper: Keeper) -> Task:
+        """One training of a family, on the sides that ``joined`` has."""
+        args, inputs = self.args, self.inputs
+        return Task(
+            model=args.model,
+            X=joined.X,
+            features=joined.features,
+            names=inputs.names,
+            feature_names=tuple(feature_names(inputs)),
+            y=joined.y,
+            host=joined.host,
+            recording=joined.recording,
+            behaviour=joined.behaviour,
+            ordinary=inputs.ordinary,
+            classes=len(inputs.classes),
+            is_benign=inputs.classes.is_benign(joined.y),
+            split=joined.split,
+            hyper=args.hyper,
+            seed=args.seed,
+            threads=args.threads,
+            device=self.device,
+            limits=self.limits,
+            progress=self.progress,
+            stop=self.stop,
+            keeper=keeper,
+        )
 
 
 def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
@@ -192,16 +199,11 @@ def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     )
 
 
-def levels_of(inputs: Inputs, split: Split, fitted: Fitted, places: IntArray) -> HostLevels:
-    """Measure the usual level of each host's anomaly scores, by these reference windows."""
-    raw = references_of(fitted, inputs, places)
-    return HostLevels.trained(raw, on=sorted(set(inputs.rows.host[split.train].tolist())))
-
-
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
     """A trained model, and the data that it is judged on."""
 
+    args: TrainerArgs
     inputs: Inputs
     split: Split
     parted: Parted
@@ -224,52 +226,43 @@ class TrainedModel:
         """The scores of the reference windows that tell levels."""
         return references_of(self.fitted, self.inputs, self.parted.level).measured(self.levels)
 
-    def point(self, target_fpr: float, cal: Scored, references: ReferenceScores) -> OperatingPoint | None:
+    def point(self, cal: Scored, references: ReferenceScores) -> OperatingPoint | None:
         """The threshold by the calibration side; None where no class is benign."""
         if not self.inputs.classes.benign:
             return None
-        point = operating_point(cal, target_fpr, classes=self.inputs.classes, references=references)
+        target = float(self.args.hyper["target_fpr"])
+        point = operating_point(cal, target, classes=self.inputs.classes, references=references)
         if point.hosts is None or not self.kept:
             return point
         return replace(point, hosts=replace(point.hosts, kept=self.kept))
 
-    def of_unshown(self, name: str, target_fpr: float) -> Unshown:
+    def of_unshown(self, name: str) -> Unshown:
         """Ask this model of a behaviour that it was not shown."""
         refuse_shown(self.split, self.inputs.behaviour, name)
         places = places_of(name, self.inputs.behaviour[self.split.test])
         test = self.scored(self.split.test[places])
-        point = self.point(target_fpr, self.scored(self.split.cal), self.references())
+        point = self.point(self.scored(self.split.cal), self.references())
         assert point is not None, "there are benign windows, or no behaviours"
         point.refuse_test(self.inputs.rows.take(self.split.test))
         return Unshown(name, places, test.score, point.alarms(test))
 
 
 def _without_each(
-    args: TrainerArgs,
-    left_out: LeaveOutPlan,
-    family: Family,
-    task: Task,
-    judged: TrainedModel,
-    stages: Stages,
-    also: Collection[str],
+    setup: RunSetup, left_out: LeaveOutPlan, judged: TrainedModel, stages: Stages
 ) -> list[tuple[str, Unshown | str]]:
     """Train again without each behaviour, and ask these models of it; or the reason why one could not be trained."""
     inputs, found = judged.inputs, list[tuple[str, Unshown | str]]()
 
     def answer(name: str, keeper: Keeper) -> bytes:
-        task.stop.check()
-        task.progress.event("without", behaviour=name)
-        task.progress.training(left=len(left_out.left_out) - len(found) - 1, curve=False)
+        setup.stop.check()
+        setup.progress.event("without", behaviour=name)
+        setup.progress.training(left=len(left_out.left_out) - len(found) - 1, curve=False)
         split = without(judged.split, inputs.rows, inputs.behaviour, name)
-        parted = part(inputs, split, also=also)
-        joined = join(inputs, split, parted.train)
         try:
-            fitted = settled(family.fit(replace(task, keeper=keeper, **joined.of_task(inputs.classes))), inputs)
+            model = setup.train(split, keeper)
         except TrainerError as error:
             return packed(str(error))
-        levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
-        model = TrainedModel(inputs, split, parted, joined, fitted, levels, judged.kept)
-        return packed(model.of_unshown(name, float(args.hyper["target_fpr"])))
+        return packed(model.of_unshown(name))
 
     for name in left_out.left_out:
         kept = stages.answer(f"without {name}", partial(answer, name))
@@ -279,30 +272,21 @@ def _without_each(
 
 
 def _judge(
-    args: TrainerArgs,
     judged: TrainedModel,
     key: machine.RunKey,
     stop: Stop,
     left_out: LeaveOutPlan,
     tried: Sequence[tuple[str, Unshown | str]],
-    *,
-    takes: Takes,
 ) -> tuple[OperatingPoint | None, Choice | None, dict[str, Any], dict[str, Any]]:
     """Thresholds and rule of incidents from the calibration side; the price of channels, and the report."""
-    inputs, split, classes = judged.inputs, judged.split, judged.inputs.classes
+    args, inputs, split, classes = judged.args, judged.inputs, judged.split, judged.inputs.classes
     test, cal = judged.scored(split.test), judged.scored(split.cal)
     stop.check()
-    target, references = float(args.hyper["target_fpr"]), judged.references()
-    point = judged.point(target, cal, references)
+    references = judged.references()
+    point, draws = judged.point(cal, references), {"n_resamples": args.n_resamples, "seed": args.seed}
     sides = sides_of(split, inputs.rows, classes)
-    evaluation = evaluate(
-        test,
-        classes=classes,
-        operating_point=point,
-        n_resamples=args.n_resamples,
-        seed=args.seed,
-        never_trained=sides.never_trained,
-    )
+    never_trained = sides.never_trained
+    evaluation = evaluate(test, classes=classes, operating_point=point, never_trained=never_trained, **draws)
     stop.check()
     choice, incidents = _incidents(inputs, split, cal=cal, test=test, point=point)
     baselines = run_baselines(
@@ -311,10 +295,9 @@ def _judge(
         test=test,
         cal=cal,
         classes=classes,
-        target_fpr=target,
+        target_fpr=float(args.hyper["target_fpr"]),
         stride_s=float(inputs.schema_fields["stride_s"]),
-        n_resamples=args.n_resamples,
-        seed=args.seed,
+        **draws,
     )
     channels = plain(
         prices(
@@ -323,49 +306,42 @@ def _judge(
             judged.levels,
             split,
             references=judged.parted.level,
-            takes=takes,
+            takes=FAMILIES[args.model].takes,
             test=test,
             point=point,
-            n_resamples=args.n_resamples,
-            seed=args.seed,
             stop=stop,
+            **draws,
         )
     )
     facts = judged.fitted.facts()
     hosts = by_host(test, point, references, classes)
     report = build_report(
-        Run(
-            model=args.model,
-            mode=args.mode.value,
-            history=judged.fitted.history,
-            course=judged.fitted.course,
-            run_key=key.to_dict(),
-            hyper=args.hyper,
-        ),
-        ReportSource(
-            quarantined=inputs.quarantined,
-            schema_hash=inputs.schema_hash,
-            understood=() if inputs.understood is None else inputs.understood.lines(),
-        ),
-        Judgement(
-            split=split,
-            sides=sides,
-            classes=classes,
-            evaluation=evaluation,
-            operating_point=point,
-            baselines=baselines,
-            choice=choice,
-            incidents=incidents,
-            weighed_by=judged.fitted.chosen_by if isinstance(judged.fitted, Weighed) else None,
-        ),
+        model=args.model,
+        mode=args.mode.value,
+        history=judged.fitted.history,
+        course=judged.fitted.course,
+        run_key=key.to_dict(),
+        hyper=args.hyper,
+        quarantined=inputs.quarantined,
+        schema_hash=inputs.schema_hash,
+        understood=() if inputs.understood is None else inputs.understood.lines(),
+        split=split,
+        sides=sides,
+        classes=classes,
+        evaluation=evaluation,
+        operating_point=point,
+        baselines=baselines,
+        choice=choice,
+        incidents=incidents,
+        weighed_by=judged.fitted.chosen_by if isinstance(judged.fitted, Weighed) else None,
         notes=[
-            *_notes(args, judged, key),
+            *_notes(judged, key),
             *notes_on_hosts(hosts),
             *([] if point is None else point.notes_elsewhere()),
             *([] if choice is None else [choice.note]),
         ],
         extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
-        | _new_behaviours(args, judged, left_out, tried, test, point)
+        | _new_behaviours(judged, left_out, tried, test, point)
         | ({"scores": facts["judgement"]} if "judgement" in facts else {})
         | ({"combined": facts["weights"]} if isinstance(facts.get("weights"), Mapping) else {})
         | {"scenarios": plain(_scenarios(judged, test, point)), "alone": _alone(judged, test, evaluation)},
@@ -374,7 +350,6 @@ def _judge(
 
 
 def _new_behaviours(
-    args: TrainerArgs,
     judged: TrainedModel,
     left_out: LeaveOutPlan,
     tried: Sequence[tuple[str, Unshown | str]],
@@ -391,6 +366,7 @@ def _new_behaviours(
         places = places_of(name, behaviour)
         unshown.append(known.of(Unshown(name, places, test.score[places], None, left_out=False)))
     skipped = {**left_out.skipped, **{name: one for name, one in tried if isinstance(one, str)}}
+    args = judged.args
     found = figures_unshown(known, unshown, n_resamples=args.n_resamples, seed=args.seed, skipped=skipped)
     return {"new_behaviours": plain(found | {"why": left_out.why})}
 
@@ -434,7 +410,7 @@ def _incidents(
     return called(cal, test, point, inputs.classes, rows=split.cal, nominal_s=nominal_s, curve=True)
 
 
-def _notes(args: TrainerArgs, judged: TrainedModel, key: machine.RunKey) -> list[str]:
+def _notes(judged: TrainedModel, key: machine.RunKey) -> list[str]:
     """Collect the sentences, beside those on the split, that a reader of the numbers must know."""
     inputs = judged.inputs
     notes = [] if judged.levels is None else judged.levels.notes(inputs.rows.host)
@@ -450,15 +426,13 @@ def _notes(args: TrainerArgs, judged: TrainedModel, key: machine.RunKey) -> list
         notes.append(str(weights["why"]))
     test = inputs.rows.take(judged.split.test)
     notes += [*place_notes(test, inputs.classes), *order_notes(test, inputs.classes)]
-    if args.mode is Mode.ORACLE and inputs.hides_nothing:
+    if judged.args.mode is Mode.ORACLE and inputs.hides_nothing:
         notes.append(NOTHING_HIDDEN)
     return notes
 
 
-def _document(
-    args: TrainerArgs, judged: TrainedModel, point: OperatingPoint | None, key: machine.RunKey
-) -> Mapping[str, Any]:
-    inputs, split, levels = judged.inputs, judged.split, judged.levels
+def _document(judged: TrainedModel, point: OperatingPoint | None, key: machine.RunKey) -> Mapping[str, Any]:
+    args, inputs, split, levels = judged.args, judged.inputs, judged.split, judged.levels
     threshold = None if point is None else {**point.to_dict(), "calibrated_on": CALIBRATED_ON}
     facts = judged.fitted.facts()
     return {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,98 +26,71 @@ from training.trainer.evaluation.sides import Sides
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A training run: the model, and its course.
-
-    ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and no
-    durations. ``run_key`` is any JSON value.
-    """
-
-    model: str
-    mode: str
-    history: Sequence[Mapping[str, Any]]
-    run_key: Any
-    hyper: Mapping[str, Any] | None = None
-    course: str | None = None  # how what is kept came of it, in a sentence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportSource:
-    """The data set, as far as it is not in the split.
-
-    ``quarantined`` has {"episode_id": …, "reasons": […]} for each episode that validation kept out. ``understood`` are
-    the lines of what the data were read as.
-    """
-
-    quarantined: Sequence[Mapping[str, Any]] = ()
-    schema_hash: str | None = None
-    understood: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """The model on the windows of each side, and its rivals beside it."""
-
-    split: Split
-    sides: Sides
-    classes: Classes
-    evaluation: Evaluation
-    operating_point: OperatingPoint | None
-    baselines: Mapping[str, Mapping[str, Any]]
-    choice: Choice | None = None  # of the rule of incidents
-    incidents: Mapping[str, Any] | None = None
-    weighed_by: NDArray[np.int64] | None = None  # rows that chose the weights of a model's parts, or its views
-
-
 def build_report(
-    run: Run,
-    source: ReportSource,
-    judgement: Judgement,
     *,
+    model: str,
+    mode: str,
+    history: Sequence[Mapping[str, Any]],
+    run_key: Any,
+    split: Split,
+    sides: Sides,
+    classes: Classes,
+    evaluation: Evaluation,
+    operating_point: OperatingPoint | None,
+    baselines: Mapping[str, Mapping[str, Any]],
+    hyper: Mapping[str, Any] | None = None,
+    course: str | None = None,
+    quarantined: Sequence[Mapping[str, Any]] = (),
+    schema_hash: str | None = None,
+    understood: Sequence[str] = (),
+    choice: Choice | None = None,
+    incidents: Mapping[str, Any] | None = None,
+    weighed_by: NDArray[np.int64] | None = None,
     notes: Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores).
 
+    ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and no
+    durations; ``course`` says how what is kept came of it. ``run_key`` is any JSON value. ``quarantined`` has
+    {"episode_id": …, "reasons": […]} for each episode that validation kept out, ``understood`` the lines of what the
+    data were read as. ``choice`` is that of the rule of incidents, ``weighed_by`` the rows that chose the weights of a
+    model's parts, or its views.
+
     Raises LeakError where windows of the test side chose what judges them: the threshold, the rule for hosts, that of
     incidents, the weights of a model's parts, or its views.
     """
-    if judgement.choice is not None:
-        judgement.choice.require_none_of(judgement.split)
-    if judgement.weighed_by is not None:
-        both = np.intersect1d(judgement.weighed_by, judgement.split.test)
-        if both.size:
-            raise LeakError(
-                f"the weights of a model's parts, or its views, were chosen by {both.size} windows of the test side, "
-                "which would judge their own choice: this is a mistake of the program, not of the data: please report "
-                "it"
-            )
-    point, evaluation = judgement.operating_point, judgement.evaluation
-    if point is not None:
-        point.refuse_test(evaluation.rows)
+    if choice is not None:
+        choice.require_none_of(split)
+    if weighed_by is not None and (both := np.intersect1d(weighed_by, split.test)).size:
+        raise LeakError(
+            f"the weights of a model's parts, or its views, were chosen by {both.size} windows of the test side, "
+            "which would judge their own choice: this is a mistake of the program, not of the data: please report it"
+        )
+    if operating_point is not None:
+        operating_point.refuse_test(evaluation.rows)
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "model": run.model,
-        "mode": run.mode,
-        "understood": source.understood,
-        "classes": judgement.classes.to_dict(),
-        "split": judgement.split.to_dict() | judgement.sides.to_dict(),
+        "model": model,
+        "mode": mode,
+        "understood": understood,
+        "classes": classes.to_dict(),
+        "split": split.to_dict() | sides.to_dict(),
         "metrics": {"test": evaluation.metrics},
         "confusion": evaluation.confusion,
-        "operating_point": None if point is None else point.to_dict(),
+        "operating_point": None if operating_point is None else operating_point.to_dict(),
         "per_host": evaluation.per_host,
-        "incidents": judgement.incidents,
-        "baselines": judgement.baselines,
-        "history": run.history,
-        "course": run.course,
+        "incidents": incidents,
+        "baselines": baselines,
+        "history": history,
+        "course": course,
         "curves": evaluation.curves,
         "intervals": evaluation.intervals,
-        "hyper": run.hyper or {},
-        "schema_hash": source.schema_hash,
-        "run_key": run.run_key,
-        "quarantined": {"n": len(source.quarantined), "episodes": source.quarantined},
-        "notes": [*judgement.sides.notes(), *notes],
+        "hyper": hyper or {},
+        "schema_hash": schema_hash,
+        "run_key": run_key,
+        "quarantined": {"n": len(quarantined), "episodes": quarantined},
+        "notes": [*sides.notes(), *notes],
     }
     taken = sorted(set(report) & set(extra or {}))
     if taken:
@@ -128,11 +100,6 @@ def build_report(
     finished["verdict"] = words.verdict(finished)
     finished["verdict_level"] = words.level(finished)
     return finished
-
-
-def verdict(report: Mapping[str, Any]) -> str:
-    """The report in plain words for a person."""
-    return words.verdict(report)
 
 
 def write_report(report: Mapping[str, Any], reports_dir: Path, stem: str) -> tuple[Path, Path]:
