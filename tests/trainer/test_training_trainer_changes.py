@@ -25,7 +25,7 @@ from training.trainer.drift import Drift, drift
 from training.trainer.incident_rule import usual
 from training.trainer.judging import judge
 from training.trainer.scoring import follow
-from training.trainer.shift_test import StretchSeries, _p, can_tell, find, means, reference_needed, stretches
+from training.trainer.shift_test import StretchSeries, _p, can_tell, find, reference_needed
 from training.trainer.streams import Streams, rule_of
 from training.trainer.summary import lines
 
@@ -167,38 +167,6 @@ def orders_with(n: int, m: int, u: int) -> tuple[list[float], list[float]]:
     ]
 
 
-@given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 8))
-def test_stretches_follow_each_other_within_a_piece(pieces: list[int], windows: int) -> None:
-    marks = np.sort(np.array(pieces, dtype=np.int64))
-    of = stretches(marks, windows)
-    for piece in set(pieces):
-        here = of[marks == piece]
-        kept = here[here >= 0]
-        assert kept.size >= min(here.size, 1)
-        assert np.all(np.diff(kept) >= 0)
-        assert (here < 0).sum() * 2 <= windows
-        assert len(set(kept.tolist())) == max(1, round(here.size / windows))
-    together = [set(of[(marks == piece) & (of >= 0)].tolist()) for piece in set(pieces)]
-    assert sum(map(len, together)) == len(set().union(*together))
-
-
-@given(st.lists(st.integers(-1, 4), min_size=1, max_size=30))
-def test_means_are_of_what_is_there(of: list[int]) -> None:
-    values = np.arange(len(of) * 2, dtype=np.float64).reshape(-1, 2)
-    values[::3, 1] = np.nan
-    numbers = np.array(of)
-    found = means(values, numbers)
-    for number in range(int(max(of)) + 1):
-        here = values[numbers == number]
-        for measure in range(2):
-            there = here[np.isfinite(here[:, measure]), measure]
-            assert (
-                found[number, measure] == pytest.approx(there.mean())
-                if there.size
-                else np.isnan(found[number, measure])
-            )
-
-
 # -- a record that goes on ---------------------------------------------------------------------------------------------
 
 ONE = Measures((0, 1), ("cpu", "forks"), ("level", "level"), 3)
@@ -255,10 +223,29 @@ def test_what_was_told_stays_until_it_is_confirmed_or_the_reference_is_another()
     assert [one.channel for one in after.told.moved] == ["cpu"]
 
 
-def test_a_rest_counts_where_it_is_half_a_stretch_or_all_that_there_is() -> None:
-    record = Record()
-    fed(record, windows_of(np.ones((12, 2)), ["a", *["b"] * 4, *["c"] * 5, *["d"] * 2]))
-    assert [(one.window, one.piece) for one in record.stretches] == [(0, 1), (1, 2), (5, 3), (8, 3)]
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 8), st.integers(0, 99))
+def test_stretches_follow_each_other_within_a_piece_and_are_means_of_what_is_there(
+    pieces: list[int], windows: int, seed: int
+) -> None:
+    """A rest counts where it is more than half a stretch, or all that there is of a recording."""
+    values = np.random.default_rng(seed).normal(size=(len(pieces), 2)).astype(np.float32)
+    values[::3, 1] = np.nan
+    record, names = Record(), [f"piece{number}" for number in sorted(pieces)]
+    for name, row in zip(names, values, strict=True):
+        record.grow(name, None, row, windows)
+    record.end(windows)
+    expected, first = [], 0
+    for size in np.unique(names, return_counts=True)[1].tolist():
+        cuts = range(first, first + size, windows)
+        last = first + size - cuts[-1]
+        expected += cuts if 2 * last > windows or len(cuts) == 1 else cuts[:-1]
+        first += size
+    assert [one.window for one in record.stretches] == expected
+    for one, mean in zip(record.stretches, record.means(ONE), strict=True):
+        here = [row for row, name in enumerate(names) if name == names[one.window] and row >= one.window][:windows]
+        there = np.isfinite(values[here]).any(axis=0)
+        assert np.isfinite(mean).tolist() == there.tolist()
+        np.testing.assert_allclose(mean[there], np.nanmean(values[here][:, there], axis=0), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("alike", [0.5, 0.8])

@@ -13,9 +13,7 @@ import numpy as np
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
 from training.data.dataset import WindowSet, load_processed, on_channels, unwritten
-from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
-from training.data.extract import extract
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema
 from training.families import FAMILIES
@@ -26,7 +24,7 @@ from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import FEWEST, HostLevels, HostThresholds
 from training.trainer.inputs import from_dataset
 from training.trainer.judging import OpenedModel
-from training.trainer.own_references import own_references
+from training.trainer.own_references import own_references, recorded
 from training.trainer.references import Added, references_of, settled
 from training.trainer.task import Settling
 from training.trainer.training_windows import fresh_references
@@ -94,13 +92,8 @@ def read_added(model: OpenedModel, place: Path) -> Added:
 def _recorded(place: Path, schema: FeatureSchema) -> Any:
     """Windows (M, C, T) and hosts (M) of the references among recordings."""
 
-    try:
-        found = [extract(one, schema.sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
-    except (EpisodeError, DataError) as error:
-        raise BadData(str(error)) from None
-    metas = [one.verdict.meta for one in found if one.verdict.meta is not None and one.verdict.meta.baseline]
     X, host = [np.zeros((0, len(schema.channels), schema.window_samples), dtype=np.float32)], []
-    for name, view in sorted({(meta.host, meta.view) for meta in metas}):
+    for name, view in sorted({(meta.host, meta.view) for meta, _ in recorded(place, schema.sample_hz)}):
         own = own_references([str(place)], name, view, schema).windows
         if own is not None:
             X.append(own.X)

@@ -113,8 +113,11 @@ class Measures:
 
     def usual(self, features: Values) -> shift_test.Floats:
         """The stretches (R, M) of a reference, of its windows' features."""
-        one_piece = np.zeros(len(features), dtype=np.int64)
-        return shift_test.means(self.take(features), shift_test.stretches(one_piece, self.windows))
+        record = Record()
+        for row in self.take(features):
+            record.grow("", None, row, self.windows)
+        record.end(self.windows)
+        return record.means(self)
 
     def moved(self, one: shift_test.Shift, since: float | None) -> Moved:
         before, after = (float(f"{value:.6g}") for value in (one.before, one.after))
@@ -182,16 +185,22 @@ class Record:
 
     def take(self, piece: str, began: float | None, ended: float | None, values: Values, measures: Measures) -> bool:
         """Take the next window (M,) of the recording ``piece``; True where it shows a change that is new."""
+        return self.grow(piece, began, values, measures.windows) and self._look(ended, measures)
+
+    def grow(self, piece: str, began: float | None, values: Values, windows: int) -> bool:
+        """Add the next window (M,) to the stretches of so many; True where that closes one."""
         closed = False
         if piece != self.piece:
-            closed = self._end(measures.windows)
+            closed = self.end(windows)
             self.piece, self.pieces, self.first_of_piece = piece, self.pieces + 1, True
-        self._add(began, values)
-        assert self.growing is not None
-        if self.growing.windows == measures.windows:
-            self._close()
-            closed = True
-        return closed and self._look(ended, measures)
+        one = self._add(began, values)
+        if one.windows == windows:
+            self._close(one)
+        return closed or one.windows == windows
+
+    def means(self, measures: Measures) -> shift_test.Floats:
+        """The stretches (N, M) that are closed."""
+        return _unpacked([one.means for one in self.stretches], measures)
 
     def confirmed(self) -> Record:
         """The record that takes what the host does since the change for its usual work."""
@@ -200,7 +209,7 @@ class Record:
         usual = [one.means for one in self.stretches if one.window >= self.told.window]
         return Record(usual=usual, reference=self.reference, windows=self.windows, piece=self.piece, pieces=self.pieces)
 
-    def _add(self, began: float | None, values: Values) -> None:
+    def _add(self, began: float | None, values: Values) -> OpenStretch:
         there = np.isfinite(values)
         if self.growing is None:
             nothing = np.zeros(values.size).tobytes()
@@ -210,33 +219,32 @@ class Record:
         one.there = (np.frombuffer(one.there) + there).tobytes()
         one.windows += 1
         self.windows += 1
+        return one
 
-    def _end(self, windows: int) -> bool:
+    def end(self, windows: int) -> bool:
         """End a recording: its rest is a stretch if it is half of one or all that there is."""
-        one = self.growing
+        one, self.growing = self.growing, None
         if one is None or not (self.first_of_piece or 2 * one.windows > windows):
-            self.growing = None
             return False
-        self._close()
+        self._close(one)
         return True
 
-    def _close(self) -> None:
-        one, self.growing = self.growing, None
-        assert one is not None
+    def _close(self, one: OpenStretch) -> None:
+        self.growing = None
         total, there = np.frombuffer(one.total), np.frombuffer(one.there)
         means = np.divide(total, there, out=np.full(total.shape, np.nan), where=there > 0)
         self.stretches.append(ClosedStretch(one.began, one.window, self.pieces, _packed(means)))
-        del self.stretches[:-MOST]
         self.closed += 1
         self.first_of_piece = False
 
     def _look(self, at: float | None, measures: Measures) -> bool:
+        del self.stretches[:-MOST]
         if self.told is not None or self.closed < self.due:
             return False
         self.due = self.closed + max(1, len(self.stretches) // PACE)
         series = shift_test.StretchSeries(
-            _unpacked(self.usual, len(measures.columns)),
-            _unpacked([one.means for one in self.stretches], len(measures.columns)),
+            _unpacked(self.usual, measures),
+            self.means(measures),
             np.array([one.piece for one in self.stretches], dtype=np.int64),
         )
         rate = shift_test.ERROR_RATE / ((self.looks + 1) * (self.looks + 2))
@@ -255,6 +263,6 @@ def _packed(means: Values) -> bytes:
     return np.asarray(means, dtype="<f4").tobytes()
 
 
-def _unpacked(rows: Sequence[bytes], measures: int) -> NDArray[np.float64]:
+def _unpacked(rows: Sequence[bytes], measures: Measures) -> shift_test.Floats:
     found = np.frombuffer(b"".join(rows), dtype="<f4").astype(np.float64)
-    return found.reshape(len(rows), measures)
+    return found.reshape(len(rows), len(measures.columns))

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return
         judged = [judge(path, names.data, threads=names.threads) for path in paths]
         asked = {"n_resamples": names.n_resamples, "seed": names.seed, "other_data": names.other_data, "paths": paths}
-        found = comparison.compare(*judged, **asked) if len(judged) == 2 else comparison.compare_all(judged, **asked)
+        found = comparison.compare(*judged, **asked)
         print(json.dumps(found, allow_nan=False) if names.json else comparison.in_words(found))
 
     return perform(work, out=sys.stderr)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,89 +31,28 @@ SAME_CHANNELS = (
 
 
 def compare(
-    a: Judged,
-    b: Judged,
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
-    other_data: bool = False,
-    paths: Sequence[Path] = (),
+    *models: Judged, n_resamples: int = 1000, seed: int = 0, other_data: bool = False, paths: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """The AUROC of both and their gap, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
+    """The AUROC of the models, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
 
-    ``gaps`` has that of what is caught (tpr) and of false alarms (fpr) at the thresholds of both, null where one has
-    none. Both must have been trained on the data judged; ``other_data`` allows others, and leaves out what either has
-    seen. ``paths`` of the checkpoints name models that would otherwise have one name.
+    Of two models also their ``gap``, and ``gaps``: those of what is caught (tpr) and of false alarms (fpr) at the
+    thresholds of both, null where one has none. Of more than two their ``standings`` on the test that judges all: each
+    has ``p`` (Holm), ``tied`` with the first and ``wins``; ``optimism`` is that of the first. All must have been
+    trained on the data judged; ``other_data`` allows others, and leaves out what one has seen. ``paths`` of the
+    checkpoints name models that would otherwise have one name.
     """
-    found, scored, alarms = _side_by_side((a, b), n_resamples, seed, other_data, paths)
-    try:
-        gap = paired_gap(scored[0], scored[1], classes=a.classes, n_resamples=n_resamples, seed=seed)
-    except ValueError as error:
-        raise BadData(f"{error}") from None
-    gaps = paired_rates(scored[0], *alarms, classes=a.classes, n_resamples=n_resamples, seed=seed)
-    return found | {"gap": gap, "gaps": gaps, "same": a.document == b.document}
-
-
-def compare_all(
-    models: Sequence[Judged],
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
-    other_data: bool = False,
-    paths: Sequence[Path] = (),
-) -> dict[str, Any]:
-    """The models of `compare`, more than two of them, with their ``standings`` on the test that judges all.
-
-    Each model has ``p`` (Holm), ``tied`` with the first and ``wins``; ``optimism`` is that of the first.
-    """
-
-    found, scored, _ = _side_by_side(models, n_resamples, seed, other_data, paths)
-    classes = models[0].classes
-    if len({by_class(one, classes) for one in scored}) > 1:
-        raise BadData("an AUROC over classes cannot be compared with one of alarms")
-    episode, n_clusters = clusters(scored[0].rows.recording)
-    ranks = [rank_measure(one, classes, episode) for one in scored]
-
-    def all_of_them(weights: Weights) -> dict[str, FloatArray]:
-        return {str(number): rank(weights)["auroc"] for number, rank in enumerate(ranks)}
-
-    sizes = {"n_episodes": n_clusters, "n_windows": scored[0].y.size}
-    drawn = [*bootstrap([all_of_them], **sizes, n_resamples=n_resamples, seed=seed).values()]
-    if any(one["auroc"]["value"] is None for one in found["models"]):
-        raise BadData("there is no AUROC on these windows: a class is missing")
-    samples = np.stack([one.samples for one in drawn], axis=1)
-    ranked = standings([one.value for one in drawn], samples, support_of(scored[0], classes)["auroc"])
-    for number, one in enumerate(found["models"]):
-        one["p"], one["tied"] = round(float(ranked.p[number]), 6), ranked.tied[number]
-        one["wins"] = None if ranked.wins is None else round(float(ranked.wins[number]), 6)
-    optimism = None if ranked.optimism is None else round(ranked.optimism, 6)
-    return found | {"standings": {"first": found["models"][ranked.first]["name"], "optimism": optimism}}
-
-
-def _side_by_side(
-    models: Sequence[Judged], n_resamples: int, seed: int, other_data: bool, paths: Sequence[Path]
-) -> tuple[dict[str, Any], list[Scored], list[NDArray[np.bool_] | None]]:
-    """The part that all comparisons share, JSON values; and each model's scores and alarms on what is judged."""
-
     judged_on = _unseen_rows(models, other_data=other_data)
     rows, classes = judged_on.rows, models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
         raise BadData("the models know different classes: there is nothing to compare")
     scored = [one.scored.take(rows) for one in models]
     alarms = [None if one.alarm is None or not classes.benign else one.alarm[rows] for one in models]
+    draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
     said = []
     for one, name, mine, alarm in zip(models, names_of(models, paths), scored, alarms, strict=True):
-        rates = {} if alarm is None else _rates(mine, alarm, classes)
-        judged = evaluate(mine, classes=classes, operating_point=None, n_resamples=n_resamples, seed=seed)
-        said.append(
-            {
-                "model": one.document["model"],
-                "mode": one.document["mode"],
-                "name": name,
-                "auroc": judged.metrics["auroc"],
-                **rates,
-            }
-        )
+        auroc = evaluate(mine, classes=classes, operating_point=None, **draws).metrics["auroc"]
+        row = {"model": one.document["model"], "mode": one.document["mode"], "name": name, "auroc": auroc}
+        said.append(row if alarm is None else row | _rates(mine, alarm, classes))
     found = {
         "models": said,
         "windows": int(rows.size),
@@ -123,7 +62,38 @@ def _side_by_side(
         "unknown": list(judged_on.unknown),
         "notes": [SAME_CHANNELS] if _same_channels(models) else [],
     }
-    return found, scored, alarms
+    if len(models) > 2:
+        return found | {"standings": _standings(said, scored, classes, **draws)}
+    try:
+        gap = paired_gap(*scored, classes=classes, **draws)
+    except ValueError as error:
+        raise BadData(f"{error}") from None
+    gaps = paired_rates(scored[0], *alarms, classes=classes, **draws)
+    return found | {"gap": gap, "gaps": gaps, "same": models[0].document == models[1].document}
+
+
+def _standings(
+    models: list[dict[str, Any]], scored: Sequence[Scored], classes: Classes, **draws: int
+) -> dict[str, Any]:
+    """The first of the models, and how much it flatters itself; each is told its place."""
+    if len({by_class(one, classes) for one in scored}) > 1:
+        raise BadData("an AUROC over classes cannot be compared with one of alarms")
+    if any(one["auroc"]["value"] is None for one in models):
+        raise BadData("there is no AUROC on these windows: a class is missing")
+    episode, n_clusters = clusters(scored[0].rows.recording)
+    ranks = [rank_measure(one, classes, episode) for one in scored]
+
+    def all_of_them(weights: Weights) -> dict[str, FloatArray]:
+        return {str(number): rank(weights)["auroc"] for number, rank in enumerate(ranks)}
+
+    drawn = [*bootstrap([all_of_them], n_episodes=n_clusters, n_windows=scored[0].y.size, **draws).values()]
+    samples = np.stack([one.samples for one in drawn], axis=1)
+    ranked = standings([one.value for one in drawn], samples, support_of(scored[0], classes)["auroc"])
+    for number, one in enumerate(models):
+        one["p"], one["tied"] = round(float(ranked.p[number]), 6), ranked.tied[number]
+        one["wins"] = None if ranked.wins is None else round(float(ranked.wins[number]), 6)
+    optimism = None if ranked.optimism is None else round(ranked.optimism, 6)
+    return {"first": models[ranked.first]["name"], "optimism": optimism}
 
 
 def _rates(scored: Scored, alarm: NDArray[np.bool_], classes: Classes) -> dict[str, Any]:
@@ -239,17 +209,12 @@ def in_words(found: dict[str, Any]) -> str:
         )
         return "\n".join(lines)
     if "standings" in found:
-        return "\n".join([*lines, *_ranked(found, names)])
-    if found["same"]:
-        return "\n".join([*lines, "Both are one and the same model."])
-    return "\n".join([*lines, _conclusion(found["gap"], names)])
-
-
-def _ranked(found: dict[str, Any], names: Sequence[str]) -> list[str]:
-
-    first, optimism = names.index(found["standings"]["first"]), found["standings"]["optimism"]
-    models = found["models"]
-    return ties_in_words(first, names, [one["tied"] for one in models], [one["wins"] for one in models], optimism)
+        first, optimism = names.index(found["standings"]["first"]), found["standings"]["optimism"]
+        tied, wins = ([one[key] for one in found["models"]] for key in ("tied", "wins"))
+        lines += ties_in_words(first, names, tied, wins, optimism)
+    else:
+        lines.append("Both are one and the same model." if found["same"] else _conclusion(found["gap"], names))
+    return "\n".join(lines)
 
 
 def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
@@ -276,12 +241,15 @@ def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 100
     episode, n_clusters = clusters(a.rows.recording)
     first, second = (rank_measure(one, classes, episode) for one in (a, b))
 
-    def gap(weights: Weights) -> dict[str, FloatArray]:
-        return {"gap": first(weights)["auroc"] - second(weights)["auroc"]}
+    def gap(weights: Weights) -> FloatArray:
+        return first(weights)["auroc"] - second(weights)["auroc"]
 
     sizes = {"n_episodes": n_clusters, "n_windows": a.y.size}
-    estimate = bootstrap([gap], **sizes, n_resamples=n_resamples, seed=seed)["gap"]
-    support = support_of(a, classes)["auroc"]
+    return _drawn(gap, support_of(a, classes)["auroc"], **sizes, n_resamples=n_resamples, seed=seed)
+
+
+def _drawn(gap: Callable[[Weights], FloatArray], support: int, **sizes: int) -> dict[str, Any]:
+    estimate = bootstrap([lambda weights: {"gap": gap(weights)}], **sizes)["gap"]
     return shown(estimate, support, bounded=False)
 
 
@@ -309,12 +277,10 @@ def paired_rates(
         more = (a.astype(np.float64) - b) * mine
         table = episode_sums(np.stack([more, mine], axis=1).astype(np.float64), episode, n_clusters)
 
-        def gap(weights: Weights, table: FloatArray = table) -> dict[str, FloatArray]:
-            above, below = (weights.astype(np.float64) @ table).T
-            return {"gap": ratio(above, below)}
+        def gap(weights: Weights, table: FloatArray = table) -> FloatArray:
+            return ratio(*(weights.astype(np.float64) @ table).T)
 
         sizes = {"n_episodes": n_clusters, "n_windows": n_clusters}
-        estimate = bootstrap([gap], **sizes, n_resamples=n_resamples, seed=seed)["gap"]
         support = int(np.unique(scored.rows.recording[mine]).size)
-        found[name] = shown(estimate, support, bounded=False)
+        found[name] = _drawn(gap, support, **sizes, n_resamples=n_resamples, seed=seed)
     return found

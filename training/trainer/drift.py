@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
-from training.trainer.changes import Measures, Moved, in_order, in_words, once_a_channel, when
+from training.trainer.changes import Measures, Moved, Record, in_order, in_words, once_a_channel, when
 from training.trainer.contract import Progress, Stop, limit_threads, perform
 from training.trainer.evaluation.facts import percent
 
@@ -182,15 +182,16 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     from training.trainer import shift_test
 
     inputs = judged.inputs
-    measures = Measures.of(inputs.schema_fields)
+    measures, record = Measures.of(inputs.schema_fields), Record()
     values = measures.take(inputs.features[rows])
-    _, pieces = np.unique(inputs.rows.recording[rows], return_inverse=True)
-    of = shift_test.stretches(pieces, measures.windows)
-    _, first = np.unique(of[of >= 0], return_index=True)
-    first = np.flatnonzero(of >= 0)[first]
+    times = inputs.timed.t_start[rows].tolist()
+    for piece, time, row in zip(inputs.rows.recording[rows].tolist(), times, values, strict=True):
+        record.grow(piece, None if time != time else time, row, measures.windows)  # NaN: unknown
+    record.end(measures.windows)
     usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
     here = np.flatnonzero(np.isfinite(values).any(axis=0))
-    series = shift_test.StretchSeries(usual[:, here], shift_test.means(values[:, here], of), pieces[first])
+    pieces = np.array([one.piece for one in record.stretches], dtype=np.int64)
+    series = shift_test.StretchSeries(usual[:, here], record.means(measures)[:, here], pieces)
     tells = shift_test.can_tell(series)
     told = shift_test.find(series) if tells else []
     found = Drift(
@@ -204,13 +205,12 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     )
     if not told:
         return found
-    times = inputs.timed.t_start[rows[first]]
 
     def moved(one: Shift) -> Moved:
-        since = float(times[one.start])
-        return measures.moved(replace(one, measure=int(here[one.measure])), None if np.isnan(since) else since)
+        own = replace(one, measure=int(here[one.measure]))
+        return measures.moved(own, record.stretches[one.start].began)
 
-    start = int(first[told[0].start])
+    start = record.stretches[told[0].start].window
     before, since = rows[:start], rows[start:]
     alarm = judged.alarm
 

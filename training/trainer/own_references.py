@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from training.data import normalise
-from training.data.assemble import BuildOptions as BuildOptions
-from training.data.assemble import choose_channels, measure_references, reference_windows
+from training.data.assemble import BuildOptions, choose_channels, measure_references, reference_windows
 from training.data.dataset import WindowSet
-from training.data.episode import EpisodeError, find_episodes
+from training.data.episode import EpisodeError, Meta, find_episodes
 from training.data.errors import DataError
 from training.data.extract import Extract, extract
 from training.data.schema import FeatureSchema
@@ -49,31 +49,34 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
     return OwnReferences(references, reference_windows(good, chosen, references, schema.sample_hz, options))
 
 
-def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extract]:
-    """The usable reference recordings of a host at one place."""
-    from pathlib import Path
-
+def recorded(place: Path, sample_hz: float) -> list[tuple[Meta, Extract]]:
+    """The reference recordings at one place. Raises ``BadData``."""
     try:
-        place = Path(path)
-        if not place.exists():
-            raise BadData(
-                f"there is no {path}: name the folder or file that record --baseline --out wrote, with --reference"
-            )
         found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
     except (EpisodeError, DataError) as error:
         raise BadData(str(error)) from None
-    usual = [one for one in found if one.verdict.meta is not None and one.verdict.meta.baseline]
-    mine = [one for one in usual if one.verdict.meta is not None and one.verdict.meta.host == host]
+    pairs = ((one.verdict.meta, one) for one in found)
+    return [(meta, one) for meta, one in pairs if meta is not None and meta.baseline]
+
+
+def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extract]:
+    """The usable reference recordings of a host at one place."""
+    if not Path(path).exists():
+        raise BadData(
+            f"there is no {path}: name the folder or file that record --baseline --out wrote, with --reference"
+        )
+    usual = recorded(Path(path), sample_hz)
+    mine = [(meta, one) for meta, one in usual if meta.host == host]
     if not mine:
-        others = sorted({one.verdict.meta.host for one in usual if one.verdict.meta is not None})
+        others = sorted({meta.host for meta, _ in usual})
         has = f"only those of {', '.join(others)}: name one with --host" if others else "none at all"
         raise BadData(f"{path} has no reference recording of {host} ({has}; record --baseline makes one)")
-    for one in mine:
+    for meta, one in mine:
         if not one.verdict.ok:
             raise BadData(f"the reference {one.verdict.episode_id} cannot be used: {one.verdict.reasons[0]}")
-        if one.verdict.meta is not None and one.verdict.meta.view != view:
+        if meta.view != view:
             raise BadData(
-                f"the reference {one.verdict.episode_id} was recorded with --view {one.verdict.meta.view}, and this "
-                f"host is watched with --view {view}: use the same for both"
+                f"the reference {one.verdict.episode_id} was recorded with --view {meta.view}, and this host is "
+                f"watched with --view {view}: use the same for both"
             )
-    return mine
+    return [one for _, one in mine]

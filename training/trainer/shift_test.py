@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, erfc, floor, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
 
@@ -150,7 +150,7 @@ def _measure(series: StretchSeries, number: int) -> _Measure | None:
     if not starts:
         return None
     pieces = np.concatenate([np.full(before.size, -1), series.recording[there]])
-    ranks, unlike = _ranks(everything), _unlike(everything)
+    ranks, unlike = rankdata(everything), _unlike(everything)
     return _Measure(number, everything, ranks, unlike, before.size, np.flatnonzero(there), starts, pieces)
 
 
@@ -179,10 +179,6 @@ def _rising(ranks: Floats, start: int) -> float:
     """The share of the pairs of a window before ``start`` and one after it in which the later one is higher."""
     n = ranks.size - start
     return (float(ranks[start:].sum()) - n * (n + 1) / 2) / (n * start)
-
-
-def _sizes(ranks: Floats, start: int) -> tuple[int, int]:
-    return ranks.size - start, start
 
 
 def _p(n: int, m: int, rising: float, unlike: float, widening: float) -> float:
@@ -215,13 +211,6 @@ def _orders(n: int, m: int) -> Floats:
         whole[:length] = terms
         terms = whole.reshape(-1, k).cumsum(axis=0).reshape(-1)[:length]
     return np.asarray(np.cumsum(terms))
-
-
-def _ranks(values: Floats) -> Floats:
-    """Ranks from 1 on; equal values share their mean rank."""
-    _, of, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[of], dtype=np.float64)
 
 
 def _unlike(values: Floats) -> float:
@@ -265,29 +254,3 @@ def _decaying(r: float, count: int, size: int) -> float:
         return 1.0
     nearest = min(r + sqrt((1 - r**2) / count), MOST_ALIKE)
     return 1.0 + 2 * nearest / (1 - nearest) * count / size
-
-
-def stretches(pieces: NDArray[np.int64], windows: int) -> NDArray[np.int64]:
-    """Number the stretches of ``windows`` that follow each other in one piece; -1: a rest of less than half of them.
-
-    ``pieces`` (N,) numbers the piece of each window, in order. A piece that is shorter is one stretch.
-    """
-    found = np.full(pieces.size, -1, dtype=np.int64)
-    number = 0
-    for piece in dict.fromkeys(pieces.tolist()):
-        rows = np.flatnonzero(pieces == piece)
-        count = max(1, round(rows.size / windows))
-        of = np.minimum(np.arange(rows.size) // windows, count)
-        found[rows] = np.where(of < count, number + of, -1)
-        number += count
-    return found
-
-
-def means(values: NDArray[np.floating[Any]], of: NDArray[np.int64]) -> Floats:
-    """The mean of each measure over the windows of each stretch, of those that are there; NaN where none is."""
-    count = int(of.max(initial=-1)) + 1
-    total, there = np.zeros((count, values.shape[1])), np.zeros((count, values.shape[1]))
-    kept, known = of >= 0, np.isfinite(values)
-    np.add.at(total, of[kept], np.where(known, values, 0.0)[kept])
-    np.add.at(there, of[kept], known[kept])
-    return np.divide(total, there, out=np.full(total.shape, np.nan), where=there > 0)
