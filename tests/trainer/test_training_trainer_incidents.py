@@ -22,7 +22,6 @@ from training.trainer.incident_rule import (
     StreamState,
     Window,
     find,
-    incidents,
     paced,
     step,
     usual,
@@ -49,8 +48,14 @@ def stepped(rule, made, state=None):
 def batched(rule, made):
     start, end, margin = (np.array([getattr(w, name) for w in made]) for name in ("t_start", "t_end", "margin"))
     runs = Runs.of(np.zeros(len(made)), start, end)
-    margin = margin[runs.order]
-    return incidents(find(rule, runs, margin), runs, margin)
+    margin, start, end = margin[runs.order], runs.t_start, runs.t_end
+    found = find(rule, runs, margin)
+    made = []
+    for began, raised, last in zip(found.began, found.raised, found.last, strict=True):
+        own = margin[began : last + 1]
+        times = {"began": start[began], "raised": end[raised], "last": end[last]}
+        made.append(Incident(**times, alarms=(own > 0).sum(), peak=own.max()))
+    return made
 
 
 def test_a_person_is_called_once_for_what_belongs_together():

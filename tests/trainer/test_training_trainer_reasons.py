@@ -128,17 +128,18 @@ def test_contributions_of_trees_add_up_to_the_margin_of_an_alarm(seed: int, clas
         parts.append(BoosterPart(booster, start, float(rng.uniform(0.5, 2)), float(rng.uniform(0.5, 2))))
     fitted = Gbt(tuple(parts), classes, 1, [], np.flatnonzero(rng.random(4) < 0.5))
     alarm = np.arange(classes) != rng.integers(classes)
-    contributions, margin = fitted.contributions(X, alarm), fitted.margin(X, alarm)
-    np.testing.assert_allclose(contributions.sum(axis=1), margin, atol=1e-4)
+    contributions = fitted.contributions(X, alarm)
     host = np.array(["a"] * len(X))
     asked = WindowsToExplain(
         X=X, features=X, host=host, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm
     )
     np.testing.assert_allclose(fitted.carried(asked).sum(axis=1), contributions[:, :-1].sum(axis=1), atol=1e-9)
-    if classes == 2:
-        values = fitted._usual_where_absent(X)
-        each = [log_odds(part.proba(values, 1), alarm) for part in parts]
-        np.testing.assert_allclose(margin, np.average(each, axis=0, weights=[p.weight for p in parts]), atol=1e-6)
+    each, weights = [], [part.weight for part in parts]
+    for part in parts:  # of both sides the mean logarithm by probability; of two classes these are log odds
+        proba = part.proba(fitted._usual_where_absent(X), 1)
+        one, other = (np.average(np.log(proba[:, s]), axis=1, weights=proba[:, s]) for s in (alarm, ~alarm))
+        each.append(one - other)
+    np.testing.assert_allclose(contributions.sum(axis=1), np.average(each, axis=0, weights=weights), atol=1e-4)
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn", "gru", "transformer"])

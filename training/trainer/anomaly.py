@@ -15,7 +15,7 @@ the number of windows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -219,12 +219,10 @@ class Surprises:
 
     def settled(self, ordinary: Sided) -> Surprises:
         """The same, measuring the hosts of these reference windows from them."""
-        return Surprises(
-            {
-                name: replace(view, centres=view.centres.settled(ordinary.tables[name], ordinary.host))
-                for name, view in self.views.items()
-            }
-        )
+        return self._with(lambda name, centres: centres.settled(ordinary.tables[name], ordinary.host))
+
+    def _with(self, made: Callable[[str, Centres], Centres]) -> Surprises:
+        return Surprises({name: replace(view, centres=made(name, view.centres)) for name, view in self.views.items()})
 
     def only(self, names: Sequence[str]) -> Surprises:
         return Surprises({name: self.views[name] for name in names})
@@ -250,17 +248,8 @@ class Surprises:
 
     def recalled(self, centres: Mapping[str, Mapping[str, Sequence[float]]]) -> Surprises:
         """The same with centres that were kept."""
-        return Surprises(
-            {
-                name: replace(
-                    view,
-                    centres=replace(
-                        view.centres, own={host: np.array(one) for host, one in centres.get(name, {}).items()}
-                    ),
-                )
-                for name, view in self.views.items()
-            }
-        )
+        own = {name: {host: np.array(one) for host, one in hosts.items()} for name, hosts in centres.items()}
+        return self._with(lambda name, usual: replace(usual, own=own.get(name, {})))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that was learnt, by name; ``load`` makes the same again."""

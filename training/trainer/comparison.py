@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.trainer.contract import BadData
+from training.trainer.evaluation.figures import shown, shown_rate
 from training.trainer.evaluation.intervals import FloatArray, Weights, bootstrap, clusters
-from training.trainer.evaluation.metrics import by_class, evaluate, rank_measure, shown, shown_rate, support_of
+from training.trainer.evaluation.metrics import by_class, evaluate, rank_measure, support_of
 from training.trainer.evaluation.page import gap, share, show
 from training.trainer.evaluation.ratios import AlarmMeasure, episode_sums, ratio
 from training.trainer.evaluation.scored import Classes, Scored

@@ -74,10 +74,6 @@ class BoosterPart:
         matrix = _matrix(values, self.linear, threads)
         return softmax(_logits(self.booster, matrix) / self.temperature)
 
-    def margins(self, values: NDArray[np.float32], threads: int) -> FloatArray:
-        """(n, K, 1) logits as they are compared: divided by the temperature."""
-        return _logits(self.booster, _matrix(values, self.linear, threads))[..., None] / self.temperature
-
     def contributions(self, values: NDArray[np.float32], threads: int) -> FloatArray:
         """(n, K, F + 1) what each feature adds to each logit, and last what is there without any; exact for trees."""
         matrix = _matrix(values, self.linear, threads)
@@ -131,27 +127,14 @@ class Gbt:
         """(n, F + 1): what each feature adds to the margin of an alarm, and last what is there without any.
 
         The margin is the mean over the parts, by their weights, of the log odds; of several classes on one side their
-        margins count by their probabilities. Each row sums to it (see `margin`).
+        margins count by their probabilities. Each row sums to it.
         """
-        return self._averaged(self._usual_where_absent(X), alarm, BoosterPart.contributions)
-
-    def margin(self, X: NDArray[np.float32], alarm: NDArray[np.bool_]) -> FloatArray:
-        """(n,): the margin that contributions add up to."""
-        return self._averaged(self._usual_where_absent(X), alarm, BoosterPart.margins)[:, 0]
-
-    def _averaged(
-        self,
-        values: NDArray[np.float32],
-        alarm: NDArray[np.bool_],
-        of: Callable[[BoosterPart, NDArray[np.float32], int], FloatArray],
-    ) -> FloatArray:
-        """Of (n, K, …) of each part the mean over parts and classes: those of an alarm less the others."""
-        each = []
+        values, each = self._usual_where_absent(X), []
         for part in self.parts:
             proba = part.proba(values, self.threads)
-            sign = np.where(alarm, 1.0, -1.0)
             total = np.where(alarm, *(proba[:, mine].sum(axis=1, keepdims=True) for mine in (alarm, ~alarm)))
-            each.append(np.einsum("nk,nk...->n...", sign * proba / total, of(part, values, self.threads)))
+            weight = np.where(alarm, 1.0, -1.0) * proba / total
+            each.append(np.einsum("nk,nk...->n...", weight, part.contributions(values, self.threads)))
         return np.average(each, axis=0, weights=[part.weight for part in self.parts])
 
     def _usual_where_absent(self, values: NDArray[np.float32]) -> NDArray[np.float32]:

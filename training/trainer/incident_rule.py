@@ -232,18 +232,3 @@ def _enough_at(rule: JoinRule, place: IntArray, margin: FloatArray) -> BoolArray
     if rule.join is JoinBy.COUNT:
         return np.asarray(total >= rule.k)
     return np.asarray((place >= rule.n - 1) & (total > 0))
-
-
-def incidents(found: FoundIncidents, runs: Runs, margin: FloatArray) -> list[Incident]:
-    """The incidents themselves, as ``step`` would have them at the end."""
-    alarming = margin > 0
-    return [
-        Incident(
-            began=float(runs.t_start[began]),
-            raised=float(runs.t_end[raised]),
-            last=float(runs.t_end[last]),
-            alarms=int(alarming[began : last + 1].sum()),
-            peak=float(margin[began : last + 1].max()),
-        )
-        for began, raised, last in zip(found.began.tolist(), found.raised.tolist(), found.last.tolist(), strict=True)
-    ]

@@ -6,7 +6,7 @@ All programs that use a model begin here: `score`, `compare`, `drift`, `adapt` a
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,16 +92,19 @@ class OpenedModel:
         return self.checkpoint.document
 
 
-def open_model(
-    checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoint], object] | None = None
-) -> OpenedModel:
-    """Verify the checkpoint, let ``refuse`` raise for data that it does not fit, and load it. Raises ``BadData``."""
+def open_model(checkpoint: Path, *, threads: int = 1) -> OpenedModel:
+    """Verify the checkpoint, and load it. Raises ``BadData``."""
+    return _loaded(checkpoint, _known(checkpoint), threads)
 
+
+def _known(checkpoint: Path) -> Checkpoint:
     found = read(checkpoint)
     if found.model not in FAMILIES:
         raise BadData(f"{checkpoint} was made by {found.model!r}, which is not one of these trainers")
-    if refuse is not None:
-        refuse(found)
+    return found
+
+
+def _loaded(checkpoint: Path, found: Checkpoint, threads: int) -> OpenedModel:
     family = FAMILIES[found.model]
     if "torch" in family.libraries:
         machine.settle_torch(threads)
@@ -128,18 +131,14 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
 
 def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedModel, Dataset]:
     """The verified model, and the windows of its mode. Raises ``BadData``, also for data of another schema."""
-
-    loaded: list[Dataset] = []
-
-    def load(found: Checkpoint) -> None:
-        try:
-            own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
-        except DataError as error:
-            raise BadData(str(error)) from None
-        loaded.append(on_channels(own, schema_of(found)))
-        require_schema(found, loaded[0].schema)
-
-    return open_model(checkpoint, threads=threads, refuse=load), loaded[0]
+    found = _known(checkpoint)
+    try:
+        own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
+    except DataError as error:
+        raise BadData(str(error)) from None
+    own = on_channels(own, schema_of(found))
+    require_schema(found, own.schema)
+    return _loaded(checkpoint, found, threads), own
 
 
 def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:

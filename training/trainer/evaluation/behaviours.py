@@ -17,8 +17,8 @@ from training.data.coded import among, distinct
 from training.data.rows import Rows
 from training.data.scratch import ROOM, spans
 from training.data.split import LeakError, Side, Split
+from training.trainer.evaluation.figures import shown, shown_rate
 from training.trainer.evaluation.intervals import FloatArray, IntArray, RankMeasure, Weights, bootstrap, clusters
-from training.trainer.evaluation.metrics import shown, shown_rate
 from training.trainer.evaluation.ratios import mean_of_present
 from training.trainer.evaluation.scored import Classes, Scored
 

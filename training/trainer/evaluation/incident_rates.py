@@ -7,7 +7,6 @@ benign window raised is false, and catches nothing while it stays open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 
 from training.data.rows import Rows
 from training.data.split import LeakError, Split
+from training.trainer.evaluation.figures import DIGITS, carried_by_one, figure, missing, rounded, shown_rate
 from training.trainer.evaluation.intervals import FloatArray, IntArray
-from training.trainer.evaluation.rates import count_interval, exact_interval, rate_interval
+from training.trainer.evaluation.rates import count_interval, exact_interval
 from training.trainer.evaluation.scored import Classes, Scored, pace
 from training.trainer.evaluation.thresholds import OperatingPoint
 from training.trainer.incident_rule import JoinBy, JoinRule, Runs, find, paced, usual
@@ -33,7 +33,6 @@ CANDIDATES = (
 ENOUGH, ENOUGH_HOSTS = 40, 3  # calibration recordings, and their hosts, from which a choice is not said to be uncertain
 KEPT = 0.8  # of the stretches that the best candidate catches: a rule may give up no more of them for quiet
 CURVE_POINTS = 24
-_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def stride_of(rows: Rows, *, nominal_s: float) -> float:
         return nominal_s
     runs = runs_of(rows, nominal_s)
     steps = np.diff(runs.t_start)[np.diff(runs.stream) == 0]
-    return round(float(np.median(steps)), _DIGITS) if steps.size else nominal_s
+    return round(float(np.median(steps)), DIGITS) if steps.size else nominal_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +229,12 @@ def _figures(one: RuleEffect, line: Timeline, here: NDArray[np.bool_]) -> dict[s
     benign = here & ~line.malicious
     clusters = int(line.recording.max(initial=-1)) + 1
     made: dict[str, Any] = {"stretches": int(mine.sum()), "false": int(false.size)}
-    made["caught"] = _share(one.caught[mine], one.recording[mine])
+    made["caught"] = missing("the test has no malicious-like stretch")
+    if mine.any():
+        caught = np.bincount(one.recording[mine], weights=one.caught[mine]).astype(np.float64)
+        made["caught"] = shown_rate(caught, np.bincount(one.recording[mine]).astype(np.float64), unit="recording")
     made["delay_s"] = _median(one.delay_s[mine & one.caught], one.recording[mine & one.caught], line)
-    made["open_share"] = None if not benign.any() else _rounded(one.open[benign].mean())
+    made["open_share"] = None if not benign.any() else rounded(one.open[benign].mean())
     made["false_per_host_day"] = _rate(
         np.bincount(line.recording[false], minlength=clusters),
         np.bincount(line.recording[benign], minlength=clusters),
@@ -241,44 +243,28 @@ def _figures(one: RuleEffect, line: Timeline, here: NDArray[np.bool_]) -> dict[s
     return made
 
 
-def _share(caught: NDArray[np.bool_], recording: IntArray) -> dict[str, Any]:
-    if not caught.size:
-        return {"value": None, "ci95": None, "reason": "the test has no malicious-like stretch"}
-    found = rate_interval(*(np.bincount(recording, weights=one).astype(np.float64) for one in (caught, caught | True)))
-    made: dict[str, Any] = {"value": _rounded(caught.mean()), "ci95": None}
-    return made | ({"reason": "1 recording carries it: too few for an interval"} if found is None else _ci95(found))
-
-
 def _median(delay: FloatArray, recording: IntArray, line: Timeline) -> dict[str, Any]:
     """The median with Woodruff's interval: the quantiles between which the share of one half lies."""
     if line.every_s is None:
-        return {"value": None, "ci95": None, "reason": "the data have no clock"}
+        return missing("the data have no clock")
     if not delay.size:
-        return {"value": None, "ci95": None, "reason": "nothing was caught"}
+        return missing("nothing was caught")
     number = float(np.unique(recording).size)
-    low, high = exact_interval(number / 2, number)
-    made: dict[str, Any] = {"value": _rounded(np.median(delay)), "ci95": None}
-    if number < 2:
-        return made | {"reason": "1 recording carries it: too few for an interval"}
-    ends = np.quantile(delay, [low, high], method="inverted_cdf")
-    return made | _ci95((float(ends[0]), float(ends[1])))
+    low, high = np.quantile(delay, exact_interval(number / 2, number), method="inverted_cdf").tolist()
+    return figure(np.median(delay), (low, high) if number > 1 else None, carried_by_one("recording"))
 
 
 def _rate(false: IntArray, benign: IntArray, line: Timeline) -> dict[str, Any]:
     if line.every_s is None:
-        why = "the data do not say how far apart their windows are (no times, or no rate)"
-        return {"value": None, "ci95": None, "reason": why}
+        return missing("the data do not say how far apart their windows are (no times, or no rate)")
     days = benign.astype(np.float64) * (line.every_s / DAY_S)
     total = float(days.sum())
     if not total:
-        return {"value": None, "ci95": None, "reason": "the test has no benign window"}
-    made: dict[str, Any] = {"value": _rounded(false.sum() / total), "ci95": None, "of": line.of}
-    made |= {"benign_hours": _rounded(total * DAY_S / HOUR_S)}
+        return missing("the test has no benign window")
     smallest = count_interval(np.zeros_like(days), days)
-    found = count_interval(false.astype(np.float64), days)
-    if found is None or smallest is None:
-        return made | {"reason": "1 recording carries it: too few for an interval"}
-    return made | _ci95(found) | {"smallest_rate": _rounded(smallest[1])}
+    found = figure(false.sum() / total, count_interval(false.astype(np.float64), days), carried_by_one("recording"))
+    found |= {"of": line.of, "benign_hours": rounded(total * DAY_S / HOUR_S)}
+    return found if smallest is None else found | {"smallest_rate": rounded(smallest[1])}
 
 
 def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
@@ -296,11 +282,3 @@ def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
         one = outcome(rule, moved)
         points.append([round(one.false_at.size / days, 3), round(float(one.caught.mean()), 4)])
     return points
-
-
-def _ci95(bounds: Sequence[float]) -> dict[str, Any]:
-    return {"ci95": [_rounded(bound) for bound in bounds]}
-
-
-def _rounded(value: float) -> float:
-    return round(float(value), _DIGITS)

@@ -16,18 +16,15 @@ from numpy.typing import NDArray
 from training.data.rows import Rows
 from training.trainer.evaluation import curves
 from training.trainer.evaluation.chance import chance_test
+from training.trainer.evaluation.figures import missing, rounded, shown, shown_rate
 from training.trainer.evaluation.intervals import (
     CONFIDENCE,
-    Estimate,
     Measure,
     RankMeasure,
     Weights,
     bootstrap,
     clusters,
-    percentile_interval,
-    why_no_interval,
 )
-from training.trainer.evaluation.rates import rate_interval
 from training.trainer.evaluation.ratios import (
     AlarmMeasure,
     CatchMeasure,
@@ -43,7 +40,6 @@ __all__ = ["Classes", "Evaluation", "OperatingPoint", "Scored", "evaluate", "ope
 DAY_S = 86_400.0
 # What is caught when false alarms must be rare, since a day has many decisions: read off the test side.
 RARE = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
-_DIGITS = 6  # of every number in a report: below any meaning, above what a CPU's rounding can move
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +143,7 @@ class _Judge:
             if counted is not None:
                 found |= {name: shown_rate(*counts) for name, counts in counted.counts().items()}
         if calibration is not None:
-            found["ece"]["perfect"] = _rounded(calibration.perfect())
+            found["ece"]["perfect"] = rounded(calibration.perfect())
         found |= self._alerts(scored, found)
         return self._with_reasons(found, scored), measure
 
@@ -164,7 +160,7 @@ class _Judge:
     def ask_chance(self, metrics: dict[str, dict[str, Any]], scored: Scored) -> None:
         """Put what the exact test says beside each AUROC whose interval does not exclude 0.5."""
         for name, among in (("auroc", None), ("auroc_trained", self._trained(scored))):
-            metric = metrics.get(name, _missing(""))
+            metric = metrics.get(name, missing(""))
             ci95 = metric["ci95"]
             if metric["value"] is None or (ci95 is not None and not ci95[0] <= 0.5 <= ci95[1]):
                 continue
@@ -196,14 +192,14 @@ class _Judge:
         step = pace(scored)
         if step is None:
             why = "the data do not say how far apart their windows are (no times, or no rate)"
-            return {"alerts_per_host_day": _missing(why)}
+            return {"alerts_per_host_day": missing(why)}
         rate, per_day = found["fpr"], DAY_S / step.every_s
         value, ci95 = rate["value"], rate["ci95"]
         return {
             "alerts_per_host_day": {
-                "value": None if value is None else _rounded(value * per_day),
-                "ci95": None if ci95 is None else [_rounded(bound * per_day) for bound in ci95],
-                "decision_every_s": _rounded(step.every_s),
+                "value": None if value is None else rounded(value * per_day),
+                "ci95": None if ci95 is None else [rounded(bound * per_day) for bound in ci95],
+                "decision_every_s": rounded(step.every_s),
                 "of": step.of,
             }
         }
@@ -216,14 +212,10 @@ class _Judge:
         if one_class or self.classes.benign:
             all_benign = bool(self.classes.is_benign(scored.y).all())
             alone = f"the test windows are all {one_class or words[BENIGN if all_benign else MALICIOUS]}"
-        no_alarm = dict.fromkeys((BENIGN, MALICIOUS), "no class is benign")
-        if self.classes.benign:
-            for kind in no_alarm:
-                no_alarm[kind] = (
-                    "there is no threshold"
-                    if self.point is None or self.point.threshold is None
-                    else f"the test has no window that is {words[kind]}"
-                )
+        no_alarm = {kind: f"the test has no window that is {words[kind]}" for kind in (BENIGN, MALICIOUS)}
+        if not self.classes.benign or self.point is None or self.point.threshold is None:
+            why = "there is no threshold" if self.classes.benign else "no class is benign"
+            no_alarm = dict.fromkeys(no_alarm, why)
         no_classes = "an anomaly score without a threshold predicts no class"
         expected = {
             "accuracy": no_classes,
@@ -247,10 +239,8 @@ class _Judge:
                 )
         complete = {}
         for name, reason in expected.items():
-            metric = found.get(name, _missing(reason))
-            if metric["value"] is None and "reason" not in metric:
-                metric = metric | {"reason": reason}
-            complete[name] = metric
+            metric = found.get(name, missing(reason))
+            complete[name] = {"reason": reason} | metric if metric["value"] is None else metric
         return complete
 
     def _distinct(self, scored: Scored) -> int:
@@ -338,43 +328,3 @@ def rank_measure(scored: Scored, classes: Classes, episode: IntArray, among: Col
         }
 
     return measure
-
-
-# -- numbers for JSON --------------------------------------------------------------------------------------------------
-
-
-def _rounded(value: float) -> float:
-    return round(float(value), _DIGITS)
-
-
-def _missing(reason: str) -> dict[str, Any]:
-    return {"value": None, "ci95": None, "reason": reason}
-
-
-def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> dict[str, Any]:
-    """{value, ci95}, rounded; see `percentile_interval` for what ``n_support`` and ``bounded`` mean."""
-    if not np.isfinite(estimate.value):
-        return {"value": None, "ci95": None}
-    shown: dict[str, Any] = {"value": _rounded(estimate.value), "ci95": None}
-    too_few = why_no_interval(estimate.samples.size)
-    interval = None
-    if too_few is None:
-        interval = percentile_interval(estimate, n_support, bounded=bounded)
-    if interval is not None:
-        shown["ci95"] = [_rounded(bound) for bound in interval]
-    else:
-        shown["reason"] = too_few or f"{n_support} episodes carry it: too few for an interval"
-    return shown
-
-
-def shown_rate(alarms: FloatArray, windows: FloatArray) -> dict[str, Any]:
-    """{value, ci95} of a rate from its counts (E,) by episode; see `rates` for the interval."""
-    if not windows.sum():
-        return {"value": None, "ci95": None}
-    rate: dict[str, Any] = {"value": _rounded(alarms.sum() / windows.sum()), "ci95": None}
-    interval = rate_interval(alarms, windows)
-    if interval is None:
-        rate["reason"] = "1 episode carries it: too few for an interval"
-    else:
-        rate["ci95"] = [_rounded(bound) for bound in interval]
-    return rate

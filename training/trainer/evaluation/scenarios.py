@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.trainer.evaluation.metrics import shown_rate
+from training.trainer.evaluation.figures import shown_rate
 from training.trainer.evaluation.scored import BENIGN, LIKE, Classes, Scored
 from training.trainer.task import auroc
 
