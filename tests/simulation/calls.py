@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from simulation.network import Broken, Network, Outcome, Request
+from simulation.network import Broken, Outcome, Request, SimTransport
 from simulation.unlike import reported
 from training.contract import spec_hash
 from training.fleet.client.client import ClientError, FleetClient
-from training.fleet.client.transport import Readable, Response, TransportError
+from training.fleet.client.transport import Response, TransportError
 from training.fleet.worker import reports
-from training.fleet.worker.requests import Asker, Calls, Lines, with_lines
+from training.fleet.worker.requests import Asker, Calls, with_lines
 from training.fleet.worker.requests import Request as WorkerRequest
 from training.fleet.worker.state import events as t
+
+if TYPE_CHECKING:
+    from simulation.host import Host
 
 URL = "http://receiver"
 
@@ -33,28 +36,19 @@ class _NotYet(BaseException):
         self.timeout_s = timeout_s
 
 
-class _Replay:
+class _Replay(SimTransport):
     """A transport that knows the first answers and breaks off at the next request."""
 
     def __init__(self, sender: str, known: list[Outcome]) -> None:
         self._sender = sender
         self._known = iter(known)
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | Readable | None,
-        timeout_s: float,
-        sink: Any = None,
-    ) -> Response:
-        content = b"" if body is None else body if isinstance(body, bytes) else body.read()
+    def ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
         for outcome in self._known:
             if isinstance(outcome, Broken):
                 raise TransportError(outcome.value)
             return outcome
-        raise _NotYet(Request(method, path, content, headers, self._sender), timeout_s)
+        raise _NotYet(Request(method, path, body, headers, self._sender), timeout_s)
 
 
 class _InlineCalls(Calls):
@@ -86,57 +80,34 @@ def _never(_: float) -> None:
 class SimCalls:
     """The requests of one run of a worker's program."""
 
-    def __init__(
-        self,
-        network: Network,
-        host_id: str,
-        machine: str,
-        asker: Asker,
-        lines: Lines,
-        timeout_s: float,
-        chance: Callable[[], float],
-        when_awake: Callable[[Callable[[], None]], None],
-        post: Callable[[t.Event], None],
-        *,
-        slots: bool = False,
-    ) -> None:
-        """``slots``: as workers do that train several jobs at once; older ones do not hear how many they may."""
+    def __init__(self, host: Host, asker: Asker) -> None:
+        self._host, self._asker, self._outbox = host, asker, host.outbox
         self.asleep = False
-        self._slots = slots
-        self._network = network
-        self._host_id = host_id
-        self._machine = machine
-        self._asker = asker
-        self._lines = lines
-        self._timeout_s = timeout_s
-        self._chance = chance
-        self._when_awake = when_awake
-        self._post = post
         self._open: dict[int, Callable[[], None]] = {}  # call → how to hang up
 
     def send(self, request: WorkerRequest) -> None:
         """Begin the call; its outcome becomes one event."""
         known: list[Outcome] = []
-        request = _as_told(with_lines(request, self._lines), self._network.seed)
+        request = _as_told(with_lines(request, self._outbox.read), self._host.world.seed)
 
         def go_on() -> None:
             try:
                 event = _InlineCalls(self._client(known), self._asker).carry_out(request)
             except _NotYet as wait:
-                hang_up = self._network.send(wait.request, wait.timeout_s, answered)
+                hang_up = self._host.network.send(wait.request, wait.timeout_s, answered)
                 self._open[request.call] = hang_up
                 return
             self._open.pop(request.call, None)
-            if not self._slots and isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
+            if not self._host.has_slots and isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
                 event = replace(event, reply=structs.replace(event.reply, slots=None))
-            self._post(event)
+            self._host.post(event)
 
         def answered(outcome: Outcome) -> None:
             # While a machine sleeps most of its connections die; what it finds out is that nobody answers.
-            if self.asleep and not isinstance(outcome, Broken) and self._chance() < 0.7:
+            if self.asleep and not isinstance(outcome, Broken) and self._host.chance.random() < 0.7:
                 outcome = Broken.RESET
             known.append(outcome)
-            self._when_awake(lambda: go_on() if request.call in self._open else None)
+            self._host.when_awake(lambda: go_on() if request.call in self._open else None)
 
         go_on()
 
@@ -156,7 +127,7 @@ class SimCalls:
                     report=reports.read(delivery.path),
                 )
             except _NotYet as wait:
-                self._network.send(wait.request, wait.timeout_s, answered)
+                self._host.network.send(wait.request, wait.timeout_s, answered)
             except ClientError:
                 pass  # it stays where it is
             else:
@@ -181,10 +152,10 @@ class SimCalls:
     def _client(self, known: list[Outcome]) -> FleetClient:
         return FleetClient(
             URL,
-            self._host_id,
-            transport=_Replay(self._machine, known),
+            self._host.name,
+            transport=_Replay(self._host.machine, known),
             tries=1,
-            timeout_s=self._timeout_s,
-            chance=self._chance,
+            timeout_s=self._host.scenario.timeout_s,
+            chance=self._host.chance.random,
             sleep=_never,
         )

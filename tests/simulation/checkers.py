@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 from simulation.host import report_of
 from simulation.steps import Call
-from simulation.witness import Checker, Facts, Live, Observation, Witness
-from simulation.world import World
+from simulation.witness import Checker, Facts, Live, Observation
 from training.fleet.client.transport import Response
-from training.fleet.scheduling.policy import Policy
 from training.fleet.store.artifacts import Artifact
 from training.fleet.wire.messages import Action, HeartbeatReply
 
@@ -58,8 +56,7 @@ class OneLiveAttempt(Checker):
 class EventsTellEverything(Checker):
     """The event log has no gap, every event is a row of the table, and its replay yields the jobs' statuses."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._status: dict[str, str] = {}
         self._seq = 0
 
@@ -86,9 +83,9 @@ class NothingVanishes(Checker):
         if seen.after.jobs is not seen.before.jobs:
             self.demand(seen.before.jobs.keys() <= seen.after.jobs.keys(), "a job vanished")
 
-    def at_end(self, witness: Witness) -> None:
-        grants = dict(witness.rows("SELECT job_id, count(*) FROM attempts GROUP BY job_id"))
-        for job_id, facts in witness.now.jobs.items():
+    def at_end(self) -> None:
+        grants = dict(self.witness.rows("SELECT job_id, count(*) FROM attempts GROUP BY job_id"))
+        for job_id, facts in self.witness.now.jobs.items():
             self.demand(facts.attempt == grants.get(job_id, 0), f"attempts of {job_id[:8]} vanished")
 
 
@@ -113,9 +110,7 @@ class AttemptsIncrease(Checker):
 class OnlyTheOwnerActs(Checker):
     """A worker's call takes effect only for the live claim, or the last one given up for lost, and on its job only."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._policy = policy
+    def prepare(self) -> None:
         self._lost: dict[str, Live] = {}  # by claim: ended as lost, as they were
         self._done: set[str] = set()  # claims that completed
 
@@ -162,7 +157,7 @@ class OnlyTheOwnerActs(Checker):
         self.demand(self._adoptable(seen, claim), what)
         if seen.call.name == "heartbeat":
             readoptions = self._lost[claim].readoptions
-            self.demand(readoptions < self._policy.max_readoptions, "readopted too often")
+            self.demand(readoptions < self.policy.max_readoptions, "readopted too often")
 
     def _adoptable(self, seen: Observation, claim: str) -> bool:
         lost = self._lost.get(claim)
@@ -196,10 +191,6 @@ def _given_back(seen: Observation, job_id: str) -> bool:
 class CompletedForGood(Checker):
     """Completed means one artifact of that job's attempt, in the store and sound; only a requeue changes it."""
 
-    def __init__(self, world: World, reporting: bool) -> None:
-        super().__init__(world)
-        self._reporting = reporting  # trainers leave reports
-
     def see(self, seen: Observation) -> None:
         for job_id in seen.changed():
             before, after = seen.before.jobs.get(job_id), seen.after.jobs[job_id]
@@ -212,9 +203,9 @@ class CompletedForGood(Checker):
                 same = (before.artifact_id, before.attempt) == (after.artifact_id, after.attempt)
                 self.demand(requeued or (same and after.status == "completed"), "a completed job changed")
 
-    def at_end(self, witness: Witness) -> None:
-        store = witness.receiver.store
-        accepted = witness.rows(
+    def at_end(self) -> None:
+        store = self.witness.receiver.store
+        accepted = self.witness.rows(
             "SELECT a.job_id, a.attempt, a.artifact_id, r.model, r.mode FROM attempts AS a "
             "LEFT JOIN artifacts AS r ON r.job_id = a.job_id AND r.attempt = a.attempt "
             "AND r.artifact_id = a.artifact_id WHERE a.end_reason = 'completed'"
@@ -222,33 +213,33 @@ class CompletedForGood(Checker):
         by_job = {(job_id, attempt): artifact for job_id, attempt, artifact, _, _ in accepted}
         for job_id, attempt, artifact, model, mode in accepted:
             self.demand(model is not None, f"artifact of {job_id[:8]} #{attempt} has no row")
-            if witness.removed(artifact, model, mode):
+            if self.witness.removed(artifact, model, mode):
                 continue
             found = store.verify(artifact, model=model, mode=mode)
-            body = b"".join(witness.receiver.disk.read(store.root / found.path))
+            body = b"".join(self.witness.receiver.disk.read(store.root / found.path))
             self.demand(body.startswith(job_id.encode()), f"{job_id[:8]} has another job's artifact")
             numbers = {record["attempt"] for record in store.provenance(found)}
             self.demand(attempt in numbers, f"artifact of {job_id[:8]} #{attempt} lacks provenance")
-            self._report(witness, job_id, attempt, found)
-        for job_id, facts in witness.now.jobs.items():
+            self._report(job_id, attempt, found)
+        for job_id, facts in self.witness.now.jobs.items():
             if facts.status == "completed":
                 artifact = by_job.get((job_id, facts.attempt))
                 self.demand(artifact == facts.artifact_id, f"{job_id[:8]} completed by nobody's artifact")
 
-    def _report(self, witness: Witness, job_id: str, attempt: int, artifact: Artifact) -> None:
+    def _report(self, job_id: str, attempt: int, artifact: Artifact) -> None:
         """Hold that a trainer's report is beside the bundle, named by the row and by the provenance."""
-        rows = witness.rows("SELECT report FROM results WHERE job_id = ? AND attempt = ?", job_id, attempt)
+        rows = self.witness.rows("SELECT report FROM results WHERE job_id = ? AND attempt = ?", job_id, attempt)
         named = {
             record.get("report")
-            for record in witness.receiver.store.provenance(artifact)
+            for record in self.witness.receiver.store.provenance(artifact)
             if (record["job_id"], record["attempt"]) == (job_id, attempt)
         }
-        wanted = hashlib.sha256(report_of(job_id).encode()).hexdigest() if self._reporting else None
+        wanted = hashlib.sha256(report_of(job_id).encode()).hexdigest() if self.scenario.reporting else None
         self.demand({row[0] for row in rows} == {wanted} - {None}, f"{job_id[:8]} #{attempt} has another report")
         self.demand(named == {wanted}, f"the provenance of {job_id[:8]} #{attempt} names another report")
         if wanted is not None:
             self.demand(
-                witness.receiver.store.report(artifact, wanted) == report_of(job_id).encode(),
+                self.witness.receiver.store.report(artifact, wanted) == report_of(job_id).encode(),
                 f"the report of {job_id[:8]} is not beside its bundle",
             )
 
@@ -256,20 +247,12 @@ class CompletedForGood(Checker):
 class BudgetsHold(Checker):
     """The counters are what the history says, no budget is exceeded, and nobody fails before one is used up."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._policy = policy
-        self._witness: Witness
-
     def see(self, seen: Observation) -> None:
         for job_id in {event.job_id: None for event in seen.events}:
-            self._job(self._witness, self._witness.now.jobs[job_id])
+            self._job(self.witness.now.jobs[job_id])
 
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
-
-    def _job(self, witness: Witness, job: Facts) -> None:
-        ends = witness.rows(
+    def _job(self, job: Facts) -> None:
+        ends = self.witness.rows(
             "SELECT end_reason, exit_code, pardoned FROM attempts WHERE job_id = ? AND generation = ? ORDER BY attempt",
             job.job_id,
             job.generation,
@@ -283,7 +266,7 @@ class BudgetsHold(Checker):
         self.demand(job.grants == grants, f"{name} counts {job.grants} grants, had {grants}")
         self.demand(job.trainer_failures == failures, f"{name}: {job.trainer_failures} of {failures}")
         self.demand(job.host_losses == losses, f"{name} counts {job.host_losses} losses, had {losses}")
-        policy = self._policy
+        policy = self.policy
         spent = (
             failures >= policy.max_attempts
             or losses >= policy.max_host_losses
@@ -301,8 +284,7 @@ class BudgetsHold(Checker):
 class CancelHolds(Checker):
     """A cancelled job is granted to nobody until the operator requeues it."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._cancelled: set[str] = set()
 
     def see(self, seen: Observation) -> None:
@@ -318,8 +300,7 @@ class CancelHolds(Checker):
 class HoldHolds(Checker):
     """A held job is granted to nobody until the operator lets it go, whatever became of it; the mark moves nothing."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._held: set[str] = set()
 
     def see(self, seen: Observation) -> None:
@@ -350,33 +331,32 @@ class Promise(NamedTuple):
 class AcknowledgedIsDurable(Checker):
     """All that was acknowledged to a worker or the operator is found: at once, after every start, at the end."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._promises: list[Promise] = []
 
-    def answered(self, call: Call, answer: Response, witness: Witness) -> None:
+    def answered(self, call: Call, answer: Response) -> None:
         if answer.status == 200 and call.request is not None:
             told = {} if call.name == "state" or not answer.body else json.loads(answer.body)  # a state: bytes
             promise = _promise(call, told)
             if promise is not None:
                 self._promises.append(promise)
-                self._kept(promise, witness)
+                self._kept(promise)
 
-    def restarted(self, witness: Witness) -> None:
+    def restarted(self) -> None:
         for promise in self._promises:
-            self._kept(promise, witness)
+            self._kept(promise)
 
-    def at_end(self, witness: Witness) -> None:
-        self.restarted(witness)
+    def at_end(self) -> None:
+        self.restarted()
 
-    def _kept(self, promise: Promise, witness: Witness) -> None:
-        rows = witness.rows(promise.sql, *promise.params)
+    def _kept(self, promise: Promise) -> None:
+        rows = self.witness.rows(promise.sql, *promise.params)
         self.demand(bool(rows), f"{promise.what} was acknowledged and is not there")
         if promise.what == "an upload":
             model, mode = rows[0]
-            if witness.removed(promise.params[0], model, mode):
+            if self.witness.removed(promise.params[0], model, mode):
                 return
-            found = witness.receiver.store.find(promise.params[0], model=model, mode=mode)
+            found = self.witness.receiver.store.find(promise.params[0], model=model, mode=mode)
             self.demand(found is not None, "an upload was acknowledged and is not in the store")
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,10 +28,10 @@ from training.fleet.database.writer import DatabaseError, Writer
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_draft import PART
 from training.fleet.receiver.http.problems import body_of, headers_of, refusal_of
-from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.retention import Removal
 from training.fleet.service import states
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.delivery import DeliverySteps
+from training.fleet.service.delivery import DeliverySteps, Steps
 from training.fleet.service.hosts import Plan
 from training.fleet.service.log_archiving import Folding
 from training.fleet.service.retention import Retention
@@ -42,6 +42,10 @@ from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
 from training.fleet.store.states import StateStore
 from training.fleet.wire import messages
+
+if TYPE_CHECKING:
+    from simulation.scenario import Scenario
+    from simulation.witness import Witness
 
 ROOT, STATES = Path("/models"), Path("/states")
 DATABASE = messages.HEADER_DATABASE.lower()
@@ -56,34 +60,6 @@ TO_PENDING = (
 )  # rows that may end somebody's wait
 
 FOLDING = {"lines": 4, "file_bytes": 200}  # simulated trainers print little
-
-
-class Watcher(Protocol):
-    """The observer: see :mod:`simulation.witness`."""
-
-    def after(self, call: Call, result: Any, error: Exception | None) -> None:
-        """A call was made, and is not committed yet."""
-        ...
-
-    def committed(self, ok: bool) -> None:
-        """Make what was written since the last commit durable, or undo it."""
-        ...
-
-    def answered(self, call: Call, answer: Response) -> None:
-        """An answer sets out."""
-        ...
-
-    def restarted(self, receiver: Coordinator) -> None:
-        """The program begins on what the disk holds."""
-        ...
-
-    def looked_in_vain(self) -> None:
-        """Note that a sweep's writes could not be committed."""
-        ...
-
-    def prepared(self) -> None:
-        """The service was made, which may have mended times."""
-        ...
 
 
 class InlineWriter(Writer):
@@ -104,21 +80,11 @@ PLAN_PARTS = PART, PART, 1, PART, 2  # jobs of a plan that are written at once, 
 class Coordinator:
     """The receiver's machine and the program on it."""
 
-    def __init__(
-        self,
-        world: World,
-        policy: Policy,
-        jobs: list[dict[str, Any]],
-        plan: Plan,
-        watcher: Watcher,
-        commit_s: float,
-        after_crash: Callable[[], None],
-    ) -> None:
-        """``commit_s`` is what a sync of the database takes; ``after_crash`` is called when a burnt fuse ended it."""
-        self.world = world
-        self.policy = policy
-        self.jobs = self.read = jobs  # the manifest as it lies on the operator's disk, and as it was last read
-        self.plan = plan
+    def __init__(self, world: World, scenario: Scenario, witness: Witness, after_crash: Callable[[], None]) -> None:
+        """``after_crash`` is called when a burnt fuse ended the program."""
+        self.world, self.policy, self._witness = world, scenario.policy, witness
+        self.jobs = self.read = scenario.jobs  # the manifest as it lies on the operator's disk, and as it was last read
+        self.plan = Plan(hosts=scenario.hosts, retention=scenario.retention, scheduling=scenario.scheduling)
         self.clock = SimClock(world, boot_offset=5000.0)
         self.fuse = Fuse()
         self.disk = SimDisk(self.fuse)
@@ -126,8 +92,7 @@ class Coordinator:
         self.fired: Counter[str] = Counter()  # rows of the transition table, over all runs of the program
         self.up = False
         self.asleep = False
-        self._watcher = watcher
-        self._commit_s = commit_s
+        self._commit_s = scenario.commit_s
         self._after_crash = after_crash
         self._ids = world.chance("claim ids")
         self._boot = 0
@@ -162,7 +127,7 @@ class Coordinator:
         self.queue = JobQueue("", database=self.database, clock=self.clock, policy=self.policy, new_claim_id=self._id)
         self.store = ArtifactStore(ROOT, self.disk, reserve_bytes=1)
         repaired = self._repaired()
-        self._watcher.restarted(self)
+        self._witness.restarted(self)
         self.queue.events.fired = self.fired
         self.queue.plan_part = PLAN_PARTS[self.world.seed % len(PLAN_PARTS)]
         self.service = Service(self.queue, self.store, new_round=self._id)
@@ -171,13 +136,14 @@ class Coordinator:
             self.queue.ahead.stopwatch = lambda: 0.0
         self.delivery = DeliverySteps(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired
-        self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
-        self.states, self.forgets_states = StateStore(STATES, self.disk, reserve_bytes=1), False
+        self._folding = Folding(self.service, self.store.logs, self.database, **FOLDING)
+        self.states = StateStore(STATES, self.disk, reserve_bytes=1)
         self.saved_states = SavedStates(self.service, self.states, self.clock)
         self.service.facts.state_of = self.saved_states.of
-        self._retention, self.lets_go = Retention(self.service, self.store, None, self.database), False
+        self._retention = Retention(self.service, self.store, None, self.database)
+        self.doing = set[str]()  # what it does by itself
         self._wakes = Wakes(self.service)
-        self._watcher.prepared()
+        self._witness.prepared()
         self._writer = InlineWriter(self.database)
         self._run(Call("reload"), self._do("reload", self.reload))
         self._tick()
@@ -186,7 +152,7 @@ class Coordinator:
         """The program ends without a word; with ``power``, everything that was not synced is at stake."""
         self.up = False
         self.fuse.put_out()
-        self._watcher.committed(False)
+        self._witness.committed(False)
         self.database.process_dies()
         if power:
             self.disk.power_fails(self.world.chance("power"))
@@ -246,15 +212,11 @@ class Coordinator:
         if self._wakes.any_can_be:
             self._run(Call("wake"), self._wake_sleepers())
         self.mend_index()
-        if not self._folds:
-            self._folds = True
-            self._run(Call("fold"), self._fold())
-        if not self.forgets_states and self.states.jobs():
-            self.forgets_states = True
-            self._run(Call("states"), self._forget_states())
-        if not self.lets_go and not self.plan.retention.keeps_all:
-            self.lets_go = True
-            self._run(Call("retention"), self._let_go())
+        self._begin("fold", self._folding.fold, "leaves its output where it is")
+        if self.states.jobs():
+            self._begin("states", self.saved_states.forget, "forgets no states")
+        if not self.plan.retention.keeps_all:
+            self._begin("retention", self._retention.collect, "lets nothing go", self._went)
         self.soon(self.policy.sweep_period_s, self._tick)
 
     def _schedule(self, most_s: float) -> Endpoint:
@@ -271,35 +233,31 @@ class Coordinator:
         self._schedules = False
         self.wake()
 
-    def _fold(self) -> Endpoint:
+    def _begin(
+        self, name: str, steps: Callable[[], Steps[Any]], vain: str, then: Callable[[Any], None] = lambda _: None
+    ) -> None:
+        """Do something by itself, unless it is being done."""
+        if name not in self.doing:
+            self.doing.add(name)
+            self._run(Call(name), self._chore(name, steps(), vain, then))
+
+    def _chore(self, name: str, steps: Steps[Any], vain: str, then: Callable[[Any], None]) -> Endpoint:
         try:
-            yield from Endpoints(self).carry_out(Call("fold"), self._folding.fold())
+            then((yield from Endpoints(self).carry_out(Call(name), steps)))
         except (DatabaseError, StoreError) as error:
-            self.world.say("receiver", f"leaves its output where it is: {error}")
-        self._folds = False
+            self.world.say("receiver", f"{vain}: {error}")
+        self.doing.discard(name)
+
+    def _went(self, gone: list[Removal]) -> None:
+        for each in gone:
+            self.world.say("receiver", f"lets {each.subject[:24]} go: {each.why}")
+            self.world.tally["models that went"] += 1
+        if gone:
+            self.delivery.index_stale = not self._repaired()
 
     def forget_states_now(self) -> None:
         """Forget what may go by now, without a wait."""
         self.states.forget(states.over(self.service, self.states.jobs()))
-
-    def _forget_states(self) -> Endpoint:
-        try:
-            yield from Endpoints(self).carry_out(Call("states"), self.saved_states.forget())
-        except (DatabaseError, StoreError) as error:
-            self.world.say("receiver", f"forgets no states: {error}")
-        self.forgets_states = False
-
-    def _let_go(self) -> Endpoint:
-        try:
-            gone = yield from Endpoints(self).carry_out(Call("retention"), self._retention.collect())
-            for each in gone:
-                self.world.say("receiver", f"lets {each.subject[:24]} go: {each.why}")
-                self.world.tally["models that went"] += 1
-            if gone:
-                self.delivery.index_stale = not self._repaired()
-        except (DatabaseError, StoreError) as error:
-            self.world.say("receiver", f"lets nothing go: {error}")
-        self.lets_go = False
 
     def reload(self) -> messages.ReloadReply:
         self.read = self.jobs
@@ -338,7 +296,7 @@ class Coordinator:
             return (yield Commit(Call("tick"), self.service.tick))
         except DatabaseError:
             self.service.forget_look()
-            self._watcher.looked_in_vain()
+            self._witness.all.looked_in_vain()
 
     def _wake_sleepers(self) -> Endpoint:
         try:
@@ -403,7 +361,7 @@ class Coordinator:
         if process.call.request is not None:
             self.world.say("receiver", f"→ {connection.sender}: {answer.status}{_words(answer)}")
         answer = replace(answer, headers={**answer.headers, DATABASE: self.queue.database_id})
-        self._watcher.answered(process.call, answer)
+        self._witness.all.answered(process.call, answer)
         connection.answer(answer)
 
     def _waits(self, process: Process, wait: News) -> bool:
@@ -436,7 +394,7 @@ class Coordinator:
         calls = [lambda commit=commit: self._watched(commit) for _, commit in group]
         self._writer.commit(list(zip(calls, futures, strict=True)))
         errors = [future.exception() for future in futures]
-        self._watcher.committed(not any(_is_lost(error) for error in errors))
+        self._witness.committed(not any(_is_lost(error) for error in errors))
         self.fuse.burn()  # after the commit, before any answer
         moves = self._made_pending()
         if moves != self._moves:
@@ -455,9 +413,9 @@ class Coordinator:
         try:
             result = commit.work()
         except Exception as error:
-            self._watcher.after(commit.call, None, error)
+            self._witness.after(commit.call, None, error)
             raise
-        self._watcher.after(commit.call, result, None)
+        self._witness.after(commit.call, result, None)
         return result
 
     def wake(self) -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from simulation.witness import Checker, Observation, Witness
-from simulation.world import World
-from training.fleet.scheduling.policy import Policy
+from simulation.witness import Checker, Observation
 
 
 class CopiesAreTold(Checker):
     """Only copies are called copies, and nobody takes work from whom it had succeeded before that one fell silent."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._lease_s = policy.stale_after_s
-        self._witness: Witness
+    def prepare(self) -> None:
         # Host and installation → whose turn it was last, and when it was heard so; who had one before, and was
         # succeeded in the sight of this receiver.
         self._turn: dict[tuple[str, str], tuple[str, float]] = {}
         self._succeeded: dict[tuple[str, str], set[str]] = {}
 
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
+    def restarted(self) -> None:
         self._succeeded.clear()  # with its end a receiver forgets who was
 
     def see(self, seen: Observation) -> None:
@@ -28,7 +22,7 @@ class CopiesAreTold(Checker):
         if seen.call.name != "claim" or request.instance_id is None:
             return
         host = request.host_id
-        service = self._witness.receiver.service
+        service = self.witness.receiver.service
         known = service.host_registry.known.get(host)
         told = known is not None and service.copied(known) is not None
         self.demand(not told or host in self.world.copied, f"{host} was called a copy and is none")
@@ -50,12 +44,12 @@ class CopiesAreTold(Checker):
         succeeded = self._succeeded.setdefault(whose, set())
         if session in succeeded or session[:10] < last[:10]:
             self.demand(
-                at - heard_at >= self._lease_s - 1.0,
+                at - heard_at >= self.policy.stale_after_s - 1.0,
                 f"an older session of {whose[0]} took over {at - heard_at:.0f} s after its successor was heard",
             )
         succeeded.add(last)
 
-    def at_end(self, witness: Witness) -> None:
+    def at_end(self) -> None:
         asking = "SELECT DISTINCT host FROM attempts WHERE pardoned = 1 AND end_reason = 'host_lost'"
-        pardoned = {row[0] for row in witness.rows(asking)}
+        pardoned = {row[0] for row in self.witness.rows(asking)}
         self.demand(pardoned <= self.world.copied, "a loss was pardoned where there was no copy")

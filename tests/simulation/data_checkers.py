@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulation.fetching import DATA
-from simulation.worker_checkers import WorkerChecker
-from simulation.world import World
+from simulation.witness import Checker
 from training.contract import reads
 from training.fleet.worker.state import events as t
 
@@ -14,36 +13,10 @@ if TYPE_CHECKING:
     from simulation.host import Host
 
 
-class DataChecker(WorkerChecker):
-    """Looks at fetches as well."""
-
-    def chunk_asked(self, host: Host, dataset_id: str, sha256: str) -> None:
-        """A chunk is about to be asked for."""
-
-    def chunk_came(self, host: Host, dataset_id: str) -> None:
-        """A chunk has come, or its request failed."""
-
-
-class Data:
-    """All of these checkers as one observer of a host's fetches."""
-
-    def __init__(self, checkers: list[DataChecker]) -> None:
-        self.checkers = checkers
-
-    def chunk_asked(self, host: Host, dataset_id: str, sha256: str) -> None:
-        for checker in self.checkers:
-            checker.chunk_asked(host, dataset_id, sha256)
-
-    def chunk_came(self, host: Host, dataset_id: str) -> None:
-        for checker in self.checkers:
-            checker.chunk_came(host, dataset_id)
-
-
-class OneFetchAtATime(DataChecker):
+class OneFetchAtATime(Checker):
     """On a host one data set is on its way at a time; what has arrived is not fetched again."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._on_its_way: dict[str, str] = {}  # machine → data set
 
     def ended(self, host: Host) -> None:
@@ -53,7 +26,7 @@ class OneFetchAtATime(DataChecker):
         other = self._on_its_way.get(host.machine)
         self.demand(other is None, f"{host.machine} fetches {dataset_id[:8]} while {str(other)[:8]} is on its way")
         self._on_its_way[host.machine] = dataset_id
-        if host.data is None or not sha256:
+        if not sha256:
             return
         listing, chunks = DATA[dataset_id]
         for place in listing.places():
@@ -67,12 +40,10 @@ class OneFetchAtATime(DataChecker):
         self._on_its_way.pop(host.machine, None)
 
 
-class DataInUseStays(DataChecker):
+class DataInUseStays(Checker):
     """What a trainer reads is there for as long as it runs."""
 
     def event(self, host: Host, event: t.Event) -> None:
-        if host.data is None:
-            return
         for trainer in host.trainers.values():
             job = trainer.assignment
             if job.dataset is None or trainer.over:

@@ -10,10 +10,9 @@ import errno
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from simulation.strand import HangUp, Strand
-from simulation.world import World
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, job_identity, reads
 from training.fleet.client.answers import Damaged, Refused, Unreachable
 from training.fleet.scheduling.job import EndReason
@@ -61,16 +60,6 @@ def with_data_sets(simulation: Any) -> None:
         for fate in fates:
             if before in fate:
                 fate[job["job_id"]] = fate.pop(before)
-
-
-class DataWatcher(Protocol):
-    """The observer: see :mod:`simulation.data_checkers`."""
-
-    def chunk_asked(self, host: Host, dataset_id: str, sha256: str) -> None:
-        """A chunk is about to be asked for."""
-
-    def chunk_came(self, host: Host, dataset_id: str) -> None:
-        """A chunk has come, or its request failed."""
 
 
 class _Stop:
@@ -131,9 +120,9 @@ class _Turns:
 class HostData:
     """The data sets on one host, and their fetches."""
 
-    def __init__(self, world: World, host: Host, root: Path, part_s: float, watcher: DataWatcher) -> None:
-        self._world, self._host, self._part_s, self.watcher = world, host, part_s, watcher
-        self._chance = world.chance(f"data {host.machine}")
+    def __init__(self, host: Host, root: Path) -> None:
+        self._world, self._host, self._part_s = host.world, host, host.scenario.measure_s
+        self._chance = host.world.chance(f"data {host.machine}")
         at_once = self._chance.choice([1, 2, 3])  # of several slots all data sets find room
         free = self._chance.choice([2**50, 2**50, FLOOR_BYTES + 2**29])
         self.folder = root
@@ -255,10 +244,10 @@ class _Shelf:
         return self._chunks[sha256]
 
     def _answer(self, sha256: str) -> None:
-        host, watcher = self._data._host, self._data.watcher
-        watcher.chunk_asked(host, self._dataset_id, sha256)
+        host = self._data._host
+        host.all.chunk_asked(host, self._dataset_id, sha256)
         self._data.wait()
-        watcher.chunk_came(host, self._dataset_id)
+        host.all.chunk_came(host, self._dataset_id)
         self._requests += 1
         if self._requests - 1 == self._at:
             raise self._trouble()

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.worker_checkers import WorkerChecker
+from simulation.witness import Checker
 from training.fleet.worker.state.events import Assignment
 from training.fleet.worker.state_folder import AttemptFolders
 
 if TYPE_CHECKING:
     from simulation.host import Host
-    from simulation.world import World
 
 
-class NobodyElsesFolder(WorkerChecker):
+class NobodyElsesFolder(Checker):
     """No worker removes or writes a folder of another one's attempt, and no two workers hold one folder at once.
 
     Workers of one machine with names of their own are never in each other's way: none of them is refused.
     """
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._attempts: dict[tuple[str, str], AttemptFolders] = {}  # by machine and claim
 
     def refused(self, host: Host, why: str) -> None:
         self.demand(False, f"{host.machine} was refused beside another worker: {why}")
 
     def second(self, host: Host, refusal: str | None) -> None:
-        """Somebody started a second worker where ``host`` runs."""
         self.demand(refusal is not None, f"a second worker took folders of {host.machine}")
         told = refusal is not None and "another worker uses" in refusal
         self.demand(told, f"a second worker was refused with other words: {refusal}")

@@ -7,8 +7,7 @@ from typing import Any
 
 from simulation.memory import at_best
 from simulation.witness import Checker, Event, Facts, Observation, Witness
-from simulation.world import World
-from training.fleet.scheduling.policy import Policy, Scheduling
+from training.fleet.scheduling.policy import Scheduling
 from training.fleet.wire.messages import ClaimReply
 
 PILE = 3  # live attempts for each that may train: two may wait to be delivered
@@ -17,8 +16,7 @@ PILE = 3  # live attempts for each that may train: two may wait to be delivered
 class OneGrantARequest(Checker):
     """A request of a worker is granted one job, however often it arrives."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._granted: dict[tuple[str, str], str] = {}
 
     def see(self, seen: Observation) -> None:
@@ -45,9 +43,7 @@ class OneJobASlot(Checker):
 class OneInstallation(Checker):
     """One living installation works under a host's id, and when a session is given work the one before has ended."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._lease_s = policy.stale_after_s
+    def prepare(self) -> None:
         self._last: dict[str, tuple[str, float]] = {}  # host → the installation heard last, and when
 
     def see(self, seen: Observation) -> None:
@@ -65,7 +61,7 @@ class OneInstallation(Checker):
             ]
             self.demand(not others, f"the last session of {host} still holds a job")
             silent_s = seen.at - heard_at
-            over = known == instance or silent_s >= self._lease_s - 1.0
+            over = known == instance or silent_s >= self.policy.stale_after_s - 1.0
             self.demand(over, f"a second installation of {host} was given work after {silent_s:.0f} s")
         self._last[host] = (instance, seen.at)
 
@@ -87,20 +83,15 @@ class GrantsFit(Checker):
     Where the schedule decides, a better one is passed over only while another host can do it.
     """
 
-    def __init__(self, world: World, policy: Policy, hosts: dict[str, dict[str, Any]], scheduling: Scheduling) -> None:
-        super().__init__(world)
-        self._scheduling = scheduling
-        self._policy = policy
-        self._hosts = hosts  # what the manifest declares
-        self._witness: Witness
+    def prepare(self) -> None:
         self.clock_is_true = True  # nothing stepped since the receiver's last look
         self._asked: dict[str, tuple[float, dict[str, Any]]] = {}  # host → when last, with what …
         self._last: dict[str, dict[str, Any]] = {}  # … and with what the time before
         self._signs = LifeSigns()
         self._restarted_at = 0.0
 
-    def restarted(self, witness: Witness) -> None:
-        self._witness, self._restarted_at = witness, self.world.now
+    def restarted(self) -> None:
+        self._restarted_at = self.world.now
 
     def lost(self, seen: Observation) -> None:
         self._heard(seen)  # which the receiver remembers, though no row tells of it
@@ -113,6 +104,9 @@ class GrantsFit(Checker):
                 self._last[request.host_id] = self._asked[request.host_id][1]
             self._asked[request.host_id] = (seen.at, request.capability)
 
+    def stepped(self, seconds: float) -> None:
+        self.clock_is_true = False
+
     def see(self, seen: Observation) -> None:
         self._heard(seen)
         if seen.call.name == "tick":
@@ -124,25 +118,25 @@ class GrantsFit(Checker):
     def _grant(self, seen: Observation, event: Event) -> None:
         request = seen.call.message
         spec = seen.before.jobs[event.job_id].wants()
-        obstacle = misfit(spec, request.host_id, request.capability, self._hosts.get(request.host_id, {}))
+        obstacle = misfit(spec, request.host_id, request.capability, self.declared(request.host_id))
         self.demand(obstacle is None, f"granted to a host that does not fit: {obstacle}")
-        most = most_at_once(request.capability, self._hosts.get(request.host_id, {}))
+        most = most_at_once(request.capability, self.declared(request.host_id))
         held = sum(live.host == request.host_id for live in seen.after.live.values())
-        trains = training(self._witness, request.host_id)
+        trains = training(self.witness, request.host_id)
         self.demand(trains <= most, f"{trains} jobs train on a host for {most}")
         self.demand(held <= PILE * most, f"{held} jobs on a host for {most}")
         if not self.clock_is_true:
             return
-        facts, now = seen.before.jobs[event.job_id], self._witness.receiver.clock.now()
+        facts, now = seen.before.jobs[event.job_id], self.witness.receiver.clock.now()
         if facts.status != "pending":  # given back by this very call
             facts = seen.after.jobs[event.job_id]
         self.demand(facts.claimable_at <= now + 1e-6, "granted before its back-off was over")
         if spec.get("prefer_cuda") and not has_cuda(spec, request.capability):
             held_s = now - facts.claimable_at
-            grace = self._policy.prefer_cuda_grace_s
+            grace = self.policy.prefer_cuda_grace_s
             waited = held_s >= grace - 1e-6 or not self._somebody_has_cuda(spec, seen)
             self.demand(waited, f"granted past prefer_cuda after {held_s:.1f} s")
-        ((edition,),) = self._witness.rows("SELECT edition FROM plan_in_force")
+        ((edition,),) = self.witness.rows("SELECT edition FROM plan_in_force")
         self.demand(facts.edition <= edition, "granted before the plan that brings it is in force")
         for other in seen.before.jobs.values():
             waits = other.status == seen.after.jobs[other.job_id].status == "pending"
@@ -154,18 +148,18 @@ class GrantsFit(Checker):
 
         Who rests is the receiver's word, which another checker compares with what the hosts say.
         """
-        ordered = {str(host) for (host,) in self._witness.rows("SELECT host FROM host_orders WHERE ended_at IS NULL")}
-        resting = self._witness.receiver.service.host_registry.resting
+        ordered = {str(host) for (host,) in self.witness.rows("SELECT host FROM host_orders WHERE ended_at IS NULL")}
+        resting = self.witness.receiver.service.host_registry.resting
         return {*seen.before.out, *seen.after.out, *ordered, *resting}
 
     def _somebody_has_cuda(self, spec: dict[str, Any], seen: Observation) -> bool:
         """Look for a host with a GPU for this job that asked not long ago and may train."""
         return any(
-            seen.at - at < self._policy.gone_s / 2
+            seen.at - at < self.policy.gone_s / 2
             and host not in self._away(seen)
-            and self._hosts.get(host, {}).get("cuda") is not False
+            and self.declared(host).get("cuda") is not False
             and has_cuda(spec, at_best(capability))
-            and misfit(spec, host, at_best(capability), self._hosts.get(host, {})) is None
+            and misfit(spec, host, at_best(capability), self.declared(host)) is None
             for host, (at, capability) in self._asked.items()
         )
 
@@ -178,26 +172,25 @@ class GrantsFit(Checker):
         return any(
             host != but
             and (
-                host in trains
-                or seen.at - max(self._restarted_at, self._signs.heard[host]) < self._policy.stale_after_s
+                host in trains or seen.at - max(self._restarted_at, self._signs.heard[host]) < self.policy.stale_after_s
             )
             and host not in self._away(seen)
-            and misfit({**spec, "min_ram_gib": 0.0}, host, at_best(capability), self._hosts.get(host, {})) is None
+            and misfit({**spec, "min_ram_gib": 0.0}, host, at_best(capability), self.declared(host)) is None
             for host, (_, capability) in self._asked.items()
         )
 
     def _passed_over(self, other: Facts, request: Any, now: float, seen: Observation) -> None:
-        if training(self._witness, request.host_id) > 1:
+        if training(self.witness, request.host_id) > 1:
             return  # it may have found no room beside what trains there
         spec = other.wants()
-        declared = self._hosts.get(request.host_id, {})
-        graces = self._policy.prefer_cuda_grace_s + self._policy.host_priority_grace_s
+        declared = self.declared(request.host_id)
+        graces = self.policy.prefer_cuda_grace_s + self.policy.host_priority_grace_s
         free = other.claimable_at + graces <= now and (
             other.avoid_host != request.host_id or (other.avoid_until or 0.0) <= now
         )
         fits = misfit(spec, request.host_id, request.capability, declared) is None
-        if self._scheduling is Scheduling.SOONEST:  # by a schedule that may not know of this job yet
-            known = self._witness.receiver.queue.ahead.is_up_to_date
+        if self.scenario.scheduling is Scheduling.SOONEST:  # by a schedule that may not know of this job yet
+            known = self.witness.receiver.queue.ahead.is_up_to_date
             # The schedule may still go by the host's capability of the time before.
             known = (
                 known

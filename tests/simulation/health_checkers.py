@@ -9,10 +9,7 @@ from simulation.faults import Fault
 from simulation.grant_checkers import misfit, offered
 from simulation.illness import has
 from simulation.memory import at_best
-from simulation.witness import Event, Observation, Witness
-from simulation.worker_checkers import WorkerChecker
-from simulation.world import World
-from training.fleet.scheduling.policy import Policy
+from simulation.witness import Checker, Event, Observation
 from training.fleet.worker.state import events as t
 
 if TYPE_CHECKING:
@@ -30,20 +27,14 @@ class Death(NamedTuple):
     reason: str
 
 
-class SickHostsAreTakenOut(WorkerChecker):
+class SickHostsAreTakenOut(Checker):
     """A host on which different jobs die at once, one after the other, is taken out and gets nothing until it is
     released; none of these deaths counts, and no other does not. One that says it is well again is let in at once."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._policy = policy
+    def prepare(self) -> None:
         self._row: dict[str, list[Death]] = {}  # by host
         self._believed: set[tuple[str, int]] = set()  # jobs and generations that were pardoned
         self._pardoned: set[str] = set()
-        self._witness: Witness
-
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
 
     def see(self, seen: Observation) -> None:
         if seen.error is not None or seen.call.name not in ("claim", "fail", "complete", "release"):
@@ -97,14 +88,14 @@ class SickHostsAreTakenOut(WorkerChecker):
         """Take the receiver's word for what died there."""
         self._row[host] = [
             Death(*row)
-            for row in self._witness.rows(
+            for row in self.witness.rows(
                 "SELECT a.claim_id, a.job_id, a.generation, a.end_reason FROM deaths AS d "
                 "JOIN attempts AS a ON a.job_id = d.job_id AND a.attempt = d.attempt "
                 "WHERE d.host = ? ORDER BY d.seq",
                 host,
             )
         ]
-        for claim, job_id, generation in self._witness.rows(
+        for claim, job_id, generation in self.witness.rows(
             "SELECT claim_id, job_id, generation FROM attempts "
             "WHERE pardoned = 1 AND end_reason <> 'host_lost' AND host = ?",
             host,
@@ -120,10 +111,10 @@ class SickHostsAreTakenOut(WorkerChecker):
 
     def _ran_long(self, message: Any) -> bool:
         train_s = (message.record or {}).get("train_s", 0.0)  # without, it could not be started
-        return bool(train_s >= self._policy.odd_death_s)
+        return bool(train_s >= self.policy.odd_death_s)
 
     def _speaks_against_host(self, row: list[Death]) -> bool:
-        enough = self._policy.odd_deaths
+        enough = self.policy.odd_deaths
         if not enough:
             return False
         jobs = {death.job for death in row if (death.job, death.generation) not in self._believed}
@@ -135,24 +126,18 @@ class SickHostsAreTakenOut(WorkerChecker):
             self._pardoned.add(death.claim)
             self._believed.add((death.job, death.generation))
 
-    def at_end(self, witness: Witness) -> None:
+    def at_end(self) -> None:
         asking = "SELECT claim_id FROM attempts WHERE pardoned = 1 AND end_reason <> 'host_lost'"
-        found = {row[0] for row in witness.rows(asking)}  # of the others: see CopiesAreTold
+        found = {row[0] for row in self.witness.rows(asking)}  # of the others: see CopiesAreTold
         self.demand(found <= self._pardoned, "an attempt was pardoned that its job has to pay for")
         self.demand(self._pardoned <= found, "a job pays for what a sick host did")
 
 
-class SuspectsAreTrue(WorkerChecker):
+class SuspectsAreTrue(Checker):
     """A job is failed as one that crashes hosts only after so many different hosts did crash with it in hand."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._policy = policy
+    def prepare(self) -> None:
         self._crashed: set[str] = set()  # claims in the hands of workers that crashed
-        self._witness: Witness
-
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
 
     def event(self, host: Host, event: t.Event) -> None:
         if isinstance(event, t.Begin):
@@ -167,11 +152,11 @@ class SuspectsAreTrue(WorkerChecker):
 
     def _judge(self, seen: Observation, event: Event, ended_by: str) -> None:
         generation = seen.after.jobs[event.job_id].generation
-        rows = self._witness.rows(
+        rows = self.witness.rows(
             "SELECT host, claim_id FROM attempts WHERE job_id = ? AND generation = ?", event.job_id, generation
         )
         hosts = {host for host, claim in rows if claim in self._crashed}
-        enough = self._policy.suspect_crashes
+        enough = self.policy.suspect_crashes
         self.demand(
             len(hosts) >= enough > 0, f"{event.job_id[:8]} was failed as a suspect after crashes of {sorted(hosts)}"
         )
@@ -179,18 +164,12 @@ class SuspectsAreTrue(WorkerChecker):
         self.world.tally["jobs failed as suspects"] += 1
 
 
-class MoreMemoryOrNone(WorkerChecker):
+class MoreMemoryOrNone(Checker):
     """A job that ran out of memory goes only to a host with more, or fails when none is known that has."""
 
-    def __init__(self, world: World, hosts: dict[str, dict[str, Any]]) -> None:
-        super().__init__(world)
-        self._declared = hosts
+    def prepare(self) -> None:
         self._lacked: dict[str, list[tuple[str, float]]] = {}  # job → kind, GiB
         self._heard: set[str] = set()  # hosts that asked before the call that is looked at
-        self._witness: Witness
-
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
 
     def see(self, seen: Observation) -> None:
         if seen.error is None and seen.call.name == "fail":
@@ -203,7 +182,7 @@ class MoreMemoryOrNone(WorkerChecker):
             elif event.transition == "claim" and event.job_id in self._lacked:
                 capability = at_best(seen.call.message.capability)
                 for kind, gib in self._lacked[event.job_id]:
-                    here = has(_KINDS[kind], offered(capability, self._declared.get(event.host or "", {})))
+                    here = has(_KINDS[kind], offered(capability, self.declared(event.host or "")))
                     self.demand(here > gib, f"ran out of {gib} GiB of {kind}, was given {here}")
                 self.world.tally["jobs sent where there is more memory"] += 1
 
@@ -213,7 +192,7 @@ class MoreMemoryOrNone(WorkerChecker):
         if live is None or message.out_of_memory is None:
             return
         hosts = self._hosts()
-        gib = has(_KINDS[message.out_of_memory], offered(hosts[live.host], self._declared.get(live.host, {})))
+        gib = has(_KINDS[message.out_of_memory], offered(hosts[live.host], self.declared(live.host)))
         self._lacked.setdefault(live.job_id, []).append((message.out_of_memory, gib))
         after = seen.after.jobs[live.job_id]
         if (after.ended_by or "").startswith("out_of_memory"):
@@ -224,11 +203,8 @@ class MoreMemoryOrNone(WorkerChecker):
         larger = [
             name
             for name, capability in hosts.items()
-            if misfit(spec, name, capability, self._declared.get(name, {})) is None
-            and all(
-                has(_KINDS[k], offered(capability, self._declared.get(name, {}))) > g
-                for k, g in self._lacked[live.job_id]
-            )
+            if misfit(spec, name, capability, self.declared(name)) is None
+            and all(has(_KINDS[k], offered(capability, self.declared(name))) > g for k, g in self._lacked[live.job_id])
         ]
         if (after.ended_by or "").startswith("out_of_memory"):
             known = [name for name in larger if name in self._heard]
@@ -236,8 +212,8 @@ class MoreMemoryOrNone(WorkerChecker):
         self.demand(bool(larger) or after.status == "failed", "nobody has more, and the job waits")
 
     def _hosts(self) -> dict[str, dict[str, Any]]:
-        rows = self._witness.rows("SELECT host, capability FROM hosts")
+        rows = self.witness.rows("SELECT host, capability FROM hosts")
         found = {host: at_best(json.loads(capability)) for host, capability in rows}
         # One whose first claim was undone by a full disk has no row yet, and is known all the same.
-        service = self._witness.receiver.service
+        service = self.witness.receiver.service
         return {known.name: at_best(known.capability) for known in service.known_hosts()} | found

@@ -12,21 +12,20 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from simulation.calls import SimCalls
 from simulation.disk import Crash, Fuse
-from simulation.faults import Fault, Weather
-from simulation.fetching import DataWatcher, HostData
-from simulation.illness import Illness
+from simulation.faults import Fault
+from simulation.fetching import HostData
 from simulation.memory import free_now, peak
-from simulation.moves import Carrier, MoveWatcher, is_moving, saves_s
-from simulation.network import Network
+from simulation.moves import Carrier, is_moving
 from simulation.owners import OwnerLife
+from simulation.scenario import has_slots, is_tight
 from simulation.shared import WorkerDisk
 from simulation.trainer import Fate, Trainer
 from simulation.unlike import slowness
-from simulation.world import SimClock, Timer, World
+from simulation.world import SimClock, Timer
 from training.fleet.process.ended import Ended
 from training.fleet.process.launcher import put_down
 from training.fleet.scheduling.job import EndReason
@@ -42,6 +41,9 @@ from training.fleet.worker.state.slots import Slots, step
 from training.fleet.worker.state.state import State, Work
 from training.fleet.worker.state_folder import StateFolderError
 from training.fleet.worker.tail import OutputTail
+
+if TYPE_CHECKING:
+    from simulation.run import Simulation
 
 
 @dataclass
@@ -82,23 +84,6 @@ class StateDirectory:
         return self.folder / f"{claim_id}.log.end"
 
 
-@dataclass(frozen=True)
-class Habits:
-    """The habits of a host's machine and operator."""
-
-    settings: t.WorkerSettings
-    timeout_s: float  # of a request
-    work_s: Callable[[str], float]  # job id → its trainer's work
-    polite_s: float  # how long a trainer takes to stop when asked
-    measure_s: float  # how often its worker asks whether it computes
-    same_bytes: bool  # whether two runs of a job give the same bundle
-    illness: Illness
-    lease_s: float
-    reports: bool = False  # whether trainers leave one
-    slots: bool = False  # whether the worker trains several jobs at once: older ones do not
-    tight: bool = False  # whether trainers and other programs take up its memory
-
-
 def report_of(job_id: str) -> str:
     """Return what a job's trainer reports: of most jobs figures, of some nonsense."""
     if job_id[0] in "01":
@@ -106,57 +91,29 @@ def report_of(job_id: str) -> str:
     return json.dumps({"metrics": {"test": {"auroc": {"value": int(job_id[:2], 16) / 256}}}, "verdict": job_id})
 
 
-class HostWatcher(Protocol):
-    """The observer: see :mod:`simulation.worker_checkers`."""
-
-    def event(self, host: Host, event: t.Event) -> None: ...
-
-    def begins(self, host: Host, assignment: t.Assignment) -> None: ...
-
-    def moved(self, host: Host, trainer: Trainer) -> None: ...
-
-    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None: ...
-
-    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None: ...
-
-    def ended(self, host: Host) -> None: ...
-
-    def refused(self, host: Host, why: str) -> None: ...
-
-    def used_disk(self, host: Host, begun: t.Assignment | None, over: t.Assignment | None) -> None: ...
-
-
 class Host:
     """One machine with one worker on it, or with a share in a ``disk`` that another worker uses too."""
 
     def __init__(
         self,
-        world: World,
-        network: Network,
+        simulation: Simulation,
         name: str,
         machine: str,
         capability: dict[str, Any],
         directory: StateDirectory,
-        habits: Habits,
-        weather: Weather,
-        bundles: Path,
-        watcher: HostWatcher,
         disk: WorkerDisk | None = None,
-        moves: MoveWatcher | None = None,
-        data: DataWatcher | None = None,
     ) -> None:
         """``name`` is the host id; ``machine`` tells clones apart on the network and in the timeline."""
-        self.world = world
-        self.name = name
-        self.machine = machine
-        self.capability = capability
-        self.settings = habits.settings
+        self.world, self.network, self.scenario = simulation.world, simulation.network, simulation.scenario
+        self.all = simulation.witness.all
+        self.name, self.machine, self.capability = name, machine, capability
+        self.settings = self.scenario.settings
         self.woke_at = -1e9
         self.directory = directory
         self.disk = disk
-        directory.move_in(bundles / machine if disk is None else disk.options.state_dir)
+        directory.move_in(simulation.bundles / machine if disk is None else disk.options.state_dir)
         self.outbox = Outbox(directory.folder / "outbox")
-        self.clock = SimClock(world, boot_offset=1000.0)
+        self.clock = SimClock(self.world, boot_offset=1000.0)
         self.fuse = Fuse()
         self.up = False
         self.asleep = False
@@ -167,37 +124,22 @@ class Host:
         self.crashed_with = self._suspects()
         self._exits = False
         self.trainers: dict[str, Trainer] = {}  # by claim
-        self._network = network
-        self._habits = habits
-        self._weather = weather
-        self._bundles = bundles
-        self._watcher = watcher
-        self._chance = world.chance(f"host {machine}")
+        self._weather, self._bundles = self.scenario.weather, simulation.bundles
+        self.chance = self.world.chance(f"host {machine}")
         self._boot = 0
         self.session_id = ""
+        self.has_slots, self._tight = has_slots(self.world.seed), is_tight(self.world.seed)
         self._calls = self._new_calls()
         self._parked: list[Callable[[], None]] = []
         self._wake: Timer | None = None
         self.kept_awake, self.kept_at = False, 0.0  # whether, and since when
         self.terms_at = 0.0  # when the worker heard of its owner's conditions
-        self.life = OwnerLife(world, self, habits.lease_s, lambda s, thunk: self.soon(s, thunk))
+        self.life = OwnerLife(self)
         self.carrier: Carrier | None = None  # of saved states, in the fleets that have them
         self._resume = directory.folder / "resume" if disk is None else disk.options.resume
-        if moves is not None and is_moving(world.seed):
-            self.carrier = Carrier(
-                world,
-                self,
-                self._resume,
-                network,
-                habits.timeout_s,
-                saves_s(world.seed, habits.lease_s),
-                moves,
-                self._when_awake,
-            )
-        self.has_slots = habits.slots
-        self.data: HostData | None = None  # fetched data sets, in the fleets whose jobs name some
-        if data is not None:
-            self.data = HostData(world, self, bundles / f"data-{machine}", habits.measure_s, data)
+        if is_moving(self.world.seed):
+            self.carrier = Carrier(self, self._resume)
+        self.data = HostData(self, simulation.bundles / f"data-{machine}")
         self.after_end: Callable[[Host], None] = lambda _: None  # the program ended, by itself or not
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
@@ -208,14 +150,14 @@ class Host:
                 self.disk.begin()
         except StateFolderError as error:
             self.world.say(self.machine, "cannot start beside another worker")
-            self._watcher.refused(self, str(error))
+            self.all.refused(self, str(error))
             self.after_end(self)
             return
         self._boot += 1
         self._exits = False
         directory = self.directory
         directory.sessions += 1
-        self.session_id = f"{directory.sessions:010d}-{self._chance.getrandbits(32):08x}"
+        self.session_id = f"{directory.sessions:010d}-{self.chance.getrandbits(32):08x}"
         self.up = True
         self.outbox = Outbox(directory.folder / "outbox")
         self._calls = self._new_calls()
@@ -279,22 +221,11 @@ class Host:
 
     def _new_calls(self) -> SimCalls:
         asker = Asker(self.directory.instance_id, self.session_id, self.present, dict)
-        return SimCalls(
-            self._network,
-            self.name,
-            self.machine,
-            asker,
-            self.outbox.read,
-            self._habits.timeout_s,
-            self._chance.random,
-            lambda thunk: self._when_awake(thunk),
-            lambda event: self._post(event),
-            slots=self._habits.slots,
-        )
+        return SimCalls(self, asker)
 
     def present(self) -> dict[str, Any]:
         """Return the capability, with what is free at this moment."""
-        if not self._habits.tight:
+        if not self._tight:
             return self.capability
         held = [(*self._holds(each), _gpu_of(each.assignment)) for each in self.trainers.values()]
         return free_now(self.world.seed, self.name, self.world.now, self.capability, held, calm=self.calm)
@@ -305,7 +236,7 @@ class Host:
         ram, vram = peak(self.world.seed, trainer.assignment.job_id)
         return share * ram, 0.0 if _gpu_of(trainer.assignment) is None else share * vram
 
-    def _post(self, event: t.Event) -> None:
+    def post(self, event: t.Event) -> None:
         self.soon(0.0, lambda: self.take(event))
 
     def crash(self) -> None:
@@ -325,15 +256,14 @@ class Host:
         self.kept_awake = False  # the pipe that keeps the lock closes with the program
         if self.disk is not None:
             self.disk.end()
-        self._watcher.ended(self)
+        self.all.ended(self)
         self.after_end(self)
 
     def end_strands(self) -> None:
         """End what waits on threads of its own."""
         if self.carrier is not None:
             self.carrier.end()
-        if self.data is not None:
-            self.data.end()
+        self.data.end()
 
     def _forget(self) -> None:
         self._calls.hang_up()
@@ -344,7 +274,7 @@ class Host:
     def tell_to_stop(self) -> None:
         """SIGTERM."""
         if self.up:
-            self._when_awake(lambda: self.take(t.SignalReceived()))
+            self.when_awake(lambda: self.take(t.SignalReceived()))
 
     def sleep(self, seconds: float) -> None:
         """The machine sleeps; its boot clock goes on."""
@@ -363,8 +293,8 @@ class Host:
             for trainer in self.trainers.values():
                 trainer.thaw()
             slept_s = self.world.now - slept_at
-            if self._chance.random() < 0.5:  # what waited may be noticed before the sleep is
-                self.soon(self._chance.random(), lambda: self.take(t.Slept(slept_s)))
+            if self.chance.random() < 0.5:  # what waited may be noticed before the sleep is
+                self.soon(self.chance.random(), lambda: self.take(t.Slept(slept_s)))
             elif self.up:
                 self.take(t.Slept(slept_s))
             parked, self._parked = self._parked, []
@@ -377,7 +307,7 @@ class Host:
     def woke_lately(self) -> bool:
         return self.world.now - self.woke_at < self.settings.leave_s
 
-    def _when_awake(self, thunk: Callable[[], None]) -> None:
+    def when_awake(self, thunk: Callable[[], None]) -> None:
         """Let it happen now, or when the machine wakes up, if the program still runs then."""
         boot = self._boot
 
@@ -398,18 +328,16 @@ class Host:
             if self.up and self._boot == boot and timer.thunk is not None:
                 thunk()
 
-        timer = self.world.after(delay_s, lambda: self._when_awake(ring))
+        timer = self.world.after(delay_s, lambda: self.when_awake(ring))
         return timer
 
     # ── events and actions ──────────────────────────────────────────────────────────────────
 
     def take(self, event: t.Event) -> None:
         """One step of the state machine, and everything it wants done."""
-        self._watcher.event(self, event)
+        self.all.event(self, event)
         observed = self.state.terms.observes
-        self.state, actions = step(
-            self.state, event, self.clock.monotonic(), self._habits.settings, self._chance.random
-        )
+        self.state, actions = step(self.state, event, self.clock.monotonic(), self.settings, self.chance.random)
         if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) and not observed and self.state.terms.observes:
             self.terms_at = self.world.now
         for action in actions:
@@ -435,28 +363,28 @@ class Host:
             else:
                 self.carrier.begin(assignment, lambda: self._spawn(assignment))
 
-        if assignment.dataset is None or self.data is None:
+        if assignment.dataset is None:
             there()
         else:
             self.data.fetch(assignment, there)
 
     def _spawn(self, assignment: t.Assignment) -> None:
-        work_s = slowness(self.world.seed, self.name) * self._habits.work_s(assignment.job_id)
-        fate = Fate.draw(self._chance, self._weather, work_s, calm=self.calm)
+        work_s = slowness(self.world.seed, self.name) * self.scenario.work_s[assignment.job_id]
+        fate = Fate.draw(self.chance, self._weather, work_s, calm=self.calm)
         if self.sick is not None:
             self.world.fault(Fault.SICK_HOST, self.machine, assignment.job_id[:8])
-        fate = self._habits.illness.strike(fate, assignment.job_id, self.capability, self.sick)
+        fate = self.scenario.illness.strike(fate, assignment.job_id, self.capability, self.sick)
         claim = assignment.claim_id
         booked = t.booking_of(assignment)
         try:
-            if booked is not None and self._habits.slots:
+            if booked is not None and self.has_slots:
                 start_check.check(booked, self.present(), self.state.held_beside(claim))
         except start_check.NoRoomError as error:
             self.world.tally["trainers for which no room was left"] += 1
             failure = Failure(EndReason.INTERRUPTED, str(error))
             self.soon(0.0, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
             return
-        self._watcher.begins(self, assignment)
+        self.all.begins(self, assignment)
         if fate.ending is Fault.SPAWN_FAILS:
             self.world.fault(Fault.SPAWN_FAILS, self.machine, assignment.job_id[:8])
             failure = Failure(EndReason.SPAWN_FAILED, "no such interpreter")
@@ -467,7 +395,7 @@ class Host:
             path.unlink(missing_ok=True)
         if self.disk is not None:
             self.disk.make(assignment, self.world.now)
-            self._watcher.used_disk(self, assignment, None)
+            self.all.used_disk(self, assignment, None)
         tail = OutputTail(log)
         carrier, by_steps = self.carrier, dict[str, Any]()
         if carrier is not None:
@@ -481,7 +409,7 @@ class Host:
             fate,
             printed=lambda lines: self._trainer_printed(trainer, tail, lines),
             ended=lambda ended, asked: self._trainer_ended(trainer, ended, asked=asked),
-            moved=lambda trainer: self._watcher.moved(self, trainer),
+            moved=lambda trainer: self.all.moved(self, trainer),
             **by_steps,
         )
 
@@ -491,8 +419,8 @@ class Host:
             self.take(t.Spawned(claim_id=claim))
             measure()
             bring(first=True)
-            if assignment.job_id in self._habits.illness.poison_s:
-                self.soon(self._habits.illness.poison_s[assignment.job_id], poisoned)
+            if assignment.job_id in self.scenario.illness.poison_s:
+                self.soon(self.scenario.illness.poison_s[assignment.job_id], poisoned)
 
         def bring(*, first: bool = False) -> None:
             if carrier is not None and assignment.state_every_s and self.trainers.get(claim) is trainer:
@@ -507,8 +435,8 @@ class Host:
 
         def measure() -> None:
             if self.trainers.get(claim) is trainer:
-                self.soon(self._habits.measure_s, measure)
-                ram, vram = (int(gib * 1024**3) for gib in self._holds(trainer)) if self._habits.tight else (None, None)
+                self.soon(self.scenario.measure_s, measure)
+                ram, vram = (int(gib * 1024**3) for gib in self._holds(trainer)) if self._tight else (None, None)
                 measured = {"memory_bytes": ram, "gpu_memory_bytes": vram}
                 resumable = carrier is not None and carrier.holds_a_state(claim)
                 self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s, resumable=resumable, **measured))
@@ -516,7 +444,7 @@ class Host:
         self.soon(0.2, spawned)
 
     def _trainer_printed(self, trainer: Trainer, tail: OutputTail, lines: list[str]) -> None:
-        self._watcher.printed(self, trainer, lines)
+        self.all.printed(self, trainer, lines)
         with tail.path.open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
 
@@ -537,7 +465,7 @@ class Host:
         """The launcher notes it, then the worker hears of it."""
         claim = trainer.assignment.claim_id
         over = t.TrainerEnded(claim_id=claim, ended=ended)
-        self._watcher.over(self, trainer, ended)
+        self.all.over(self, trainer, ended)
         if not asked or ended.code == 0:
             code = -ended.signal if ended.signal else ended.code
             put_down({"ended": code}, str(self.end_of(trainer.assignment)))
@@ -561,29 +489,28 @@ class Host:
         self.soon(0.02, gone)
 
     def stop_trainer(self, claim_id: str) -> None:
-        if self.data is not None:
-            self.data.stop(claim_id)
+        self.data.stop(claim_id)
         if self.carrier is not None:
             self.carrier.stop(claim_id)
-        self.for_trainer(claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
+        self.for_trainer(claim_id, lambda trainer: trainer.stop(self.scenario.polite_s))
 
     def for_trainer(self, claim_id: str, do: Callable[[Trainer], None]) -> None:
         if trainer := self.trainers.get(claim_id):
             do(trainer)
 
     def pack(self, assignment: t.Assignment) -> None:
-        if self._chance.random() < (0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)):
+        if self.chance.random() < (0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)):
             self.world.fault(Fault.PACK_FAILS, self.machine, assignment.job_id[:8])
             failure = Failure(EndReason.TRAINER_FAILED, "it exited 0 and left no checkpoint", 0)
             self.soon(0.5, lambda: self.take(t.PackFailed(claim_id=assignment.claim_id, failure=failure)))
             return
-        run = "" if self._habits.same_bytes else assignment.claim_id
+        run = "" if self.scenario.same_bytes else assignment.claim_id
         body = f"{assignment.job_id} {run}".encode().ljust(512, b".")
         path = self._bundle(assignment)
 
         def packed() -> None:
             path.write_bytes(body)
-            if self._habits.reports:
+            if self.scenario.reporting:
                 beside(path).write_text(report_of(assignment.job_id))
             sha256 = hashlib.sha256(body).hexdigest()
             claim = assignment.claim_id
@@ -591,7 +518,7 @@ class Host:
             packed = t.Packed(claim_id=claim, path=str(path), sha256=sha256, size=len(body), record=record)
             self.take(packed)
 
-        self.soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
+        self.soon(self.chance.choice([0.1, 1.0, 60.0]), packed)
 
     def _set_aside(self, action: t.KeepAside) -> None:
         with suppress(FileNotFoundError):
@@ -602,7 +529,7 @@ class Host:
         """The operator, on this machine: bring what was set aside."""
         path = self._bundles / f"{self.machine}-{delivery.assignment.claim_id}.aside"
         path.write_bytes(body)
-        if self._habits.reports:
+        if self.scenario.reporting:
             beside(path).write_text(report_of(delivery.assignment.job_id))
 
         def taken() -> None:
@@ -619,7 +546,7 @@ class Host:
         else:
             now = self.world.now
             self.disk.discard(assignment, self.outbox, now, job_over=job_over, delivered=delivered, in_use=in_use)
-            self._watcher.used_disk(self, None, assignment)
+            self.all.used_disk(self, None, assignment)
         if self.carrier is not None:
             self.carrier.discard(assignment, job_over=job_over, in_use=in_use)
         if trainer := self.trainers.pop(assignment.claim_id, None):

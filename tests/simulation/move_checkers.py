@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulation.coordinator import STATES, Coordinator
-from simulation.moves import Course, Ran, Saved, digest
-from simulation.witness import Checker, Observation, Witness
-from training.fleet.scheduling.policy import Policy
+from simulation.coordinator import STATES
+from simulation.moves import Bringing, Course, Ran, Saved, digest
+from simulation.witness import Checker, Observation
 from training.fleet.service.states import OVER
 from training.fleet.worker.saved_states import KEPT_MAX
 from training.fleet.worker.state import events as t
@@ -20,59 +19,15 @@ from training.trainer.state_file import PROCESSOR
 
 if TYPE_CHECKING:
     from simulation.host import Host
-    from simulation.world import World
 
 SLACK_S = 10.0  # until what a trainer does is seen
 _TINY = 1e-6  # of a step
 
 
-class MoveChecker(Checker):
-    """Looks at saved states as well: see :class:`simulation.moves.MoveWatcher`."""
-
-    def fetched(self, host: Host, assignment: t.Assignment, *, troubled: bool) -> None: ...
-
-    def resumed(self, host: Host, assignment: t.Assignment, course: Course, found: bytes | None) -> None: ...
-
-    def saved(self, host: Host, assignment: t.Assignment, content: bytes, truth: Saved) -> None: ...
-
-    def bringing(self, host: Host, assignment: t.Assignment) -> None: ...
-
-    def brought(
-        self,
-        host: Host,
-        assignment: t.Assignment,
-        content: bytes,
-        *,
-        took_s: float,
-        troubled: bool,
-        kept: bool,
-        changed: bool,
-    ) -> None: ...
-
-    def ran(self, host: Host, assignment: t.Assignment, course: Course, work_s: float, *, well: bool) -> None: ...
-
-    def discarded(self, host: Host, root: Path, in_hand: int) -> None: ...
-
-
-class Moves:
-    """Tells each checker of what happens to saved states."""
-
-    def __init__(self, checkers: list[MoveChecker]) -> None:
-        self.checkers = checkers
-
-    def __getattr__(self, name: str) -> Any:
-        def tell(*args: Any, **named: Any) -> None:
-            for checker in self.checkers:
-                getattr(checker, name)(*args, **named)
-
-        return tell
-
-
-class ResumesItsOwn(MoveChecker):
+class ResumesItsOwn(Checker):
     """A run goes on only from a state that a run of its own job saved, with its own code, whole."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._saved: dict[str, Saved] = {}  # by digest
 
     def saved(self, host: Host, assignment: t.Assignment, content: bytes, truth: Saved) -> None:
@@ -91,20 +46,19 @@ class ResumesItsOwn(MoveChecker):
         self.world.tally["runs that went on elsewhere" if elsewhere else "runs that went on"] += 1
 
 
-class StepsAreCountedOnce(MoveChecker):
+class StepsAreCountedOnce(Checker):
     """A result tells of its stretches as they happened: each step by one host, none missing, none twice."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._ran: dict[str, tuple[tuple[Ran, ...], int]] = {}  # claim → runs that its result holds, steps of the job
 
     def ran(self, host: Host, assignment: t.Assignment, course: Course, work_s: float, *, well: bool) -> None:
         if well:
             self._ran[assignment.claim_id] = course.ran, course.steps
 
-    def at_end(self, witness: Witness) -> None:
+    def at_end(self) -> None:
         sql = "SELECT claim_id, host, record FROM attempts WHERE end_reason = 'completed'"
-        for claim, host, record in witness.rows(sql):
+        for claim, host, record in self.witness.rows(sql):
             if claim not in self._ran:
                 continue
             runs, steps = self._ran[claim]
@@ -131,7 +85,7 @@ def _by_host(parts: Any) -> list[tuple[str, int, int]]:
     return joined
 
 
-class MixedIsMarked(MoveChecker):
+class MixedIsMarked(Checker):
     """A run on unlike processors says so, in their order, and never has the run key of one of them."""
 
     def ran(self, host: Host, assignment: t.Assignment, course: Course, work_s: float, *, well: bool) -> None:
@@ -160,13 +114,11 @@ class _Known:
     whole: bool  # each state that its run was to bring arrived
 
 
-class LittleWorkIsLost(MoveChecker):
+class LittleWorkIsLost(Checker):
     """A state that arrived is kept, and the next run goes on from there if it can be fetched: of a polite end
     nothing is lost, of a crash no more than ``state_every_s``, the keeper's time, and the bringing."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._every_s = policy.state_every_s
+    def prepare(self) -> None:
         self._saved: dict[str, Saved] = {}
         self._known: dict[str, _Known] = {}  # by job
         self._runs: dict[str, Course] = {}  # by claim
@@ -176,7 +128,6 @@ class LittleWorkIsLost(MoveChecker):
         self._machines: dict[str, set[str]] = {}  # by host id
 
     def lost_state(self) -> None:
-        """The receiver's disk lost some of what it keeps."""
         self._known.clear()
 
     def saved(self, host: Host, assignment: t.Assignment, content: bytes, truth: Saved) -> None:
@@ -192,25 +143,15 @@ class LittleWorkIsLost(MoveChecker):
         if known := self._known.get(assignment.job_id):
             known.whole = False  # until it has arrived
 
-    def brought(
-        self,
-        host: Host,
-        assignment: t.Assignment,
-        content: bytes,
-        *,
-        took_s: float,
-        troubled: bool,
-        kept: bool,
-        changed: bool,
-    ) -> None:
+    def brought(self, host: Host, assignment: t.Assignment, content: bytes, how: Bringing) -> None:
         claim, job = assignment.claim_id, assignment.job_id
-        if troubled:
+        if how.troubled:
             self._troubled.add(claim)
-        if troubled or (changed and not kept):  # nobody can bring what is no longer there
+        if how.troubled or (how.changed and not how.kept):  # nobody can bring what is no longer there
             self.world.tally["states that were not brought"] += 1
             return
         course, truth, known = self._runs[claim], self._saved[digest(content)], self._known.get(job)
-        if not kept and self._kept.get(claim) is truth:  # nothing new
+        if not how.kept and self._kept.get(claim) is truth:  # nothing new
             if known is not None and known.truth is truth:
                 known.whole = claim not in self._troubled
             return
@@ -218,7 +159,7 @@ class LittleWorkIsLost(MoveChecker):
         self._kept[claim] = truth
         if claim in self._over:
             return
-        self._known[job] = _Known(truth, truth.progress, course.step_s, took_s, claim not in self._troubled)
+        self._known[job] = _Known(truth, truth.progress, course.step_s, how.took_s, claim not in self._troubled)
 
     def fetched(self, host: Host, assignment: t.Assignment, *, troubled: bool) -> None:
         if troubled:
@@ -238,7 +179,7 @@ class LittleWorkIsLost(MoveChecker):
         self.demand(begins >= kept - _TINY, f"{job[:8]} goes on from {begins:.2f}, and {kept:.2f} was kept")
         if known.whole:
             lost_s = (known.progress - begins) * known.step_s
-            most_s = self._every_s + course.keeper.EVERY_S + known.step_s + known.took_s + SLACK_S
+            most_s = self.policy.state_every_s + course.keeper.EVERY_S + known.step_s + known.took_s + SLACK_S
             self.demand(lost_s <= most_s, f"{lost_s:.0f} s of {job[:8]} are lost, of {most_s:.0f} s at most")
             self.world.tally["seconds of work lost where states were kept"] += max(0, int(lost_s))
 
@@ -248,12 +189,8 @@ class LittleWorkIsLost(MoveChecker):
             known.progress = course.progress(work_s)
 
 
-class NothingIsLeft(MoveChecker):
+class NothingIsLeft(Checker):
     """States of jobs that are over go, at the receiver and on the hosts, and disks hold no more than they should."""
-
-    def __init__(self, world: World, receiver: Any) -> None:
-        super().__init__(world)
-        self._receiver = receiver
 
     def discarded(self, host: Host, root: Path, in_hand: int) -> None:
         found = list(root.iterdir()) if root.exists() else []  # a copied machine has trained nothing yet
@@ -263,10 +200,10 @@ class NothingIsLeft(MoveChecker):
         stray = notes - {each.name for each in folders}
         self.demand(not stray, f"{host.machine} keeps notes of states that are gone: {sorted(stray)[:2]}")
 
-    def at_end(self, witness: Witness) -> None:
-        receiver: Coordinator = self._receiver()
+    def at_end(self) -> None:
+        receiver = self.witness.receiver
         receiver.forget_states_now()
-        statuses = {job_id: facts.status for job_id, facts in witness.now.jobs.items()}
+        statuses = {job_id: facts.status for job_id, facts in self.witness.now.jobs.items()}
         kept = receiver.states.jobs()
         over = [job_id for job_id in kept if statuses.get(job_id) in OVER]
         self.demand(not over, f"the receiver keeps the states of {len(over)} jobs that are over")
@@ -278,6 +215,3 @@ class NothingIsLeft(MoveChecker):
         chunks = [name for folder in disk.names(STATES / "pieces") for name in disk.names(STATES / "pieces" / folder)]
         self.demand(bool(named) or not chunks, f"{len(chunks)} chunks of states are left that nobody needs")
         self.world.tally["states kept of jobs that failed"] += len(kept)
-
-
-__all__ = ["LittleWorkIsLost", "MixedIsMarked", "MoveChecker", "Moves", "NothingIsLeft", "ResumesItsOwn"]

@@ -14,13 +14,13 @@ import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulation.faults import Weather
-from simulation.network import Broken, Network, Outcome, Request
+from simulation.network import Broken, Outcome, Request, SimTransport
 from simulation.strand import Strand
 from training.fleet.client.client import FleetClient
-from training.fleet.client.transport import Readable, Response, TransportError
+from training.fleet.client.transport import Response, TransportError
 from training.fleet.scheduling.job import EndReason
 from training.fleet.worker import saved_states
 from training.fleet.worker.datasets import Order, Stopped
@@ -32,7 +32,7 @@ from training.trainer.state_file import StateFile
 
 if TYPE_CHECKING:
     from simulation.host import Host
-    from simulation.world import SimClock, World
+    from simulation.world import SimClock
 
 _FROM, _EVERY, _MOVING = 75, 4, 3
 _FILE, _COMMON = "job.state", "libraries"  # of a saved state: what changes, and what all of them share
@@ -197,39 +197,13 @@ class Course:
         return json.dumps({"steps": self.done, "part": self._part_done, "ran": self.ran}).encode()
 
 
-class MoveWatcher(Protocol):
-    """The observer: see :mod:`simulation.move_checkers`."""
+class Bringing(NamedTuple):
+    """How a state was brought."""
 
-    def fetched(self, host: Host, assignment: t.Assignment, *, troubled: bool) -> None:
-        """A transfer made the job's folder ready, or did not."""
-
-    def resumed(self, host: Host, assignment: t.Assignment, course: Course, found: bytes | None) -> None:
-        """A trainer read what it finds in its folder."""
-
-    def saved(self, host: Host, assignment: t.Assignment, content: bytes, truth: Saved) -> None:
-        """A trainer saved a state."""
-
-    def bringing(self, host: Host, assignment: t.Assignment) -> None:
-        """A state is about to be brought."""
-
-    def brought(
-        self,
-        host: Host,
-        assignment: t.Assignment,
-        content: bytes,
-        *,
-        took_s: float,
-        troubled: bool,
-        kept: bool,
-        changed: bool,
-    ) -> None:
-        """A state was brought, or was not. ``kept``: the receiver has said so; ``changed``: the trainer saved again."""
-
-    def ran(self, host: Host, assignment: t.Assignment, course: Course, work_s: float, *, well: bool) -> None:
-        """A run is over: well, or however."""
-
-    def discarded(self, host: Host, root: Path, in_hand: int) -> None:
-        """Folders of saved states were pruned."""
+    took_s: float
+    troubled: bool
+    kept: bool  # the receiver has said so
+    changed: bool  # the trainer saved again
 
 
 def digest(content: bytes) -> str:
@@ -253,22 +227,10 @@ class _Move:
 class Carrier:
     """The saved states on one host, and their transfers."""
 
-    def __init__(
-        self,
-        world: World,
-        host: Host,
-        root: Path,
-        network: Network,
-        timeout_s: float,
-        saves_s: float,
-        watcher: MoveWatcher,
-        when_awake: Callable[[Callable[[], None]], None],
-    ) -> None:
-        self._world, self._host, self._root = world, host, root
-        self._network, self._timeout_s, self._watcher = network, timeout_s, watcher
-        self._when_awake = when_awake
-        self._saves_s = saves_s
-        self._chance = world.chance(f"moves {host.machine}")
+    def __init__(self, host: Host, root: Path) -> None:
+        self._world, self._host, self._root, self._all = host.world, host, root, host.all
+        self._saves_s = saves_s(host.world.seed, host.scenario.policy.stale_after_s)
+        self._chance = host.world.chance(f"moves {host.machine}")
         self._moves: dict[str, _Move] = {}  # by claim
         self._strands: list[Strand] = []
 
@@ -285,7 +247,7 @@ class Carrier:
 
         def fetched(error: Exception | None, way: Strand) -> None:
             self._stamp(folder)
-            self._watcher.fetched(self._host, assignment, troubled=bool(way.trouble))
+            self._all.fetched(self._host, assignment, troubled=bool(way.trouble))
             if isinstance(error, Stopped):
                 self._world.tally["fetches of states broken off"] += 1
                 failure = Failure(EndReason.SPAWN_FAILED, "nobody wants the state any more")
@@ -309,7 +271,7 @@ class Carrier:
         processor = json.dumps({"cpu": facts["cpu"], "threads": facts["threads"]})
         ran = Ran(self._host.name, assignment.claim_id, processor, 0, 0)
         move.course = Course(move.folder, facts, ran, steps, work_s / steps, self._saves_s, self._host.clock)
-        self._watcher.resumed(self._host, assignment, move.course, found)
+        self._all.resumed(self._host, assignment, move.course, found)
         return move.course
 
     # ── while, and after ────────────────────────────────────────────────────────────────────
@@ -333,7 +295,7 @@ class Carrier:
         if move is not None and move.course is not None:
             if well:
                 move.course.end()
-            self._watcher.ran(self._host, move.assignment, move.course, work_s, well=well)
+            self._all.ran(self._host, move.assignment, move.course, work_s, well=well)
 
     def heed(self, claim_id: str, lines: Iterable[str]) -> None:
         if move := self._moves.get(claim_id):
@@ -394,7 +356,7 @@ class Carrier:
             saved_states.forget(saved_states.folder_of(self._root, assignment.job_id))
         folders = {saved_states.folder_of(self._root, each.job_id) for each in in_use}
         saved_states.prune(self._root, in_use=folders)
-        self._watcher.discarded(self._host, self._root, len(folders))
+        self._all.discarded(self._host, self._root, len(folders))
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -402,7 +364,7 @@ class Carrier:
         assert move.course is not None
         self._stamp(move.folder)
         self._world.tally["states saved"] += 1
-        self._watcher.saved(self._host, move.assignment, content, move.course.saved(move.assignment.job_id))
+        self._all.saved(self._host, move.assignment, content, move.course.saved(move.assignment.job_id))
 
     def _bring(self, move: _Move, then: Callable[[], None] = lambda: None) -> None:
         began = self._world.now
@@ -413,22 +375,15 @@ class Carrier:
 
         content = found()
         move.busy = True
-        self._watcher.bringing(self._host, move.assignment)
+        self._all.bringing(self._host, move.assignment)
 
         def through(error: Exception | None, way: Strand) -> None:
             move.busy = False
             if error is not None:
                 raise error
             if content is not None:
-                self._watcher.brought(
-                    self._host,
-                    move.assignment,
-                    content,
-                    took_s=self._world.now - began,
-                    troubled=bool(way.trouble),
-                    kept=way.kept,
-                    changed=found() != content,
-                )
+                how = Bringing(self._world.now - began, bool(way.trouble), way.kept, found() != content)
+                self._all.brought(self._host, move.assignment, content, how)
             then()
             self._next(move)
 
@@ -457,8 +412,8 @@ class Carrier:
         client = FleetClient(
             "http://receiver",
             self._host.name,
-            transport=_Wire(self._host, self._network, self._when_awake, self._chance.random),
-            timeout_s=self._timeout_s,
+            transport=_Wire(self._host, self._chance.random),
+            timeout_s=self._host.scenario.timeout_s,
             chance=self._chance.random,
             sleep=self._pause,
             one_database=False,
@@ -472,38 +427,23 @@ class Carrier:
         Strand.current().wait(begin)
 
 
-class _Wire:
+class _Wire(SimTransport):
     """A transport whose caller waits in simulated time."""
 
-    def __init__(
-        self,
-        host: Host,
-        network: Network,
-        when_awake: Callable[[Callable[[], None]], None],
-        chance: Callable[[], float],
-    ) -> None:
-        self._host, self._network, self._when_awake, self._chance = host, network, when_awake, chance
+    def __init__(self, host: Host, chance: Callable[[], float]) -> None:
+        self._host, self._chance = host, chance
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | Readable | None,
-        timeout_s: float,
-        sink: Any = None,
-    ) -> Response:
-        content = b"" if body is None else body if isinstance(body, bytes) else body.read()
-        request = Request(method, path, content, headers, self._host.machine)
+    def ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
+        request = Request(method, path, body, headers, self._host.machine)
         strand = Strand.current()
 
         def begin(go_on: Callable[[Any], None]) -> Callable[[], None]:
             def answered(outcome: Outcome) -> None:
                 if self._host.asleep and not isinstance(outcome, Broken) and self._chance() < 0.7:
                     outcome = Broken.RESET
-                self._when_awake(lambda: go_on(outcome))
+                self._host.when_awake(lambda: go_on(outcome))
 
-            return self._network.send(request, timeout_s, answered)
+            return self._host.network.send(request, timeout_s, answered)
 
         outcome: Outcome = strand.wait(begin)
         if isinstance(outcome, Broken):

@@ -1,6 +1,6 @@
 """Messages between machines: lost, doubled, slow, late, cut, corrupted, or not delivered at all.
 
-A request has the shape that it has in HTTP; the receiver's side is a :class:`Door`. Exactly one outcome reaches the
+A request has the shape that it has in HTTP. Exactly one outcome reaches the
 sender: a response, or the :class:`Broken` way in which its connection ended.
 """
 
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from simulation.faults import Fault, Weather
 from simulation.world import Timer, World
-from training.fleet.client.transport import Response
+from training.fleet.client.transport import Readable, Response
+
+if TYPE_CHECKING:
+    from simulation.coordinator import Coordinator
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,26 @@ class Broken(StrEnum):
 
 
 Outcome = Response | Broken
+
+
+class SimTransport:
+    """A client's way to the network: :meth:`ask` gets each request, and says what comes of it."""
+
+    def ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response: ...
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Readable | None,
+        timeout_s: float,
+        sink: object = None,
+    ) -> Response:
+        content = b"" if body is None else body if isinstance(body, bytes) else body.read()
+        return self.ask(method, path, content, headers, timeout_s)
+
+
 Done = Callable[[Outcome], None]
 
 
@@ -50,35 +73,13 @@ class Connection:
         self.gone: Callable[[], None] | None = None  # called when the client's end is seen to close
 
 
-class Door(Protocol):
-    """The receiver as the network sees it."""
-
-    up: bool
-    asleep: bool
-
-    def head(self, request: Request, connection: Connection) -> None:
-        """A request came whole (or, for an upload, its headers)."""
-        ...
-
-    def piece(self, connection: Connection, data: bytes | None) -> None:
-        """A piece of an upload's body came; None: its end."""
-        ...
-
-    def cut(self, connection: Connection) -> None:
-        """The connection of an upload broke."""
-        ...
-
-    def when_awake(self, thunk: Callable[[], None]) -> None: ...
-
-
 class Network:
     """Between the workers' machines and the receiver's."""
 
     CHUNKS = 4  # pieces of an upload's body
 
     def __init__(self, world: World, weather: Weather, latency_s: float) -> None:
-        self.door: Door
-        self.seed = world.seed
+        self.door: Coordinator
         self._world = world
         self._chance = world.chance("network")
         self._weather = weather

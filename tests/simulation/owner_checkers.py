@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simulation.grant_checkers import LifeSigns
 from simulation.steps import Call
 from simulation.unlike import reported
-from simulation.witness import Observation, Witness
-from simulation.worker_checkers import WorkerChecker
-from simulation.world import World
+from simulation.witness import Checker, Observation
 from training.fleet.process.ended import Ended
 from training.fleet.scheduling.wake import AGAIN_S, TRIES_MAX
 from training.fleet.worker.state import events as t
@@ -27,21 +25,18 @@ _HOLDS = {  # what an owner does → the condition in the manifest
 }  # fmt: skip
 
 
-class RestingGetsNothing(WorkerChecker):
+class RestingGetsNothing(Checker):
     """A host that is paused, drained, or said last that it rests for its owner is granted no job."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._ordered: dict[str, str] = {}
         self._resting: dict[str, str] = {}
         self._heard: set[int] = set()  # claims, each heard once however long it waits
         self._calls: list[Call] = []  # so that no other gets the number of one of them
-        self._witness: Witness
 
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
+    def restarted(self) -> None:
         self._resting.clear()
-        self._ordered = dict(witness.rows(_ORDERS))
+        self._ordered = dict(self.witness.rows(_ORDERS))
 
     def see(self, seen: Observation) -> None:
         for event in seen.events:
@@ -54,7 +49,7 @@ class RestingGetsNothing(WorkerChecker):
                 why = self._resting.get(str(event.host))
                 self.demand(why is None, f"{event.host} rests ({why}) and is granted {event.job_id[:8]}")
         if seen.call.name in ("pause", "drain", "resume"):
-            self._ordered = dict(self._witness.rows(_ORDERS))
+            self._ordered = dict(self.witness.rows(_ORDERS))
 
     def lost(self, seen: Observation) -> None:
         self._hear(seen)
@@ -74,15 +69,13 @@ class RestingGetsNothing(WorkerChecker):
             self._calls.append(call)
 
 
-class OwnersComeFirst(WorkerChecker):
+class OwnersComeFirst(Checker):
     """While a condition of its owner holds, a machine's trainers stand still, or end, within a stated time.
 
     So they do by an operator's order that its worker has heard of; and none stands for longer than the plan says.
     """
 
-    def __init__(self, world: World, hosts: dict[str, dict[str, Any]]) -> None:
-        super().__init__(world)
-        self._hosts = hosts
+    def prepare(self) -> None:
         self._stands: dict[str, float] = {}  # claim → since when …
         self._halted: dict[str, float] = {}  # … and since when for its owner or an operator
         self._began: dict[str, float] = {}  # claim → since when its trainer runs
@@ -99,7 +92,7 @@ class OwnersComeFirst(WorkerChecker):
     def event(self, host: Host, event: t.Event) -> None:
         if host.asleep or host.woke_lately:
             return
-        declared, life = self._hosts.get(host.name, {}), host.life
+        declared, life = self.declared(host.name), host.life
         knows = host.state.terms.observes
         for what, since in life.since.items():
             within_s = 2 * life.look_s + SETTLE_S + SLACK_S
@@ -131,11 +124,11 @@ class OwnersComeFirst(WorkerChecker):
             self.demand(not runs, f"a trainer runs on {host.machine}: {why}")
 
 
-class PausedCountsForNobody(WorkerChecker):
+class PausedCountsForNobody(Checker):
     """The time for which a trainer stood still is no part of its training time, and makes nobody say that it hangs."""
 
-    def __init__(self, world: World, settings: t.WorkerSettings) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
+        settings = self.scenario.settings
         self._slack_s = SLACK_S + settings.grace_s + settings.kill_s  # one that is told to stop is woken to hear it
         self._began: dict[str, float] = {}
         self._stood_s: dict[str, float] = {}
@@ -178,16 +171,14 @@ class PausedCountsForNobody(WorkerChecker):
             self.demand(False, f"{claim[:8]} is said to hang, and never did")
 
 
-class WokenForAReason(WorkerChecker):
+class WokenForAReason(Checker):
     """Only a host that was silent for a lease is woken, at most now and then, while a job waits that it could train."""
 
-    def __init__(self, world: World, hosts: dict[str, dict[str, Any]]) -> None:
-        super().__init__(world)
-        self._hosts = hosts
+    def prepare(self) -> None:
         self._signs = LifeSigns()
         self._woken: dict[str, list[float]] = {}  # host → when, since it was heard last
 
-    def restarted(self, witness: Witness) -> None:
+    def restarted(self) -> None:
         self._woken.clear()  # the receiver remembers no try
 
     def lost(self, seen: Observation) -> None:
@@ -198,7 +189,7 @@ class WokenForAReason(WorkerChecker):
         for each in seen.result if seen.call.name == "wake" and seen.error is None else ():
             heard = self._signs.heard.get(each.host, 0.0)
             tries = [at for at in self._woken.get(each.host, []) if at >= heard]
-            self.demand(bool(self._hosts.get(each.host, {}).get("mac")), f"{each.host} has no address and is woken")
+            self.demand(bool(self.declared(each.host).get("mac")), f"{each.host} has no address and is woken")
             waits = [facts for facts in seen.after.jobs.values() if facts.status == "pending" and not facts.held_by]
             self.demand(bool(waits), f"{each.host} is woken, and no job waits")
             since_s = seen.at - max(tries, default=-1e9)
@@ -207,11 +198,10 @@ class WokenForAReason(WorkerChecker):
             self._woken[each.host] = [*tries, seen.at]
 
 
-class NoInhibitorIsLeft(WorkerChecker):
+class NoInhibitorIsLeft(Checker):
     """A machine is kept awake while it trains on mains power, if its owner allows that, and at no other time."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._quiet_since: dict[str, float] = {}  # machine → since when no trainer runs
         self._runs_since: dict[str, float] = {}
 

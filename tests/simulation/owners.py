@@ -7,7 +7,6 @@ seeds go on meaning what they meant.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from simulation.faults import Fault
@@ -16,7 +15,6 @@ from training.fleet.worker.state.owner import LOOK_S, Sight
 
 if TYPE_CHECKING:
     from simulation.host import Host
-    from simulation.world import World
 
 _FROM, _EVERY, _OWNED = 70, 18, frozenset({0, 2, 9})
 INSIDE, OUTSIDE = 60, 13 * 60  # minutes of the week in and out of the hours below
@@ -52,21 +50,21 @@ def conditions(seed: int, machine: str, lease_s: float) -> dict[str, Any]:
 class OwnerLife:
     """The owner of one machine, and the worker's looks at it."""
 
-    def __init__(self, world: World, host: Host, lease_s: float, soon: Callable[..., object]) -> None:
-        self._world, self._host, self._soon = world, host, soon
-        self._chance = world.chance(f"owner {host.machine}")
-        self._lease_s = lease_s
+    def __init__(self, host: Host) -> None:
+        self._world, self._host = host.world, host
+        self._chance = host.world.chance(f"owner {host.machine}")
+        self._lease_s = lease_s = host.scenario.policy.stale_after_s
         self.look_s = max(LOOK_S, lease_s / 60)
         self.outside = self.on_battery = self.used = self.busy = self.hot = False
-        self.mains_since = world.now
+        self.mains_since = host.world.now
         self.since: dict[str, float] = {}  # what holds → since when
-        if is_owned(world.seed):
+        if is_owned(host.world.seed):
             self._next()
 
     def begin(self) -> None:
         """Start the worker's looks, with the program."""
         if is_owned(self._world.seed):
-            self._soon(self._chance.random() * self.look_s, self._look)
+            self._host.soon(self._chance.random() * self.look_s, self._look)
 
     def sight(self) -> Sight:
         return Sight(
@@ -82,7 +80,7 @@ class OwnerLife:
         if host.state.terms.observes or host.state.works:
             host.take(t.Seen(self.sight()))
         if host.up:
-            self._soon(self.look_s, self._look)
+            self._host.soon(self.look_s, self._look)
 
     def _next(self) -> None:
         self._world.after(self._chance.expovariate(1 / (2 * self._lease_s)), self._change)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from simulation.witness import Checker, Observation, Witness
-from simulation.world import World
+from simulation.witness import Checker, Observation
 from training.fleet.wire.messages import ClaimReply
 
 Spec = dict[str, Any]
@@ -15,18 +14,11 @@ Spec = dict[str, Any]
 class PlanIsTakenOver(Checker):
     """After a reload the jobs of the plan are what the file says, whatever became of them, and no two share a name."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._witness: Witness
-
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
-
     def see(self, seen: Observation) -> None:
         if seen.call.name != "reload" or seen.error is not None:
             return
-        file = {job["job_id"]: job for job in self._witness.receiver.read}
-        rows = self._witness.rows("SELECT job_id, name, spec, priority FROM jobs WHERE in_manifest = 1")
+        file = {job["job_id"]: job for job in self.witness.receiver.read}
+        rows = self.witness.rows("SELECT job_id, name, spec, priority FROM jobs WHERE in_manifest = 1")
         self.demand({row[0] for row in rows} == file.keys(), "the plan holds other jobs than the file")
         self.demand(len({row[1] for row in rows}) == len(rows), "two jobs of the plan share a name")
         for job_id, name, spec, priority in rows:
@@ -38,13 +30,8 @@ class PlanIsTakenOver(Checker):
 class UndoUndoes(Checker):
     """A plan that names a job again brings it back if it was cancelled because it had left, and else does not."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._as_removed: dict[str, bool] = {}  # of cancelled jobs: why
-        self._witness: Witness
-
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
 
     def see(self, seen: Observation) -> None:
         reload = seen.call.name == "reload" and seen.error is None
@@ -57,7 +44,7 @@ class UndoUndoes(Checker):
                 why = self._as_removed.pop(event.job_id, False)
                 self.demand(why or not reload, f"a reload brought {event.job_id[:8]} back")
         if reload:
-            planned = {job["job_id"] for job in self._witness.receiver.read}
+            planned = {job["job_id"] for job in self.witness.receiver.read}
             left = [job_id for job_id in planned if self._as_removed.get(job_id)]
             self.demand(not left, f"{left} stay cancelled because they had left")
 
@@ -70,19 +57,17 @@ def _trained_under(claim_id: str) -> str:
 class RecordIsTheGrant(Checker):
     """Hold that a grant is by the newest plan, and is kept and sealed as it was, whatever follows."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._said: dict[str, Spec] = {}  # what the last plan that named a job said of it
         self._coming: dict[str, Spec] = {}  # what the plan says that is being written
         self._granted: dict[str, Spec] = {}  # by claim
-        self._witness: Witness
 
     def see(self, seen: Observation) -> None:
         if seen.call.name == "reload" and seen.error is None:
-            self._said |= {job["job_id"]: dict(job) for job in self._witness.receiver.read}
+            self._said |= {job["job_id"]: dict(job) for job in self.witness.receiver.read}
             self._coming = {}
         elif seen.call.name == "plan part":
-            self._coming = {job["job_id"]: dict(job) for job in self._witness.receiver.read}
+            self._coming = {job["job_id"]: dict(job) for job in self.witness.receiver.read}
         reply = seen.result
         if seen.call.name != "claim" or not isinstance(reply, ClaimReply) or reply.claim_id is None:
             return
@@ -94,23 +79,22 @@ class RecordIsTheGrant(Checker):
         self.demand(reply.spec == wanted, f"{reply.job_id} was granted with another plan")
         self.demand(reply.name == wanted["name"], f"{reply.job_id} was granted by another name")
 
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
-        for claim_id, kept in witness.rows("SELECT claim_id, granted FROM attempts"):
+    def restarted(self) -> None:
+        for claim_id, kept in self.witness.rows("SELECT claim_id, granted FROM attempts"):
             spec = None if kept is None else json.loads(kept)
             wanted = self._granted.get(_trained_under(claim_id))
             self.demand(spec == wanted, f"of claim {claim_id[:8]} another grant is kept")
 
-    def at_end(self, witness: Witness) -> None:
-        self.restarted(witness)
-        accepted = witness.rows(
+    def at_end(self) -> None:
+        self.restarted()
+        accepted = self.witness.rows(
             "SELECT a.job_id, a.attempt, a.claim_id, r.artifact_id, r.model, r.mode FROM attempts AS a "
             "JOIN artifacts AS r ON r.job_id = a.job_id AND r.attempt = a.attempt "
             "AND r.artifact_id = a.artifact_id WHERE a.end_reason = 'completed'"
         )
-        store = witness.receiver.store
+        store = self.witness.receiver.store
         for job_id, attempt, claim_id, artifact, model, mode in accepted:
-            if witness.removed(artifact, model, mode):
+            if self.witness.removed(artifact, model, mode):
                 continue
             found = store.verify(artifact, model=model, mode=mode)
             for record in store.provenance(found):

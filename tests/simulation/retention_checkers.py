@@ -6,9 +6,7 @@ from collections.abc import Set
 from typing import NamedTuple
 
 from simulation.tidy import quality
-from simulation.witness import Checker, Facts, Observation, Witness
-from simulation.world import World
-from training.fleet.scheduling.retention import Rules
+from simulation.witness import Checker, Facts, Observation
 from training.fleet.store.artifacts import Artifact
 
 _STANDING = "SELECT subject, done_at IS NOT NULL FROM removals WHERE what = 'bundle' AND back_at IS NULL"
@@ -45,15 +43,12 @@ def _figure(deliveries: list[Delivery], jobs: dict[str, Facts]) -> float | None:
 class OnlyTheWorseGo(Checker):
     """Of each model and mode the best stay, and what no finished job let go; who lost a model is not trained again."""
 
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self._best = rules.best
+    def prepare(self) -> None:
+        self._best = self.scenario.retention.best
         self._gone: set[str] = set()  # bundles
         self._completed: set[str] = set()  # jobs that were completed by one of them
-        self._witness: Witness
 
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
+    def restarted(self) -> None:
         if self._best is not None:
             standing = self._standing()
             self.demand(standing.keys() == self._gone, "a start found other removals than were committed")
@@ -75,7 +70,7 @@ class OnlyTheWorseGo(Checker):
 
     def _judge(self, subject: str, standing: Set[str], jobs: dict[str, Facts]) -> None:
         bundles: dict[str, list[Delivery]] = {}
-        for row in self._witness.rows(_DELIVERIES):
+        for row in self.witness.rows(_DELIVERIES):
             bundles.setdefault(row[0], []).append(Delivery(*row))
         own = bundles[subject]
         for each in own:
@@ -96,11 +91,11 @@ class OnlyTheWorseGo(Checker):
         as_good = sum(other is not None and other >= (figure or 0.0) for other in others)
         self.demand(as_good >= self._best, f"{subject[:24]} went and was among the best")
 
-    def at_end(self, witness: Witness) -> None:
+    def at_end(self) -> None:
         if self._best is None:
             return
-        store, standing = witness.receiver.store, self._standing()
-        for subject in {row[0]: None for row in witness.rows(_DELIVERIES)}:
+        store, standing = self.witness.receiver.store, self._standing()
+        for subject in {row[0]: None for row in self.witness.rows(_DELIVERIES)}:
             artifact = Artifact.at(subject)
             name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
             found = store.find(name, model=model, mode=mode)
@@ -112,4 +107,4 @@ class OnlyTheWorseGo(Checker):
                 self.demand(store.removed_note(artifact) is not None, f"nothing beside {subject[:24]} says why it went")
 
     def _standing(self) -> dict[str, bool]:
-        return {subject: bool(done) for subject, done in self._witness.rows(_STANDING)}
+        return {subject: bool(done) for subject, done in self.witness.rows(_STANDING)}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulation.grant_checkers import offered
-from simulation.witness import Checker, Observation, Witness
-from simulation.worker_checkers import WorkerChecker
-from simulation.world import World
+from simulation.witness import Checker, Observation
 from training.fleet.worker.state import events as t
 
 if TYPE_CHECKING:
@@ -32,14 +30,8 @@ _TRAINING = "SELECT claim_id, booked FROM attempts WHERE host = ? AND ended_at I
 class BookingChecker(Checker):
     """Looks at what a host's attempts are booked for whenever it gets one more, or gets one back."""
 
-    def __init__(self, world: World, hosts: Mapping[str, Mapping[str, Any]]) -> None:
-        super().__init__(world)
-        self.hosts = hosts
+    def prepare(self) -> None:
         self._capability: dict[str, dict[str, Any]] = {}  # host → as it said last
-        self._witness: Witness
-
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
 
     def see(self, seen: Observation) -> None:
         if seen.call.name == "claim" and seen.error is None:
@@ -49,7 +41,7 @@ class BookingChecker(Checker):
                 self.booked(seen, event.host, self._capability[event.host], self._on(event.host))
 
     def _on(self, host: str) -> list[Booked]:
-        rows = self._witness.rows(_TRAINING, host)
+        rows = self.witness.rows(_TRAINING, host)
         told = [(claim_id, json.loads(text)) for claim_id, text in rows if text is not None]
         return [Booked(claim, of["cores"], of["ram_gib"], of["vram_gib"], of["gpu"]) for claim, of in told]
 
@@ -65,7 +57,7 @@ class NothingIsBookedTwice(BookingChecker):
         if len(held) < 2:
             return
         self.world.tally["bookings beside others"] += 1
-        declared = self.hosts.get(host, {})
+        declared = self.declared(host)
         has = offered(capability, dict(declared))
         slots = declared.get("slots")
         cores = max(has["cpu_cores"], slots if isinstance(slots, int) else 0)
@@ -93,7 +85,7 @@ class ReservesAreKept(BookingChecker):
         if mine is None or not others:
             return
         uses = {each.claim_id: each for each in seen.call.message.training}
-        declared = self.hosts.get(host, {})
+        declared = self.declared(host)
         coming = sum(max(0.0, each.ram - _use(uses, each, "ram_gib")) for each in others)
         left = capability["ram_available_gib"] - coming - mine.ram
         keep = declared.get("reserve_ram_gib", 0.0)
@@ -111,12 +103,8 @@ def _use(uses: Mapping[str, Any], of: Booked, name: str) -> float:
     return float(getattr(uses[of.claim_id], name)) if of.claim_id in uses else 0.0
 
 
-class StartsInRoom(WorkerChecker):
+class StartsInRoom(Checker):
     """A trainer that starts beside others finds what it is booked for, whatever other programs took since the grant."""
-
-    def __init__(self, world: World, free: Callable[[Host], Mapping[str, Any]]) -> None:
-        super().__init__(world)
-        self._free = free
 
     def begins(self, host: Host, assignment: t.Assignment) -> None:
         booked, own = assignment.booked, host.state.holder(assignment.claim_id)
@@ -127,7 +115,7 @@ class StartsInRoom(WorkerChecker):
         ]
         if booked is None:
             return
-        free = self._free(host)
+        free = host.present()
         least, coming = (
             booked.least_ram_gib,
             sum(_to_come(each.assignment, each.memory.ram, "ram") for each in others),

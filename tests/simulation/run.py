@@ -25,26 +25,21 @@ from simulation.coordinator import Coordinator
 from simulation.copy_checkers import CopiesAreTold
 from simulation.fetching import has_data, with_data_sets
 from simulation.folder_checkers import NobodyElsesFolder
-from simulation.host import Habits, Host, StateDirectory
+from simulation.host import Host, StateDirectory
 from simulation.moves import is_moving
 from simulation.network import Network
 from simulation.retention_checkers import OnlyTheWorseGo
-from simulation.scenario import Machine, Scenario, has_slots, is_tight
+from simulation.scenario import Machine, Scenario, has_slots
 from simulation.shared import WorkerDisk, few_kept, is_shared
 from simulation.storm import Storm
-from simulation.trainer import Trainer
 from simulation.unlike import slowest
 from simulation.witness import Checker, Witness
-from simulation.worker_checkers import WorkerChecker
 from simulation.world import Violation, World
-from training.fleet.process.ended import Ended
 from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.hosts import Plan
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.worker.state.events import Assignment, Event
 
 # The exceptions of a double that no longer fits the program: one would pass for the discovery of any planted bug.
 MISTAKES = (AttributeError, ImportError, NameError, NotImplementedError, TypeError)
@@ -71,111 +66,35 @@ class Verdict:
         return self.violation is not None and not self.broken
 
 
+PROMISES: tuple[type[Checker], ...] = (
+    c.OneLiveAttempt, c.EventsTellEverything, c.NothingVanishes, c.AttemptsIncrease, c.OnlyTheOwnerActs,
+    c.CompletedForGood, c.BudgetsHold, s.SweptAfterObservedSilence, s.LostHostsAreNoticed, g.GrantsFit,
+    d.WaitsAreBounded, d.DeclinedForTheBetter, c.CancelHolds, c.HoldHolds, p.PlanIsTakenOver, p.UndoUndoes,
+    p.RecordIsTheGrant, g.OneGrantARequest, g.OneJobASlot, r.NothingIsBookedTwice, r.ReservesAreKept,
+    c.AcknowledgedIsDurable, s.LeasesAreTrue, c.ProgressNeverBack, g.OneInstallation, CopiesAreTold, OnlyTheWorseGo,
+    w.OneTrainerAtATime, w.NoMoreThanSlots, w.CompanyIsNoWant, r.StartsInRoom, w.ToldToStop, w.LeavesInTime,
+    w.FinishedIsDelivered, w.AsksTheSameAgain, w.OnlyTheGranterIsBelieved, w.LogsAreWhole, w.HungTrainersAreStopped,
+    h.SickHostsAreTakenOut, h.SuspectsAreTrue, h.MoreMemoryOrNone, NobodyElsesFolder, o.RestingGetsNothing,
+    o.OwnersComeFirst, o.PausedCountsForNobody, o.NoInhibitorIsLeft, o.WokenForAReason, a.OneFetchAtATime,
+    a.DataInUseStays,
+)  # fmt: skip
+OF_MOVES = m.ResumesItsOwn, m.StepsAreCountedOnce, m.MixedIsMarked, m.LittleWorkIsLost, m.NothingIsLeft
+
+
 class Simulation:
     """One seed's fleet."""
 
     def __init__(self, seed: int, bundles: Path, *, keep_lines: bool = False) -> None:
+        self.bundles = bundles
         self.world = World(seed, keep_lines=keep_lines)
         self.scenario = scenario = Scenario.draw(seed)
-        policy = scenario.policy
-        self.silence = [s.SweptAfterObservedSilence(self.world, policy), s.LostHostsAreNoticed(self.world, policy)]
-        self.grants = g.GrantsFit(self.world, policy, scenario.hosts, scenario.scheduling)
-        self.schedule = [d.WaitsAreBounded(self.world, scenario), d.DeclinedForTheBetter(self.world, scenario)]
-        self.finished = w.FinishedIsDelivered(self.world)
-        self.folders = NobodyElsesFolder(self.world)
-        self.workers: list[WorkerChecker] = [
-            w.OneTrainerAtATime(self.world, scenario.settings, lambda: self.silence[0].off_s),
-            w.NoMoreThanSlots(self.world, self._slots),
-            w.CompanyIsNoWant(self.world),
-            r.StartsInRoom(self.world, lambda host: host.present()),
-            w.ToldToStop(self.world),
-            w.LeavesInTime(self.world),
-            self.finished,
-            w.AsksTheSameAgain(self.world),
-            w.OnlyTheGranterIsBelieved(self.world),
-            w.LogsAreWhole(self.world),
-            w.HungTrainersAreStopped(self.world, scenario.settings),
-            h.SickHostsAreTakenOut(self.world, policy),
-            h.SuspectsAreTrue(self.world, policy),
-            h.MoreMemoryOrNone(self.world, scenario.hosts),
-            self.folders,
-            o.RestingGetsNothing(self.world),
-            o.OwnersComeFirst(self.world, scenario.hosts),
-            o.PausedCountsForNobody(self.world, scenario.settings),
-            o.NoInhibitorIsLeft(self.world),
-            o.WokenForAReason(self.world, scenario.hosts),
-        ]
-        little = m.LittleWorkIsLost(self.world, policy)
-        moves: list[m.MoveChecker] = [
-            m.ResumesItsOwn(self.world),
-            m.StepsAreCountedOnce(self.world),
-            m.MixedIsMarked(self.world),
-            little,
-            m.NothingIsLeft(self.world, lambda: self.receiver),
-        ]
-        self.moves = m.Moves(moves if is_moving(seed) else [])
-        self.data = a.Data([a.OneFetchAtATime(self.world), a.DataInUseStays(self.world)])
-        self.workers += self.data.checkers
-        self.witness = Witness(
-            self.world,
-            [
-                c.OneLiveAttempt(self.world),
-                c.EventsTellEverything(self.world),
-                c.NothingVanishes(self.world),
-                c.AttemptsIncrease(self.world),
-                c.OnlyTheOwnerActs(self.world, policy),
-                c.CompletedForGood(self.world, scenario.reporting),
-                c.BudgetsHold(self.world, policy),
-                *self.silence,
-                self.grants,
-                *self.schedule,
-                c.CancelHolds(self.world),
-                c.HoldHolds(self.world),
-                p.PlanIsTakenOver(self.world),
-                p.UndoUndoes(self.world),
-                p.RecordIsTheGrant(self.world),
-                g.OneGrantARequest(self.world),
-                g.OneJobASlot(self.world),
-                r.NothingIsBookedTwice(self.world, scenario.hosts),
-                r.ReservesAreKept(self.world, scenario.hosts),
-                c.AcknowledgedIsDurable(self.world),
-                s.LeasesAreTrue(self.world, policy),
-                c.ProgressNeverBack(self.world),
-                g.OneInstallation(self.world, policy),
-                CopiesAreTold(self.world, policy),
-                OnlyTheWorseGo(self.world, scenario.retention),
-                *self.workers,
-                *self.moves.checkers,
-            ],
-        )
+        promises = [*PROMISES, *OF_MOVES] if is_moving(seed) else PROMISES
+        self.witness = Witness(self.world, [each(self.world, scenario) for each in promises])
         self.network = Network(self.world, scenario.weather, scenario.latency_s)
-        self.receiver = Coordinator(
-            self.world,
-            policy,
-            scenario.jobs,
-            Plan(hosts=scenario.hosts, retention=scenario.retention, scheduling=scenario.scheduling),
-            self.witness,
-            scenario.commit_s,
-            lambda: self.storm.receiver_crashed(),
-        )
+        self.receiver = Coordinator(self.world, scenario, self.witness, lambda: self.storm.receiver_crashed())
         self.network.door = self.receiver
-        self._bundles = bundles
-        self._machines = {machine.name: machine for machine in scenario.machines}
         self.hosts = [self._host(machine, number) for number, machine in enumerate(scenario.machines)]
-        self.storm = Storm(
-            self.world,
-            scenario,
-            self.network,
-            self.receiver,
-            self.hosts,
-            self._clone,
-            self._slept,
-            self._stepped,
-            lambda host: self.finished.gone(host.machine),
-            self._at_risk,
-            self.folders.second,
-            little.lost_state,
-        )
+        self.storm = Storm(self)
 
     def run(self) -> None:
         """Raises Violation."""
@@ -200,111 +119,20 @@ class Simulation:
         """End what waits on threads of its own."""
         for host in self.hosts:
             host.end_strands()
-            if host.data is not None:
-                host.data.cache.close()
-
-    # ── what hosts do is shown to those who watch workers ───────────────────────────────────
-
-    def event(self, host: Host, event: Event) -> None:
-        for checker in self.workers:
-            checker.event(host, event)
-
-    def begins(self, host: Host, assignment: Assignment) -> None:
-        for checker in self.workers:
-            checker.begins(host, assignment)
-
-    def moved(self, host: Host, trainer: Trainer) -> None:
-        for checker in self.workers:
-            checker.moved(host, trainer)
-
-    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
-        for checker in self.workers:
-            checker.printed(host, trainer, lines)
-
-    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
-        for checker in self.workers:
-            checker.over(host, trainer, ended)
-
-    def ended(self, host: Host) -> None:
-        for checker in self.workers:
-            checker.ended(host)
-
-    def refused(self, host: Host, why: str) -> None:
-        for checker in self.workers:
-            checker.refused(host, why)
-
-    def used_disk(self, host: Host, begun: Assignment | None, over: Assignment | None) -> None:
-        for checker in self.workers:
-            checker.used_disk(host, begun, over)
-
-    # ── making ──────────────────────────────────────────────────────────────────────────────
+            host.data.cache.close()
 
     def _host(self, machine: Machine, number: int) -> Host:
         instance = f"{self.world.chance('instances').getrandbits(64):016x}"
         disk = None
         if is_shared(self.world.seed):  # the first two are on one machine
-            disk = WorkerDisk(self._bundles / f"machine-{max(1, number)}", machine.name)
-        return self._make(machine.name, machine.name, machine.capability, StateDirectory(instance), disk)
+            disk = WorkerDisk(self.bundles / f"machine-{max(1, number)}", machine.name)
+        return Host(self, machine.name, machine.name, machine.capability, StateDirectory(instance), disk)
 
-    def _clone(self, model: Host, directory: StateDirectory) -> Host:
+    def clone(self, model: Host, directory: StateDirectory) -> Host:
         """On a machine of its own, and its folders are as simple as most fleets'."""
-        return self._make(model.name, f"{model.name}′", model.capability, directory)
+        return Host(self, model.name, f"{model.name}′", model.capability, directory)
 
-    def _make(
-        self,
-        name: str,
-        machine: str,
-        capability: dict[str, object],
-        directory: StateDirectory,
-        disk: WorkerDisk | None = None,
-    ) -> Host:
-        scenario = self.scenario
-        habits = Habits(
-            settings=scenario.settings,
-            timeout_s=scenario.timeout_s,
-            work_s=lambda job_id: scenario.work_s[job_id],
-            polite_s=scenario.polite_s,
-            measure_s=min(60.0, 0.25 * scenario.policy.stale_after_s),
-            same_bytes=scenario.same_bytes,
-            illness=scenario.illness,
-            lease_s=scenario.policy.stale_after_s,
-            reports=scenario.reporting,
-            slots=has_slots(scenario.seed),
-            tight=is_tight(scenario.seed),
-        )
-        return Host(
-            self.world,
-            self.network,
-            name,
-            machine,
-            capability,
-            directory,
-            habits,
-            scenario.weather,
-            self._bundles,
-            self,
-            disk,
-            self.moves,
-            self.data,
-        )
-
-    def _slots(self, host: Host) -> int:
-        """Return how many trainers may run on a host at once."""
-        declared = self.scenario.hosts.get(host.name, {})
-        return g.most_at_once(host.capability, declared) if "slots" in declared else 1
-
-    def _slept(self, seconds: float) -> None:
-        for checker in self.silence:
-            checker.slept(seconds)
-
-    def _stepped(self, seconds: float) -> None:
-        for checker in self.silence:
-            checker.stepped(seconds)
-        self.grants.clock_is_true = False
-        for checker in self.schedule:
-            checker.stepped()
-
-    def _at_risk(self) -> list[str]:
+    def at_risk(self) -> list[str]:
         """Jobs that somebody held and lost; if there are none, those that somebody holds."""
         jobs = [job for job in self.witness.now.jobs.values() if job.attempt]
         lost = [job.job_id for job in jobs if job.status == "pending"]
@@ -326,7 +154,7 @@ class Simulation:
         if any(facts.status in ("claimed", "running") for facts in jobs.values()):
             return False
         bringing = (each.backlog for host in self.hosts if host.up for each in host.state.machines.values())
-        if any(bringing) or self.receiver.lets_go:
+        if any(bringing) or "retention" in self.receiver.doing:
             return False
         if all(facts.status != "pending" for facts in jobs.values()):
             return True
@@ -341,7 +169,8 @@ class Simulation:
         if has_slots(scenario.seed):  # on each host once beside others, which costs nothing
             tries += len(scenario.machines)
         lease = 6 * policy.stale_after_s
-        longer = self.silence[0].off_s  # a hold may have been stamped by a clock that nobody saw step
+        # A hold may have been stamped by a clock that nobody saw step.
+        longer = self.witness.one(s.SweptAfterObservedSilence).off_s
         return tries * (work + (pause + 120) * len(scenario.work_s)) + lease + longer
 
     def _judge(self) -> None:
@@ -357,8 +186,7 @@ class Simulation:
         for view in views.jobs().jobs:
             if view.status == "pending" and view.obstacle is None and view.held_by is None:
                 raise Violation(f"seed {self.world.seed}: nothing says why {view.job_id[:8]} waits")
-        for checker in self.witness.checkers:
-            checker.at_end(self.witness)
+        self.witness.all.at_end()
         database = self.receiver.database
         rows = look_at_rows(database, self.scenario.policy)
         for finding in [*rows, *look_at_seals(database.sealed())]:
@@ -429,6 +257,3 @@ def run_seed(seed: int, *, keep_lines: bool = False, prepare: Callable[[Simulati
         lines=world.lines,
         broken=broken,
     )
-
-
-__all__ = ["Checker", "Simulation", "Verdict", "run_seed"]

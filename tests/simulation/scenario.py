@@ -64,6 +64,11 @@ class Scenario:
         return self.seed % _REPORTING_EVERY == _REPORTING
 
     @property
+    def measure_s(self) -> float:
+        """Return how often a worker asks whether its trainer computes."""
+        return min(60.0, 0.25 * self.policy.stale_after_s)
+
+    @property
     def retention(self) -> Rules:
         return Rules(best=1, keep_superseded_days=0.0) if is_tidy(self.seed) else Rules()
 

@@ -7,9 +7,7 @@ from typing import Any
 
 from simulation.grant_checkers import PILE, LifeSigns, misfit, most_at_once, training
 from simulation.memory import at_best
-from simulation.scenario import Scenario
-from simulation.witness import Checker, Facts, Observation, Witness
-from simulation.world import World
+from simulation.witness import Checker, Facts, Observation
 from training.fleet.queue.choose import BEING_MADE, RETRY_S
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.schedule_state import ASKS_S
@@ -23,18 +21,10 @@ _SLACK_S = 1.0
 class ScheduleChecker(Checker):
     """The answer to a claim, and the jobs that its host might have had."""
 
-    def __init__(self, world: World, scenario: Scenario) -> None:
-        super().__init__(world)
-        self.policy = scenario.policy
-        self.hosts = scenario.hosts
-        self.soonest = scenario.scheduling is Scheduling.SOONEST
-        self.witness: Witness
+    def prepare(self) -> None:
         self.clock_is_true = True  # nothing stepped since the receiver's last look
 
-    def restarted(self, witness: Witness) -> None:
-        self.witness = witness
-
-    def stepped(self) -> None:
+    def stepped(self, seconds: float) -> None:
         """The receiver's wall clock steps now."""
         self.clock_is_true = False
 
@@ -50,7 +40,7 @@ class ScheduleChecker(Checker):
     def stands_back(self, seen: Observation, request: Any) -> bool:
         """Return True when the host gets none whatever waits: it is out or full, or the receiver's disk is."""
         held = sum(live.host == request.host_id for live in seen.after.live.values())
-        most = most_at_once(request.capability, self.hosts.get(request.host_id, {}))
+        most = most_at_once(request.capability, self.declared(request.host_id))
         before = any(live.host == request.host_id for live in seen.before.live.values())
         full = training(self.witness, request.host_id) >= most or held >= PILE * most
         full = full or (before and most > 1)  # perhaps nothing fits beside
@@ -67,7 +57,7 @@ class ScheduleChecker(Checker):
             and not facts.held_by
             and not avoided
             and facts.claimable_at + prefers + self.policy.host_priority_grace_s <= now
-            and misfit(spec, request.host_id, request.capability, self.hosts.get(request.host_id, {})) is None
+            and misfit(spec, request.host_id, request.capability, self.declared(request.host_id)) is None
             and facts.edition <= self.witness.rows("SELECT edition FROM plan_in_force")[0][0]
         )
 
@@ -75,12 +65,11 @@ class ScheduleChecker(Checker):
 class WaitsAreBounded(ScheduleChecker):
     """A host waits no longer than it was told first, or than the longest job that it was told of takes there."""
 
-    def __init__(self, world: World, scenario: Scenario) -> None:
-        super().__init__(world, scenario)
+    def prepare(self) -> None:
+        super().prepare()
         self._told: dict[str, tuple[float, float, float, float]] = {}  # host → since, until, longest job, asked last
 
-    def restarted(self, witness: Witness) -> None:
-        super().restarted(witness)
+    def restarted(self) -> None:
         self._told.clear()  # it begins to count afresh
 
     def asked(self, seen: Observation, request: Any, reply: ClaimReply) -> None:
@@ -106,15 +95,15 @@ class DeclinedForTheBetter(ScheduleChecker):
     """No host that might have a job goes without one, but for a host that lives, is let in, and can do it; or for the
     moment in which the schedule is being made."""
 
-    def __init__(self, world: World, scenario: Scenario) -> None:
-        super().__init__(world, scenario)
+    def prepare(self) -> None:
+        super().prepare()
         self._signs = LifeSigns()
         self._asked: dict[str, dict[str, Any]] = {}  # host → with what
         self._awaits: dict[str, tuple[float, float]] = {}  # host → since when it waits for a schedule, and asked last
         self._never_stepped = True  # what was stamped by a clock that stepped may be wrong for good
 
-    def stepped(self) -> None:
-        super().stepped()
+    def stepped(self, seconds: float) -> None:
+        super().stepped(seconds)
         self._never_stepped = False
 
     def see(self, seen: Observation) -> None:
@@ -128,7 +117,8 @@ class DeclinedForTheBetter(ScheduleChecker):
 
     def asked(self, seen: Observation, request: Any, reply: ClaimReply) -> None:
         host, told = request.host_id, reply.declined
-        self.demand(told is None or self.soonest, f"{host} was declined in a plan of first come, first served")
+        soonest = self.scenario.scheduling is Scheduling.SOONEST
+        self.demand(told is None or soonest, f"{host} was declined in a plan of first come, first served")
         if reply.reason != BEING_MADE:
             self._awaits.pop(host, None)
         if reply.claim_id is not None or self.stands_back(seen, request) or not self.clock_is_true:
@@ -155,5 +145,5 @@ class DeclinedForTheBetter(ScheduleChecker):
         silent_s = seen.at - self._signs.heard.get(by, -math.inf)
         alive = trains or silent_s <= self.policy.stale_after_s + self.policy.clock_step_s
         self.demand(alive or not self._never_stepped, f"{host} is to wait for {by}, silent for {silent_s:.0f} s")
-        obstacle = misfit(spec, by, at_best(self._asked[by]), self.hosts.get(by, {}))
+        obstacle = misfit(spec, by, at_best(self._asked[by]), self.declared(by))
         self.demand(obstacle is None, f"{host} is to wait for {by}, which does not fit: {obstacle}")

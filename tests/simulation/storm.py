@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulation import strangers
-from simulation.coordinator import STATES, Coordinator
+from simulation.coordinator import STATES
 from simulation.faults import Fault
 from simulation.host import Host, StateDirectory
 from simulation.moves import is_moving
-from simulation.network import Broken, Network, Outcome, Request
+from simulation.network import Broken, Outcome, Request
 from simulation.owners import is_owned
-from simulation.scenario import Scenario
-from simulation.world import World
+
+if TYPE_CHECKING:
+    from simulation.run import Simulation
 
 DAY_S = 86_400.0
 _ORDERS = {"cancel": Fault.CANCEL, "requeue": Fault.REQUEUE, "hold": Fault.HOLD, "unhold": Fault.UNHOLD}
@@ -24,39 +25,12 @@ _ORDERS = {"cancel": Fault.CANCEL, "requeue": Fault.REQUEUE, "hold": Fault.HOLD,
 class Storm:
     """Strikes at random until the weather turns, then mends everything."""
 
-    def __init__(
-        self,
-        world: World,
-        scenario: Scenario,
-        network: Network,
-        receiver: Coordinator,
-        hosts: list[Host],
-        make_clone: Callable[[Host, StateDirectory], Host],
-        slept: Callable[[float], None],
-        stepped: Callable[[float], None],
-        gone: Callable[[Host], None],
-        at_risk: Callable[[], list[str]],
-        second: Callable[[Host, str | None], None],
-        lost_state: Callable[[], None],
-    ) -> None:
-        """Tells what the checkers must know: ``slept`` when the receiver wakes up, ``stepped`` when its clock steps,
-        both with the seconds; ``gone`` when a machine is taken away for good; ``second`` when another worker was
-        started where one runs, with the refusal; ``lost_state`` when the receiver's disk
-        lost saved states. ``at_risk`` names jobs whose history is worth meddling with.
-        """
+    def __init__(self, simulation: Simulation) -> None:
         self.calm = False
-        self._world = world
-        self._scenario = scenario
-        self._network = network
-        self._receiver = receiver
-        self._hosts = hosts
-        self._make_clone = make_clone
-        self._slept = slept
-        self._stepped = stepped
-        self._gone = gone
-        self._at_risk = at_risk
-        self._second = second
-        self._lost_state = lost_state
+        self._simulation, self._all = simulation, simulation.witness.all
+        self._world = world = simulation.world
+        self._scenario = scenario = simulation.scenario
+        self._network, self._receiver, self._hosts = simulation.network, simulation.receiver, simulation.hosts
         self._chance = world.chance("storm")
         self._later_jobs = list(scenario.later_jobs)
         self._files = [list(scenario.jobs)]  # every plan that there was
@@ -64,7 +38,7 @@ class Storm:
         self._hold_chance = world.chance("holds")
         self._order_chance = world.chance("orders")
         self._second_chance = world.chance("second workers")
-        for host in hosts:
+        for host in self._hosts:
             host.after_end = self._host_ended
 
     # ── when ────────────────────────────────────────────────────────────────────────────────
@@ -206,14 +180,14 @@ class Storm:
             seconds = self._lasts(self._chance.choice(naps))
             self._world.fault(Fault.RECEIVER_SLEEP, "receiver", f"{seconds:.0f} s")
             # Before it wakes up: what waited for that may look at once who was silent.
-            self._world.after(seconds, lambda: self._slept(seconds))
+            self._world.after(seconds, lambda: self._all.slept(seconds))
             self._receiver.sleep(seconds)
 
     def _step_clock(self) -> None:
         step_s = self._chance.choice([-DAY_S, DAY_S, -60.0, 60.0, 3 * self._scenario.policy.stale_after_s])
         self._world.fault(Fault.CLOCK_STEP, "receiver", f"{step_s:+.0f} s")
         self._receiver.clock.step_s += step_s
-        self._stepped(step_s)
+        self._all.stepped(step_s)
 
     def _fill_disk(self) -> None:
         receiver = self._receiver
@@ -244,7 +218,7 @@ class Storm:
             disk.rot(chunk)
         else:
             disk.unlink(chunk)
-        self._lost_state()
+        self._all.lost_state()
 
     # ── the workers ─────────────────────────────────────────────────────────────────────────
 
@@ -303,7 +277,7 @@ class Storm:
         host = chance.choice(running)
         assert host.disk is not None
         refusal = host.disk.start_another(chance)
-        self._second(host, refusal)
+        self._all.second(host, refusal)
         self._world.fault(Fault.SECOND_WORKER, host.machine)
 
     def _sicken(self) -> None:
@@ -344,7 +318,7 @@ class Storm:
         else:
             twin = StateDirectory(instance_id=f"{self._chance.getrandbits(64):016x}")
             self._world.fault(Fault.CLONE, model.machine)
-        clone = self._make_clone(model, twin)
+        clone = self._simulation.clone(model, twin)
         clone.after_end = self._host_ended
         self._hosts.append(clone)
         clone.start()
@@ -352,7 +326,7 @@ class Storm:
         def remove() -> None:
             self._world.say(clone.machine, "is taken off the network by its owner")
             clone.gone = True
-            self._gone(clone)
+            self._all.gone(clone)
             clone.crash()
             self._hosts.remove(clone)
 
@@ -374,7 +348,7 @@ class Storm:
             return
         known = [job["job_id"] for job in self._receiver.jobs]
         if self._chance.random() < 0.7:
-            known = self._at_risk() or known
+            known = self._simulation.at_risk() or known
         self._order(what, self._chance.choice(known))
 
     def _hold(self) -> None:
@@ -382,7 +356,7 @@ class Storm:
         chance = self._hold_chance
         known = [job["job_id"] for job in self._receiver.jobs]
         if chance.random() < 0.7:
-            known = self._at_risk() or known
+            known = self._simulation.at_risk() or known
         job_id = chance.choice(known)
         self._order("hold", job_id)
         if chance.random() < 0.8:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from simulation.checkers import OnlyTheOwnerActs
-from simulation.witness import Checker, Observation, Witness
-from simulation.world import World
-from training.fleet.scheduling.policy import Policy
+from simulation.witness import Checker, Observation
 
 
 class Silence(Checker):
     """The facts behind the promise about silence: when each claim was last seen, and since when it was watched."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self.policy = policy
+    def prepare(self) -> None:
         self.heard: dict[str, float] = {}  # claim → when
         self.watched_since = 0.0
         self._stepped_s = 0.0  # the receiver's wall clock, since its last look
         self._astray_s = 0.0  # how far it was off meanwhile, at most
         self.unseen_s = 0.0  # the same, when it was right again before anybody looked
 
-    def restarted(self, witness: Witness) -> None:
+    def restarted(self) -> None:
         self.watched_since = self.world.now
         self._stepped_s = 0.0
 
     def slept(self, seconds: float) -> None:
-        """The receiver slept until now. It may take a nap of three periods for a slow look."""
-        if seconds > 3 * self.policy.sweep_period_s:
+        if seconds > 3 * self.policy.sweep_period_s:  # a shorter nap passes for a slow look
             self.watched_since = self.world.now
 
     def stepped(self, seconds: float) -> None:
@@ -83,14 +78,12 @@ class LostHostsAreNoticed(Silence):
 class LeasesAreTrue(Checker):
     """No worker is told of a longer lease than its claim has."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._lease_s = policy.stale_after_s
+    def prepare(self) -> None:
         # What is stamped between a step of the clock and its discovery counts from the discovery.
-        self._slack_s = policy.sweep_period_s + 1.0
+        self._slack_s = self.policy.sweep_period_s + 1.0
         self._heard: dict[str, float] = {}
 
-    def restarted(self, witness: Witness) -> None:
+    def restarted(self) -> None:
         """Nobody is swept for a lease after a start, so that much may be promised, and is when times were mended."""
         self._heard = dict.fromkeys(self._heard, self.world.now)
 
@@ -106,5 +99,5 @@ class LeasesAreTrue(Checker):
             self._heard[claim] = seen.at
             lease_s = getattr(seen.result, "lease_s", None)
         if claim is not None and lease_s is not None:
-            left_s = max(0.0, self._heard[claim] + self._lease_s - seen.at)
+            left_s = max(0.0, self._heard[claim] + self.policy.stale_after_s - seen.at)
             self.demand(lease_s <= left_s + self._slack_s, f"told of {lease_s:.0f} s of lease, {left_s:.0f} s are left")

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from simulation.coordinator import Coordinator
 from simulation.steps import Call
 from simulation.world import Violation, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, DatabaseFull
+from training.fleet.process.ended import Ended
+from training.fleet.worker.state import events as t
+
+if TYPE_CHECKING:
+    from simulation.coordinator import Coordinator
+    from simulation.host import Host
+    from simulation.moves import Bringing, Course, Saved
+    from simulation.scenario import Scenario
+    from simulation.trainer import Trainer
+
+C = TypeVar("C")
 
 
 class Facts(NamedTuple):
@@ -122,28 +133,128 @@ class Observation:
 class Checker:
     """One promise. ``see`` looks at each committed call, the others at what they are named for."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    witness: Witness
 
-    def see(self, seen: Observation) -> None: ...
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        self.world, self.scenario, self.policy = world, scenario, scenario.policy
+        self.prepare()
 
-    def lost(self, seen: Observation) -> None:
-        """A call that was carried out and not kept, because the disk was full: the receiver heard it all the same."""
+    def prepare(self) -> None:
+        """Begin with nothing seen."""
 
-    def answered(self, call: Call, answer: Response, witness: Witness) -> None: ...
-
-    def restarted(self, witness: Witness) -> None: ...
-
-    def looked_in_vain(self) -> None:
-        """The receiver could not write down what it saw of the clocks and of silent hosts."""
-
-    def at_end(self, witness: Witness) -> None: ...
+    def declared(self, host: str) -> dict[str, Any]:
+        """Return what the manifest declares of a host."""
+        return self.scenario.hosts.get(host, {})
 
     def demand(self, holds: bool, what: str) -> None:
         if not holds:
             name = type(self).__name__
             self.world.say("checker", f"‼ {name}: {what}")
             raise Violation(f"seed {self.world.seed}, at {self.world.now:.3f} s: {name}: {what}")
+
+    # ── the receiver ────────────────────────────────────────────────────────────────────────
+
+    def see(self, seen: Observation) -> None: ...
+
+    def lost(self, seen: Observation) -> None:
+        """A call that was carried out and not kept, because the disk was full: the receiver heard it all the same."""
+
+    def answered(self, call: Call, answer: Response) -> None: ...
+
+    def restarted(self) -> None: ...
+
+    def slept(self, seconds: float) -> None:
+        """The receiver slept until now."""
+
+    def stepped(self, seconds: float) -> None:
+        """The receiver's wall clock steps now."""
+
+    def looked_in_vain(self) -> None:
+        """The receiver could not write down what it saw of the clocks and of silent hosts."""
+
+    def lost_state(self) -> None:
+        """The receiver's disk lost some of the saved states that it keeps."""
+
+    def at_end(self) -> None: ...
+
+    # ── workers ─────────────────────────────────────────────────────────────────────────────
+
+    def event(self, host: Host, event: t.Event) -> None:
+        """Something is about to be told to a worker's state machine."""
+
+    def begins(self, host: Host, assignment: t.Assignment) -> None:
+        """A trainer is about to be started."""
+
+    def moved(self, host: Host, trainer: Trainer) -> None:
+        """A trainer began to run, or ceased to."""
+
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
+        """A trainer printed lines into its file."""
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
+        """A trainer ended, and not together with its worker."""
+
+    def ended(self, host: Host) -> None:
+        """A worker's program ended."""
+
+    def refused(self, host: Host, why: str) -> None:
+        """A worker's program ended before it had begun."""
+
+    def second(self, host: Host, refusal: str | None) -> None:
+        """Somebody started a second worker where ``host`` runs."""
+
+    def gone(self, host: Host) -> None:
+        """Its owner took the machine away for good."""
+
+    def used_disk(self, host: Host, begun: t.Assignment | None, over: t.Assignment | None) -> None:
+        """The folders of an attempt were made, or one was discarded and older ones were pruned."""
+
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str) -> None:
+        """A chunk of a data set is about to be asked for."""
+
+    def chunk_came(self, host: Host, dataset_id: str) -> None:
+        """A chunk of a data set has come, or its request failed."""
+
+    # ── saved states ────────────────────────────────────────────────────────────────────────
+
+    def fetched(self, host: Host, assignment: t.Assignment, *, troubled: bool) -> None:
+        """A transfer made the job's folder ready, or did not."""
+
+    def resumed(self, host: Host, assignment: t.Assignment, course: Course, found: bytes | None) -> None:
+        """A trainer read what it finds in its folder."""
+
+    def saved(self, host: Host, assignment: t.Assignment, content: bytes, truth: Saved) -> None:
+        """A trainer saved a state."""
+
+    def bringing(self, host: Host, assignment: t.Assignment) -> None:
+        """A state is about to be brought."""
+
+    def brought(self, host: Host, assignment: t.Assignment, content: bytes, how: Bringing) -> None:
+        """A state was brought, or was not."""
+
+    def ran(self, host: Host, assignment: t.Assignment, course: Course, work_s: float, *, well: bool) -> None:
+        """A run is over: well, or however."""
+
+    def discarded(self, host: Host, root: Path, in_hand: int) -> None:
+        """Folders of saved states were pruned."""
+
+
+class All:
+    """Tells what happens to each checker that looks at it."""
+
+    def __init__(self, checkers: list[Checker]) -> None:
+        self._checkers = checkers
+
+    def __getattr__(self, name: str) -> Any:
+        nothing = getattr(Checker, name)
+        look = [getattr(each, name) for each in self._checkers if getattr(type(each), name) is not nothing]
+
+        def tell(*args: Any, **named: Any) -> None:
+            for each in look:
+                each(*args, **named)
+
+        setattr(self, name, tell)  # most of a simulation's time goes by in here
+        return tell
 
 
 class Witness:
@@ -152,8 +263,9 @@ class Witness:
     def __init__(self, world: World, checkers: list[Checker]) -> None:
         self.world = world
         self.checkers = checkers
-        # A call is shown to those alone that look at calls: most of a simulation's time goes by in here.
-        self._seers = [checker.see for checker in checkers if type(checker).see is not Checker.see]
+        self.all = All(checkers)
+        for checker in checkers:
+            checker.witness = self
         self._rows_changed = -1  # by all that the receiver's connection ever did, when the tables were last read
         self.receiver: Coordinator
         self.now = Snapshot({}, {}, 0, {})  # as last committed
@@ -162,9 +274,14 @@ class Witness:
         self._refused = False
         self._preparing = False
 
+    def one(self, kind: type[C]) -> C:
+        """Return the checker of this class."""
+        return next(each for each in self.checkers if isinstance(each, kind))
+
     # ── what the coordinator tells ──────────────────────────────────────────────────────────
 
     def after(self, call: Call, result: Any, error: Exception | None) -> None:
+        """A call was made, and is not committed yet."""
         if isinstance(error, DatabaseError) and not isinstance(error, DatabaseFull):
             raise Violation(f"seed {self.world.seed}: {call.name}: {error}")
         if error is not None:  # undone when the exception leaves the savepoint
@@ -177,12 +294,12 @@ class Witness:
         self._pending.append(seen)
 
     def committed(self, ok: bool) -> None:
+        """What was written since the last commit is durable, or undone."""
         pending, self._pending = self._pending, []
         if not ok:
             self._staged, self._rows_changed = self.now, -1
             for seen in pending:
-                for checker in self.checkers:
-                    checker.lost(seen)
+                self.all.lost(seen)
             return
         if self._refused:
             self._refused = False
@@ -193,26 +310,18 @@ class Witness:
         for seen in pending:
             for event in seen.events:
                 self._say(event)
-            for see in self._seers:
-                see(seen)
-
-    def answered(self, call: Call, answer: Response) -> None:
-        for checker in self.checkers:
-            checker.answered(call, answer, self)
+            self.all.see(seen)
 
     def restarted(self, receiver: Coordinator) -> None:
+        """The program begins on what the disk holds."""
         self.receiver = receiver
         self._staged, self._pending, self._refused = self.now, [], False
         self._compare(exactly=not self._preparing)
         self._preparing = True
-        for checker in self.checkers:
-            checker.restarted(self)
-
-    def looked_in_vain(self) -> None:
-        for checker in self.checkers:
-            checker.looked_in_vain()
+        self.all.restarted()
 
     def prepared(self) -> None:
+        """The service was made, which may have mended times."""
         self._compare(exactly=False)
         self._preparing = False
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulation.faults import Fault
+from simulation.grant_checkers import most_at_once
 from simulation.steps import Call
-from simulation.witness import Checker, Observation, Witness
-from simulation.world import World
+from simulation.time_checkers import SweptAfterObservedSilence
+from simulation.witness import Checker, Observation
 from training.fleet.client.transport import Response
 from training.fleet.process.ended import Ended
 from training.fleet.wire.messages import Action, HeartbeatReply, ProblemType
@@ -32,46 +32,15 @@ _FORGET = (
 )
 
 
-class WorkerChecker(Checker):
-    """Looks at workers as well."""
-
-    def event(self, host: Host, event: t.Event) -> None:
-        """Something is about to be told to a worker's state machine."""
-
-    def begins(self, host: Host, assignment: t.Assignment) -> None:
-        """A trainer is about to be started."""
-
-    def moved(self, host: Host, trainer: Trainer) -> None:
-        """A trainer began to run, or ceased to."""
-
-    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
-        """A trainer printed lines into its file."""
-
-    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
-        """A trainer ended, and not together with its worker."""
-
-    def ended(self, host: Host) -> None:
-        """A worker's program ended."""
-
-    def refused(self, host: Host, why: str) -> None:
-        """A worker's program ended before it had begun."""
-
-    def used_disk(self, host: Host, begun: t.Assignment | None, over: t.Assignment | None) -> None:
-        """The folders of an attempt were made, or one was discarded and older ones were pruned."""
-
-
-class OneTrainerAtATime(WorkerChecker):
+class OneTrainerAtATime(Checker):
     """With ``on_silence = "pause"`` no trainer runs whose claim was swept: two copies never run at once.
 
     Without it, the time for which two ran is counted and shown. What the operator took away, and what a copy of the
     same installation took over, is known to its worker only at its next heartbeat, and is not promised. Nor is anything
-    when ``off_s`` says that heartbeats were stamped by a clock that nobody saw step.
+    when heartbeats were stamped by a clock that nobody saw step.
     """
 
-    def __init__(self, world: World, settings: t.WorkerSettings, off_s: Callable[[], float]) -> None:
-        super().__init__(world)
-        self._off_s = off_s
-        self._pausing = settings.on_silence is t.OnSilence.PAUSE
+    def prepare(self) -> None:
         self._running: dict[str, list[Trainer]] = {}  # job → its running trainers
         self._swept: set[str] = set()
         self._double_since: dict[str, float] = {}
@@ -107,16 +76,15 @@ class OneTrainerAtATime(WorkerChecker):
             runs = trainer.running and claim in self._swept
             self.demand(not runs, f"the trainer of the swept claim {claim[:8]} runs")
 
-        if self._pausing and claim in self._swept and not self._off_s():
+        pausing = self.scenario.settings.on_silence is t.OnSilence.PAUSE
+        if pausing and claim in self._swept and not self.witness.one(SweptAfterObservedSilence).off_s:
             self.world.after(SLACK_S, look)
 
 
-class NoMoreThanSlots(WorkerChecker):
+class NoMoreThanSlots(Checker):
     """On no machine more trainers run than the manifest has slots for it, and none twice for one job."""
 
-    def __init__(self, world: World, most: Callable[[Host], int]) -> None:
-        super().__init__(world)
-        self._most = most
+    def prepare(self) -> None:
         self._running: dict[str, list[Trainer]] = {}  # by machine
 
     def moved(self, host: Host, trainer: Trainer) -> None:
@@ -127,17 +95,17 @@ class NoMoreThanSlots(WorkerChecker):
             return
         running.append(trainer)
         jobs = [each.assignment.job_id for each in running]
-        most = self._most(host)
+        declared = self.declared(host.name)
+        most = most_at_once(host.capability, declared) if "slots" in declared else 1
         self.demand(len(jobs) <= most, f"{len(jobs)} trainers run on {host.machine}, which has {most} slots")
         self.demand(len({*jobs}) == len(jobs), f"two trainers of one job run on {host.machine}")
         self.world.tally["trainers that began beside others"] += len(jobs) > 1
 
 
-class CompanyIsNoWant(WorkerChecker):
+class CompanyIsNoWant(Checker):
     """Memory that ran out while another trainer ran there, too, says nothing of what the job needs."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._crowded: set[str] = set()  # claims
 
     def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
@@ -151,7 +119,7 @@ class CompanyIsNoWant(WorkerChecker):
             self.demand(seen.call.message.out_of_memory is None, "a job is to need more for want of its neighbours")
 
 
-class ToldToStop(WorkerChecker):
+class ToldToStop(Checker):
     """A worker that learns that its claim is gone ends the trainer soon."""
 
     def event(self, host: Host, event: t.Event) -> None:
@@ -172,7 +140,7 @@ class ToldToStop(WorkerChecker):
         self.demand(gone, f"the trainer of {trainer.assignment.claim_id[:8]} was not stopped")
 
 
-class LeavesInTime(WorkerChecker):
+class LeavesInTime(Checker):
     """A worker that is told to stop is gone within its time, whatever its trainer and the receiver do."""
 
     def event(self, host: Host, event: t.Event) -> None:
@@ -185,7 +153,7 @@ class LeavesInTime(WorkerChecker):
         self.demand(not stays, f"{host.machine} was told to stop and is still there")
 
 
-class FinishedIsDelivered(WorkerChecker):
+class FinishedIsDelivered(Checker):
     """A finished training is packed, on the disk before it is offered, and offered until it is taken or refused for
     good; how an attempt failed is on the disk before it is reported.
 
@@ -193,8 +161,7 @@ class FinishedIsDelivered(WorkerChecker):
     either: whether the work can be adopted is the receiver's answer to the offer.
     """
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._open: dict[tuple[str, str], str] = {}  # machine, claim → what is known of it
         self._hosts: dict[str, Host] = {}
         self._known: set[tuple[str, str]] = set()
@@ -254,13 +221,12 @@ class FinishedIsDelivered(WorkerChecker):
             case t.CallRefused():
                 self._open[key] = f"refused with {event.problem_type}"
 
-    def gone(self, machine: str) -> None:
-        """Its owner took the machine away."""
-        for key in [key for key in self._open if key[0] == machine]:
+    def gone(self, host: Host) -> None:
+        for key in [key for key in self._open if key[0] == host.machine]:
             del self._open[key]
 
-    def at_end(self, witness: Witness) -> None:
-        ends = dict(witness.rows("SELECT claim_id, end_reason FROM attempts"))
+    def at_end(self) -> None:
+        ends = dict(self.witness.rows("SELECT claim_id, end_reason FROM attempts"))
         for (machine, claim), known in self._open.items():
             host = self._hosts[machine]
             if host.directory.delivery(claim) is not None:
@@ -273,15 +239,14 @@ class FinishedIsDelivered(WorkerChecker):
             self.demand(ended or garbled, f"{machine} forgot the finished {claim[:8]} ({known})")
 
 
-class OnlyTheGranterIsBelieved(WorkerChecker):
+class OnlyTheGranterIsBelieved(Checker):
     """Hold that the last word a worker takes on its claim is the receiver's, whoever else answered meanwhile."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._refused: set[str] = set()  # claims on which the receiver said no, or stop
         self._taken: set[str] = set()  # … or: it is done
 
-    def answered(self, call: Call, answer: Response, witness: Witness) -> None:
+    def answered(self, call: Call, answer: Response) -> None:
         if call.request is None:
             return
         body = json.loads(call.request.body) if call.request.method == "POST" and call.request.body else {}
@@ -305,11 +270,10 @@ class OnlyTheGranterIsBelieved(WorkerChecker):
             self.demand(claim in self._taken, f"{host.machine} was thanked by a stranger")
 
 
-class AsksTheSameAgain(WorkerChecker):
+class AsksTheSameAgain(Checker):
     """A claim whose answer was lost is asked again as the same request, or its grant would belong to nobody."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._asked: dict[str, str | None] = {}  # session → the request without an answer
 
     def event(self, host: Host, event: t.Event) -> None:
@@ -322,16 +286,15 @@ class AsksTheSameAgain(WorkerChecker):
             self._asked[host.session_id] = state.request_id
 
 
-class HungTrainersAreStopped(WorkerChecker):
+class HungTrainersAreStopped(Checker):
     """A trainer that was seen to hang for as long as the limit says is stopped; sleep and pauses do not count."""
 
-    def __init__(self, world: World, settings: t.WorkerSettings) -> None:
-        super().__init__(world)
-        self._limit_s = settings.max_silence_s
+    def prepare(self) -> None:
         self._seen: dict[str, tuple[float, float]] = {}  # claim → last look, seconds of hanging
 
     def event(self, host: Host, event: t.Event) -> None:
-        if not isinstance(event, t.Measured) or not self._limit_s:
+        limit_s = self.scenario.settings.max_silence_s
+        if not isinstance(event, t.Measured) or not limit_s:
             return
         trainer, state = host.trainers.get(event.claim_id), host.machine_of(event)
         work = None if state is None else state.work
@@ -343,18 +306,17 @@ class HungTrainersAreStopped(WorkerChecker):
             return
         step_s = min(self.world.now - last, STEP_MAX_S) if trainer.hung else 0.0
         self.demand(
-            not trainer.hung or hung_s < self._limit_s + 2 * STEP_MAX_S,
+            not trainer.hung or hung_s < limit_s + 2 * STEP_MAX_S,
             f"the trainer of {event.claim_id[:8]} hangs and is left alone",
         )
         self._seen[event.claim_id] = self.world.now, hung_s + step_s
 
 
-class LogsAreWhole(WorkerChecker):
+class LogsAreWhole(Checker):
     """The stored output of every attempt is what its trainer printed, each line once and in order, however it ended and
     whoever crashed: all of it, once the machine that trained has had the time to bring it."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def prepare(self) -> None:
         self._printed: dict[str, list[str]] = {}  # by claim
         self._machine: dict[str, Host] = {}  # claim → where it ran
         self._broken: set[str] = set()  # claims that two machines held
@@ -371,7 +333,7 @@ class LogsAreWhole(WorkerChecker):
             self._broken.add(claim)
         self._printed.setdefault(claim, []).extend(lines)
 
-    def at_end(self, witness: Witness) -> None:
+    def at_end(self) -> None:
         stored: dict[str, list[str]] = {}
         sql = (
             "SELECT a.claim_id, l.first, l.count, l.text, NULL, NULL FROM log_chunks AS l JOIN attempts AS a "
@@ -379,10 +341,10 @@ class LogsAreWhole(WorkerChecker):
             "SELECT a.claim_id, l.first, l.count, NULL, l.job_id || '/' || l.attempt, l.sha256 FROM log_files AS l "
             "JOIN attempts AS a ON a.job_id = l.job_id AND a.attempt = l.attempt ORDER BY 1, 2"
         )
-        for claim, first, count, text, place, sha256 in witness.rows(sql):
+        for claim, first, count, text, place, sha256 in self.witness.rows(sql):
             lines = stored.setdefault(claim, [])
             if text is None:
-                text = self._in_file(witness, f"{place}-{first}-{(sha256 or '')[:16]}.log.gz", sha256)
+                text = self._in_file(f"{place}-{first}-{(sha256 or '')[:16]}.log.gz", sha256)
                 self.world.tally["lines of output in files"] += count
             self.demand(first == len(lines), f"output of {claim[:8]}: line {first} follows {len(lines)}")
             lines += text.split("\n")
@@ -398,26 +360,26 @@ class LogsAreWhole(WorkerChecker):
                 f"{claim[:8]} printed {len(printed)} lines, {len(found)} are stored",
             )
         self.world.tally["lines of output brought whole"] += sum(map(len, self._printed.values()))
-        self._look_at_curves(witness, stored)
-        for claim, total in witness.rows("SELECT claim_id, log_total FROM attempts WHERE log_total IS NOT NULL"):
+        self._look_at_curves(stored)
+        for claim, total in self.witness.rows("SELECT claim_id, log_total FROM attempts WHERE log_total IS NOT NULL"):
             if claim not in self._broken:
                 printed = len(self._printed.get(claim, []))
                 self.demand(total == printed, f"{claim[:8]} printed {printed} lines, and its worker said {total}")
                 self.world.tally["attempts whose output is counted"] += 1
 
-    def _in_file(self, witness: Witness, name: str, sha256: str | None) -> str:
-        body = b"".join(witness.receiver.disk.read(witness.receiver.store.root / "logs" / name))
+    def _in_file(self, name: str, sha256: str | None) -> str:
+        body = b"".join(self.witness.receiver.disk.read(self.witness.receiver.store.root / "logs" / name))
         self.demand(hashlib.sha256(body).hexdigest() == sha256, f"the file of output {name} is damaged")
         return gzip.decompress(body).decode().removesuffix("\n")
 
-    def _look_at_curves(self, witness: Witness, stored: dict[str, list[str]]) -> None:
+    def _look_at_curves(self, stored: dict[str, list[str]]) -> None:
         """No epoch that a trainer reported is missing from the curve once its line has arrived, and none is made up."""
         curves: dict[str, dict[int, float]] = {}
         sql = (
             "SELECT a.claim_id, p.epoch, p.loss FROM curve_points AS p JOIN attempts AS a "
             "ON a.job_id = p.job_id AND a.attempt = p.attempt"
         )
-        for claim, epoch, loss in witness.rows(sql):
+        for claim, epoch, loss in self.witness.rows(sql):
             curves.setdefault(claim, {})[epoch] = loss
         for claim in (stored.keys() | curves.keys()) - self._broken:
             arrived, curve = _epochs(stored.get(claim, [])), curves.get(claim, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +25,14 @@ POLICY = Policy()
 class Receiver:
     """A service of which a test names jobs and hosts alone; :meth:`close` it."""
 
-    def __init__(self) -> None:
-        self.clock, self.dataset_store = FakeClock(), FakeShelf()
-        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
+    def __init__(self, path: Path | str = ":memory:", policy: Policy = POLICY) -> None:
+        self.clock, self.dataset_store, self._claim_ids = FakeClock(), FakeShelf(), Counting()
+        self._path, self._policy = path, policy
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the program on what its database holds."""
+        self.queue = JobQueue(self._path, clock=self.clock, policy=self._policy, new_claim_id=self._claim_ids)
         self.service = Service(self.queue, self.dataset_store)
         self.close = self.queue.close
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,15 @@ from builders import (
     an_attempt,
     needs,
 )
-from fakes import FakeClock, FakeShelf
 from hypothesis import given
 from hypothesis import strategies as st
+from service_running import Receiver
 
-from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
 from training.fleet.scheduling.quarantine import Death, Weight, assess, sick, suspect_job
-from training.fleet.service.hosts import Plan
-from training.fleet.service.service import Service
-from training.fleet.service.views import Views
 from training.fleet.wire.messages import ClaimReply, ProblemType, Refusal
 
 R = EndReason
@@ -200,23 +197,25 @@ def test_a_job_that_no_known_host_can_hold_says_so() -> None:
 # ── through the service ─────────────────────────────────────────────────────────────────────
 
 
-class Fleet:
+class Fleet(Receiver):
     """A receiver's service with named jobs and hosts that ask one after the other."""
 
-    def __init__(self, path: Path | str = ":memory:", *jobs: str, **policy: Any) -> None:
-        self.clock = FakeClock()
-        self.path, self.policy = path, Policy(**policy)
-        self.jobs = jobs or ("one", "two", "three", "four")
-        self.begin()
-        self.service.reload([a_job(name, seed=n) for n, name in enumerate(self.jobs)], Plan())
-
-    def begin(self) -> None:
-        self.queue = JobQueue(self.path, clock=self.clock, policy=self.policy)
-        self.dataset_store = FakeShelf()
-        self.service = Service(self.queue, self.dataset_store)
+    def __init__(self, *jobs: str, path: Path | str = ":memory:", **policy: Any) -> None:
+        super().__init__(path, Policy(**policy))
+        self.plan(*(a_job(name, seed=n) for n, name in enumerate(jobs or ("one", "two", "three", "four"))))
 
     def ask(self, host: str = "pi", **fields: Any) -> ClaimReply:
-        return self.service.claim(a_worker_claim(host, **fields))
+        return self.claim(a_worker_claim(host, **fields))
+
+    def lose(self, host: str = "pi", reason: EndReason = R.HOST_LOST) -> str:
+        """The host takes a job, which ends without its word; returns the claim."""
+        claim = self.granted(host)
+        attempt = self.queue.attempts.by_claim(claim)
+        assert attempt is not None
+        job = self.queue.get(attempt.job_id)
+        assert job is not None
+        self.queue.quarantines.assess(self.queue.settle(job, attempt, reason))
+        return claim
 
     def die(self, host: str = "pi", **fields: Any) -> str:
         """The host takes a job, which fails there at once; returns its name."""
@@ -233,15 +232,18 @@ class Fleet:
     def out(self) -> dict[str, quarantine.Quarantine]:
         return quarantines(self.queue.db)
 
-    def job(self, name: str) -> Any:
-        return self.queue.get(f"id-{name}")
-
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    one = Fleet()
-    yield one
-    one.queue.close()
+    with closing(Fleet()) as made:
+        yield made
+
+
+@pytest.fixture
+def single() -> Iterator[Fleet]:
+    """Of one job."""
+    with closing(Fleet("one")) as made:
+        yield made
 
 
 @pytest.mark.parametrize("end", [{"exit_code": 1}, {"exit_code": 137}, {"reason": "spawn_failed"}])
@@ -360,29 +362,19 @@ def test_what_it_still_holds_is_forgiven_too(fleet: Fleet) -> None:
 
 def test_what_died_before_is_given_back_and_the_last_word_stands(fleet: Fleet) -> None:
     """Of several attempts the last one decided: that an earlier one is forgiven does not bring the job back."""
-    fleet.service.reload([a_job("one")], Plan())
+    fleet.plan(a_job("one"))
     for name in ("two", "three", "four"):
         fleet.service.cancel(name)
-    died = fleet.ask("pi")
-    assert died.claim_id is not None
-    attempt = fleet.queue.attempts.by_claim(died.claim_id)
-    assert attempt is not None
-    fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
+    died = fleet.lose()
     fleet.clock.advance(86_400)
     last = fleet.ask("desk")
     fleet.service.fail("id-one", a_failure(last.claim_id, host_id="desk", exit_code=65))
-    fleet.queue.quarantines.refund([died.claim_id])
+    fleet.queue.quarantines.refund([died])
     assert fleet.job("one").status == "failed"
 
 
 def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
-    claims = []
-    for _ in range(3):
-        claims.append(fleet.ask("pi").claim_id or "")
-        attempt = fleet.queue.attempts.by_claim(claims[-1])
-        assert attempt is not None
-        assert attempt.job_id == "id-one"
-        fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
+    claims = [fleet.lose() for _ in range(3)]
     for _ in range(2):
         fleet.queue.quarantines.refund(2 * claims[:1])
         assert fleet.job("one").host_losses == 2
@@ -392,12 +384,7 @@ def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
 def test_a_pardoned_loss_that_comes_back_gives_nothing_back_and_may_be_lost_again(
     fleet: Fleet, comes_back: str
 ) -> None:
-    claims = []
-    for _ in range(3):
-        claims.append(fleet.ask("pi").claim_id or "")
-        attempt = fleet.queue.attempts.by_claim(claims[-1])
-        assert attempt is not None
-        fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
+    claims = [fleet.lose() for _ in range(3)]
     fleet.queue.quarantines.refund(claims[-1:])
     last = fleet.queue.attempts.by_claim(claims[-1])
     assert last is not None
@@ -447,7 +434,7 @@ def test_broken_jobs_take_out_one_host_and_no_second(fleet: Fleet) -> None:
 
 
 def test_a_quarantine_survives_a_restart(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path / "jobs.db")
+    fleet = Fleet(path=tmp_path / "jobs.db")
     fleet.die()
     fleet.die()
     fleet.queue.close()
@@ -478,7 +465,7 @@ def test_a_healthy_report_does_not_end_what_deaths_began(fleet: Fleet) -> None:
 
 
 def test_a_sick_host_that_waits_holds_nobody_back(fleet: Fleet) -> None:
-    fleet.service.reload([a_job("one")], Plan(hosts={"pi": {"priority": 100}}))
+    fleet.plan(a_job("one"), hosts={"pi": {"priority": 100}})
     ill = a_capability(healthy=False, unhealthy_because="no room")
     fleet.ask("pi", capability=ill)
     fleet.service.wait_begins("pi")
@@ -487,7 +474,7 @@ def test_a_sick_host_that_waits_holds_nobody_back(fleet: Fleet) -> None:
 
 def test_everybody_who_looks_is_told(fleet: Fleet) -> None:
     fleet.fall_sick()
-    views = Views(fleet.queue.db, fleet.service)
+    views = fleet.views
     (worker,) = views.workers().workers
     assert "release pi" in (worker.quarantine or "")
     assert views.quarantined() == {"pi": worker.quarantine}
@@ -513,154 +500,132 @@ def crash(fleet: Fleet, host: str, session: int, *, after_s: float = 10.0) -> No
         fleet.service.fail(taken.job_id, shutdown)
 
 
-def test_a_job_that_crashed_two_hosts_is_tried_on_no_third() -> None:
-    fleet = Fleet(":memory:", "one")
-    crash(fleet, "pi", 1)
-    assert fleet.job("one").status is JobStatus.PENDING
-    crash(fleet, "desktop", 1)
-    job = fleet.job("one")
+def test_a_job_that_crashed_two_hosts_is_tried_on_no_third(single: Fleet) -> None:
+    crash(single, "pi", 1)
+    assert single.job("one").status is JobStatus.PENDING
+    crash(single, "desktop", 1)
+    job = single.job("one")
     assert job.status is JobStatus.FAILED
     assert (job.ended_by or "").startswith("suspect_job: pi and desktop crashed within 5 minutes")
-    fleet.service.requeue("one")
-    crash(fleet, "laptop", 1)
-    assert fleet.job("one").status is JobStatus.PENDING, "a requeue forgets what was before"
-    fleet.queue.close()
+    single.service.requeue("one")
+    crash(single, "laptop", 1)
+    assert single.job("one").status is JobStatus.PENDING, "a requeue forgets what was before"
 
 
-def test_the_same_host_twice_or_late_or_without_a_word_is_no_suspicion() -> None:
-    fleet = Fleet(":memory:", "one")
-    crash(fleet, "pi", 1)
-    crash(fleet, "pi", 2)
-    crash(fleet, "desktop", 1, after_s=301.0)
-    silent = fleet.ask("laptop", session=1)
+def test_the_same_host_twice_or_late_or_without_a_word_is_no_suspicion(single: Fleet) -> None:
+    crash(single, "pi", 1)
+    crash(single, "pi", 2)
+    crash(single, "desktop", 1, after_s=301.0)
+    silent = single.ask("laptop", session=1)
     assert silent.job_id is not None
-    fleet.ask("laptop", session=2)  # began anew, and had nothing in hand when its session ended
-    assert fleet.job("one").status is not JobStatus.FAILED
-    fleet.queue.close()
+    single.ask("laptop", session=2)  # began anew, and had nothing in hand when its session ended
+    assert single.job("one").status is not JobStatus.FAILED
 
 
-def test_a_crash_is_believed_of_ones_own_claims_only() -> None:
-    fleet = Fleet(":memory:", "one")
-    first = fleet.ask("pi", session=1)
+def test_a_crash_is_believed_of_ones_own_claims_only(single: Fleet) -> None:
+    first = single.ask("pi", session=1)
     assert first.claim_id is not None
-    fleet.ask("pi", session=2)  # lost
-    fleet.ask("desktop", session=1, crashed_claims=[first.claim_id, "no-such-claim"])
-    attempt = fleet.queue.attempts.by_claim(first.claim_id)
+    single.ask("pi", session=2)  # lost
+    single.ask("desktop", session=1, crashed_claims=[first.claim_id, "no-such-claim"])
+    attempt = single.queue.attempts.by_claim(first.claim_id)
     assert attempt is not None
     assert not attempt.crashed
-    fleet.queue.close()
 
 
 # ── memory ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_out_of_memory_goes_only_where_there_is_more() -> None:
-    fleet = Fleet(":memory:", "one")
+def test_out_of_memory_goes_only_where_there_is_more(single: Fleet) -> None:
     small, large = a_capability(ram=8.0), a_capability(ram=64.0)
-    assert fleet.ask("desktop", capability=large).job_id is not None
-    fleet.service.cancel("one")
-    fleet.service.requeue("one")
-    reply = fleet.ask("pi", capability=small)
+    assert single.ask("desktop", capability=large).job_id is not None
+    single.service.cancel("one")
+    single.service.requeue("one")
+    reply = single.ask("pi", capability=small)
     assert reply.job_id is not None
-    fleet.service.fail(reply.job_id, a_failure(reply.claim_id, out_of_memory="ram", exit_code=137))
-    assert fleet.job("one").status is JobStatus.PENDING
-    fleet.clock.advance(300)
-    assert "ran out of memory" in (fleet.ask("pi", capability=small).reason or "")
-    views = Views(fleet.queue.db, fleet.service)
-    verdicts = {each.host: each for each in views.explain("id-one").hosts}
+    single.service.fail(reply.job_id, a_failure(reply.claim_id, out_of_memory="ram", exit_code=137))
+    assert single.job("one").status is JobStatus.PENDING
+    single.clock.advance(300)
+    assert "ran out of memory" in (single.ask("pi", capability=small).reason or "")
+    verdicts = {each.host: each for each in single.views.explain("id-one").hosts}
     assert "ran out of memory with 8.0 GiB" in verdicts["pi"].reason
     assert verdicts["desktop"].reason == "ok"
-    fleet.service.reload([a_job("one", priority=99)], Plan())
-    assert fleet.ask("pi", capability=small).job_id is None, "a reload does not forget it"
-    taken = fleet.ask("desktop", session=2, capability=large)
+    single.plan(a_job("one", priority=99))
+    assert single.ask("pi", capability=small).job_id is None, "a reload does not forget it"
+    taken = single.ask("desktop", session=2, capability=large)
     assert taken.job_id is not None
-    fleet.service.fail(taken.job_id, a_failure(taken.claim_id, out_of_memory="ram", exit_code=137))
-    job = fleet.job("one")
+    single.service.fail(taken.job_id, a_failure(taken.claim_id, out_of_memory="ram", exit_code=137))
+    job = single.job("one")
     assert job.status is JobStatus.FAILED
     assert "no known host that may run it has more" in (job.ended_by or "")
-    fleet.service.requeue("one")
-    assert fleet.ask("pi", capability=small).job_id is not None, "the operator's word counts"
-    assert [each.out_of_memory for each in fleet.queue.attempts.of_job("id-one")][1:3] == ["ram", "ram"]
-    fleet.queue.close()
+    single.service.requeue("one")
+    assert single.ask("pi", capability=small).job_id is not None, "the operator's word counts"
+    assert [each.out_of_memory for each in single.queue.attempts.of_job("id-one")][1:3] == ["ram", "ram"]
 
 
 @pytest.mark.parametrize("word", [None, "hunger", ""])
-def test_a_word_for_memory_that_is_not_known_says_nothing(word: str | None) -> None:
-    fleet = Fleet(":memory:", "one")
-    reply = fleet.ask()
+def test_a_word_for_memory_that_is_not_known_says_nothing(single: Fleet, word: str | None) -> None:
+    reply = single.ask()
     assert reply.job_id is not None
-    fleet.service.fail(reply.job_id, a_failure(reply.claim_id, out_of_memory=word))
-    assert fleet.job("one").status is JobStatus.PENDING
-    assert fleet.job("one").ram_above_gib == 0
-    fleet.queue.close()
+    single.service.fail(reply.job_id, a_failure(reply.claim_id, out_of_memory=word))
+    assert single.job("one").status is JobStatus.PENDING
+    assert single.job("one").ram_above_gib == 0
 
 
 # ── runs that are interrupted within moments ────────────────────────────────────────────────
 
 
-def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles() -> None:
-    fleet = Fleet(":memory:", "one")
+def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles(single: Fleet) -> None:
     pauses = []
     for _ in range(8):
-        fleet.die(reason="interrupted", record={"train_s": 1.0})
-        pauses.append(fleet.job("one").claimable_at - fleet.clock.now())
-        fleet.clock.advance(60)
+        single.die(reason="interrupted", record={"train_s": 1.0})
+        pauses.append(single.job("one").claimable_at - single.clock.now())
+        single.clock.advance(60)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    fleet.die(reason="interrupted", record={"train_s": 5.0})
-    assert fleet.job("one").claimable_at == fleet.clock.now(), "it ran; the next begins anew"
-    fleet.die(reason="interrupted", record={"train_s": 1.0})
-    assert fleet.job("one").claimable_at == fleet.clock.now() + 1
-    fleet.queue.close()
+    single.die(reason="interrupted", record={"train_s": 5.0})
+    assert single.job("one").claimable_at == single.clock.now(), "it ran; the next begins anew"
+    single.die(reason="interrupted", record={"train_s": 1.0})
+    assert single.job("one").claimable_at == single.clock.now() + 1
 
 
-def test_a_worker_that_stops_hands_back_for_nothing() -> None:
-    fleet = Fleet(":memory:", "one")
+def test_a_worker_that_stops_hands_back_for_nothing(single: Fleet) -> None:
     for _ in range(3):
-        fleet.die(reason="worker_shutdown", record={"train_s": 0.1})
-        assert fleet.job("one").claimable_at == fleet.clock.now()
-    fleet.queue.close()
+        single.die(reason="worker_shutdown", record={"train_s": 0.1})
+        assert single.job("one").claimable_at == single.clock.now()
 
 
 # ── a look at the clocks whose commit is lost ───────────────────────────────────────────────
 
 
-def test_a_step_of_the_clock_that_could_not_be_written_is_found_again() -> None:
-    fleet = Fleet(":memory:", "one")
-    fleet.ask()
-    seen = fleet.service.known_hosts()[0].last_seen
-    fleet.clock.advance(10)
-    fleet.service.tick()
-    fleet.clock.step(-86_400)
-    fleet.clock.advance(10)
+def test_a_step_of_the_clock_that_could_not_be_written_is_found_again(single: Fleet) -> None:
+    single.ask()
+    seen = single.service.known_hosts()[0].last_seen
+    single.clock.advance(10)
+    single.service.tick()
+    single.clock.step(-86_400)
+    single.clock.advance(10)
 
     class CommitLost(Exception):  # noqa: N818
         pass
 
     def lost() -> None:
-        with fleet.queue.db.transaction():
-            fleet.service.tick()
+        with single.queue.db.transaction():
+            single.service.tick()
             raise CommitLost
 
     with pytest.raises(CommitLost):
         lost()
-    fleet.service.forget_look()
-    assert fleet.service.known_hosts()[0].last_seen == seen
-    fleet.clock.advance(10)
-    fleet.service.tick()
-    job = fleet.job("one")
+    single.service.forget_look()
+    assert single.service.known_hosts()[0].last_seen == seen
+    single.clock.advance(10)
+    single.service.tick()
+    job = single.job("one")
     assert job.heartbeat_at == pytest.approx(seen - 86_400), "it moved along, once"
-    assert fleet.service.known_hosts()[0].last_seen == pytest.approx(seen - 86_400)
-    fleet.queue.close()
+    assert single.service.known_hosts()[0].last_seen == pytest.approx(seen - 86_400)
 
 
 def test_deaths_without_a_word_take_a_host_out_as_well(fleet: Fleet) -> None:
     for _ in range(3):
-        reply = fleet.ask()
-        attempt = fleet.queue.attempts.by_claim(reply.claim_id or "")
-        assert attempt is not None
-        job = fleet.queue.get(attempt.job_id)
-        assert job is not None
-        fleet.queue.quarantines.assess(fleet.queue.settle(job, attempt, R.TRAINER_FAILED))
+        fleet.lose(reason=R.TRAINER_FAILED)
     assert "pi" in fleet.out()
 
 
@@ -670,9 +635,5 @@ def test_the_last_that_died_is_named(fleet: Fleet) -> None:
 
 
 def test_a_loss_that_was_given_back_does_not_speak_for_the_next_host(fleet: Fleet) -> None:
-    lost = fleet.ask("pi")
-    attempt = fleet.queue.attempts.by_claim(lost.claim_id or "")
-    assert attempt is not None
-    fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
-    fleet.queue.quarantines.refund([lost.claim_id or ""])
+    fleet.queue.quarantines.refund([fleet.lose()])
     assert "one" in fleet.fall_sick("desk")
