@@ -5,7 +5,6 @@ A class of tests for an engine sets ``cluster`` by a fixture of its own, and inh
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -107,18 +106,18 @@ class FarSuite(ExecutorSuite):
             assert outputs(out) == outputs(tmp_path / "one")
 
     @pytest.mark.parametrize(
-        ("key", "value", "words"),
+        ("fact", "words"),
         [
-            ("python", "3.9", r"runs Python 3\.\d+, and here it is 3\.9: "),
-            ("code", "other", "has another version of this project: "),
-            ("libraries", {"numpy": "1.0"}, r"has numpy 2\S+, and here it is 1\.0: "),
-            ("libraries", {"no-such": "1.0"}, r"has no-such none, and here it is 1\.0: "),
-            ("files", {"/nowhere/episode": 1}, "does not see /nowhere/episode as it is here: "),
+            (("python", "", "3.9"), r"runs Python 3\.\d+, and here it is 3\.9: "),
+            (("code", "", "other"), "has another version of this project: "),
+            (("library", "numpy", "1.0"), r"has numpy 2\S+, and here it is 1\.0: "),
+            (("library", "no-such", "1.0"), r"has no-such none, and here it is 1\.0: "),
+            (("file", "/nowhere/episode", 1), "does not see /nowhere/episode as it is here: "),
         ],
     )
-    def test_a_worker_that_is_not_as_expected_does_nothing(self, cluster, tmp_path, monkeypatch, key, value, words):
-        wanted = json.loads(payload.expected((), ())) | {key: value}
-        monkeypatch.setattr(payload, "expected", lambda *_: json.dumps(wanted))
+    def test_a_worker_that_is_not_as_expected_does_nothing(self, cluster, tmp_path, monkeypatch, fact, words):
+        wanted = (*payload.expected((), ()), fact)
+        monkeypatch.setattr(payload, "expected", lambda *_: wanted)
         with self.spread(cluster, tmp_path) as mapped, pytest.raises(EngineError, match=f"^the worker on .* {words}"):
             list(mapped(tasks.Noted(tmp_path), range(3)))
         assert not [path for path in tmp_path.iterdir() if path.name.isdigit()]

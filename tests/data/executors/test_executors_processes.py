@@ -16,12 +16,13 @@ scored_once = executor_fixtures.scored_once
 
 POOL = """
 import os, signal
-from training.data.executors.on_processes import processes
-from training.data.executors.spread import spread
+from training.data.executors.names import PROCESSES, spread_over
+from pathlib import Path
 
 if __name__ == "__main__":
-    print(sum(spread(processes(2), abs, range(-20, 0))), flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+    with spread_over(PROCESSES, 2, libraries=(), files=(), folder=Path()) as mapped:
+        print(sum(mapped(abs, range(-20, 0))), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 
 

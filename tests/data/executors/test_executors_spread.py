@@ -99,7 +99,7 @@ def _work(function):
     with pytest.MonkeyPatch.context() as patch:
         loads = pickle.loads
         patch.setattr(payload.pickle, "loads", lambda text: (function, [1]) if text == b"tasks" else loads(text))
-        return payload.work("", b"tasks")
+        return payload.work((), b"tasks")
 
 
 @pytest.mark.parametrize(

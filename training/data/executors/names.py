@@ -8,14 +8,14 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from training.data.executors import payload
 from training.data.executors.engine import Engine, EngineError
-from training.data.executors.on_processes import processes
 from training.data.executors.spread import spread
 
 HERE = "processes"
@@ -25,9 +25,8 @@ FORMS = {
     "ray": "ray:auto",
     "slurm": "slurm:PARTITION",
 }
-SENT_BY = {"dask": ("distributed",), "ray": ("ray",), "slurm": ("submitit",)}  # packages
+SENT_BY = {"dask": "distributed", "ray": "ray", "slurm": "submitit"}  # packages
 SCRATCH = ".scratch-"  # the beginning of a folder's name: what a killed program left, the next build removes
-SLURM_JOBS = 4  # at once, unless --jobs says another number
 
 Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
@@ -76,7 +75,7 @@ def add_executor(parser: argparse.ArgumentParser, *, processes: str) -> None:
 
     where = f"where the work is done: {', '.join(FORMS.values())} (default {HERE})"
     parser.add_argument("--executor", type=name, default=PROCESSES, metavar="ENGINE", help=where)
-    default = f"{processes}; of a cluster as many as it can, of Slurm {SLURM_JOBS}"
+    default = f"{processes}; of a cluster as many as it can, of Slurm 4"
     parser.add_argument(
         "--jobs", type=at_once, help=f"number of processes, or of tasks at once on another engine (default: {default})"
     )
@@ -91,37 +90,28 @@ def spread_over(
     ``jobs``: how much is done at once, at most; None: as much as the engine can. Workers elsewhere must have the same
     ``libraries`` and see the same ``files``, and read and write below ``folder``.
     """
-    if not name.far:
-        jobs = jobs or os.cpu_count() or 1
-        if jobs == 1:
-            yield map
-            return
-        with closing(processes(jobs)) as engine:
-            yield functools.partial(spread, engine)
+    if not name.far and (jobs or os.cpu_count()) == 1:
+        yield map
         return
-    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder, ignore_cleanup_errors=True) as own:
-        mark = Path(own).absolute() / "here"
-        mark.write_bytes(b"here")
-        expect = payload.expected((*libraries, *SENT_BY[name.kind]), (mark, *(path.absolute() for path in files)))
-        with closing(_engine(name, jobs, mark.parent)) as engine:
-            yield functools.partial(spread, engine, expect=expect)
+    with ExitStack() as held:
+        expect: tuple[payload.Fact, ...] = ()
+        if name.far:
+            own = tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder, ignore_cleanup_errors=True)
+            folder = Path(held.enter_context(own)).absolute()
+            mark = folder / "here"
+            mark.write_bytes(b"here")
+            libraries = (*libraries, SENT_BY[name.kind])
+            expect = payload.expected(libraries, (mark, *(path.absolute() for path in files)))
+        engine = held.enter_context(closing(_engine(name, jobs, folder)))
+        yield functools.partial(spread, engine, expect=expect)
 
 
 def _engine(name: Name, jobs: int | None, folder: Path) -> Engine:
+    """Load an engine's adapter, and open it."""
     try:
-        match name.kind:
-            case "dask":
-                from training.data.executors.on_dask import dask
-
-                return dask(name.address, jobs)
-            case "ray":
-                from training.data.executors.on_ray import ray
-
-                return ray(name.address, jobs)
-            case _:
-                from training.data.executors.on_slurm import slurm
-
-                return slurm(name.address, jobs or SLURM_JOBS, folder)
+        adapter = import_module(f"training.data.executors.on_{name.kind}")
+        engine: Engine = adapter.open_engine(name.address, jobs, folder)
+        return engine
     except ModuleNotFoundError as error:
         raise EngineError(
             f"the package {error.name} is not installed here: run pip install -c constraints.txt -e '.[{name.kind}]'"

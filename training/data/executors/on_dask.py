@@ -6,6 +6,7 @@ import logging
 import socket
 import warnings
 from concurrent.futures import CancelledError
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from training.data.executors.engine import Engine, EngineError, WorkerLost, first_line
@@ -17,7 +18,7 @@ LOST_OFTEN = (
 )
 
 
-def dask(address: str, jobs: int | None) -> Engine:
+def open_engine(address: str, jobs: int | None, _folder: Path) -> Engine:
     """Connect to a scheduler. Raises EngineError where none answers, or it has no workers."""
     from distributed import Client
     from distributed.scheduler import KilledWorker

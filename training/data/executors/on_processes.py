@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 from training.contract import Exit
@@ -43,8 +44,9 @@ class Pool(Executor):
         return ProcessPoolExecutor(self._processes, mp_context=context, initializer=end_with_parent)
 
 
-def processes(jobs: int) -> Engine:
-    """Start a pool of ``jobs`` processes."""
+def open_engine(_address: str, jobs: int | None, _folder: Path) -> Engine:
+    """Start a pool of ``jobs`` processes; without a number one a core."""
+    jobs = jobs or os.cpu_count() or 1
     pool = Pool(jobs)
     return Engine(pool, jobs, _verdict, LOST_OFTEN, pool.shutdown, chunk_most=CHUNK)
 

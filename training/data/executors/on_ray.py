@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future
+from pathlib import Path
 from typing import Any
 
-from training.data.executors import payload
 from training.data.executors.engine import Engine, EngineError, WorkerLost, first_line
 
 AGAIN = 3  # times that Ray sends a task after its worker was lost
@@ -28,14 +28,15 @@ class RayTasks(Executor):
         return future
 
 
-def ray(address: str, jobs: int | None) -> Engine:
+def open_engine(address: str, jobs: int | None, _folder: Path) -> Engine:
     """Join the cluster at an address, ``auto`` for the one of this machine. Raises EngineError where there is none."""
-    import ray as package
+    import ray
 
-    errors = package.exceptions
+    errors = ray.exceptions
+
     gone = f"the Ray cluster at {address} is gone: start it again and run the same command, which resumes"
     try:
-        package.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise EngineError(
             f"no Ray cluster can be used at {address} ({first_line(error)}): start one here (ray start --head) or join "
@@ -44,21 +45,22 @@ def ray(address: str, jobs: int | None) -> Engine:
 
     def trouble() -> str | None:
         try:
-            return None if any(node["Alive"] for node in package.nodes()) else gone
+            return None if any(node["Alive"] for node in ray.nodes()) else gone
         except Exception:  # noqa: BLE001 - a cluster that is gone shows in many ways
             return gone
 
     def verdict(error: BaseException) -> Exception:
-        if isinstance(error, errors.WorkerCrashedError | errors.NodeDiedError | errors.OutOfMemoryError):
+        if isinstance(
+            error, errors.WorkerCrashedError | errors.NodeDiedError | errors.OutOfMemoryError
+        ):
             return WorkerLost(LOST_OFTEN)
         if isinstance(error, CancelledError | errors.RaySystemError):
             return EngineError(gone)
         cause = getattr(error, "cause", None) or error  # of what a task raised
-        words = f"Ray could not do a task ({type(cause).__name__}: {first_line(cause)})"
-        return payload.absent(cause) or EngineError(words)
+        return EngineError(f"Ray could not do a task ({type(cause).__name__}: {first_line(cause)})")
 
-    cores = int(package.cluster_resources().get("CPU", 0))
+    cores = int(ray.cluster_resources().get("CPU", 0))
     if not cores:
-        package.shutdown()
+        ray.shutdown()
         raise EngineError(f"the Ray cluster at {address} has no CPU to give: join a machine (ray start --address)")
-    return Engine(RayTasks(package), min(cores, jobs or cores), verdict, LOST_OFTEN, package.shutdown, trouble)
+    return Engine(RayTasks(ray), min(cores, jobs or cores), verdict, LOST_OFTEN, ray.shutdown, trouble)

@@ -17,6 +17,7 @@ from typing import Any
 from training.data.executors.engine import Engine, EngineError, TaskLost
 
 LOOK_S, QUEUE_LOOKS = 0.5, 10  # between looks for a result; looks between questions to the controller
+JOBS = 4  # at once, unless --jobs says another number
 LIMIT_MIN = 60  # of a job, unless SBATCH_TIMELIMIT says otherwise
 CHUNK_LEAST, CHUNK_MOST = 8, 64  # a job's start takes seconds: tasks come many at a time
 DEAF = 12  # unanswered questions, a minute in all, before the controller counts as gone
@@ -79,7 +80,7 @@ class SlurmJobs(Executor):
                 _asked("scancel", str(job.job_id))
 
 
-def slurm(partition: str, jobs: int, folder: Path) -> Engine:
+def open_engine(partition: str, jobs: int | None, folder: Path) -> Engine:
     """Submit to a partition, ``jobs`` at once; their files lie below ``folder``. Raises EngineError without one."""
     import submitit
 
@@ -93,14 +94,12 @@ def slurm(partition: str, jobs: int, folder: Path) -> Engine:
         if isinstance(error, TaskLost | EngineError):
             return error
         if isinstance(error, submitit.core.utils.FailedJobError):  # all that came back is the text of a traceback
-            if "No module named 'training" in str(error):
-                return ModuleNotFoundError(_last_line(str(error)), name="training")
             return EngineError(_last_line(str(error)))
         return EngineError(f"Slurm took no job for the partition {partition} ({_last_line(str(error))})")
 
-    tasks = SlurmJobs(executor, jobs)
+    tasks = SlurmJobs(executor, jobs or JOBS)
     close, least, most = tasks.shutdown, CHUNK_LEAST, CHUNK_MOST
-    return Engine(tasks, jobs, verdict, LOST_OFTEN, close, chunk_least=least, chunk_most=most)
+    return Engine(tasks, jobs or JOBS, verdict, LOST_OFTEN, close, chunk_least=least, chunk_most=most)
 
 
 def state_of(job_id: str) -> tuple[str, str]:

@@ -9,41 +9,56 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import pickle
 import platform
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from training.checkout import ROOT
 from training.data.executors.engine import EngineError
+from training.installed import version
 
 unpickle: Callable[[bytes], bytes] = pickle.loads
-ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("data", "executors", "trainer")  # whose code works at a worker
-SELF = "training"
+CODE = ("*.py", "data/**/*.py", "trainer/**/*.py")  # below training/: what works at a worker
+
+Fact = tuple[str, str, str | int | None]  # its kind, of what, and what it is here
+
+UNLIKE = {  # what a worker is told whose fact is another, by kind
+    "python": "runs Python {own}, and here it is {wanted}: start workers with the same Python",
+    "code": "has another version of this project: bring it to the same commit, and restart the workers",
+    "library": "has {name} {own}, and here it is {wanted}: install the versions of constraints.txt at both",
+    "file": "does not see {name} as it is here: use folders that all machines share under the same path",
+}
 
 
-def expected(libraries: Iterable[str], files: Iterable[Path]) -> str:
-    """Say what workers must have in common with this process, as JSON: Python, code, libraries, files by size.
+def expected(libraries: Iterable[str], files: Iterable[Path]) -> tuple[Fact, ...]:
+    """Say what workers must have in common with this process: Python, code, libraries, files by size.
 
     ``files`` are absolute; those that are not here are left out.
     """
-    sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
-    return json.dumps(
-        {
-            "python": _python(),
-            "code": code_digest(),
-            "libraries": {name: _version(name) for name in sorted(libraries)},
-            "files": sizes,
-        }
-    )
+    named = [("library", name) for name in sorted(libraries)]
+    named += [("file", str(path)) for path in files if path.is_file()]
+    return tuple((kind, name, _fact(kind, name)) for kind, name in (("python", ""), ("code", ""), *named))
 
 
-def packed(expect: str, function: Callable[[Any], Any], tasks: Sequence[Any]) -> bytes:
+def _fact(kind: str, name: str) -> str | int | None:
+    match kind:
+        case "python":
+            return f"{sys.version_info.major}.{sys.version_info.minor}"
+        case "code":
+            return code_digest()
+        case "library":
+            return version(name)
+        case _:
+            path = Path(name)
+            return path.stat().st_size if path.is_file() else None
+
+
+def packed(expect: tuple[Fact, ...], function: Callable[[Any], Any], tasks: Sequence[Any]) -> bytes:
     """Bytes that do the tasks when they are unpickled."""
     assert getattr(function, "__module__", None) != "__main__", "the program of a worker is another one"
     return pickle.dumps(_Call(expect, pickle.dumps((function, tasks))))
@@ -60,14 +75,14 @@ def unpacked(outcome: bytes) -> list[Any]:
 class _Call:
     """A call of `work` that is made where this is unpickled."""
 
-    def __init__(self, *given: str | bytes) -> None:
+    def __init__(self, *given: Any) -> None:
         self._given = given
 
-    def __reduce__(self) -> tuple[Callable[..., bytes], tuple[str | bytes, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., bytes], tuple[Any, ...]]:
         return work, self._given
 
 
-def work(expect: str, tasks: bytes) -> bytes:
+def work(expect: tuple[Fact, ...], tasks: bytes) -> bytes:
     """Do tasks at a worker, after a look at whether it is one that may."""
     try:
         _check(expect)
@@ -84,37 +99,21 @@ def work(expect: str, tasks: bytes) -> bytes:
 
 
 @functools.lru_cache(8)
-def _check(expect: str) -> None:
+def _check(expect: tuple[Fact, ...]) -> None:
     """Raise EngineError where this process differs from the expected one."""
-    if expect and (why := _unlike(json.loads(expect))) is not None:
-        raise EngineError(f"the worker on {platform.node()} {why}")
-
-
-def _unlike(expect: Mapping[str, Any]) -> str | None:
-    if expect["python"] != _python():
-        return f"runs Python {_python()}, and here it is {expect['python']}: start workers with the same Python"
-    if expect["code"] != code_digest():
-        return "has another version of this project: bring it to the same commit, and restart the workers"
-    for name, wanted in expect["libraries"].items():
-        if _version(name) != wanted:
-            own = _version(name) or "none"
-            return f"has {name} {own}, and here it is {wanted}: install the versions of constraints.txt at both"
-    for path, size in expect["files"].items():
-        try:
-            if Path(path).stat().st_size == size:
-                continue
-        except OSError:
-            pass
-        return f"does not see {path} as it is here: use folders that all machines share under the same path"
-    return None
+    for kind, name, wanted in expect:
+        own = _fact(kind, name)
+        if own != wanted:
+            words = UNLIKE[kind].format(name=name, own=own or "none", wanted=wanted)
+            raise EngineError(f"the worker on {platform.node()} {words}")
 
 
 def absent(error: BaseException) -> EngineError | None:
-    """The sentence for a worker that does not have this project; None for other errors."""
-    if not isinstance(error, ModuleNotFoundError):
-        return None
-    missing = error.name or str(error).partition("'")[2]  # the name is lost where an engine wraps the error
-    if missing.partition("'")[0].partition(".")[0] != SELF:
+    """The sentence for a worker that does not have this project; None for other errors.
+
+    Engines wrap the error, some with the whole traceback: its words remain.
+    """
+    if not re.search(r"No module named 'training['.]", str(error)):
         return None
     return EngineError("a worker does not have this project: install it there (pip install -e .), at the same commit")
 
@@ -123,18 +122,6 @@ def absent(error: BaseException) -> EngineError | None:
 def code_digest() -> str:
     """SHA-256 of the code that may work at a worker."""
     total = hashlib.sha256()
-    rooms = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
-    for path in sorted([*ROOT.glob("*.py"), *rooms]):
+    for path in sorted(path for pattern in CODE for path in (ROOT / "training").glob(pattern)):
         total.update(f"{path.relative_to(ROOT).as_posix()}\n".encode() + path.read_bytes())
     return total.hexdigest()
-
-
-def _python() -> str:
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

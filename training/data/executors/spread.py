@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, wait
-from dataclasses import dataclass
+from concurrent.futures import Future, wait
 from typing import Any
 
 from training.data.executors import payload
@@ -16,13 +15,36 @@ AHEAD = 8  # chunks that are sent, for each that can be worked on: one that is l
 ASK_S = 5.0  # of waiting, after which the engine is asked for trouble
 
 
-@dataclass(slots=True)
 class _Chunk:
-    """Tasks that were sent, and how often."""
+    """Tasks that are sent, and sent again when they are lost."""
 
-    packed: bytes
     future: Future[bytes]
-    tries: int = 1
+
+    def __init__(self, engine: Engine, packed: bytes) -> None:
+        self._engine, self._packed, self._tries = engine, packed, 0
+        self._send()
+
+    def _send(self, lost: TaskLost | None = None) -> None:
+        if self._tries == TRIES:
+            raise WorkerLost(self._engine.lost_often.format(lost))
+        self._tries += 1
+        try:
+            self.future = self._engine.executor.submit(payload.unpickle, self._packed)
+        except Exception as error:  # noqa: BLE001 - each engine has errors of its own
+            raise self._engine.verdict(error) from None
+
+    def outcome(self) -> bytes | None:
+        """Return what came back; None where nothing has yet. Raises what ended the tasks."""
+        if not self.future.done():
+            return None
+        try:
+            return self.future.result()
+        except BaseException as error:  # noqa: BLE001 - one engine's cancelled tasks are no Exception
+            raised = payload.absent(error) or self._engine.verdict(error)
+        if not isinstance(raised, TaskLost):
+            raise raised from None
+        self._send(raised)
+        return None
 
 
 def spread(
@@ -30,7 +52,7 @@ def spread(
     function: Callable[[Any], Any],
     tasks: Sequence[Any],
     *,
-    expect: str = "",
+    expect: tuple[payload.Fact, ...] = (),
     ask_s: float = ASK_S,
 ) -> Iterator[Any]:
     """Map a function over tasks, with results in their order. Raises EngineError, and what a task raised.
@@ -44,8 +66,7 @@ def spread(
     try:
         while True:
             while len(chunks) < AHEAD * engine.width and (part := next(left, None)) is not None:
-                packed = payload.packed(expect, function, part)
-                chunks.append(_Chunk(packed, _submit(engine, packed)))
+                chunks.append(_Chunk(engine, payload.packed(expect, function, part)))
             if not chunks:
                 return
             yield from payload.unpacked(_first(engine, chunks, ask_s))
@@ -57,39 +78,10 @@ def spread(
 
 def _first(engine: Engine, chunks: Sequence[_Chunk], ask_s: float) -> bytes:
     """Wait for the first chunk's outcome; lost ones of all are sent again meanwhile."""
-    first = chunks[0]
     while True:
-        wait([first.future], ask_s)
-        for chunk in chunks:
-            if chunk.future.done() and (lost := _lost(engine, chunk.future)):
-                if chunk.tries == TRIES:
-                    raise WorkerLost(engine.lost_often.format(lost))
-                chunk.tries += 1
-                chunk.future = _submit(engine, chunk.packed)
-        if not first.future.done():
-            if (trouble := engine.trouble()) is not None:
-                raise EngineError(trouble)
-        elif not _lost(engine, first.future):  # it may have been lost just now, again
-            return first.future.result()
-
-
-def _lost(engine: Engine, future: Future[bytes]) -> TaskLost | None:
-    """Return how the worker was lost, or None; raises what ended the tasks otherwise."""
-    try:
-        error = future.exception()
-    except CancelledError as cancelled:
-        error = cancelled
-    if error is None:
-        return None
-    raised = payload.absent(error) or engine.verdict(error)
-    raised = payload.absent(raised) or raised
-    if isinstance(raised, TaskLost):
-        return raised
-    raise raised from None
-
-
-def _submit(engine: Engine, packed: bytes) -> Future[bytes]:
-    try:
-        return engine.executor.submit(payload.unpickle, packed)
-    except Exception as error:  # noqa: BLE001 - each engine has errors of its own
-        raise engine.verdict(error) from None
+        wait([chunks[0].future], ask_s)
+        first, *_ = [chunk.outcome() for chunk in chunks]
+        if first is not None:
+            return first
+        if (trouble := engine.trouble()) is not None:
+            raise EngineError(trouble)
