@@ -400,10 +400,10 @@ def disturbed(benign: Path, file: Path, seed: int, size: float) -> None:
             if rng.random() < SHARE:
                 y[mine] = 1
                 disturb(X, mine, list(data.channel_names), rng, size)
-    rows, own = data.rows, data.reference_host
+    rows, own = data.rows, data.reference.rows.host
     np.savez(
         file,
-        X=np.concatenate((X[keep], data.reference)),
+        X=np.concatenate((X[keep], data.reference.X)),
         y=np.append(y[keep], np.zeros(own.size, dtype=np.int64)),
         episode=np.append(episode[keep], np.char.add(own, "-reference")),
         host=np.append(rows.host[keep], own),

@@ -24,10 +24,10 @@ def test_an_archive_brings_references_apart_from_its_windows(
     code, found, _ = run(tmp_path, capsys, npz(tmp_path, reference=OF_ONE, y=quiet), "--hz", "4")
     assert code == 0
     data = load(tmp_path)
-    assert (len(data), len(data.reference)) == (18, 6)
-    assert data.reference_host.tolist() == ["h0"] * 2 + ["h1"] * 4
+    assert (len(data), len(data.reference.X)) == (18, 6)
+    assert data.reference.rows.host.tolist() == ["h0"] * 2 + ["h1"] * 4
     X = arrays()["X"].astype(np.float32)
-    np.testing.assert_array_equal(data.reference, X[OF_ONE])
+    np.testing.assert_array_equal(data.reference.X, X[OF_ONE])
     np.testing.assert_array_equal(data.tensors, X[~OF_ONE])
     assert "Windows of references" in " ".join(found["notes"])
     assert "h0 2, h1 4" in " ".join(found["notes"])
@@ -49,7 +49,7 @@ def test_a_table_brings_them_in_a_column(
     code, found, _ = run(tmp_path, capsys, path, "--window-s", "0.5", "--stride-s", "0.5")
     assert code == 0
     data = load(tmp_path)
-    assert sorted(data.reference_host.tolist()) == ["desk", "desk", "pi", "pi"]
+    assert sorted(data.reference.rows.host.tolist()) == ["desk", "desk", "pi", "pi"]
     assert found["labels"] == {"benign": 4, "malicious": 8}
     assert data.rows.t_start[data.rows.host == "pi"].min() == 1.0  # no window holds rows of both kinds
 
@@ -60,7 +60,7 @@ def test_a_table_of_windows_brings_them_too(tmp_path: Path, capsys: pytest.Captu
     frame.write_csv(tmp_path / "samples.csv")
     code, _, said = run(tmp_path, capsys, tmp_path / "samples.csv")
     assert (code, said) == (0, "")
-    assert sorted(load(tmp_path).reference_host.tolist()) == ["desk", "pi"]
+    assert sorted(load(tmp_path).reference.rows.host.tolist()) == ["desk", "pi"]
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_a_host_whose_reference_is_too_short_for_a_window_is_named(
     assert code == 0
     named = [note for note in found["notes"] if "No stretch of the reference of" in note]
     assert len(named) == 1
-    short = ({"pi", "desk"} - set(load(tmp_path).reference_host.tolist())).pop()
+    short = ({"pi", "desk"} - set(load(tmp_path).reference.rows.host.tolist())).pop()
     assert f"of {short} is as long as a window" in named[0]

@@ -45,13 +45,12 @@ class KilledCutting:
     """Cuts episodes; the first worker that does is killed when some windows are in their places."""
 
     marks: Path
-    plan: CutPlan
 
-    def __call__(self, task: CutTask) -> None:
-        cut(self.plan, task._replace(rows=task.rows[: task.rows.size // 2]))
+    def __call__(self, plan: CutPlan, task: CutTask) -> None:
+        cut(plan, task._replace(rows=task.rows[: task.rows.size // 2]))
         _end_once(self.marks)
-        cut(self.plan, task)
+        cut(plan, task)
 
     @classmethod
     def put(cls, patch: pytest.MonkeyPatch, marks: Path) -> None:
-        patch.setattr(placing, "Cut", lambda plan: cls(marks, plan))
+        patch.setattr(placing, "cut", cls(marks))

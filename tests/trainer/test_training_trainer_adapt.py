@@ -129,9 +129,10 @@ def test_a_short_reference_is_refused_with_what_is_needed(
             from dataclasses import replace
 
             found = load_processed(*asked, **options)
-            keep = np.flatnonzero(found.reference_host == "gamma")[:windows]
-            keep = np.concatenate((np.flatnonzero(found.reference_host != "gamma"), keep))
-            return replace(found, reference=found.reference[keep], reference_host=found.reference_host[keep])
+            host = found.reference.rows.host
+            keep = np.concatenate((np.flatnonzero(host != "gamma"), np.flatnonzero(host == "gamma")[:windows]))
+            own = replace(found.reference, X=found.reference.X[keep], rows=found.reference.rows.take(keep))
+            return replace(found, reference=own)
 
         monkeypatch.setattr(adaptation, "load_processed", load)
 

@@ -61,11 +61,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_data_set_carries_the_references_apart(data: Path) -> None:
     found = load_processed(None, data / "tensor_window_v1", None, "realistic")
-    assert found.reference.shape == (36, 3, 20)
-    assert sorted(set(found.reference_host.tolist())) == ["alpha", "beta", "gamma"]
+    assert found.reference.X.shape == (36, 3, 20)
+    assert sorted(set(found.reference.rows.host.tolist())) == ["alpha", "beta", "gamma"]
     without = make_data(data.parent / "none")
     other = load_processed(None, without / "tensor_window_v1", None, "realistic")
-    assert other.reference.shape == (0, 3, 20)
+    assert other.reference.X.shape == (0, 3, 20)
     assert other.data_digest != found.data_digest
     assert len(other) == len(found)
 

@@ -492,16 +492,6 @@ def test_the_validation_table_of_another_data_set_is_refused(tmp_path: Path) -> 
     assert "is the validation table of another data set: name the one" in ended.sentence
 
 
-def test_a_data_set_of_before_knows_no_validation_digest_and_is_read(tmp_path: Path) -> None:
-    X, recording = walks()
-    data = write(tmp_path / "d", X, recording, label=recording % 2)
-    manifest = data / "tensor_window_v1" / "manifest.json"
-    document = json.loads(manifest.read_text())
-    assert document.pop("validation_digest")
-    manifest.write_text(json.dumps(document))
-    assert inputs_of(data).validation_digest is None
-
-
 def test_the_run_key_covers_what_a_report_takes_from_the_validation_table(trained: tuple[Path, Path]) -> None:
     data, checkpoint = trained
     key = json.loads(checkpoint.read_text())["run_key"]

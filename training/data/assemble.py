@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.contract import Mode
 from training.data import normalise
-from training.data.channels import CHANNELS, UNLIKE, view_of
+from training.data.channels import CHANNELS, UNLIKE, Measure, view_of
 from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import REFERENCE, WindowSet
-from training.data.episode import Meta
+from training.data.episode import ChannelInfo, Meta
 from training.data.errors import DataError
 from training.data.executors.names import PROCESSES, Name
-from training.data.extract import EpisodeFacts, Extract
+from training.data.extract import EpisodeFacts, Extract, Loadable
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema
-from training.data.windows import class_spans, placed_rows
+from training.data.windows import ClassSpan, class_spans, placed_rows
 
 Array = NDArray[np.float32]
-Episode = TypeVar("Episode", EpisodeFacts, Extract)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +39,6 @@ class BuildOptions:
     jobs: int | None = 1  # None: as many as the engine can
     executor: Name = PROCESSES
     like: FeatureSchema | None = None
-
-
-def _meta(extracted: Episode) -> Meta:
-    assert extracted.verdict.meta is not None, "a good episode has been read"
-    return extracted.verdict.meta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +58,9 @@ class ChosenChannels:
         return self.views.get(name, meta.view) == meta.view
 
 
-def choose_channels(good: Sequence[Episode], like: FeatureSchema | None) -> ChosenChannels:
+def choose_channels(good: Sequence[EpisodeFacts], like: FeatureSchema | None) -> ChosenChannels:
     """The channels that some good episode has, or those of the schema."""
-    everything = {c.name: c for e in good for c in _meta(e).channels}
+    everything = {c.name: c for e in good for c in e.meta.channels}
     if like is not None:
         view = view_of(like.channel_names)
         views = like.views or ({} if view is None else {name: str(view) for name in UNLIKE & set(like.channel_names)})
@@ -76,26 +70,19 @@ def choose_channels(good: Sequence[Episode], like: FeatureSchema | None) -> Chos
     table = list(CHANNELS)
     ordered = sorted(everything, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
     ordered.sort(key=lambda name: Mode.REALISTIC not in everything[name].modes)  # as the files want them
-    specs = []
-    for name in ordered:
-        info = everything[name]
-        unit = f"{info.unit}/s" if info.kind == "counter" else info.unit
-        specs.append(
-            ChannelSpec(
-                name=name,
-                unit=unit,
-                kind=info.kind,
-                modes=tuple(sorted(info.modes)),
-                transform="symlog",
-                scale=normalise.scale_of(unit),
-            )
-        )
-    return ChosenChannels(channels=tuple(specs), views=_views(good, everything), dropped=[])
+    specs = tuple(_spec(everything[name]) for name in ordered)
+    return ChosenChannels(channels=specs, views=_views(good, everything), dropped=[])
 
 
-def _views(good: Sequence[Episode], names: Collection[str]) -> dict[str, str]:
+def _spec(info: ChannelInfo) -> ChannelSpec:
+    unit = f"{info.unit}/s" if info.kind == Measure.COUNTER else info.unit
+    modes, scale = tuple(sorted(info.modes)), normalise.scale_of(unit)
+    return ChannelSpec(name=info.name, unit=unit, kind=info.kind, modes=modes, transform="symlog", scale=scale)
+
+
+def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, str]:
     """The view of the most hosts, for channels by which views mean two things; none where all have one view."""
-    hosts = {(_meta(e).view, _meta(e).host) for e in good}
+    hosts = {(e.meta.view, e.meta.host) for e in good}
     counts = Counter(view for view, _ in hosts)
     if len(counts) < 2:
         return {}
@@ -105,48 +92,46 @@ def _views(good: Sequence[Episode], names: Collection[str]) -> dict[str, str]:
 
 def values_of(extracted: Extract, chosen: ChosenChannels) -> Array:
     """The episode's compressed grid (G, C), with the data set's channels in its order; NaN for those it lacks."""
-    meta = _meta(extracted)
+    meta = extracted.facts.meta
     places = {c.name: i for i, c in enumerate(meta.channels) if chosen.has(meta, c.name)}
-    found = extracted.ground.values
-    values = np.full((len(found), len(chosen.channels)), np.nan, dtype=np.float32)
-    for place, channel in enumerate(chosen.channels):
+    values = np.full((len(extracted.values), len(chosen.channels)), np.nan, dtype=np.float32)
+    for number, channel in enumerate(chosen.channels):
         if channel.name in places:
-            values[:, place] = found[:, places[channel.name]]
+            values[:, number] = extracted.values[:, places[channel.name]]
     return normalise.compress(values, chosen.channels)
 
 
 def measure_references(
-    good: Sequence[Episode], chosen: ChosenChannels, sample_hz: float, load: Callable[[Episode], Extract]
+    good: Sequence[Loadable], chosen: ChosenChannels, sample_hz: float
 ) -> normalise.NormalReferences:
-    """The hosts' references among good episodes, of which ``load`` gets the samples, one at a time."""
-    of_host: dict[str, list[Episode]] = defaultdict(list)
+    """The hosts' references among good episodes, whose samples are loaded one episode at a time."""
+    of_host: dict[str, list[Loadable]] = defaultdict(list)
     for episode in good:
-        if _meta(episode).baseline:
-            of_host[_meta(episode).host].append(episode)
+        if episode.facts.meta.baseline:
+            of_host[episode.facts.meta.host].append(episode)
 
-    def rows_of(episodes: Sequence[Episode]) -> Iterator[Array]:
+    def rows_of(episodes: Sequence[Loadable]) -> Iterator[Array]:
         for episode in episodes:
-            extracted = load(episode)
-            yield values_of(extracted, chosen)[~extracted.ground.holes]
+            yield values_of(episode.load(), chosen)[~episode.facts.ground.holes]
 
-    recorded = {
-        host: normalise.Recorded(
-            len(episodes), sum(int((~episode.ground.holes).sum()) for episode in episodes), rows_of(episodes)
-        )
-        for host, episodes in of_host.items()
-    }
-    return normalise.measure(recorded, chosen.channels, sample_hz)
+    def recorded(episodes: Sequence[Loadable]) -> normalise.Recorded:
+        rows = sum(int((~episode.facts.ground.holes).sum()) for episode in episodes)
+        return normalise.Recorded(len(episodes), rows, rows_of(episodes))
+
+    return normalise.measure(
+        {host: recorded(episodes) for host, episodes in of_host.items()}, chosen.channels, sample_hz
+    )
 
 
-def label_names(good: Sequence[Episode], options: BuildOptions) -> list[str]:
+def label_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> list[str]:
     if options.like is not None:
         return sorted(options.like.label_map, key=options.like.label_map.__getitem__)
     if options.target == "malicious":
         return [BENIGN, MALICIOUS]
-    return sorted({p for e in good if not _meta(e).baseline for p in e.label_phase})
+    return sorted({p for e in good if not e.meta.baseline for p in e.label_phase})
 
 
-def benign_names(good: Sequence[Episode], options: BuildOptions) -> tuple[str, ...]:
+def benign_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> tuple[str, ...]:
     """The classes that raise no alarm, as the recordings declare their phases. Raises DataError where they disagree."""
     if options.like is not None:
         return benign_of(options.like)
@@ -154,9 +139,9 @@ def benign_names(good: Sequence[Episode], options: BuildOptions) -> tuple[str, .
         return (BENIGN,)
     kinds: dict[str, set[str]] = defaultdict(set)
     for extracted in good:
-        if not _meta(extracted).baseline:
+        if not extracted.meta.baseline:
             for phase in set(extracted.label_phase):
-                kinds[phase].add(_meta(extracted).phases[phase])
+                kinds[phase].add(extracted.meta.phases[phase])
     if odd := sorted(phase for phase, said in kinds.items() if len(said) > 1):
         raise DataError(
             f"The phase {odd[0]!r} is benign in some episodes and malicious in others: "
@@ -165,23 +150,21 @@ def benign_names(good: Sequence[Episode], options: BuildOptions) -> tuple[str, .
     return tuple(sorted(phase for phase, said in kinds.items() if said == {BENIGN}))
 
 
-def _spans(
-    extracted: Episode, options: BuildOptions, *, of_references: bool = False
-) -> list[tuple[float, float, str | None]]:
-    phases = _meta(extracted).phases
-    classes: list[str | None] = [
-        REFERENCE if of_references else (phases[p] if options.target == "malicious" else p)
+def _spans(extracted: EpisodeFacts, options: BuildOptions) -> list[ClassSpan]:
+    meta = extracted.meta
+    classes = [
+        REFERENCE if meta.baseline else (meta.phases[p] if options.target == "malicious" else p)
         for p in extracted.label_phase
     ]
     return class_spans(extracted.label_t, classes, extracted.end_s)
 
 
-def too_short(good: Sequence[Episode], sample_hz: float, options: BuildOptions) -> list[str]:
+def too_short(good: Sequence[EpisodeFacts], sample_hz: float, options: BuildOptions) -> list[str]:
     """Sentences on the stretches of each class that no window fits into."""
     all_of: Counter[str] = Counter()
     short: Counter[str] = Counter()
     for extracted in good:
-        if _meta(extracted).baseline:
+        if extracted.meta.baseline:
             continue
         for begin, end, name in _spans(extracted, options):
             if name is not None:
@@ -210,19 +193,19 @@ def lengths(options: BuildOptions, sample_hz: float) -> tuple[int, int]:
     return window, stride
 
 
-def places_of(episode: Episode, sample_hz: float, options: BuildOptions) -> WindowPlaces:
+def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) -> WindowPlaces:
     """The places of an episode's windows, in the order of time; those of a reference have its label."""
     window, stride = lengths(options, sample_hz)
-    spans = _spans(episode, options, of_references=_meta(episode).baseline)
+    spans = _spans(episode, options)
     rows, of = placed_rows(episode.ground, spans, window, stride)
     names = sorted({name for _, _, name in spans if name is not None})
     number = np.array([-1 if name is None else names.index(name) for _, _, name in spans], dtype=np.int64)
     return WindowPlaces(rows, number[of], names)
 
 
-def starts_of(episode: Episode, rows: NDArray[np.int64], sample_hz: float) -> NDArray[np.float64]:
+def starts_of(episode: EpisodeFacts, rows: NDArray[np.int64], sample_hz: float) -> NDArray[np.float64]:
     """The times of grid rows, in epoch seconds."""
-    began: float = _meta(episode).started_at + episode.ground.start_s
+    began: float = episode.meta.started_at + episode.ground.start_s
     return np.asarray(began + rows / sample_hz)
 
 
@@ -245,14 +228,12 @@ def reference_windows(
     episode: list[str] = []
     host: list[str] = []
     for extracted in good:
-        if not _meta(extracted).baseline:
-            continue
-        rows = places_of(extracted, sample_hz, options).rows
-        values = normalise.apply(values_of(extracted, chosen), _meta(extracted).host, references)
+        meta, rows = extracted.facts.meta, places_of(extracted.facts, sample_hz, options).rows
+        values = normalise.apply(values_of(extracted, chosen), meta.host, references)
         parts.append(windows_of(values, rows, window))
-        starts.append(starts_of(extracted, rows, sample_hz))
-        episode += [_meta(extracted).episode_id] * rows.size
-        host += [_meta(extracted).host] * rows.size
+        starts.append(starts_of(extracted.facts, rows, sample_hz))
+        episode += [meta.episode_id] * rows.size
+        host += [meta.host] * rows.size
     if not episode:
         return None
     start = np.concatenate(starts)

@@ -52,7 +52,7 @@ from training.data.doubts.cross_episode_checks import judge_together
 from training.data.doubts.label_echoes import label_again
 from training.data.doubts.spelling import check_alike, hosts_alike
 from training.data.doubts.windows import WindowsInQuestion, doubts
-from training.data.episode import EpisodeError, Meta, deeper, find_episodes, without_checksum
+from training.data.episode import EpisodeError, Meta, deeper, find_episodes
 from training.data.errors import DataError
 from training.data.executors.engine import EngineError
 from training.data.executors.names import SCRATCH, add_executor, spread_over
@@ -126,7 +126,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: BuildOptions, progress
         work = BuildWork(mapped, progress, clock, always=options.executor.far)
         found = _together(_gather([(path, None) for path in paths], memory, work), options.like)
         found, sample_hz = _one_rate(found, memory, work, options.like)
-        good = [e for e in found if e.facts.verdict.ok]
+        good = [e for e in found if e.verdict.ok]
         return _made(found, good, sample_hz, out_dir, options, work, begun)
 
 
@@ -148,14 +148,13 @@ def _made(
     begun: float,
 ) -> Summary:
     facts = [e.facts for e in good]
-    if all(_is_reference(one) for one in facts):
-        raise DataError(_nothing_good([e.facts for e in found]))
-    check_alike(sorted({one.verdict.meta.host for one in facts if one.verdict.meta}), "host")
+    if all(one.meta.baseline for one in facts):
+        raise DataError(_nothing_good([e.verdict for e in found]))
+    check_alike(sorted({one.meta.host for one in facts}), "host")
     check_alike(sorted({phase for one in facts for phase in one.label_phase}), "phase")
     chosen = choose_channels(facts, options.like)
     channels = chosen.channels
-    by_id = {e.facts.verdict.episode_id: e for e in good}
-    references = measure_references(facts, chosen, sample_hz, lambda one: by_id[one.verdict.episode_id].load())
+    references = measure_references(good, chosen, sample_hz)
     if options.like is not None and options.like.normaliser != references.rule:
         raise DataError(
             "The schema measures hosts against their references, and there are none here: record some with "
@@ -165,15 +164,15 @@ def _made(
         )
     labels, benign = label_names(facts, options), benign_names(facts, options)
     labelling = Labelling(target=options.target if benign else NO_ALARM, names=labels, benign=benign)
-    planned = PlannedWindows.of([e for e in good if not _is_reference(e.facts)], sample_hz, options)
+    planned = PlannedWindows.of([e for e in good if not e.facts.meta.baseline], sample_hz, options)
     if planned is None:
         raise DataError(f"No episode is long enough for a window of {options.window_s:g} s with a single label.")
-    usual = PlannedWindows.of([e for e in good if _is_reference(e.facts)], sample_hz, options)
-    rows = [e.facts.verdict.row(planned.counts[e.facts.verdict.episode_id]) for e in found]
+    usual = PlannedWindows.of([e for e in good if e.facts.meta.baseline], sample_hz, options)
+    rows = [e.verdict.row(planned.counts[e.verdict.episode_id]) for e in found]
     left_out = too_short(facts, sample_hz, options)
     if chosen.dropped:
         left_out.insert(0, f"channels that the schema does not have: {', '.join(chosen.dropped)}")
-    verdicts = [e.facts.verdict for e in found]
+    verdicts = [e.verdict for e in found]
     left_out += undeclared(verdicts)
     memory = out_dir.absolute() / MEMORY_FOLDER
     with making(out_dir) as new, tempfile.TemporaryDirectory(prefix=SCRATCH, dir=out_dir) as scratch:
@@ -218,7 +217,7 @@ def _made(
     hosts = counts_of(windows.rows.host, windows.rows.host.names.tolist())
     return Summary(
         episodes=len(found),
-        baselines=sum(bool(one.meta and one.meta.baseline) for one in verdicts),
+        baselines=sum(one.is_reference for one in verdicts),
         quarantined={one.episode_id: list(one.reasons) for one in verdicts if not one.ok},
         windows=len(windows.X),
         benign=list(benign),
@@ -356,7 +355,7 @@ def _sharing(facts: EpisodeFacts, known: dict[bytes, Meta]) -> EpisodeFacts:
 
 
 def _together(found: Sequence[KeptEpisode], like: FeatureSchema | None) -> list[KeptEpisode]:
-    verdicts = judge_together([e.facts.verdict for e in found], like)
+    verdicts = judge_together([e.verdict for e in found], like)
     return [_judged(e, verdict) for e, verdict in zip(found, verdicts, strict=True)]
 
 
@@ -368,7 +367,7 @@ def _one_rate(
     found: Sequence[KeptEpisode], memory: Path, work: BuildWork, like: FeatureSchema | None
 ) -> tuple[list[KeptEpisode], float]:
     """Bring all episodes to the commonest sampling rate (or the schema's); a slower recording cannot be brought up."""
-    verdicts = [e.facts.verdict for e in found]
+    verdicts = [e.verdict for e in found]
     rates = Counter(one.meta.sample_hz for one in verdicts if one.ok and one.meta)
     if not rates:
         return list(found), 0.0
@@ -388,19 +387,15 @@ def _one_rate(
     return result, wanted
 
 
-def _is_reference(facts: EpisodeFacts) -> bool:
-    return facts.verdict.meta is not None and facts.verdict.meta.baseline
-
-
-def _nothing_good(found: Sequence[EpisodeFacts]) -> str:
+def _nothing_good(found: Sequence[EpisodeFindings]) -> str:
     """Explain why there is nothing to cut windows from; a reference never becomes windows."""
-    others = [e for e in found if not _is_reference(e)]
+    others = [one for one in found if not one.is_reference]
     if not others:
         return (
             f"All {len(found)} episodes are references, which only show what is usual on a host: record some without "
             "--baseline."
         )
-    first, kind = others[0].verdict, "" if len(others) == len(found) else " that are no references"
+    first, kind = others[0], "" if len(others) == len(found) else " that are no references"
     return (
         f"None of the {len(others)} episodes{kind} can be used; the first, {first.episode_id}: "
         f"{first.reasons[0] if first.reasons else 'it holds nothing.'}"
@@ -431,9 +426,8 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     if replaced is not None:
         print(f"note: {replaced}", file=sys.stderr)
-    for note in (deeper(args.episodes), without_checksum(find_episodes(args.episodes))):
-        if note is not None:
-            print(note, file=sys.stderr)
+    if (note := deeper(args.episodes)) is not None:
+        print(note, file=sys.stderr)
     print(json.dumps(msgspec.to_builtins(summary)) if args.json else describe(summary))
     return 0
 

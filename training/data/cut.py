@@ -23,15 +23,14 @@ from training.data import assemble, features, normalise
 from training.data.absent import absent, is_settled
 from training.data.assemble import ChosenChannels, values_of, windows_of
 from training.data.errors import DataError
-from training.data.extract import CODE_DIGEST, UNREADABLE, EpisodeFacts, Extract, extract, load
+from training.data.extract import CODE_DIGEST, UNREADABLE, EpisodeFacts, Extract, digest_of, extract, load
 from training.data.identity import sample_digests
 from training.data.normalise import NormalReferences
+from training.data.validate import EpisodeFindings
 from training.files import write_whole
 
 BLOCK_WINDOWS = 1024
-CODE = hashlib.sha256(
-    b"".join(Path(str(module.__file__)).read_bytes() for module in (absences, assemble, features, normalise))
-).hexdigest()
+CODE = digest_of(absences, assemble, features, normalise)
 
 
 class KeptEpisode(NamedTuple):
@@ -44,6 +43,10 @@ class KeptEpisode(NamedTuple):
     path: Path
     sample_hz: float | None
     samples: Path
+
+    @property
+    def verdict(self) -> EpisodeFindings:
+        return self.facts.verdict
 
     def load(self) -> Extract:
         """The episode with its samples: from the memory, or where that was damaged from the recording."""
@@ -93,11 +96,10 @@ class CutTask(NamedTuple):
 def cut(plan: CutPlan, task: CutTask) -> None:
     """Cut an episode's windows into their places, and keep their features."""
     extracted, window, first = task.episode.load(), plan.window, task.first
-    meta = extracted.verdict.meta
-    if meta is None or extracted.grid is None or len(extracted.grid.values) != task.episode.facts.rows:
+    if not extracted.facts.rows or extracted.facts.rows != task.episode.facts.rows:
         raise DataError(f"{task.episode.path} changed while it was read: build again when nothing is written there.")
     channels = plan.chosen.channels
-    values = normalise.apply(values_of(extracted, plan.chosen), meta.host, task.references)
+    values = normalise.apply(values_of(extracted, plan.chosen), extracted.facts.meta.host, task.references)
     digests = None
     if plan.scratch is not None:
         digests = sample_digests(np.ascontiguousarray(values.T), [channel.name for channel in channels])

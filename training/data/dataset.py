@@ -41,7 +41,7 @@ from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Tim
 from training.data.scratch import ROOM, WorkingMemory, blocks, fill, release
 from training.data.summary import Understood, metadata
 from training.data.summary import read as read_understood
-from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Placed, StoredIndex, TensorManifest, WindowIndex
+from training.data.tensors import INDEX_COLUMNS, Placed, StoredIndex, TensorManifest, WindowIndex
 from training.files import LocalFs
 
 # Rows are written in groups, and not compressed. A group costs about a tenth of a second for a thousand columns, so
@@ -179,6 +179,7 @@ def write_processed(
             sampling,
             labelling,
             features_sha256=features,
+            tensor_sha256=tensor_files.array_sha256(X),
             validation_rows=validation_rows,
             reference=kept,
             understood=understood,
@@ -246,8 +247,8 @@ def write_beside(
     labelling: Labelling,
     *,
     features_sha256: str,
+    tensor_sha256: str,
     validation_rows: Sequence[dict[str, Any]],
-    tensor_sha256: str | None = None,
     reference: Placed | None = None,
     understood: Understood | None = None,
 ) -> FeatureSchema:
@@ -281,12 +282,11 @@ def write_beside(
     validation.write_parquet(new / VALIDATION_FILE, compression="zstd", statistics=False, metadata=metadata(understood))
     tensor_files.write_manifest(
         new / TENSORS_FOLDER,
-        X,
-        index,
+        windows,
         schema,
-        features_sha256,
         reference,
         tensor_sha256=tensor_sha256,
+        features_sha256=features_sha256,
         validation_digest=validation_digest(validation, understood),
     )
     return schema
@@ -415,31 +415,42 @@ def _lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str
 class Dataset:
     """The part of a processed data set that one mode may see. All arrays have N rows, in the same order.
 
-    ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map; the labels of ``rows``
-    are numbers by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does); ``schema`` is
-    the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are kin, by the
-    samples of all channels in every mode, are one recording: what is divided or resampled goes by ``rows.recording``.
-    Windows without a label have the number -1, which only ``is_labelled`` tells: a model can score them. Reference
-    recordings are never among the windows: theirs are ``reference``, float32 (M, C, T), of ``reference_host`` (M); M is
-    0 where there are none.
+    ``schema`` is the mode's own; ``data_digest`` identifies the content. ``features`` float32 (N, F) or None;
+    ``tensors`` float32 (N, C, T), a read-only memory map; the labels of ``rows`` are numbers by ``label_map``. Episodes
+    that are kin, by the samples of all channels in every mode, are one recording: what is divided or resampled goes by
+    ``rows.recording``. Windows without a label have the number -1, which only ``is_labelled`` tells: a model can score
+    them. Reference recordings are never among the windows: theirs are ``reference``, none where there are none.
     """
 
-    mode: str
     schema: FeatureSchema
-    schema_hash: str
     data_digest: str
-    label_map: dict[str, int]
-    benign: tuple[str, ...]
     features: NDArray[np.float32] | None
-    feature_names: tuple[str, ...]
     tensors: NDArray[np.float32]
-    channel_names: tuple[str, ...]
     rows: Rows
-    reference: NDArray[np.float32]
-    reference_host: NDArray[np.str_]
-    reference_marks: NDArray[np.str_]  # (M,) what a window's row is known by (`Rows.marks`)
+    reference: WindowSet
     kinship: Kinship
-    validation_digest: str | None  # of its validation table; None where it was made without one
+    validation_digest: str | None  # of its validation table; None where there is no file
+
+    @property
+    def schema_hash(self) -> str:
+        return self.schema.hash()
+
+    @property
+    def label_map(self) -> dict[str, int]:
+        return self.schema.label_map
+
+    @property
+    def benign(self) -> tuple[str, ...]:
+        """The classes that raise no alarm; empty: nothing does."""
+        return benign_of(self.schema)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return self.schema.feature_names
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        return self.schema.channel_names
 
     @property
     def y(self) -> NDArray[np.int64]:
@@ -466,63 +477,39 @@ def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mod
     if schema is not None:
         require_same(whole, read_schema(schema))
     reduced = whole.for_mode(mode)
-    index = tensor_files.open_index(tensors, manifest)
+    everything, index = tensor_files.open_windows(tensors, manifest)
     features = None
     if summary is not None:
-        same = reduced.feature_names == whole.feature_names
-        features = _read_features(summary, manifest, index, None if same else _columns(whole, reduced))
-    everything = tensor_files.open_tensors(tensors, manifest)
+        places = {name: i for i, name in enumerate(whole.feature_names)}
+        features = _read_features(summary, manifest, index, [places[name] for name in reduced.feature_names])
     # Realistic channels come first, so that this slice of the memory map copies nothing.
-    X = everything[:, : len(reduced.channels)]
-    assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
-    reference = tensor_files.read_reference(tensors, manifest)
-    if reference is None:
-        reference = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), INDEX_SCHEMA.to_frame())
-    coded = CodedRows(
-        episode=index.coded("episode_id"),
-        host=index.coded("host"),
-        label=index.coded("label"),
-        t_start=index.times("t_start"),
-        t_end=index.times("t_end"),
-    )
+    width = len(reduced.channels)
+    assert whole.channel_names[:width] == reduced.channel_names
+    reference = _no_windows(manifest.shape[1:])
+    if (stored := tensor_files.open_reference(tensors, manifest)) is not None:
+        reference = WindowSet(X=stored[0], rows=stored[1].coded().laid(np.zeros(len(stored[1]), dtype=np.int64)))
+    coded = index.coded()
     kinship = find_kin(everything, whole.channel_names, coded)
     number = whole.label_map | {UNLABELLED: -1}
-    rows = Rows(
-        episode=coded.episode.laid(),
-        host=coded.host.laid(),
-        t_start=coded.t_start,
-        t_end=coded.t_end,
-        label=np.array([number[name] for name in coded.label.names.tolist()], dtype=np.int64)[coded.label.codes],
-        recording=kinship.recording,
-        window_id=index.texts("window_id"),
-    )
+    label = np.array([number[name] for name in coded.label.names.tolist()], dtype=np.int64)[coded.label.codes]
+    rows = coded.laid(label, kinship.recording, index.texts("window_id"))
     if not index.is_unchanged:
         raise DataError(f"{tensors} was rewritten while it was read: try again once that is done.")
     return Dataset(
-        mode=mode,
         schema=reduced,
-        schema_hash=reduced.hash(),
         data_digest=manifest.data_digest,
-        label_map=dict(whole.label_map),
-        benign=benign_of(whole),
         features=features,
-        feature_names=reduced.feature_names,
-        tensors=X,
-        channel_names=reduced.channel_names,
+        tensors=everything[:, :width],
         rows=rows,
-        reference=reference[0][:, : len(reduced.channels)],
-        reference_host=_strings(reference[1], "host"),
-        reference_marks=_marks(reference[1]),
+        reference=replace(reference, X=reference.X[:, :width]),
         kinship=kinship,
         validation_digest=manifest.validation_digest,
     )
 
 
-def _marks(index: pl.DataFrame) -> NDArray[np.str_]:
-    """(M,) the marks of the windows of an index."""
-    label = np.zeros(len(index), dtype=np.int64)
-    own = {"episode": _strings(index, "episode_id"), "host": _strings(index, "host")}
-    return Rows.of(label=label, t_start=index["t_start"].to_numpy(), **own).marks
+def _no_windows(shape: tuple[int, ...]) -> WindowSet:
+    """No windows of this shape (C, T)."""
+    return WindowSet(X=np.zeros((0, *shape), dtype=np.float32), rows=Rows.of(episode=[], host=[], label=[]))
 
 
 def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
@@ -546,34 +533,18 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
         return result
 
     X, schema = moved(data.tensors), replace_struct(data.schema, channels=like.channels, features=like.features)
-    return replace(
-        data,
-        schema=schema,
-        schema_hash=schema.hash(),
-        features=extract(X, like.channels, schema.sample_hz),
-        feature_names=like.feature_names,
-        tensors=X,
-        channel_names=like.channel_names,
-        reference=moved(data.reference),
-    )
-
-
-def _columns(whole: FeatureSchema, reduced: FeatureSchema) -> list[int]:
-    places = {name: i for i, name in enumerate(whole.feature_names)}
-    return [places[name] for name in reduced.feature_names]
-
-
-def _strings(frame: pl.DataFrame, column: str) -> NDArray[np.str_]:
-    return np.array(frame[column].to_list(), dtype=np.str_)
+    features = extract(X, like.channels, schema.sample_hz)
+    reference = replace(data.reference, X=moved(data.reference.X))
+    return replace(data, schema=schema, features=features, tensors=X, reference=reference)
 
 
 def _read_features(
-    path: Path, manifest: TensorManifest, index: StoredIndex, columns: list[int] | None, room: WorkingMemory = ROOM
+    path: Path, manifest: TensorManifest, index: StoredIndex, columns: list[int], room: WorkingMemory = ROOM
 ) -> NDArray[np.float32]:
-    """The features at some places of all, or all of them: (N, F), in memory or not."""
+    """The features at some places of all: (N, F), in memory or not."""
     names, count = manifest.schema.feature_names, len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
-    result = room.empty((count, len(names) if columns is None else len(columns)), np.float32)
+    result = room.empty((count, len(columns)), np.float32)
 
     def parts() -> Iterator[NDArray[np.float32]]:
         table = pl.scan_parquet(path, glob=False)
@@ -595,7 +566,7 @@ def _read_features(
             if F is None or np.isinf(F).any():
                 raise DataError(f"{path} holds a value that is not a finite number: build the data set again.")
             digest.update(np.ascontiguousarray(F).data)
-            yield F if columns is None else F[:, columns]
+            yield F[:, columns]
 
     try:
         fill(result, parts())
@@ -625,7 +596,7 @@ def load_validation(path: Path) -> Validation:
         table = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"The validation table {path} cannot be read ({str(error).splitlines()[0]}).") from None
-    for column in ("episode_id", "baseline", "ok", "reasons"):
+    for column in ("episode_id", "scenario", "baseline", "ok", "reasons"):
         if table.schema.get(column) != VALIDATION_SCHEMA[column]:
             raise DataError(
                 f"{path} has no column {column!r} of type {VALIDATION_SCHEMA[column]}: build the data set again."
@@ -633,10 +604,7 @@ def load_validation(path: Path) -> Validation:
     if any(table.select("episode_id", "ok").null_count().row(0)):
         raise DataError(f"{path} says nothing of some episodes: build the data set again.")
     bad = table.filter(~pl.col("ok"))
-    if table.schema.get("scenario") == pl.String:
-        told = table.select("episode_id", "scenario").drop_nulls()
-    else:  # earlier tables may be without
-        told = table.select("episode_id", scenario="episode_id").clear()
+    told = table.select("episode_id", "scenario").drop_nulls()
     rows = zip(bad["episode_id"].to_list(), bad["reasons"].to_list(), strict=True)
     return Validation(
         episodes=table.height,
@@ -644,7 +612,7 @@ def load_validation(path: Path) -> Validation:
         quarantined={episode: tuple(reasons or ()) for episode, reasons in rows},
         good=frozenset(table.filter("ok")["episode_id"].to_list()),
         digest=validation_digest(table, read_understood(path)),
-        scenarios=dict(zip(told["episode_id"].to_list(), told["scenario"].to_list(), strict=True)),
+        scenarios=dict(told.iter_rows()),
     )
 
 
@@ -661,24 +629,15 @@ def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str
 
 def unwritten(windows: WindowSet, schema: FeatureSchema, reference: WindowSet | None = None) -> Dataset:
     """The data set that windows of a mode's ``schema`` make, without any file; their labels are class numbers."""
-    rows = windows.rows
     assert schema.mode is not None, "windows are of one mode"
-    none = np.zeros((0, *windows.X.shape[1:]), dtype=np.float32)
+    recording = Coded.of(windows.rows.recording)
     return Dataset(
-        mode=schema.mode,
         schema=schema,
-        schema_hash=schema.hash(),
         data_digest="",
-        label_map=dict(schema.label_map),
-        benign=benign_of(schema),
         features=None,
-        feature_names=schema.feature_names,
         tensors=windows.X,
-        channel_names=schema.channel_names,
-        rows=rows,
-        reference=none if reference is None else reference.X,
-        reference_host=np.zeros(0, dtype=np.str_) if reference is None else reference.rows.host,
-        reference_marks=np.zeros(0, dtype=np.str_) if reference is None else reference.rows.marks,
-        kinship=Kinship(of=Coded.of(rows.recording), equal=(), sharing=0, overlapping=0, strangers=None, notes=()),
+        rows=windows.rows,
+        reference=reference or _no_windows(windows.X.shape[1:]),
+        kinship=Kinship(of=recording, equal=(), sharing=0, overlapping=0, strangers=None, notes=()),
         validation_digest=None,
     )

@@ -13,7 +13,6 @@ import hashlib
 import io
 import random
 import tarfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,6 +177,9 @@ def read_members(path: Path) -> dict[str, bytes]:
         if path.is_dir():
             return {name: (path / name).read_bytes() for name in MEMBERS}
         with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            if not zstandard.get_frame_parameters(file.read(18)).has_checksum:
+                raise EpisodeError("it carries no checksum: pack it again with one, as zstd does by itself")
+            file.seek(0)
             found = _untar(stream)
             while stream.read(1 << 20):  # to the end of the frame, where the checksum is
                 pass
@@ -188,29 +190,6 @@ def read_members(path: Path) -> dict[str, bytes]:
         raise no_access(error, path) from None
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise EpisodeError(f"it cannot be unpacked ({error})") from None
-
-
-def carries_checksum(path: Path) -> bool:
-    """Return True when every damage to a packed episode is noticed, by a checksum, and for a folder."""
-    if path.is_dir():
-        return True
-    try:
-        with path.open("rb") as file:
-            return bool(zstandard.get_frame_parameters(file.read(18)).has_checksum)
-    except (OSError, zstandard.ZstdError):
-        return True  # reading it says what is wrong
-
-
-def without_checksum(paths: Sequence[Path]) -> str | None:
-    """A note on packed episodes that carry no checksum, if there are any."""
-    bare = [path.name for path in paths if not carries_checksum(path)]
-    if not bare:
-        return None
-    few = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
-    return (
-        f"note: {len(bare)} packed episodes carry no checksum ({few}), because another program packed them: "
-        "damage to them may go unseen until they are packed again from their folders"
-    )
 
 
 def _untar(stream: Any) -> dict[str, bytes]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from training.data import channels, episode, identity, missing, validate, windows
 from training.data.channels import Measure
-from training.data.episode import PACKED_SUFFIX, EpisodeError, no_access, read
+from training.data.episode import PACKED_SUFFIX, EpisodeError, Meta, no_access, read
 from training.data.errors import DataError
 from training.data.validate import EpisodeFindings, judge, unreadable
 from training.data.windows import Grid, to_grid
@@ -29,78 +29,64 @@ from training.files import write_whole
 UNREADABLE = (OSError, DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError)
 
 
-def _code_digest() -> str:
-    """Part of every key: under other code the same file may be judged or gridded differently."""
-    total = hashlib.sha256()
-    for module in (channels, episode, identity, missing, validate, windows):
-        assert module.__file__ is not None
-        total.update(Path(module.__file__).read_bytes())
-    return total.hexdigest()
+NOTHING: NDArray[np.float32] = np.empty((0, 0), dtype=np.float32)
 
 
-CODE_DIGEST = _code_digest()
+def digest_of(*modules: ModuleType) -> str:
+    """Part of every key: under other code the same file may be judged, gridded or cut differently."""
+    return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
+
+
+CODE_DIGEST = digest_of(channels, episode, identity, missing, validate, windows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeFacts:
     """An episode without its samples: the part that is in memory for all episodes of a build at once.
 
-    ``holes`` are the grid's (`windows.Grid`), eight rows a byte, and ``rows`` are all rows of the grid.
+    ``holes`` are the grid's (`windows.Grid`), eight rows a byte, and ``rows`` are all rows of the grid: none where the
+    episode is not usable.
     """
 
     verdict: EpisodeFindings
-    label_t: NDArray[np.float64]
-    label_phase: tuple[str, ...]
-    end_s: float
+    label_t: tuple[float, ...] = ()
+    label_phase: tuple[str, ...] = ()
+    end_s: float = 0.0
     start_s: float = 0.0
     sample_hz: float = 0.0
     rows: int = 0
-    holes: NDArray[np.uint8]
+    holes: bytes = b""
+
+    @property
+    def meta(self) -> Meta:
+        assert self.verdict.meta is not None, "a good episode has been read"
+        return self.verdict.meta
 
     @property
     def ground(self) -> Grid:
         """The grid without a value: where windows can lie."""
-        holes = np.unpackbits(self.holes, count=self.rows).astype(bool)
-        return Grid(self.start_s, self.sample_hz, np.empty((self.rows, 0), dtype=np.float32), holes)
+        holes = np.unpackbits(np.frombuffer(self.holes, dtype=np.uint8), count=self.rows).astype(bool)
+        return Grid(self.start_s, self.sample_hz, NOTHING, holes)
 
 
-@dataclass(frozen=True, slots=True)
-class Extract:
-    """The part of an episode that a build keeps.
+class Extract(NamedTuple):
+    """The part of an episode that a build keeps; ``values`` (G, C) of the grid are those of its own channels."""
 
-    ``grid`` has the episode's own channels; None when it was not usable.
-    """
+    facts: EpisodeFacts
+    values: NDArray[np.float32] = NOTHING
 
-    verdict: EpisodeFindings
-    grid: Grid | None
-    label_t: NDArray[np.float64]
-    label_phase: tuple[str, ...]
-    end_s: float
+    def load(self) -> Extract:
+        """The episode with its samples."""
+        return self
 
-    @property
-    def ground(self) -> Grid:
-        """The grid."""
-        assert self.grid is not None, "a good episode has one"
-        return self.grid
+
+class Loadable(Protocol):
+    """An episode whose samples are read when they are needed."""
 
     @property
-    def facts(self) -> EpisodeFacts:
-        """The same without its samples."""
-        grid = self.grid or Grid(0.0, 0.0, np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=bool))
-        return EpisodeFacts(
-            verdict=self.verdict,
-            label_t=self.label_t,
-            label_phase=self.label_phase,
-            end_s=self.end_s,
-            start_s=grid.start_s,
-            sample_hz=grid.sample_hz,
-            rows=len(grid.values),
-            holes=np.packbits(grid.holes),
-        )
+    def facts(self) -> EpisodeFacts: ...
 
-
-def name_of(path: Path) -> str:
-    return path.name.removesuffix(PACKED_SUFFIX)
+    def load(self) -> Extract: ...
 
 
 def extract(path: Path, sample_hz: float | None = None) -> Extract:
@@ -108,44 +94,43 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
 
     Raises DataError for a file that cannot be read at all.
     """
-    name = name_of(path)
-    nothing: NDArray[np.float64] = np.empty(0)
+    name = path.name.removesuffix(PACKED_SUFFIX)
     try:
         recording = read(path)
     except EpisodeError as error:
-        return Extract(unreadable(name, str(error)), None, nothing, (), 0.0)
+        return Extract(EpisodeFacts(verdict=unreadable(name, str(error))))
     verdict = judge(recording, name)
     if not verdict.ok:
-        return Extract(verdict, None, nothing, (), 0.0)
+        return Extract(EpisodeFacts(verdict=verdict))
     counters = np.array([c.kind == Measure.COUNTER for c in recording.meta.channels])
     grid = to_grid(recording.t, recording.values, counters, sample_hz or recording.meta.sample_hz)
-    return Extract(verdict, grid, recording.label_t, recording.label_phase, float(recording.t[-1]))
+    facts = EpisodeFacts(
+        verdict=verdict,
+        label_t=tuple(recording.label_t.tolist()),
+        label_phase=recording.label_phase,
+        end_s=float(recording.t[-1]),
+        start_s=grid.start_s,
+        sample_hz=grid.sample_hz,
+        rows=len(grid.values),
+        holes=np.packbits(grid.holes).tobytes(),
+    )
+    return Extract(facts, grid.values)
 
 
-def load(kept: Path) -> Extract | None:
-    """An extract from its file; None where that is absent, torn or of another layout: read the episode again."""
+def load(kept: Path, *, samples: bool = True) -> Extract | None:
+    """An extract from its file, also without ``samples``; None where that is absent, torn or of another layout."""
     try:
         with kept.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            facts = _facts(stored)
-            grid = Grid(facts.start_s, facts.sample_hz, stored["values"], facts.ground.holes)
-            usable = grid if facts.sample_hz else None
-            return Extract(facts.verdict, usable, facts.label_t, facts.label_phase, facts.end_s)
+            facts = msgspec.json.decode(stored["facts"].tobytes(), type=EpisodeFacts)
+            return Extract(facts, stored["values"] if samples else NOTHING)
     except UNREADABLE:
         return None
 
 
 def load_facts(kept: Path) -> EpisodeFacts | None:
     """The same without the samples, which are not read."""
-    try:
-        with kept.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            return _facts(stored)
-    except UNREADABLE:
-        return None
-
-
-def remember(found: Extract, kept: Path) -> None:
-    """Write an extract into its file."""
-    write_whole(kept, _encode(found), durable=False)
+    found = load(kept, samples=False)
+    return None if found is None else found.facts
 
 
 def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
@@ -154,7 +139,9 @@ def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
     if (known := load_facts(kept)) is not None:
         return known
     found = extract(path, sample_hz)
-    remember(found, kept)
+    buffer = io.BytesIO()
+    np.savez(buffer, facts=np.frombuffer(msgspec.json.encode(found.facts), dtype=np.uint8), values=found.values)
+    write_whole(kept, buffer.getvalue(), durable=False)
     return found.facts
 
 
@@ -167,40 +154,3 @@ def key(path: Path, sample_hz: float | None) -> str:
         raise no_access(error, path) from None
     text = f"{CODE_DIGEST} {sample_hz} {path.name} {stats}"
     return hashlib.sha256(text.encode()).hexdigest()[:40] + ".npz"
-
-
-class _Info(msgspec.Struct):
-    verdict: EpisodeFindings
-    label_phase: tuple[str, ...]
-    end_s: float
-    start_s: float
-    sample_hz: float
-    rows: int
-
-
-def _encode(found: Extract) -> bytes:
-    facts = found.facts
-    info = _Info(facts.verdict, facts.label_phase, facts.end_s, facts.start_s, facts.sample_hz, facts.rows)
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        info=np.frombuffer(msgspec.json.encode(info), dtype=np.uint8),
-        values=np.empty((0, 0), dtype=np.float32) if found.grid is None else found.grid.values,
-        holes=facts.holes,
-        label_t=facts.label_t,
-    )
-    return buffer.getvalue()
-
-
-def _facts(stored: Mapping[str, NDArray[Any]]) -> EpisodeFacts:
-    info = msgspec.json.decode(stored["info"].tobytes(), type=_Info)
-    return EpisodeFacts(
-        verdict=info.verdict,
-        label_t=stored["label_t"],
-        label_phase=info.label_phase,
-        end_s=info.end_s,
-        start_s=info.start_s,
-        sample_hz=info.sample_hz,
-        rows=info.rows,
-        holes=stored["holes"],
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from training.clock import Clock
 from training.contract import TENSORS_FOLDER
 from training.data import tensors as tensor_files
 from training.data.absent import lacking
-from training.data.assemble import BuildOptions, ChosenChannels, WindowPlaces, lengths, places_of, starts_of
+from training.data.assemble import BuildOptions, ChosenChannels, lengths, places_of, starts_of
 from training.data.coded import Coded
 from training.data.cut import CutPlan, CutTask, KeptEpisode, Scratch, cut, features_of
 from training.data.dataset import ManyWindows, write_features
@@ -58,17 +59,13 @@ class PlannedWindows:
     @property
     def counts(self) -> Counter[str]:
         """The number of windows of each episode."""
-        sizes = {e.facts.verdict.episode_id: rows.size for e, rows in zip(self.episodes, self.places, strict=True)}
-        return Counter(sizes)
+        return Counter({e.verdict.episode_id: rows.size for e, rows in zip(self.episodes, self.places, strict=True)})
 
     @classmethod
     def of(cls, episodes: Sequence[KeptEpisode], sample_hz: float, options: BuildOptions) -> PlannedWindows | None:
         """Place the windows of episodes in the order of their ids; None where there is none."""
-        with_windows: list[tuple[KeptEpisode, WindowPlaces]] = []
-        for episode in episodes:
-            places = places_of(episode.facts, sample_hz, options)
-            if places.rows.size:
-                with_windows.append((episode, places))
+        placed = [(episode, places_of(episode.facts, sample_hz, options)) for episode in episodes]
+        with_windows = [(episode, places) for episode, places in placed if places.rows.size]
         if not with_windows:
             return None
         window, _ = lengths(options, sample_hz)
@@ -78,8 +75,8 @@ class PlannedWindows:
         end = ROOM.joined((part + window / sample_hz for _, part in blocks(start)), size, np.float64)
         names = sorted({name for _, places in with_windows for name in places.names})
         numbers = (np.array([names.index(name) for name in p.names], np.int32)[p.of] for _, p in with_windows)
-        ids = [e.facts.verdict.episode_id for e, _ in with_windows]
-        hosts = [e.facts.verdict.meta.host for e, _ in with_windows if e.facts.verdict.meta is not None]
+        ids = [e.verdict.episode_id for e, _ in with_windows]
+        hosts = [e.facts.meta.host for e, _ in with_windows]
         own = ROOM.joined((np.full(n, i, np.int32) for i, n in enumerate(sizes)), size, np.int32)
         rows = CodedRows(
             episode=Coded(np.array(ids), own).renamed(ids),
@@ -123,7 +120,7 @@ class Cutting:
     def references(self, planned: PlannedWindows, work: BuildWork) -> tensor_files.Placed:
         """Cut the windows of reference recordings, which have no features."""
         plan, tasks = self._plan(planned, tensor_files.REFERENCE_TENSORS, None)
-        for _ in work.done("references", Cut(plan), tasks, much=len(planned.rows) >= POOL_WINDOWS):
+        for _ in work.done("references", partial(cut, plan), tasks, much=len(planned.rows) >= POOL_WINDOWS):
             pass
         return tensor_files.map_tensors(self._in_place(plan)), WindowIndex(planned.rows)
 
@@ -142,7 +139,7 @@ class Cutting:
         much = len(new) >= POOL_MIN or sum(task.rows.size for task in new) >= POOL_WINDOWS
 
         def parts() -> Iterator[NDArray[np.float32]]:
-            done, at = work.done("cutting", Cut(plan), tasks, much=much), plan.begin
+            done, at = work.done("cutting", partial(cut, plan), tasks, much=much), plan.begin
             for task, _ in zip(tasks, done, strict=True):
                 # Opened for each task: another machine's writing shows in a file that is opened after it was closed.
                 with plan.tensors.open("rb", buffering=0) as file:
@@ -193,19 +190,6 @@ class Cutting:
         )
         tasks, first = [], 0
         for episode, rows in zip(planned.episodes, planned.places, strict=True):
-            meta = episode.facts.verdict.meta
-            assert meta is not None, "a good episode has been read"
-            tasks.append(CutTask(episode, rows, self.measured.of(meta.host), first))
+            tasks.append(CutTask(episode, rows, self.measured.of(episode.facts.meta.host), first))
             first += rows.size
         return plan, tasks
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The cutting of an episode under a plan, for any process."""
-
-    plan: CutPlan
-
-    def __call__(self, task: CutTask) -> None:
-        """Cut it."""
-        cut(self.plan, task)

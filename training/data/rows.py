@@ -102,3 +102,18 @@ class CodedRows:
     def coded(self) -> CodedRows:
         """These rows."""
         return self
+
+    def laid(
+        self, label: NDArray[Any], recording: NDArray[np.str_] | None = None, window_id: NDArray[np.str_] | None = None
+    ) -> Rows:
+        """The same with a name in each row, and with these labels; without ``recording`` each episode is one."""
+        episode = self.episode.laid()
+        return Rows(
+            episode=episode,
+            host=self.host.laid(),
+            t_start=self.t_start,
+            t_end=self.t_end,
+            label=label,
+            recording=episode if recording is None else recording,
+            window_id=window_id,
+        )

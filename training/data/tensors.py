@@ -116,18 +116,17 @@ class TensorManifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: FeatureSchema
     baseline_shape: tuple[int, int, int] | None = None
     baseline_sha256: tuple[str, str] | None = None  # of the windows, of their index
-    validation_digest: str | None = None  # of the validation table; None: written without one
+    validation_digest: str  # of the validation table
 
 
 def place_tensors(
     folder: Path, X: NDArray[np.float32], order: list[int], *, name: str = TENSORS
 ) -> NDArray[np.float32]:
-    """Write the windows with their channels in ``order`` and map them; the folder counts as torn until the manifest.
+    """Write the windows with their channels in ``order`` and map them.
 
     Rows are copied in blocks, so ``X`` may itself be a memory map larger than memory.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
+    folder.mkdir(exist_ok=True)
     with (folder / name).open("wb") as file:
         _header(file, (X.shape[0], len(order), X.shape[2]))
         for _, part in blocks(X):
@@ -160,32 +159,24 @@ def map_tensors(path: Path) -> NDArray[np.float32]:
 
 def write_manifest(
     folder: Path,
-    X: NDArray[np.float32],
-    index: WindowIndex,
+    windows: Placed,
     schema: FeatureSchema,
-    features_sha256: str,
-    reference: tuple[NDArray[np.float32], WindowIndex] | None = None,
+    reference: Placed | None,
     *,
-    tensor_sha256: str | None = None,
-    validation_digest: str | None = None,
-) -> TensorManifest:
-    """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole.
-
-    ``tensor_sha256`` is the digest of ``X`` where it is known.
-    """
-    index_digest = index.write(folder / INDEX)
+    tensor_sha256: str,
+    features_sha256: str,
+    validation_digest: str,
+) -> None:
+    """Write index and manifest beside placed windows; the manifest comes last and makes the folder whole."""
+    X, index = windows
+    parts = (schema.hash(), tensor_sha256, index.write(folder / INDEX), features_sha256)
     digests = None
-    if reference is None:
-        for name in (REFERENCE_TENSORS, REFERENCE_INDEX):
-            (folder / name).unlink(missing_ok=True)
-    else:
+    if reference is not None:
         digests = (array_sha256(reference[0]), reference[1].write(folder / REFERENCE_INDEX))
-    modes = {str(m): schema.for_mode(m).hash() for m in Mode if any(m in c.modes for c in schema.channels)}
-    parts = (schema.hash(), tensor_sha256 or array_sha256(X), index_digest, features_sha256)
     manifest = TensorManifest(
         manifest_version=1,
         schema_hash=parts[0],
-        mode_hashes=modes,
+        mode_hashes={str(m): schema.for_mode(m).hash() for m in Mode if any(m in c.modes for c in schema.channels)},
         shape=_shape(X),
         tensor_sha256=parts[1],
         index_sha256=parts[2],
@@ -196,9 +187,7 @@ def write_manifest(
         baseline_sha256=digests,
         validation_digest=validation_digest,
     )
-    document = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-    write_whole(folder / MANIFEST, document)
-    return manifest
+    write_whole(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
 
 def read_manifest(folder: Path) -> TensorManifest:
@@ -214,19 +203,37 @@ def read_manifest(folder: Path) -> TensorManifest:
         raise DataError(f"{path} is not a tensor manifest ({error}): build the data set again.") from None
 
 
-def open_tensors(folder: Path, manifest: TensorManifest) -> NDArray[np.float32]:
-    """The windows, memory-mapped read-only, after their digest was checked. Raises DataError."""
-    path = folder / TENSORS
+def open_windows(folder: Path, manifest: TensorManifest) -> tuple[NDArray[np.float32], StoredIndex]:
+    """The windows, memory-mapped read-only, and their rows, after their digests were checked. Raises DataError."""
+    return _opened(folder / TENSORS, folder / INDEX, manifest.shape, (manifest.tensor_sha256, manifest.index_sha256))
+
+
+def open_reference(folder: Path, manifest: TensorManifest) -> tuple[NDArray[np.float32], StoredIndex] | None:
+    """The same of the reference recordings, or None where there are none. Raises DataError."""
+    if manifest.baseline_shape is None or manifest.baseline_sha256 is None:
+        return None
+    paths = folder / REFERENCE_TENSORS, folder / REFERENCE_INDEX
+    return _opened(*paths, manifest.baseline_shape, manifest.baseline_sha256)
+
+
+def _opened(
+    array: Path, index: Path, shape: tuple[int, int, int], digests: tuple[str, str]
+) -> tuple[NDArray[np.float32], StoredIndex]:
+    path = index
     try:
-        X = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} cannot be read ({error}): build the data set again.") from None
-    if X.shape != manifest.shape or X.dtype != np.float32:
-        raise DataError(f"{path} holds {X.dtype} {X.shape} where float32 {manifest.shape} is expected.")
-    if array_sha256(X) != manifest.tensor_sha256:
-        raise DataError(f"{path} is damaged: its SHA-256 is not the manifest's. Build the data set again.")
-    result: NDArray[np.float32] = X
-    return result
+        rows = StoredIndex(index)
+        found = rows.digest()
+        path = array
+        X: NDArray[np.float32] = np.load(array, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path} cannot be read ({_first_line(error)}): build the data set again.") from None
+    if found != digests[1]:
+        raise DataError(f"{index} is not the index that the manifest describes: build the data set again.")
+    if X.shape != shape or X.dtype != np.float32:
+        raise DataError(f"{array} holds {X.dtype} {X.shape} where float32 {shape} is expected.")
+    if array_sha256(X) != digests[0]:
+        raise DataError(f"{array} is damaged: its SHA-256 is not the manifest's. Build the data set again.")
+    return X, rows
 
 
 class StoredIndex:
@@ -236,7 +243,7 @@ class StoredIndex:
         """Look at the file. Raises OSError or PolarsError."""
         self._path, self._stamp = path, _stamp(path)
         rows = pl.scan_parquet(path, glob=False)
-        self.schema = rows.collect_schema()
+        self._schema = rows.collect_schema()
         self._size = int(rows.select(pl.len()).collect().item())
         self._rows = rows.collect().lazy() if self._size <= INDEX_ROWS else rows  # reading costs more than it holds
 
@@ -251,13 +258,16 @@ class StoredIndex:
         """Walk through a column."""
         return (self.part(name, low, low + INDEX_ROWS) for low in range(0, len(self), INDEX_ROWS))
 
-    def times(self, name: str) -> NDArray[np.float64]:
-        """A column of times."""
-        return np.concatenate([np.empty(0), *(part.to_numpy() for part in self.parts(name))])
-
-    def coded(self, name: str) -> Coded:
-        """A column of names of which each occurs often."""
-        return Coded.of_series(self.parts(name), len(self))
+    def coded(self) -> CodedRows:
+        """All columns but the windows' own names."""
+        episode, host, label = (
+            Coded.of_series(self.parts(name), len(self)) for name in ("episode_id", "host", "label")
+        )
+        t_start, t_end = (
+            np.concatenate([np.empty(0), *(part.to_numpy() for part in self.parts(name))])
+            for name in ("t_start", "t_end")
+        )
+        return CodedRows(episode=episode, host=host, label=label, t_start=t_start, t_end=t_end)
 
     def texts(self, name: str) -> NDArray[np.str_]:
         """A column of names of which each occurs once."""
@@ -265,9 +275,10 @@ class StoredIndex:
         dtype = np.dtype((np.str_, max(1, width)))
         return ROOM.joined((np.array(part.to_list(), dtype=dtype) for part in self.parts(name)), len(self), dtype)
 
-    @property
-    def is_complete(self) -> bool:
-        return not any(self._rows.null_count().collect().row(0))
+    def digest(self) -> str | None:
+        """The digest of the values; None where these are not all of an index."""
+        known = self._schema == INDEX_SCHEMA and not any(self._rows.null_count().collect().row(0))
+        return _index_sha256(self.parts) if known else None
 
     @property
     def is_unchanged(self) -> bool:
@@ -278,44 +289,6 @@ class StoredIndex:
 def _stamp(path: Path) -> tuple[int, int, int]:
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def open_index(folder: Path, manifest: TensorManifest) -> StoredIndex:
-    """The rows that go with the windows, after their digest was checked. Raises DataError."""
-    path = folder / INDEX
-    try:
-        index = StoredIndex(path)
-        known = index.schema == INDEX_SCHEMA and index.is_complete
-        digest = _index_sha256(index.parts) if known else None
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"{path} cannot be read ({_first_line(error)}): build the data set again.") from None
-    if digest != manifest.index_sha256:
-        raise DataError(f"{path} is not the index that the manifest describes: build the data set again.")
-    return index
-
-
-def read_reference(folder: Path, manifest: TensorManifest) -> tuple[NDArray[np.float32], pl.DataFrame] | None:
-    """Windows and index of the reference recordings, or None where there are none. Raises DataError."""
-    if manifest.baseline_sha256 is None:
-        return None
-    try:
-        X = np.load(folder / REFERENCE_TENSORS, allow_pickle=False)
-        index = pl.read_parquet(folder / REFERENCE_INDEX)
-    except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
-        raise DataError(
-            f"The references in {folder} cannot be read ({_first_line(error)}): build the data set again."
-        ) from None
-    if not _is_index(index) or (array_sha256(X), index_sha256(index)) != manifest.baseline_sha256:
-        raise DataError(f"The references in {folder} are not those of the manifest: build the data set again.")
-    return X, index
-
-
-def _is_index(table: pl.DataFrame) -> bool:
-    """Return True when the table has an index's columns, of their types and without gaps.
-
-    Only such a table has a digest.
-    """
-    return table.schema == INDEX_SCHEMA and not any(table.null_count().row(0))
 
 
 def _shape(X: NDArray[np.float32]) -> tuple[int, int, int]:
@@ -333,12 +306,6 @@ def array_sha256(array: NDArray[Any]) -> str:
 def begun_sha256(dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
     """The digest of such an array before its bytes, for who has them one after the other."""
     return hashlib.sha256(f"{dtype.str}{shape}".encode())
-
-
-def index_sha256(index: pl.DataFrame) -> str:
-    """SHA-256 of the index's values, without what a version of the file format writes around them."""
-    starts = range(0, len(index), INDEX_ROWS)
-    return _index_sha256(lambda name: (index[name][low : low + INDEX_ROWS] for low in starts))
 
 
 def _index_sha256(parts: Callable[[str], Iterable[pl.Series]]) -> str:

@@ -57,6 +57,10 @@ class EpisodeFindings:
     def ok(self) -> bool:
         return not self.reasons
 
+    @property
+    def is_reference(self) -> bool:
+        return self.meta is not None and self.meta.baseline
+
     def row(self, windows: int) -> dict[str, Any]:
         """The row of ``validation_v1.parquet``; ``windows`` is how many this episode gave."""
         meta = self.meta

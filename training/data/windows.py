@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+ClassSpan = tuple[float, float, str | None]  # from, to, class
 
 
 def gap_limit_s(sample_hz: float) -> float:
@@ -92,14 +93,13 @@ def holes_between(edges: Floats, bounds: Floats, limit_s: float) -> Bools:
     return holes
 
 
-def class_spans(label_t: Floats, classes: list[str | None], end_s: float) -> list[tuple[float, float, str | None]]:
+def class_spans(label_t: Sequence[float], classes: Sequence[str | None], end_s: float) -> list[ClassSpan]:
     """Stretches of one class, in time order: (from, to, class); phases of equal class that follow each other are one.
 
     ``None`` is time that no class is known for.
     """
-    spans: list[tuple[float, float, str | None]] = []
-    stops = [*label_t[1:].tolist(), end_s]
-    for start, stop, name in zip(label_t.tolist(), stops, classes, strict=True):
+    spans: list[ClassSpan] = []
+    for start, stop, name in zip(label_t, [*label_t[1:], end_s], classes, strict=True):
         if stop <= start:
             continue
         if spans and spans[-1][2] == name and spans[-1][1] == start:
@@ -110,13 +110,13 @@ def class_spans(label_t: Floats, classes: list[str | None], end_s: float) -> lis
 
 
 def placed_rows(
-    grid: Grid, spans: Sequence[tuple[float, float, str | None]], window: int, stride: int
+    grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Place windows of ``window`` rows, ``stride`` rows apart: the first row of each, and the number of its span."""
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks
     blocked = np.concatenate([[0], np.cumsum(grid.holes)])
-    rows = np.arange(0, len(grid.values) - window + 1, stride)
+    rows = np.arange(0, len(grid.holes) - window + 1, stride)
     rows = rows[blocked[rows + window] == blocked[rows]]
     begin, end = (np.array([span[place] for span in spans], dtype=np.float64) for place in (0, 1))
     known = np.array([span[2] is not None for span in spans], dtype=bool)

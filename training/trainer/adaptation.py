@@ -67,8 +67,8 @@ def read_added(model: OpenedModel, place: Path) -> Added:
         loaded = on_channels(loaded, schema)
         require_schema(model.checkpoint, loaded.schema)
         known = {str(name) for name in model.document["split"]["train_hosts"]}
-        keep = ~np.isin(loaded.reference_host, sorted(known))
-        X, host = np.array(loaded.reference[keep]), loaded.reference_host[keep]
+        keep = ~np.isin(loaded.reference.rows.host, sorted(known))
+        X, host = np.array(loaded.reference.X[keep]), loaded.reference.rows.host[keep]
     else:
         X, host = _recorded(place, schema)
     if not host.size:
@@ -93,7 +93,8 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
     """Windows (M, C, T) and hosts (M) of the references among recordings."""
 
     X, host = [np.zeros((0, len(schema.channels), schema.window_samples), dtype=np.float32)], []
-    for name, view in sorted({(meta.host, meta.view) for meta, _ in recorded(place, schema.sample_hz)}):
+    references = [one.facts.meta for one in recorded(place, schema.sample_hz)]
+    for name, view in sorted({(meta.host, meta.view) for meta in references}):
         own = own_references([str(place)], name, view, schema).windows
         if own is not None:
             X.append(own.X)

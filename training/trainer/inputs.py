@@ -120,7 +120,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
 
 def _require_its_own(path: Path, validation: Validation, data: Dataset) -> None:
     """Refuse the validation table of another data set: what a report says of quarantined episodes would be its."""
-    other = data.validation_digest not in (None, validation.digest)
+    other = data.validation_digest != validation.digest
     unknown = sorted(distinct(data.rows.episode) - validation.good - set(validation.quarantined))
     if other or unknown:
         why = f" (it does not know the recording {unknown[0]!r})" if unknown else ""
@@ -143,8 +143,8 @@ def from_dataset(
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
     reference = np.zeros((0, features.shape[1]), dtype=np.float32)
-    if len(data.reference):
-        reference = extract(data.reference, data.schema.channels, data.schema.sample_hz)
+    if len(data.reference.X):
+        reference = extract(data.reference.X, data.schema.channels, data.schema.sample_hz)
     by_features = takes is Takes.FEATURES
     classes = Classes.of(data.label_map, data.benign)
     return Inputs(
@@ -162,11 +162,11 @@ def from_dataset(
         validation_digest=data.validation_digest,
         quarantined=quarantined,
         understood=understood,
-        reference=reference if by_features else data.reference,
+        reference=reference if by_features else data.reference.X,
         reference_features=reference,
-        reference_tensors=data.reference,
-        reference_host=data.reference_host,
-        reference_marks=data.reference_marks,
+        reference_tensors=data.reference.X,
+        reference_host=data.reference.rows.host,
+        reference_marks=data.reference.rows.marks,
         kinship=data.kinship,
         behaviour=behaviours_of(data.rows, classes, scenarios),
         scenario=np.array([scenarios.get(name, "") for name in data.rows.episode.tolist()], dtype=np.str_),

@@ -41,7 +41,7 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
             "--reference, or train it again on recordings with some (record --baseline makes them)"
         )
     good = [one for path in paths for one in _reference(path, host, view, schema.sample_hz)]
-    references = measure_references(good, chosen, schema.sample_hz, lambda one: one)
+    references = measure_references(good, chosen, schema.sample_hz)
     if host not in references.hosts:
         seconds = normalise.SECONDS_MIN
         raise BadData(f"the references hold less than {seconds:g} s of {host}: record a longer one")
@@ -49,14 +49,13 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
     return OwnReferences(references, reference_windows(good, chosen, references, schema.sample_hz, options))
 
 
-def recorded(place: Path, sample_hz: float) -> list[tuple[Meta, Extract]]:
+def recorded(place: Path, sample_hz: float) -> list[Extract]:
     """The reference recordings at one place. Raises ``BadData``."""
     try:
         found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
     except (EpisodeError, DataError) as error:
         raise BadData(str(error)) from None
-    pairs = ((one.verdict.meta, one) for one in found)
-    return [(meta, one) for meta, one in pairs if meta is not None and meta.baseline]
+    return [one for one in found if one.facts.verdict.is_reference]
 
 
 def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extract]:
@@ -66,17 +65,17 @@ def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extrac
             f"there is no {path}: name the folder or file that record --baseline --out wrote, with --reference"
         )
     usual = recorded(Path(path), sample_hz)
-    mine = [(meta, one) for meta, one in usual if meta.host == host]
+    mine = [one for one in usual if one.facts.meta.host == host]
     if not mine:
-        others = sorted({meta.host for meta, _ in usual})
+        others = sorted({one.facts.meta.host for one in usual})
         has = f"only those of {', '.join(others)}: name one with --host" if others else "none at all"
         raise BadData(f"{path} has no reference recording of {host} ({has}; record --baseline makes one)")
-    for meta, one in mine:
-        if not one.verdict.ok:
-            raise BadData(f"the reference {one.verdict.episode_id} cannot be used: {one.verdict.reasons[0]}")
+    for verdict, meta in ((one.facts.verdict, one.facts.meta) for one in mine):
+        if not verdict.ok:
+            raise BadData(f"the reference {verdict.episode_id} cannot be used: {verdict.reasons[0]}")
         if meta.view != view:
             raise BadData(
-                f"the reference {one.verdict.episode_id} was recorded with --view {meta.view}, and this host is "
+                f"the reference {verdict.episode_id} was recorded with --view {meta.view}, and this host is "
                 f"watched with --view {view}: use the same for both"
             )
-    return [one for _, one in mine]
+    return mine

@@ -50,9 +50,7 @@ def open_engine(address: str, jobs: int | None, _folder: Path) -> Engine:
             return gone
 
     def verdict(error: BaseException) -> Exception:
-        if isinstance(
-            error, errors.WorkerCrashedError | errors.NodeDiedError | errors.OutOfMemoryError
-        ):
+        if isinstance(error, errors.WorkerCrashedError | errors.NodeDiedError | errors.OutOfMemoryError):
             return WorkerLost(LOST_OFTEN)
         if isinstance(error, CancelledError | errors.RaySystemError):
             return EngineError(gone)
