@@ -177,12 +177,12 @@ def read_members(path: Path) -> dict[str, bytes]:
         if path.is_dir():
             return {name: (path / name).read_bytes() for name in MEMBERS}
         with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            if not zstandard.get_frame_parameters(file.read(18)).has_checksum:
-                raise EpisodeError("it carries no checksum: pack it again with one, as zstd does by itself")
-            file.seek(0)
             found = _untar(stream)
             while stream.read(1 << 20):  # to the end of the frame, where the checksum is
                 pass
+            file.seek(0)
+            if not zstandard.get_frame_parameters(file.read(18)).has_checksum:
+                raise EpisodeError("it carries no checksum: pack it again with one, as zstd does by itself")
             return found
     except OSError as error:
         if isinstance(error, FileNotFoundError) and path.is_dir():

@@ -64,11 +64,8 @@ def _hosts_of_one_side(rows: CodedRows, benign: Sequence[str]) -> list[str]:
     calm, wild = rows.host.names[good == total].tolist(), rows.host.names[good == 0].tolist()
     if not calm or not wild or len(calm) + len(wild) < total.size:
         return []
-    note = (
-        f"Each host is wholly benign ({listed(calm)}) or not at all ({listed(wild)}): what tells hosts apart tells the "
-        "classes apart, and figures say nothing about behaviour."
-    )
-    return [note]
+    said = f"Each host is wholly benign ({listed(calm)}) or not at all ({listed(wild)}): what tells hosts apart tells"
+    return [f"{said} the classes apart, and figures say nothing about behaviour."]
 
 
 def _sides_in_time(rows: CodedRows, benign: Sequence[str]) -> list[str]:

@@ -7,14 +7,13 @@ functions are pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.coded import Coded
-from training.data.doubts.windows import WindowsInQuestion
+from training.data.doubts.windows import WindowsInQuestion, evenly
 from training.data.scratch import picked
 
 Ints = NDArray[np.int64]
@@ -38,23 +37,14 @@ ON_TIME = 0.95  # of them
 # -- one value, in one class -------------------------------------------------------------------------------------------
 
 
-class OneSided(NamedTuple):
-    """A value that windows of some classes repeat, and those of the others hardly ever hold."""
+def one_sided(windows: WindowsInQuestion) -> list[str]:
+    """A sentence on each value that windows of some classes repeat, and those of the others hardly ever hold.
 
-    channel: str
-    value: float
-    share: float  # of the samples of
-    classes: str
-    less: float  # of those of
-    others: str
-
-
-def one_sided_values(windows: WindowsInQuestion) -> list[OneSided]:
-    """Find such a value of each channel that is not exempt, on all hosts together or on one.
-
-    Idle hours repeat a value as well: in long runs, and next to where the others end. Those are no matter of this.
+    One of each channel that is not exempt, on all hosts together or on one. Idle hours repeat a value as well: in long
+    runs, and next to where the others end. Those are no matter of this. The value is named where windows hold it as it
+    was recorded.
     """
-    found: dict[str, OneSided] = {}
+    found: dict[str, str] = {}
     X, label, host = windows.X, windows.rows.label, windows.rows.host
     asked = [(number, name) for number, name in enumerate(windows.channels) if name not in windows.exempt]
     every = np.ones(len(label), dtype=np.bool_)
@@ -70,8 +60,15 @@ def one_sided_values(windows: WindowsInQuestion) -> list[OneSided]:
                 if value is None or elsewhere.size < SAMPLES_MIN:
                     continue
                 less = float((elsewhere == value).mean())
-                if less <= TENTH * share:
-                    found[name] = OneSided(name, value, share, classes, less, others)
+                if less > TENTH * share:
+                    continue
+                what, remedy = "One value", "If so, leave it empty"
+                if windows.by_flags:
+                    what, remedy = f"The value {value:.10g}", f"Then say --missing={name}={value:.10g}"
+                found[name] = (
+                    f"{what} makes up {share:.0%} of {name} in windows of {classes} and {100 * less:.2g} % of it in "
+                    f"those of {others}: a missing value? {remedy}."
+                )
     return [found[name] for _, name in asked if name in found]
 
 
@@ -91,9 +88,8 @@ def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[
 
 
 def _few(rows: Ints, samples: int) -> Ints:
-    """Some of the rows of windows of so many samples, evenly drawn."""
-    count = min(rows.size, max(WINDOWS_MIN, SAMPLES_MAX // samples))
-    return rows[np.linspace(0, rows.size - 1, count).astype(np.int64)]
+    """Some of the rows of windows of so many samples."""
+    return evenly(rows, max(WINDOWS_MIN, SAMPLES_MAX // samples))
 
 
 def _moving(windows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -120,20 +116,6 @@ def _repeated(windows: NDArray[np.float32]) -> tuple[float | None, float]:
     if here.sum() > RUN_MAX * runs or low - near < value < low or high < value < high + near:
         return None, 0.0
     return value, share
-
-
-def one_sided(windows: WindowsInQuestion) -> list[str]:
-    """A sentence on each such value, which is named where windows hold it as it was recorded."""
-    notes = []
-    for one in one_sided_values(windows):
-        what, remedy = "One value", "If so, leave it empty"
-        if windows.by_flags:
-            what, remedy = f"The value {one.value:.10g}", f"Then say --missing={one.channel}={one.value:.10g}"
-        notes.append(
-            f"{what} makes up {one.share:.0%} of {one.channel} in windows of {one.classes} and "
-            f"{100 * one.less:.2g} % of it in those of {one.others}: a missing value? {remedy}."
-        )
-    return notes
 
 
 # -- padding -----------------------------------------------------------------------------------------------------------
@@ -199,8 +181,8 @@ def filled_forward(windows: WindowsInQuestion) -> list[str]:
         return []
     if not timed:
         return [f"Values change only at every {every}. sample: the data were recorded more slowly."]
-    own = f"the data were recorded at {sample_hz / every:g} Hz, and filled forward"
-    return [f"Values change only every {every / sample_hz:g} s: {own}."]
+    own = f"{every / sample_hz:g} s: the data were recorded at {sample_hz / every:g} Hz, and filled forward"
+    return [f"Values change only every {own}."]
 
 
 def _usual_step(gaps: Ints) -> int:

@@ -7,14 +7,13 @@ agree, the odd one is at fault; without a majority all of them are.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.channels import Measure
-from training.data.episode import ChannelInfo
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.validate import CLASSES, EpisodeFindings
 
@@ -28,11 +27,19 @@ Said = dict[str, str]  # what an episode calls something, by its name
 def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | None = None) -> list[EpisodeFindings]:
     """Add what only the company of the other episodes shows; ``like`` is the schema that the result must have."""
     judged = _without_copies(verdicts)
-    usual = {} if like is None else {c.name: _of_schema(c) for c in like.channels}
+    usual = {} if like is None else {c.name: _declared(c.kind, _recorded_unit(c), c.modes) for c in like.channels}
     where = "elsewhere" if like is None else "in the schema"
     judged = _odd_ones_out(judged, _declarations, usual, f"Its channel {{}} is {{}}; {where} it is {{}}.")
     judged = _odd_ones_out(judged, _phases, {}, "Its phase {!r} is {}; elsewhere it is {}.")
-    return judged if like is None else list(_strangers(judged, like))
+    if like is None:
+        return judged
+    # What else they lack is their host's matter.
+    return [
+        _with(one, "It has none of the channels of the schema.")
+        if one.ok and not _declarations(one).keys() & set(like.channel_names)
+        else one
+        for one in judged
+    ]
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
@@ -52,7 +59,8 @@ def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings
             sketch = sketch[_among(sketch, again)].tolist()
             shared = Counter(known[one].episode_id for one in sketch if one in known)
             if first is not verdict:
-                reason = _copy_of(first, verdict)
+                otherwise = "" if first.labelling == verdict.labelling else ", with other labels"
+                reason = f"It is a copy of {first.episode_id}{_elsewhere(first, verdict)}{otherwise}."
             elif shared:
                 other, count = min(shared.items(), key=lambda item: (-item[1], item[0]))
                 first = next(known[one] for one in sketch if one in known and known[one].episode_id == other)
@@ -83,11 +91,6 @@ def _in_several(sketches: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
         entries, counts = np.unique(entries, return_counts=True)
         found.append(entries[counts > 1])
     return np.sort(np.concatenate(found))
-
-
-def _copy_of(first: EpisodeFindings, verdict: EpisodeFindings) -> str:
-    otherwise = "" if first.labelling == verdict.labelling else ", with other labels"
-    return f"It is a copy of {first.episode_id}{_elsewhere(first, verdict)}{otherwise}."
 
 
 def _part_of(first: EpisodeFindings, verdict: EpisodeFindings, count: int) -> str | None:
@@ -146,34 +149,20 @@ def _majority(votes: Counter[str]) -> str | None:
 
 
 def _declarations(verdict: EpisodeFindings) -> Said:
-    channels = verdict.meta.channels if verdict.meta else []
-    return {channel.name: _declaration(channel) for channel in channels}
+    return {c.name: _declared(c.kind, c.unit, c.modes) for c in verdict.meta.channels} if verdict.meta else {}
 
 
-def _declaration(channel: ChannelInfo) -> str:
-    return f"a {channel.kind} in {channel.unit} for {' and '.join(sorted(channel.modes))}"
+def _declared(kind: str, unit: str, modes: Iterable[str]) -> str:
+    return f"a {kind} in {unit} for {' and '.join(sorted(modes))}"
 
 
-def _of_schema(channel: ChannelSpec) -> str:
-    """Return what a recording has to declare; the schema's unit of a counter is that of its rate."""
-    unit = channel.unit.removesuffix("/s") if channel.kind == Measure.COUNTER else channel.unit
-    return f"a {channel.kind} in {unit} for {' and '.join(sorted(channel.modes))}"
+def _recorded_unit(channel: ChannelSpec) -> str:
+    """Return the unit that a recording has to declare; the schema's unit of a counter is that of its rate."""
+    return channel.unit.removesuffix("/s") if channel.kind == Measure.COUNTER else channel.unit
 
 
 def _phases(verdict: EpisodeFindings) -> Said:
-    phases = verdict.meta.phases if verdict.meta else {}
-    return {name: said for name, said in phases.items() if said in CLASSES}
-
-
-# -- channels ----------------------------------------------------------------------------------------------------------
-
-
-def _strangers(verdicts: Sequence[EpisodeFindings], like: FeatureSchema) -> Iterator[EpisodeFindings]:
-    """Refuse recordings without any of the schema's channels: what else they lack is their host's matter."""
-    for verdict in verdicts:
-        own = {c.name for c in verdict.meta.channels} if verdict.meta else set()
-        odd = verdict.ok and not own & set(like.channel_names)
-        yield _with(verdict, "It has none of the channels of the schema.") if odd else verdict
+    return {name: said for name, said in verdict.meta.phases.items() if said in CLASSES} if verdict.meta else {}
 
 
 def _with(verdict: EpisodeFindings, reason: str) -> EpisodeFindings:

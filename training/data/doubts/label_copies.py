@@ -8,14 +8,14 @@ to see it. All functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
-from training.data.doubts.windows import WindowsInQuestion
+from training.data.doubts.windows import WindowsInQuestion, evenly
 from training.data.errors import DataError
 from training.data.scratch import picked
 
@@ -51,18 +51,19 @@ def telling(windows: WindowsInQuestion) -> Telling:
     hosts = _drawn(of_class, np.zeros_like(of_host) if apart else of_host, [True] if apart else both.tolist())
     by_class = [of_class[rows] for rows in hosts]
     by_alarm = [alarm[of].astype(np.int64) for of in by_class] if two else []
-    states: list[str] = []
-    levels: list[str] = []
+    samples = X.shape[2]
+    parts = slice(None), slice(samples // 2, None), slice(0, samples - samples // 2)
+    found: dict[str, list[str]] = {"state": [], "level": []}
     for number, name in enumerate(windows.channels):
-        for part in _parts(X.shape[2]):
+        for part in parts:
             # One host rules nearly every channel out, and spares the others.
             if not _tells(*_known(X[:, number, part], hosts[:1], by_class, by_alarm), SLACK):
                 continue
             kind = _tells(*_known(X[:, number, part], hosts, by_class, by_alarm))
             if kind is not None and not (apart and kind == "level"):
-                (states if kind == "state" else levels).append(name)
+                found[kind].append(name)
                 break
-    return Telling(tuple(states), tuple(levels))
+    return Telling(tuple(found["state"]), tuple(found["level"]))
 
 
 def _known(
@@ -71,9 +72,10 @@ def _known(
     """A channel's windows (N, T) of each host that has some, without those that lack it; and their classes."""
     drawn = [picked(values, rows) for rows in hosts]
     kept = [~np.isnan(windows[:, 0]) for windows in drawn]
-    samples = [windows[keep] for windows, keep in zip(drawn, kept, strict=True) if keep.any()]
-    there = [[each[keep] for each, keep in zip(of, kept, strict=False) if keep.any()] for of in groups]
-    return samples, there[0], there[1]
+    samples, by_class, by_alarm = (
+        [each[keep] for each, keep in zip(of, kept, strict=False) if keep.any()] for of in (drawn, *groups)
+    )
+    return samples, by_class, by_alarm
 
 
 def _tells(
@@ -86,20 +88,13 @@ def _tells(
     return "level" if by_alarm and _threshold_tells(samples, by_alarm, slack) else None
 
 
-def _parts(samples: int) -> Iterator[slice]:
-    yield slice(None)
-    yield slice(samples // 2, None)
-    yield slice(0, samples - samples // 2)
-
-
 def _drawn(of_class: Ints, of_host: Ints, wanted: Sequence[bool]) -> list[Ints]:
     """Some windows of each host that is wanted, evenly from each class."""
     order = np.lexsort((of_class, of_host))
     edges = np.flatnonzero(np.diff(of_host[order]) | np.diff(of_class[order])) + 1
     by_host: dict[int, list[Ints]] = {}
     for rows in np.split(order, edges):
-        few = rows[np.linspace(0, rows.size - 1, min(rows.size, WINDOWS_MAX)).astype(np.int64)]
-        by_host.setdefault(int(of_host[rows[0]]), []).append(few)
+        by_host.setdefault(int(of_host[rows[0]]), []).append(evenly(rows, WINDOWS_MAX))
     return [np.concatenate(parts) for number, parts in by_host.items() if wanted[number]]
 
 
@@ -163,8 +158,6 @@ def notes_on_copies(found: Telling, windows: WindowsInQuestion) -> list[str]:
             f"like a copy of the label; leave it out with --ignore {states[0]}, or say that it is measured with "
             f"--level {states[0]}."
         )
-    named = [*states, *levels]
-    if not named:
-        return []
-    said = f"One channel alone tells the classes on every host: {listed(named)}: a copy of the label?"
-    return [f"{said} ({windows.remedy})."]
+    named = listed([*states, *levels])
+    said = f"One channel alone tells the classes on every host: {named}: a copy of the label? ({windows.remedy})."
+    return [said] if named else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from training.data.doubts.windows import WindowsInQuestion
+from training.data.doubts.windows import WindowsInQuestion, evenly
 from training.data.scratch import picked
 
 OTHER_SIZE = 20.0  # times beyond all of the others
@@ -22,8 +22,7 @@ def other_units(windows: WindowsInQuestion) -> list[str]:
     rows = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of))[:-1])
     sizes: list[list[tuple[float, float, float, str]]] = [[] for _ in channels]
     for name, mine in zip(names.tolist(), rows, strict=True):
-        few = min(mine.size, max(LEVEL_WINDOWS, LEVEL_VALUES // (X.shape[1] * X.shape[2])))
-        part = np.abs(picked(X, mine[np.linspace(0, mine.size - 1, few).astype(np.int64)]))
+        part = np.abs(picked(X, evenly(mine, max(LEVEL_WINDOWS, LEVEL_VALUES // (X.shape[1] * X.shape[2])))))
         for number, found in enumerate(sizes):
             size = part[:, number]
             if (size > 0).any():
@@ -34,16 +33,16 @@ def other_units(windows: WindowsInQuestion) -> list[str]:
         found.sort()
         if len(found) < 2:
             continue
-        (first, _, first_high, least), (second, second_low, _, _) = found[:2]
+        (first, _, first_high, name), (second, second_low, _, _) = found[:2]
         (before, _, before_high, _), (last, last_low, _, most) = found[-2:]
         if last_low > OTHER_SIZE * before_high:
-            notes.append((channel, most, f"{_round(last / before)} times"))
+            name, size = most, f"{_round(last / before)} times"
         elif second_low > OTHER_SIZE * first_high:
-            notes.append((channel, least, f"1/{_round(second / first)} of"))
-    return [
-        f"Values of {channel} on {name} have about {size} the size of those elsewhere: another unit?"
-        for channel, name, size in notes
-    ]
+            size = f"1/{_round(second / first)} of"
+        else:
+            continue
+        notes.append(f"Values of {channel} on {name} have about {size} the size of those elsewhere: another unit?")
+    return notes
 
 
 def _round(ratio: float) -> str:

@@ -33,6 +33,11 @@ class WindowsInQuestion:
         return "if so, take it out of each meta.json"
 
 
+def evenly(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """At most so many of the rows, evenly drawn."""
+    return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.int64)]
+
+
 Detector = Callable[[WindowsInQuestion], list[str]]  # sentences; raises DataError for what is surely wrong
 
 
