@@ -682,9 +682,10 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
         again.call(kept["told"] | {"event": "over", "alarms": 99})
         assert [(each["ended"], each["alarms"]) for each in operator.incidents()["incidents"]] == [("over", 99)]
         gone = Moved("forks", "level", 0.2, 3.4, BEGAN, 1e-6)
-        change = {"name": "ab" * 8, "host": "h0", "model": "gbt realistic", "checkpoint": kept["told"]["checkpoint"]}
+        about = {"id": "ab" * 8, "host": "h0", "model": "gbt realistic", "checkpoint": kept["told"]["checkpoint"]}
         for event in ("changed", "changed", "confirmed"):
-            again.call(calls.change_document(ToldChange(BEGAN + 3600, BEGAN, 0, (gone,)), **change, event=event))
+            told = ToldChange(BEGAN + 3600, BEGAN, 0, (gone,))
+            again.call(calls.change_document({"event": event, **about}, told))
         one, _ = operator.incidents()["incidents"]
         assert (one["host"], one["ended"], one["at_once"]) == ("h0", "confirmed", True)
         assert [row["kind"] for row in receiver.reader.all("notices", after=0, most=10)] == ["incident", "change"]

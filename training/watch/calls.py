@@ -18,13 +18,13 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from training.printable import one_line
 from training.trainer.changes import LOOK, SHOWN, ToldChange
+from training.trainer.incident_rule import Incident
 from training.trainer.reasons import in_words
-from training.trainer.streams import Called, Undelivered
+from training.trainer.streams import Undelivered
 
 AGAIN_S = 60.0  # between a hook's failure and the next try
 TIMEOUT_S = 60.0
@@ -55,13 +55,11 @@ class HookRefusedError(HookError):
     """A hook will never take this call."""
 
 
-def document(
-    called: Called,
+def incident_document(
+    about: Mapping[str, Any],
+    one: Incident,
     *,
-    model: str,
-    checkpoint: str,
     rule: str,
-    event: str,
     threshold: float,
     why: Sequence[tuple[str, float]] = (),
     seconds: Sequence[tuple[float, float]] = (),
@@ -69,16 +67,11 @@ def document(
 ) -> dict[str, Any]:
     """The JSON values of an incident; times in epoch seconds, ``peak`` in units of the score above the threshold.
 
-    ``why``: the channels that carried its alarms, and their shares; ``seconds``: the spans that did, from and to.
-    ``changed``: how the host has changed, if it has.
+    ``about``: event, id, host, model and checkpoint. ``why``: the channels that carried its alarms, and their shares;
+    ``seconds``: the spans that did, from and to. ``changed``: how the host has changed, if it has.
     """
-    one = called.incident
     return {
-        "event": event,
-        "id": called.id,
-        "host": called.host,
-        "model": model,
-        "checkpoint": checkpoint,
+        **about,
         "began_at": one.began,
         "raised_at": one.raised,
         "last_alarm_at": one.last,
@@ -92,16 +85,10 @@ def document(
     }
 
 
-def change_document(
-    told: ToldChange, *, name: str, host: str, model: str, checkpoint: str, event: str = "changed"
-) -> dict[str, Any]:
+def change_document(about: Mapping[str, Any], told: ToldChange) -> dict[str, Any]:
     """The JSON values of a change, with its three surest channels; times in epoch seconds."""
     return {
-        "event": event,
-        "id": name,
-        "host": host,
-        "model": model,
-        "checkpoint": checkpoint,
+        **about,
         "since": told.since,
         "told_at": told.at,
         "at_once": not told.window,
@@ -128,17 +115,13 @@ def line(told: Mapping[str, Any]) -> str:
 
 def _why(told: Mapping[str, Any]) -> str:
     named = [(str(one["channel"]), float(one["share"])) for one in told.get("why", ())]
-    spans = [f"{_clock(start)} to {_clock(end)}" for start, end in told.get("seconds", ())]
+    spans = [" to ".join(moment(at, "%H:%M:%S") for at in span) for span in told.get("seconds", ())]
     when = f" (from {', '.join(spans)})" if spans else ""
     return f", carried by {in_words(named)}{when}" if named else ""
 
 
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
-
-
-def moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+def moment(at: float, form: str = "%Y-%m-%d %H:%M:%SZ") -> str:
+    return datetime.fromtimestamp(at, UTC).strftime(form)
 
 
 def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
@@ -289,10 +272,7 @@ class Courier:
                     self._lock.notify_all()
                     return
                 else:
-                    self._lock.wait_for(partial(self._has_news, news), AGAIN_S)
-
-    def _has_news(self, since: int) -> bool:
-        return self._ended or self._news != since
+                    self._lock.wait_for(lambda since=news: self._ended or self._news != since, AGAIN_S)
 
     def _carried(self, hook: Hook, told: Mapping[str, Any]) -> bool:
         """Return True for a call that needs no further try."""

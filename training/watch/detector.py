@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data import normalise
-from training.data.assemble import BuildOptions as BuildOptions
 from training.data.assemble import ChosenChannels, choose_channels
 from training.data.channels import CHANNELS, Measure
 from training.data.dataset import Dataset, WindowSet, unwritten
@@ -65,7 +64,7 @@ class HostDetector:
         self._known: Judged | None = None
         if own.windows is not None and len(own.windows.rows):
             rows = own.windows.rows
-            unlabelled = _rows(host, rows.t_start.tolist(), rows.t_end.tolist(), [0] * len(rows))
+            unlabelled = _rows(host, rows.t_start.tolist(), rows.t_end.tolist())
             self._reference = own.windows
             self._known = self._judge(WindowSet(X=own.windows.X, rows=unlabelled))
             self._reference = WindowSet(X=own.windows.X[:1], rows=rows.take(np.arange(1)))
@@ -127,9 +126,7 @@ class HostDetector:
         ends = [start + self._schema.window_samples / self._schema.sample_hz for start in starts]
         compressed = normalise.compress(np.stack([cut.values for cut in cuts]), self._chosen.channels)
         values = normalise.apply(compressed, self._host, self._own.references)
-        windows = WindowSet(
-            X=np.ascontiguousarray(values.transpose(0, 2, 1)), rows=_rows(self._host, starts, ends, [0] * len(cuts))
-        )
+        windows = WindowSet(X=np.ascontiguousarray(values.transpose(0, 2, 1)), rows=_rows(self._host, starts, ends))
         judged = self._judge(windows)
         self._remember(windows)
         threshold, share = judged.thresholds, self._shares(judged)
@@ -193,7 +190,7 @@ class HostDetector:
             X = np.concatenate([one.X for one in self._early])
             starts = np.concatenate([one.rows.t_start for one in self._early])
             ends = np.concatenate([one.rows.t_end for one in self._early])
-            rows = _rows(self._host, starts.tolist(), ends.tolist(), [0] * starts.size)
+            rows = _rows(self._host, starts.tolist(), ends.tolist())
             self.judged, self._early = self._judge(WindowSet(X=X, rows=rows)), []
 
     def _judge(self, windows: WindowSet) -> Judged:
@@ -212,10 +209,9 @@ def joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _rows(host: str, starts: Sequence[float], ends: Sequence[float], labels: Sequence[int]) -> Rows:
-    names = [host] * len(labels)
-    numbers: NDArray[np.int64] = np.array(labels, dtype=np.int64)
-    return Rows.of(episode=names, host=names, t_start=starts, t_end=ends, label=numbers)
+def _rows(host: str, starts: Sequence[float], ends: Sequence[float]) -> Rows:
+    names = [host] * len(starts)
+    return Rows.of(episode=names, host=names, t_start=starts, t_end=ends, label=np.zeros(len(starts), dtype=np.int64))
 
 
 def require_watchable(schema: FeatureSchema, model: OpenedModel) -> None:

@@ -26,32 +26,29 @@ from training.trainer.incident_rule import Incident
 from training.trainer.judging import open_model
 from training.trainer.own_references import own_references
 from training.trainer.reasons import named, together
-from training.trainer.streams import Called, Streams, StreamsError, leave_note, rule_of, take_note
+from training.trainer.streams import Streams, StreamsError, leave_note, rule_of, take_note
 from training.trainer.summary import doubts_of_host
-from training.watch.calls import Courier, change_document, command_hook, document, fleet_hook, line, webhook
+from training.watch.calls import (
+    WATCHING,
+    Courier,
+    change_document,
+    command_hook,
+    fleet_hook,
+    incident_document,
+    line,
+    webhook,
+)
 from training.watch.detector import HostDetector, ScoredWindow, require_watchable
 from training.watch.recording.collect import Collector
 from training.watch.recording.record import choose_collector
 from training.watch.recording.stage import RecordError
 
 KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
-
-
 ALIVE_EVERY_S = 900.0  # the fleet hears so often that a host is watched
-
-
 KEEP_EVERY_STRETCHES = 10  # of how the host is: what a crash may forget
-
-
 MANY_LOST, LOST = 30, 0.1  # windows, and their share of those seen, from which it is said before the end
-
-
 LAST_CALLS_S = 5.0  # that hooks have at the end
-
-
 MOST_SHARES = 500  # alarms whose channels are kept for an incident's reasons
-
-
 JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
 
 
@@ -200,7 +197,6 @@ class HostWatch:
 
     def _take_up(self) -> None:
         """Look for a note that confirms a change."""
-
         carry = partial(self._carry_change, event="confirmed")
         if (told := take_note(self.kept_in, self.streams, self.host, keep=carry)) is not None:
             self.say(f"confirmed: {self.host} {told.words}; it is held against that from now on")
@@ -221,7 +217,7 @@ class HostWatch:
             self._say_lost()
         if not self._doubted and self.detector.judged is not None:
             self._doubted = True
-            for doubt in doubts(self.detector):
+            for doubt in doubts_of_host(self.detector.judged):
                 self.say(doubt)
 
     def _show_life(self, now: float) -> None:
@@ -229,8 +225,7 @@ class HostWatch:
         if 0 <= now - self._alive_at < ALIVE_EVERY_S:
             return
         self._alive_at = now
-        known = {"host": self.host, "model": self.model, "checkpoint": self.streams.checkpoint}
-        self.courier.put({"event": "watching", **known, "every_s": ALIVE_EVERY_S})
+        self.courier.put({**self._about(WATCHING), "every_s": ALIVE_EVERY_S})
 
     def finish(self) -> None:
         """Take what only the end decides, and say what there was."""
@@ -277,22 +272,26 @@ class HostWatch:
 
     def _hold_against_the_usual(self, seen: ScoredWindow, measures: Values) -> None:
         """Add a window to the host's record, and tell the change that it shows."""
-
         self._take_up()
         record, window, piece = self.streams.record(self.host), seen.window, f"{self.detector.began_at:.3f}"
         closed = record.closed
         if record.take(piece, window.t_start, window.t_end, measures, self.detector.measures):
             assert record.told is not None
-            told = self._carry_change(record.told, "changed")
-            print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
+            self._print(self._carry_change(record.told, "changed"))
         elif record.closed != closed and record.closed % KEEP_EVERY_STRETCHES == 0:
             self.keep()
 
+    def _about(self, event: str, **named: str) -> dict[str, Any]:
+        """The beginning of each document that leaves this watch."""
+        mine = {"host": self.host, "model": self.model, "checkpoint": self.streams.checkpoint}
+        return {"event": event, **named, **mine}
+
+    def _print(self, said: Mapping[str, Any]) -> None:
+        print(json.dumps(said) if self.as_json else line(said), file=self.out, flush=True)
+
     def _carry_change(self, told: ToldChange, event: str) -> dict[str, Any]:
         """Let the hooks that listen for it hear of a change, and keep the state."""
-
-        name, checkpoint = self.streams.name_of(self.host, told), self.streams.checkpoint
-        said = change_document(told, name=name, host=self.host, model=self.model, checkpoint=checkpoint, event=event)
+        said = change_document(self._about(event, id=self.streams.name_of(self.host, told)), told)
         self._keep_and_put(said)
         return said
 
@@ -303,14 +302,10 @@ class HostWatch:
         self.courier.put(said)
 
     def _tell(self, incident: Incident, event: str, seen: ScoredWindow) -> None:
-
-        called = Called(self.streams.identity(self.host, incident), self.host, self.host, incident)
-        told = document(
-            called,
-            model=self.model,
-            checkpoint=self.streams.checkpoint,
+        told = incident_document(
+            self._about(event, id=self.streams.identity(self.host, incident)),
+            incident,
             rule=self.streams.rule.words,
-            event=event,
             threshold=seen.threshold,
             why=self._why(incident),
             seconds=self.detector.moments(incident.began, incident.last) if event == "raised" else (),
@@ -318,16 +313,9 @@ class HostWatch:
         )
         self._kept_at = seen.window.t_end
         self._keep_and_put(told)
-        print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
+        self._print(told)
 
     def _why(self, incident: Incident) -> list[tuple[str, float]]:
         """The channels that carried the incident's alarms, of the last ones that this watch has seen."""
-
         mine = [share for start, share in self._shares if incident.began <= start < incident.last]
         return named(self.detector.channels, together(mine)) if mine else []
-
-
-def doubts(detector: HostDetector) -> list[str]:
-    """Reasons against believing the model on this host, from its first windows."""
-
-    return [] if detector.judged is None else doubts_of_host(detector.judged)
