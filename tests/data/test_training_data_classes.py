@@ -175,8 +175,7 @@ def test_phases_declare_which_are_benign(tmp_path, capsys):
 
 def test_a_phase_that_is_benign_here_and_malicious_there_decides_nothing():
     def recording(**phases):
-        verdict = SimpleNamespace(meta=SimpleNamespace(baseline=False, phases=phases))
-        return SimpleNamespace(verdict=verdict, label_phase=("idle", "idle"))
+        return SimpleNamespace(meta=SimpleNamespace(baseline=False, phases=phases), label_phase=("idle", "idle"))
 
     options = BuildOptions(target="phase")
     assert benign_names([recording(idle="benign", aria="malicious")], options) == ("idle",)

@@ -14,12 +14,11 @@ from training.contract import Mode
 from training.data import normalise
 from training.data.channels import CHANNELS, UNLIKE, Measure, view_of
 from training.data.classes import BENIGN, MALICIOUS, benign_of
-from training.data.dataset import REFERENCE, WindowSet
+from training.data.dataset import REFERENCE
 from training.data.episode import ChannelInfo, Meta
 from training.data.errors import DataError
 from training.data.executors.names import PROCESSES, Name
 from training.data.extract import EpisodeFacts, Extract, Loadable
-from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.windows import ClassSpan, class_spans, placed_rows
 
@@ -99,6 +98,11 @@ def values_of(extracted: Extract, chosen: ChosenChannels) -> Array:
         if channel.name in places:
             values[:, number] = extracted.values[:, places[channel.name]]
     return normalise.compress(values, chosen.channels)
+
+
+def measured_values(extracted: Extract, chosen: ChosenChannels, references: normalise.NormalReferences) -> Array:
+    """The same from the host's resting level."""
+    return normalise.apply(values_of(extracted, chosen), extracted.facts.meta.host, references)
 
 
 def measure_references(
@@ -213,35 +217,3 @@ def windows_of(values: Array, rows: NDArray[np.integer[Any]], window: int) -> Ar
     """Windows (n, C, T) of values (G, C): the ``window`` rows from each of these on."""
     every: Array = np.lib.stride_tricks.sliding_window_view(values, window, axis=0)
     return np.ascontiguousarray(every[rows])
-
-
-def reference_windows(
-    good: Sequence[Extract],
-    chosen: ChosenChannels,
-    references: normalise.NormalReferences,
-    sample_hz: float,
-    options: BuildOptions,
-) -> WindowSet | None:
-    """Windows of the hosts' own references, or None when there is none that a window fits into."""
-    window, _ = lengths(options, sample_hz)
-    parts, starts = [np.empty((0, len(chosen.channels), window), dtype=np.float32)], [np.empty(0)]
-    episode: list[str] = []
-    host: list[str] = []
-    for extracted in good:
-        meta, rows = extracted.facts.meta, places_of(extracted.facts, sample_hz, options).rows
-        values = normalise.apply(values_of(extracted, chosen), meta.host, references)
-        parts.append(windows_of(values, rows, window))
-        starts.append(starts_of(extracted.facts, rows, sample_hz))
-        episode += [meta.episode_id] * rows.size
-        host += [meta.host] * rows.size
-    if not episode:
-        return None
-    start = np.concatenate(starts)
-    known = Rows.of(
-        episode=episode,
-        host=host,
-        t_start=start,
-        t_end=start + window / sample_hz,
-        label=[REFERENCE] * len(episode),
-    )
-    return WindowSet(X=np.concatenate(parts), rows=known)

@@ -43,6 +43,7 @@ from training.data.dataset import (
     Labelling,
     ManyWindows,
     Sampling,
+    lacked,
     making,
     other_data_set,
     write_beside,
@@ -181,12 +182,10 @@ def _made(
         windows, kept = cutting.windows(planned, work)
         understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
         work.progress("judging", 0.0)
-        kin = find_kin(windows.X, [channel.name for channel in channels], windows.rows, kept.digests)
+        names = [channel.name for channel in channels]
         said = (
-            *kin.notes,
-            *notes_on_absent(
-                [channel.name for channel in channels], windows.rows.label, windows.rows.host, kept.absent
-            ),
+            *find_kin(windows.X, names, windows.rows, kept.digests).notes,
+            *notes_on_absent(names, windows.rows.label, windows.rows.host, kept.absent),
             *notes_on_views(verdicts, chosen.views),
             *doubts(in_question(windows, channels, benign, sample_hz), DETECTORS),
             *doubtful(verdicts),
@@ -201,12 +200,11 @@ def _made(
                 window_s=options.window_s,
                 stride_s=options.stride_s,
                 normaliser=references.rule,
-                optional=kept.optional(windows, channels) if options.like is None else options.like.optional,
+                optional=lacked(windows, names) if options.like is None else options.like.optional,
                 views=chosen.views if options.like is None else options.like.views,
             ),
             labelling,
             features_sha256=kept.features_sha256,
-            tensor_sha256=kept.tensor_sha256,
             validation_rows=rows,
             reference=reference,
             understood=understood,

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from training.data import absent as absences
 from training.data import assemble, features, normalise
-from training.data.absent import absent, is_settled
-from training.data.assemble import ChosenChannels, values_of, windows_of
+from training.data.absent import is_settled
+from training.data.assemble import ChosenChannels, measured_values, windows_of
 from training.data.errors import DataError
 from training.data.extract import CODE_DIGEST, UNREADABLE, EpisodeFacts, Extract, digest_of, extract, load
 from training.data.identity import sample_digests
@@ -53,18 +53,12 @@ class KeptEpisode(NamedTuple):
         return load(self.samples) or extract(self.path, self.sample_hz)
 
 
-class Scratch(NamedTuple):
-    """Files beside the windows, with a row for each: digests of the samples (T), and which channels are absent (C)."""
-
-    digests: Path
-    absent: Path
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPlan:
     """The rules by which windows are cut, and the places of the results.
 
-    ``begin`` is the byte of ``tensors`` at which windows begin. ``scratch`` None: of references only windows are made.
+    ``begin`` is the byte of ``tensors`` at which windows begin. ``digests``: the file of those of the windows' samples
+    (N, T); None: of references only windows are made.
     """
 
     chosen: ChosenChannels
@@ -73,7 +67,7 @@ class CutPlan:
     tensors: Path
     begin: int
     memory: Path
-    scratch: Scratch | None
+    digests: Path | None
 
 
 class CutTask(NamedTuple):
@@ -99,21 +93,17 @@ def cut(plan: CutPlan, task: CutTask) -> None:
     if not extracted.facts.rows or extracted.facts.rows != task.episode.facts.rows:
         raise DataError(f"{task.episode.path} changed while it was read: build again when nothing is written there.")
     channels = plan.chosen.channels
-    values = normalise.apply(values_of(extracted, plan.chosen), extracted.facts.meta.host, task.references)
-    digests = None
-    if plan.scratch is not None:
-        digests = sample_digests(np.ascontiguousarray(values.T), [channel.name for channel in channels])
+    values = measured_values(extracted, plan.chosen, task.references)
     for begin in range(0, task.rows.size, BLOCK_WINDOWS):
-        rows = task.rows[begin : begin + BLOCK_WINDOWS]
-        X = windows_of(values, rows, window)
+        X = windows_of(values, task.rows[begin : begin + BLOCK_WINDOWS], window)
         if np.isinf(X).any() or not is_settled(X):
             raise DataError(f"{task.episode.path} gives a window with a value that is not a finite number.")
         _put(plan.tensors, plan.begin + (first + begin) * X[0].nbytes, X)
-        if plan.scratch is not None and digests is not None:
-            runs = np.lib.stride_tricks.sliding_window_view(digests, window)[rows]
-            _put(plan.scratch.digests, (first + begin) * 8 * window, np.ascontiguousarray(runs))
-            _put(plan.scratch.absent, (first + begin) * len(channels), absent(X).astype(np.uint8))
-    if plan.scratch is None or task.features(plan).exists():
+    if plan.digests is None:
+        return
+    digests = sample_digests(np.ascontiguousarray(values.T), [channel.name for channel in channels])
+    _put(plan.digests, first * 8 * window, np.lib.stride_tricks.sliding_window_view(digests, window)[task.rows])
+    if task.features(plan).exists():
         return
     parts = [
         features.extract(windows_of(values, task.rows[begin : begin + BLOCK_WINDOWS], window), channels, plan.sample_hz)

@@ -160,7 +160,7 @@ def write_processed(
         _check(reference, sampling.channels, (REFERENCE,))
     channels = sampling.channels
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
-    optional = _lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional
+    optional = lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional
     sampling = replace(sampling, channels=[channels[i] for i in order], optional=optional)
     with making(out_dir) as new:
         X = tensor_files.place_tensors(new / TENSORS_FOLDER, windows.X, order)
@@ -179,7 +179,6 @@ def write_processed(
             sampling,
             labelling,
             features_sha256=features,
-            tensor_sha256=tensor_files.array_sha256(X),
             validation_rows=validation_rows,
             reference=kept,
             understood=understood,
@@ -247,7 +246,6 @@ def write_beside(
     labelling: Labelling,
     *,
     features_sha256: str,
-    tensor_sha256: str,
     validation_rows: Sequence[dict[str, Any]],
     reference: Placed | None = None,
     understood: Understood | None = None,
@@ -285,7 +283,6 @@ def write_beside(
         windows,
         schema,
         reference,
-        tensor_sha256=tensor_sha256,
         features_sha256=features_sha256,
         validation_digest=validation_digest(validation, understood),
     )
@@ -406,7 +403,7 @@ def _check(windows: WindowSet | ManyWindows, channels: Sequence[ChannelSpec], la
             raise DataError("A window holds no value at all: leave it out.")
 
 
-def _lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str, ...]:
+def lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str, ...]:
     lacks = lacking_hosts(windows.X, windows.rows.coded.host)
     return tuple(sorted(names[number] for number in np.flatnonzero(lacks.any(axis=0)).tolist()))
 

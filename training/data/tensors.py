@@ -163,13 +163,12 @@ def write_manifest(
     schema: FeatureSchema,
     reference: Placed | None,
     *,
-    tensor_sha256: str,
     features_sha256: str,
     validation_digest: str,
 ) -> None:
     """Write index and manifest beside placed windows; the manifest comes last and makes the folder whole."""
     X, index = windows
-    parts = (schema.hash(), tensor_sha256, index.write(folder / INDEX), features_sha256)
+    parts = (schema.hash(), array_sha256(X), index.write(folder / INDEX), features_sha256)
     digests = None
     if reference is not None:
         digests = (array_sha256(reference[0]), reference[1].write(folder / REFERENCE_INDEX))

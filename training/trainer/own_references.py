@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data import normalise
-from training.data.assemble import BuildOptions, choose_channels, measure_references, reference_windows
+from training.data.assemble import BuildOptions, choose_channels, measure_references
 from training.data.dataset import WindowSet
-from training.data.episode import EpisodeError, Meta, find_episodes
+from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
 from training.data.extract import Extract, extract
+from training.data.placing import PlannedWindows, cut_at_once
 from training.data.schema import FeatureSchema
 from training.trainer.contract import BadData
 
@@ -46,7 +47,10 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
         seconds = normalise.SECONDS_MIN
         raise BadData(f"the references hold less than {seconds:g} s of {host}: record a longer one")
     options = BuildOptions(window_s=schema.window_s, stride_s=schema.stride_s, like=schema)
-    return OwnReferences(references, reference_windows(good, chosen, references, schema.sample_hz, options))
+    planned = PlannedWindows.of(good, schema.sample_hz, options)
+    return OwnReferences(
+        references, None if planned is None else cut_at_once(planned, chosen, references, schema.window_samples)
+    )
 
 
 def recorded(place: Path, sample_hz: float) -> list[Extract]:

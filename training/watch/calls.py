@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from training.printable import one_line
@@ -272,7 +273,10 @@ class Courier:
                     self._lock.notify_all()
                     return
                 else:
-                    self._lock.wait_for(lambda since=news: self._ended or self._news != since, AGAIN_S)
+                    self._lock.wait_for(partial(self._has_news, news), AGAIN_S)
+
+    def _has_news(self, since: int) -> bool:
+        return self._ended or self._news != since
 
     def _carried(self, hook: Hook, told: Mapping[str, Any]) -> bool:
         """Return True for a call that needs no further try."""
