@@ -1,8 +1,7 @@
 """The benign classes: said by the owner or by a usual word, never guessed from an order.
 
 Every alarm, false alarm and threshold follows from this one choice, so what is ambiguous is refused. The schema keeps
-the owner's names (`FeatureSchema.benign`); `benign_of` reads them back, also from data sets made before there was
-such a field.
+the owner's names (`FeatureSchema.benign`); `benign_of` reads them back.
 """
 
 from __future__ import annotations
@@ -73,32 +72,17 @@ def _quoting(classes: Sequence[str]) -> str:
 
 
 def stated(benign: Sequence[str]) -> tuple[str, ...]:
-    """The schema's field for these classes: empty where the class called ``benign`` says it itself.
-
-    So the schema hash of such data sets is what it was before the field existed, and their checkpoints fit.
-    """
+    """The schema's field for these classes: empty where the class called ``benign`` says it itself."""
     return () if tuple(benign) == (BENIGN,) else tuple(benign)
 
 
 def benign_of(schema: FeatureSchema) -> tuple[str, ...]:
     """The benign classes of a data set, by the owner's names; none where the owner said that none is.
 
-    A schema without targets names none: there the class called ``benign`` is it, and without one it is unknown, which
-    raises DataError with the remedy.
+    A schema that names none means the class called ``benign``. Raises DataError where there is no such class.
     """
-    odd = [name for name in schema.benign if name not in schema.label_map]
+    names = schema.benign or (() if schema.target == NO_ALARM else (BENIGN,))
+    odd = [name for name in names if name not in schema.label_map]
     if odd:
         raise DataError(f"The schema calls {odd[0]!r} benign, which is none of its classes: build the data set again.")
-    if schema.benign or schema.target == NO_ALARM:
-        return schema.benign
-    if BENIGN in schema.label_map:
-        return (BENIGN,)
-    classes = listed(sorted(schema.label_map))
-    mend = (
-        "python -m training.data.build"  # its normaliser has a type, that of an ingested table a kind
-        if "type" in schema.normaliser
-        else "python -m training.data.ingest … --benign NAME[,NAME] (or --no-benign)"
-    )
-    raise DataError(
-        f"This data set does not say which of its classes is benign ({classes}): make it again with {mend}."
-    )
+    return names

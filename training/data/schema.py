@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from training.contract import Mode
 from training.data.errors import DataError, SchemaMismatch
 
 SCHEMA_VERSION = 1
+ABSENT = "(absent)"
 RATE_ROUNDED = 1e-5  # share by which a rate that was kept to six digits may differ from the true one
 
 
@@ -122,15 +124,11 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 def read_schema(path: Path) -> FeatureSchema:
     """The whole schema from its file. Raises DataError."""
     try:
-        return parse_schema(path.read_bytes())
+        return msgspec.json.decode(path.read_bytes(), type=FeatureSchema)
     except OSError as error:
         raise DataError(f"The feature schema {path} cannot be read ({error.strerror}).") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path} is not a feature schema ({error}).") from None
-
-
-def parse_schema(data: bytes) -> FeatureSchema:
-    return msgspec.json.decode(data, type=FeatureSchema)
 
 
 def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
@@ -157,20 +155,14 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
 
 def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, Any, Any]:
     """Find where two plain values first differ, and what stands there. They must differ."""
+    pairs: list[tuple[str, Any, Any]] = []
     if isinstance(expected, dict) and isinstance(found, dict):
-        for key in [*expected, *(k for k in found if k not in expected)]:
-            if expected.get(key, "(absent)") != found.get(key, "(absent)"):
-                below = f"{path}.{key}" if path else str(key)
-                return first_difference(expected.get(key, "(absent)"), found.get(key, "(absent)"), below)
-    if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
-        for i in range(max(len(expected), len(found))):
-            a = expected[i] if i < len(expected) else "(absent)"
-            b = found[i] if i < len(found) else "(absent)"
-            if a != b:
-                return first_difference(_named(a), _named(b), f"{path}[{i}]")
+        dot = f"{path}." if path else ""
+        pairs = [(f"{dot}{key}", expected.get(key, ABSENT), found.get(key, ABSENT)) for key in {**expected, **found}]
+    elif isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        both = enumerate(zip_longest(expected, found, fillvalue=ABSENT))
+        pairs = [(f"{path}[{number}]", one, other) for number, (one, other) in both]
+    for below, one, other in pairs:
+        if one != other:
+            return first_difference(one, other, below)
     return path, expected, found
-
-
-def _named(value: Any) -> Any:
-    # Of channels and features that differ in name, the name says it all.
-    return value

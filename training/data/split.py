@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -111,33 +111,26 @@ def make_split(
     test_hosts: Sequence[str] = (),
     seed: int = 0,
     supervised: bool = True,
-    val_fraction: float = VAL_FRACTION,
-    cal_fraction: float = CAL_FRACTION,
-    test_fraction: float = TEST_FRACTION,
+    calibrated: bool = True,
 ) -> Split:
     """Divide windows into train, val, cal and test by recording.
 
     The labels of ``rows`` are class numbers; for the recipe `time` their times are on a clock that all recordings
     share. ``train_hosts`` and ``test_hosts`` name recording hosts and are refused where they have no effect; with
     ``test_hosts`` hosts that neither names are left out of every side. ``supervised=False`` admits a training side with
-    a single class. ``cal_fraction=0`` makes no calibration side. Raises SplitError.
+    a single class. ``calibrated=False`` makes no calibration side. Raises SplitError.
     """
     try:
         chosen = Recipe(recipe)
     except ValueError:
-        known = ", ".join(Recipe)
-        raise SplitError(f"unknown split recipe {recipe!r}: choose one of {known}") from None
-    if not (0 < val_fraction < 1 and 0 <= cal_fraction < 1 and val_fraction + cal_fraction < 1):
-        raise SplitError("val and cal fractions must be positive and leave something to train on")
-    if not 0 < test_fraction < 1:
-        raise SplitError("the test fraction must lie between 0 and 1")
+        raise SplitError(f"unknown split recipe {recipe!r}: choose one of {', '.join(Recipe)}") from None
     names, tested = tuple(sorted(set(train_hosts))), tuple(sorted(set(test_hosts)))
     episodes = _gather(rows)
     rng = np.random.default_rng(seed)
 
-    in_test = _choose_test(episodes, chosen, names, tested, test_fraction, rng)
+    in_test = _choose_test(episodes, chosen, names, tested, rng)
     out = ~np.isin(episodes.host, (*names, *tested)) if tested else np.zeros_like(in_test)
-    side_of_episode = _carve(episodes, in_test, out, val_fraction, cal_fraction, rng)
+    side_of_episode = _carve(episodes, in_test, out, CAL_FRACTION if calibrated else 0.0, rng)
     keep, notes = np.ones(len(rows), dtype=bool), []
     if chosen is Recipe.TIME:
         keep = _without_overlap(episodes, in_test, rows)
@@ -157,9 +150,27 @@ def make_split(
             for ours, other in (pair, pair[::-1])
             if ours in names and other not in names
         ]
-    split = _assemble(episodes, side_of_episode, keep, chosen, names, seed, tuple(notes))
-    split = replace(split, test_hosts=tested, left_out=left_out)
-    _check_sides(split, rows.label, supervised=supervised, wants_cal=cal_fraction > 0)
+    side_of_window = np.where(keep, side_of_episode[episodes.of_window], -1)
+    sides = {side.value: np.flatnonzero(side_of_window == number) for number, side in enumerate(Side)}
+    ids = {side: episodes.ids[np.unique(episodes.of_window[of])].tolist() for side, of in sides.items()}
+    identity = {
+        "recipe": chosen.value,
+        "train_hosts": list(names),
+        "episodes": ids,
+        "windows": {side: of.size for side, of in sides.items()},
+    }
+    split = Split(
+        recipe=chosen,
+        train_hosts=names,
+        seed=seed,
+        **sides,
+        n=MappingProxyType({side: SideCount(of.size, len(ids[side])) for side, of in sides.items()}),
+        fingerprint=hashlib.sha256(strict_json.canonical(identity).encode()).hexdigest(),
+        notes=tuple(notes),
+        test_hosts=tested,
+        left_out=left_out,
+    )
+    _check_sides(split, rows.label, supervised=supervised, calibrated=calibrated)
     _refuse_leaks(split, episodes)
     return split
 
@@ -189,7 +200,6 @@ def _choose_test(
     recipe: Recipe,
     train_hosts: tuple[str, ...],
     test_hosts: tuple[str, ...],
-    test_fraction: float,
     rng: np.random.Generator,
 ) -> NDArray[np.bool_]:
     if recipe.by_host:
@@ -200,8 +210,8 @@ def _choose_test(
             f"{idle} has no effect under the split recipe {recipe.value!r}: remove it, or use the recipe 'host'"
         )
     if recipe is Recipe.TIME:
-        return _test_by_time(episodes, test_fraction)
-    parts = stratify(episodes.has_class, episodes.host, (1 - test_fraction, test_fraction), rng)
+        return _test_by_time(episodes)
+    parts = stratify(episodes.has_class, episodes.host, (1 - TEST_FRACTION, TEST_FRACTION), rng)
     return np.asarray(parts == 1, dtype=np.bool_)
 
 
@@ -229,7 +239,7 @@ def _test_by_host(
     return in_test
 
 
-def _test_by_time(episodes: _Episodes, test_fraction: float) -> NDArray[np.bool_]:
+def _test_by_time(episodes: _Episodes) -> NDArray[np.bool_]:
     if not np.isfinite(episodes.start).all():
         raise SplitError("the split recipe 'time' needs a start time for every window")
     if episodes.ids.size > 1 and np.ptp(episodes.start) == 0:
@@ -239,7 +249,7 @@ def _test_by_time(episodes: _Episodes, test_fraction: float) -> NDArray[np.bool_
         )
     order = np.lexsort((episodes.ids, episodes.start))
     in_test = np.zeros(episodes.ids.size, dtype=bool)
-    in_test[order[-max(1, round(test_fraction * order.size)) :]] = True
+    in_test[order[-max(1, round(TEST_FRACTION * order.size)) :]] = True
     # Episodes that start at the same moment belong together: their names decide nothing.
     in_test |= episodes.start >= episodes.start[in_test].min()
     return in_test
@@ -264,20 +274,19 @@ def _carve(
     episodes: _Episodes,
     in_test: NDArray[np.bool_],
     out: NDArray[np.bool_],
-    val_fraction: float,
     cal_fraction: float,
     rng: np.random.Generator,
 ) -> IntArray:
     """Side of every episode, as the position in `Side`; -1 where it is ``out``."""
     rest = np.flatnonzero(~in_test & ~out)
-    needed = MIN_TRAIN_SIDE_EPISODES if cal_fraction > 0 else MIN_TRAIN_SIDE_EPISODES - 1
+    needed = MIN_TRAIN_SIDE_EPISODES - (not cal_fraction)
     if rest.size < needed:
         raise SplitError(
             f"the training side needs at least {needed} episodes, to train, to stop early and to "
             f"calibrate on different ones, and has {rest.size}: record more, or cut long recordings into more episodes "
             "(--episode-s of training.data.ingest)"
         )
-    shares = (1 - val_fraction - cal_fraction, val_fraction, cal_fraction)
+    shares = (1 - VAL_FRACTION - cal_fraction, VAL_FRACTION, cal_fraction)
     side = np.where(out, -1, list(Side).index(Side.TEST)).astype(np.int64)
     side[rest] = stratify(episodes.has_class[rest], episodes.host[rest], shares, rng)
     return side
@@ -286,43 +295,9 @@ def _carve(
 # -- the result --------------------------------------------------------------------------------------------------------
 
 
-def _assemble(
-    episodes: _Episodes,
-    side_of_episode: IntArray,
-    keep: NDArray[np.bool_],
-    recipe: Recipe,
-    train_hosts: tuple[str, ...],
-    seed: int,
-    notes: tuple[str, ...],
-) -> Split:
-    side_of_window = np.where(keep, side_of_episode[episodes.of_window], -1)
-    rows = {side: np.flatnonzero(side_of_window == number) for number, side in enumerate(Side)}
-    ids = {side: episodes.ids[np.unique(episodes.of_window[rows[side]])].tolist() for side in Side}
-    count = {side.value: SideCount(rows[side].size, len(ids[side])) for side in Side}
-    identity = {
-        "recipe": recipe.value,
-        "train_hosts": list(train_hosts),
-        "episodes": {side.value: ids[side] for side in Side},
-        "windows": {side: c.windows for side, c in count.items()},
-    }
-    canonical = strict_json.canonical(identity)
-    return Split(
-        recipe=recipe,
-        train_hosts=train_hosts,
-        seed=seed,
-        train=rows[Side.TRAIN],
-        val=rows[Side.VAL],
-        cal=rows[Side.CAL],
-        test=rows[Side.TEST],
-        n=MappingProxyType(count),
-        fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
-        notes=notes,
-    )
-
-
-def _check_sides(split: Split, y: IntArray, *, supervised: bool, wants_cal: bool) -> None:
+def _check_sides(split: Split, y: IntArray, *, supervised: bool, calibrated: bool) -> None:
     for side in Side:
-        if split.side(side).size == 0 and (side is not Side.CAL or wants_cal):
+        if split.side(side).size == 0 and (side is not Side.CAL or calibrated):
             raise SplitError(
                 f"the {side.value} side is empty under the recipe {split.recipe.value!r}: "
                 "record more episodes or choose another recipe"

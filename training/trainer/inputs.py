@@ -197,7 +197,7 @@ def split_inputs(
             seed=seed,
             supervised=supervised,
             # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.
-            **({} if inputs.classes.benign else {"cal_fraction": 0.0}),
+            calibrated=bool(inputs.classes.benign),
         )
     except SplitError as error:
         why = "; ".join(note.removesuffix(".") for note in inputs.kinship.notes)
