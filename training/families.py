@@ -111,11 +111,6 @@ def _smoothing(default: float) -> Hyper:
     return fraction("label_smoothing", default, "probability moved from the label to all classes")
 
 
-def _perturb() -> Hyper:
-    text = "how far training windows are disturbed, in deviations of a channel"
-    return Hyper(key="perturb", type=FlagType.FLOAT, default=0.3, min=0, max=10, help=text)
-
-
 def _attention(hidden: int) -> tuple[Hyper, ...]:
     return (
         whole("hidden", hidden, 4, 1_024, "width of a token"),
@@ -123,6 +118,20 @@ def _attention(hidden: int) -> tuple[Hyper, ...]:
         whole("heads", 4, 1, 64, "attention heads"),
         whole("patch", 0, 0, 2_000, "samples in a patch; 0 chooses about 16 patches a window"),
     )
+
+
+def _recurrent(hidden: int) -> tuple[Hyper, ...]:
+    return (
+        whole("hidden", hidden, 1, 1_024, "width of the state, each direction"),
+        whole("layers", 1, 1, 4, "recurrent layers"),
+    )
+
+
+def _sequence(body: str, usual: tuple[Hyper, ...], *own: Hyper) -> Family:
+    """A network that reads windows."""
+    text = "how far training windows are disturbed, in deviations of a channel"
+    perturb = Hyper(key="perturb", type=FlagType.FLOAT, default=0.3, min=0, max=10, help=text)
+    return Family(module=SUPERVISED, body=body, hyper=(*usual, _smoothing(0.05), perturb, *own))
 
 
 SUPERVISED, SELF_SUPERVISED = "training.trainer.supervised", "training.trainer.ssl"
@@ -169,49 +178,27 @@ _PARTS = {
             whole("members", 8, 1, 64, "networks trained side by side and averaged"),
         ),
     ),
-    "cnn": Family(
-        module=SUPERVISED,
-        body="training.trainer.cnn:Cnn",
-        hyper=(
-            *_torch(epochs=40, batch=64, lr=0.003, decay=0.01, dropout=0.2, patience=10),
-            _smoothing(0.05),
-            _perturb(),
-            whole("hidden", 48, 1, 1_024, "channels of a convolution"),
-            whole("layers", 3, 1, 8, "convolutions"),
-            whole("kernel", 5, 1, 63, "samples under a convolution"),
-        ),
+    "cnn": _sequence(
+        "training.trainer.cnn:Cnn",
+        _torch(epochs=40, batch=64, lr=0.003, decay=0.01, dropout=0.2, patience=10),
+        whole("hidden", 48, 1, 1_024, "channels of a convolution"),
+        whole("layers", 3, 1, 8, "convolutions"),
+        whole("kernel", 5, 1, 63, "samples under a convolution"),
     ),
-    "gru": Family(
-        module=SUPERVISED,
-        body="training.trainer.recurrent:Gru",
-        hyper=(
-            *_torch(epochs=40, batch=128, lr=0.004, decay=0.01, dropout=0.2, patience=10),
-            _smoothing(0.05),
-            _perturb(),
-            whole("hidden", 40, 1, 1_024, "width of the state, each direction"),
-            whole("layers", 1, 1, 4, "recurrent layers"),
-        ),
+    "gru": _sequence(
+        "training.trainer.recurrent:Gru",
+        _torch(epochs=40, batch=128, lr=0.004, decay=0.01, dropout=0.2, patience=10),
+        *_recurrent(hidden=40),
     ),
-    "lstm": Family(
-        module=SUPERVISED,
-        body="training.trainer.recurrent:Lstm",
-        hyper=(
-            *_torch(epochs=40, batch=64, lr=0.004, decay=0.01, dropout=0.2, patience=10),
-            _smoothing(0.05),
-            _perturb(),
-            whole("hidden", 48, 1, 1_024, "width of the state, each direction"),
-            whole("layers", 1, 1, 4, "recurrent layers"),
-        ),
+    "lstm": _sequence(
+        "training.trainer.recurrent:Lstm",
+        _torch(epochs=40, batch=64, lr=0.004, decay=0.01, dropout=0.2, patience=10),
+        *_recurrent(hidden=48),
     ),
-    "transformer": Family(
-        module=SUPERVISED,
-        body="training.trainer.transformer:Transformer",
-        hyper=(
-            *_torch(epochs=40, batch=64, lr=0.002, decay=0.02, dropout=0.1, patience=10),
-            _smoothing(0.05),
-            _perturb(),
-            *_attention(hidden=48),
-        ),
+    "transformer": _sequence(
+        "training.trainer.transformer:Transformer",
+        _torch(epochs=40, batch=64, lr=0.002, decay=0.02, dropout=0.1, patience=10),
+        *_attention(hidden=48),
     ),
 }
 

@@ -1,8 +1,8 @@
 """One durable way to write a file, and the few operations it is made of: a test can fail the n-th one or cut the power.
 
 :func:`write_whole` and :func:`settle` are for everybody; the store hands its own :class:`Fs` to what they are made of.
-:class:`LocalFs` is the machine's own disk. A handle is what ``create`` and ``reopen`` return and is only ever
-handed back. Failures are :class:`OSError`, as the operating system words them.
+A handle is what ``create`` and ``reopen`` return and is only ever handed back. Failures are :class:`OSError`, as the
+operating system words them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from training.crashpoint import crashpoint
 
@@ -23,70 +22,6 @@ BLOCK_BYTES = 1024 * 1024
 HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-
-
-class Fs(Protocol):
-    """The file system as the store uses it."""
-
-    def mkdir(self, path: Path) -> None:
-        """Make a folder and its parents; no error when it is there."""
-        ...
-
-    def create(self, path: Path) -> int:
-        """Open a new private file for writing; FileExistsError when the name is taken."""
-        ...
-
-    def reopen(self, path: Path, size: int) -> int:
-        """Open a file for writing at ``size``, cutting off what lies beyond."""
-        ...
-
-    def write(self, handle: int, data: bytes | memoryview) -> None:
-        """Write all of ``data``, or raise."""
-        ...
-
-    def fsync(self, handle: int) -> None: ...
-
-    def close(self, handle: int) -> None: ...
-
-    def read(self, path: Path) -> Iterator[bytes]:
-        """The file's bytes in blocks of at most BLOCK_BYTES."""
-        ...
-
-    def append(self, path: Path, data: bytes) -> None:
-        """One write at the end of the file, made when absent, and synced."""
-        ...
-
-    def rename_new(self, source: Path, target: Path) -> None:
-        """Rename; FileExistsError when ``target`` is there. The caller lets no two of these race on one target."""
-        ...
-
-    def replace(self, source: Path, target: Path) -> None: ...
-
-    def sync_file(self, path: Path) -> None:
-        """Sync a file that another process may have written."""
-        ...
-
-    def sync_folder(self, path: Path) -> None: ...
-
-    def unlink(self, path: Path) -> None:
-        """Remove a file; no error when it is gone."""
-        ...
-
-    def size(self, path: Path) -> int | None:
-        """Bytes in a file, None when there is none."""
-        ...
-
-    def modified_at(self, path: Path) -> float:
-        """Return when the file was last written, in epoch seconds."""
-        ...
-
-    def names(self, path: Path) -> list[str]:
-        """List a folder, sorted; empty when there is no such folder."""
-        ...
-
-    def free_bytes(self, path: Path) -> int:
-        """Return the bytes that an ordinary process may still write to the disk of ``path``."""
-        ...
 
 
 class LocalFs:
@@ -103,12 +38,15 @@ class LocalFs:
         self._sleep, self._mode = sleep, mode
 
     def mkdir(self, path: Path) -> None:
+        """Make a folder and its parents; no error when it is there."""
         path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
 
     def create(self, path: Path) -> int:
+        """Open a new private file for writing; FileExistsError when the name is taken."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, self._mode)
 
     def reopen(self, path: Path, size: int) -> int:
+        """Open a file for writing at ``size``, cutting off what lies beyond."""
         handle = os.open(path, os.O_WRONLY | _BINARY)
         try:
             os.ftruncate(handle, size)
@@ -119,6 +57,7 @@ class LocalFs:
         return handle
 
     def write(self, handle: int, data: bytes | memoryview) -> None:
+        """Write all of ``data``, or raise."""
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(handle, rest) :]
@@ -130,11 +69,13 @@ class LocalFs:
         os.close(handle)
 
     def read(self, path: Path) -> Iterator[bytes]:
+        """The file's bytes in blocks of at most BLOCK_BYTES."""
         with path.open("rb", buffering=0) as file:
             while block := file.read(BLOCK_BYTES):
                 yield block
 
     def append(self, path: Path, data: bytes) -> None:
+        """One write at the end of the file, made when absent, and synced."""
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, _PRIVATE_FILE)
         try:
             written = os.write(handle, data)  # one call: a reader never sees half of two lines mixed
@@ -145,6 +86,7 @@ class LocalFs:
             os.close(handle)
 
     def rename_new(self, source: Path, target: Path) -> None:
+        """Rename; FileExistsError when ``target`` is there. The caller lets no two of these race on one target."""
         # Not link and unlink: a crash between the two leaves a part that shares the published file's bytes, and the
         # next resumed write would go through it into the published file.
         if target.exists():
@@ -165,6 +107,7 @@ class LocalFs:
         rename()
 
     def sync_file(self, path: Path) -> None:
+        """Sync a file that another process may have written."""
         handle = os.open(path, os.O_RDWR | _BINARY)  # Windows syncs only what is open for writing
         try:
             os.fsync(handle)
@@ -181,25 +124,33 @@ class LocalFs:
             os.close(handle)
 
     def unlink(self, path: Path) -> None:
+        """Remove a file; no error when it is gone."""
         path.unlink(missing_ok=True)
 
     def size(self, path: Path) -> int | None:
+        """Bytes in a file, None when there is none."""
         try:
             return path.stat().st_size
         except FileNotFoundError:
             return None
 
     def modified_at(self, path: Path) -> float:
+        """Return when the file was last written, in epoch seconds."""
         return path.stat().st_mtime
 
     def names(self, path: Path) -> list[str]:
+        """List a folder, sorted; empty when there is no such folder."""
         try:
             return sorted(entry.name for entry in path.iterdir())
         except FileNotFoundError:
             return []
 
     def free_bytes(self, path: Path) -> int:
+        """Return the bytes that an ordinary process may still write to the disk of ``path``."""
         return shutil.disk_usage(path).free
+
+
+Fs = LocalFs  # the file system as the store uses it; a test hands it a class of its own
 
 
 def free_bytes(path: Path) -> int:

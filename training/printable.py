@@ -9,24 +9,8 @@ from typing import Any
 from training.streams import has_seen_enough, write_no_more
 
 # Characters that count as printable and yet show nothing: fillers, joiners and variation selectors.
-_UNSEEN = frozenset(
-    map(
-        chr,
-        (
-            0x034F,
-            0x115F,
-            0x1160,
-            0x17B4,
-            0x17B5,
-            0x2800,
-            0x3164,
-            0xFFA0,
-            *range(0x180B, 0x1810),
-            *range(0xFE00, 0xFE10),
-            *range(0xE0100, 0xE01F0),
-        ),
-    )
-)
+_SINGLY = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+_UNSEEN = frozenset((*_SINGLY, *map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))))
 
 
 def printable(text: object) -> str:

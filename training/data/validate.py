@@ -63,24 +63,13 @@ class EpisodeFindings:
 
     def row(self, windows: int) -> dict[str, Any]:
         """The row of ``validation_v1.parquet``; ``windows`` is how many this episode gave."""
-        meta = self.meta
+        meta = ("host", "scenario", "baseline", "started_at", "duration_s", "sample_hz")
+        own = ("episode_id", "samples", "gaps", "longest_gap_s", "nan_share", "label_coverage", "ok", "digest")
         return {
-            "episode_id": self.episode_id,
-            "host": meta.host if meta else None,
-            "scenario": meta.scenario if meta else None,
-            "baseline": meta.baseline if meta else None,
-            "started_at": meta.started_at if meta else None,
-            "duration_s": meta.duration_s if meta else None,
-            "sample_hz": meta.sample_hz if meta else None,
-            "samples": self.samples,
-            "gaps": self.gaps,
-            "longest_gap_s": self.longest_gap_s,
-            "nan_share": self.nan_share,
-            "label_coverage": self.label_coverage,
+            **{name: getattr(self.meta, name, None) for name in meta},
+            **{name: getattr(self, name) for name in own},
             "windows": windows,
-            "ok": self.ok,
             "reasons": list(self.reasons),
-            "digest": self.digest,
             "undeclared": list(self.undeclared),
         }
 
@@ -115,7 +104,7 @@ def judge(episode: Episode, name: str) -> EpisodeFindings:
         samples=len(episode.t),
         gaps=int((steps > gap_limit_s(episode.meta.sample_hz)).sum()),
         longest_gap_s=float(steps.max()),
-        nan_share=_nan_share(episode),
+        nan_share=float(np.isnan(episode.values).mean()),
         label_coverage=_label_coverage(episode),
         undeclared=episode.undeclared,
         doubtful=tuple(f"{one.channel} ({one.value:.10g})" for one in _found(episode) if not one.sure),
@@ -241,10 +230,6 @@ def _labelling(episode: Episode) -> str:
 
 
 FINDINGS: tuple[Finding, ...] = (_sampling, _values, _stand_ins, _counters, _labels)
-
-
-def _nan_share(episode: Episode) -> float:
-    return float(np.isnan(episode.values).mean())
 
 
 def _label_coverage(episode: Episode) -> float:

@@ -68,7 +68,10 @@ def parse_far_end(text: str) -> FarEnd:
 
 def serve() -> int:
     """Start a web server of our own on loopback, in a thread; returns its port."""
-    server = ThreadingHTTPServer((LOOPBACK, 0), _Page)
+    return _started(ThreadingHTTPServer((LOOPBACK, 0), _Page))
+
+
+def _started(server: ThreadingHTTPServer | socketserver.ThreadingTCPServer) -> int:
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return int(server.server_address[1])
@@ -91,10 +94,7 @@ class _Drain(socketserver.BaseRequestHandler):
 
 def sink() -> int:
     """A listener on loopback that swallows what any number of callers send; returns its port."""
-    server = socketserver.ThreadingTCPServer((LOOPBACK, 0), _Drain)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return int(server.server_address[1])
+    return _started(socketserver.ThreadingTCPServer((LOOPBACK, 0), _Drain))
 
 
 def send(data: bytes, port: int, block: int, *, bytes_per_s: float) -> Iterator[None]:

@@ -10,6 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc")
+SNMP = {  # channels by the names of /proc/net/snmp
+    "Tcp": {
+        "tcp_active_opens": "ActiveOpens",
+        "tcp_passive_opens": "PassiveOpens",
+        "tcp_attempt_fails": "AttemptFails",
+        "tcp_resets_sent": "OutRsts",
+        "tcp_retransmits": "RetransSegs",
+        "tcp_established": "CurrEstab",
+    },
+    "Udp": {"udp_rx_datagrams": "InDatagrams", "udp_tx_datagrams": "OutDatagrams"},
+}
 
 
 def read_text(path: str | Path) -> str:
@@ -61,16 +72,9 @@ def network(proc: Path = PROC) -> dict[str, float]:
     """The network channels of the namespace that this process lives in; loopback counts, for it is what we record."""
     found: dict[str, float] = {}
     snmp = tables(read_text(proc / "net/snmp"))
-    if tcp := snmp.get("Tcp"):
-        found["tcp_active_opens"] = tcp["ActiveOpens"]
-        found["tcp_passive_opens"] = tcp["PassiveOpens"]
-        found["tcp_attempt_fails"] = tcp["AttemptFails"]
-        found["tcp_resets_sent"] = tcp["OutRsts"]
-        found["tcp_retransmits"] = tcp["RetransSegs"]
-        found["tcp_established"] = tcp["CurrEstab"]
-    if udp := snmp.get("Udp"):
-        found["udp_rx_datagrams"] = udp["InDatagrams"]
-        found["udp_tx_datagrams"] = udp["OutDatagrams"]
+    for protocol, keys in SNMP.items():
+        if protocol in snmp:
+            found |= {name: snmp[protocol][key] for name, key in keys.items()}
     totals = [0.0] * 4
     rows = read_text(proc / "net/dev").splitlines()[2:]
     for row in rows:
@@ -83,27 +87,27 @@ def network(proc: Path = PROC) -> dict[str, float]:
     return found
 
 
-def thread_switches(pid: int, proc: Path = PROC) -> float | None:
+def thread_switches(pid: int) -> float | None:
     """Context switches of all threads of a process, or ``None`` when it has ended."""
     try:
         # os.listdir and readlink, not pathlib: these run for every process many times a second.
-        threads = os.listdir(proc / str(pid) / "task")  # noqa: PTH208
+        threads = os.listdir(f"{PROC}/{pid}/task")  # noqa: PTH208
     except OSError:
         return None
     total = 0.0
     for thread in threads:
-        for line in read_text(proc / str(pid) / "task" / thread / "status").splitlines()[-2:]:
+        for line in read_text(f"{PROC}/{pid}/task/{thread}/status").splitlines()[-2:]:
             if "ctxt_switches" in line:
                 total += float(line.rpartition("\t")[2])
     return total
 
 
-def open_sockets(pid: int, proc: Path = PROC) -> float | None:
+def open_sockets(pid: int) -> float | None:
     """Count the sockets that a process holds.
 
     Cheap however many connections the host has: /proc/net/tcp is not read.
     """
-    folder = f"{proc}/{pid}/fd"
+    folder = f"{PROC}/{pid}/fd"
     count = 0
     try:
         for descriptor in os.listdir(folder):  # noqa: PTH208
