@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +30,8 @@ def alone(out_dir: Path) -> Iterator[None]:
                 yield
             finally:
                 if made and os.name == "posix" and [each.name for each in out_dir.iterdir()] == [LOCK]:
-                    shutil.rmtree(out_dir, ignore_errors=True)  # Windows removes no open file
+                    (out_dir / LOCK).unlink()  # Windows removes no open file
+                    out_dir.rmdir()
     except LockedError as error:
         raise FolderBusy(
             f"a data set is being written into {out_dir} ({error.holder}): wait for that, or choose another --out-dir"
