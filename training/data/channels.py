@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from training.contract import Mode
 
@@ -48,13 +49,8 @@ class Channel:
         """The unit of the values that windows hold, after counters have become rates."""
         return f"{self.unit}/s" if self.kind is Measure.COUNTER else self.unit
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "unit": self.unit,
-            "kind": str(self.kind),
-            "modes": [str(mode) for mode in self.modes],
-        }
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "unit": self.unit, "kind": str(self.kind), "modes": [*map(str, self.modes)]}
 
 
 def _channels(kind: Measure, modes: tuple[Mode, ...], table: str) -> tuple[Channel, ...]:

@@ -193,12 +193,12 @@ def find_kin(
     equal = _equal_windows(X, whole, of, chance)
     links, sharing = _shared_samples(X, digests, of, chance)
     tree = list(range(len(ids)))
-    stranger: tuple[int, int] | None = None
+    strangers: tuple[str, str, str, str] | None = None
     for a, b in sorted(links | set(equal)):
         if hosts[a] == hosts[b]:
             _join(tree, a, b)
-        elif stranger is None:
-            stranger = (a, b)
+        elif strangers is None:
+            strangers = str(ids[a]), str(hosts[a]), str(ids[b]), str(hosts[b])
     timed, overlapping, unclear = _overlaps_in_time(of, hosts, rows.t_start, rows.t_end)
     for a, b in timed:
         _join(tree, a, b)
@@ -208,9 +208,7 @@ def find_kin(
         equal=tuple(Pair(str(ids[a]), str(ids[b]), n) for (a, b), n in sorted(equal.items())),
         sharing=sharing,
         overlapping=overlapping,
-        strangers=None
-        if stranger is None
-        else (str(ids[stranger[0]]), str(hosts[stranger[0]]), str(ids[stranger[1]]), str(hosts[stranger[1]])),
+        strangers=strangers,
         notes=_notes(len(X), ids, root, sharing, overlapping, unclear),
     )
 

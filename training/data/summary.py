@@ -164,8 +164,7 @@ def counts_of(values: NDArray[np.str_] | Coded, names: Sequence[str]) -> dict[st
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    shown = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:SHOWN])
-    return f"{shown} and {len(counts) - SHOWN} more" if len(counts) > SHOWN else shown
+    return _names([f"{name} {count:,}" for name, count in counts.items()])
 
 
 def _names(names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from training.watch.recording.proc import number, pairs, pressure_s, read_text
 
+PERIOD_US = 20_000  # short, so that a throttled container stutters below the sampling interval
 V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
 
 
@@ -113,35 +114,42 @@ def create(name: str, limits: ContainerLimits, device: str) -> Cgroup:
     Raises CgroupError when this machine or this user cannot make one.
     """
     v1_mounts, v2_mount = mounts()
+    v2 = None if v2_mount is None else v2_mount / name
+    quota, period_us = int(limits.cpu_cores * PERIOD_US), str(PERIOD_US)
+    if all(c in v1_mounts for c in V1_CONTROLLERS):
+        v1 = {c: v1_mounts[c] / name for c in V1_CONTROLLERS}
+        group, blkio = Cgroup(v1=v1, v2=v2), v1["blkio"]
+        settings = {
+            v1["cpu"] / "cpu.cfs_period_us": period_us,
+            v1["cpu"] / "cpu.cfs_quota_us": str(quota),
+            v1["memory"] / "memory.limit_in_bytes": str(limits.memory_bytes),
+            # Without a rule the kernel keeps no account of a group's disk traffic at all.
+            blkio / "blkio.throttle.read_bps_device": f"{device} {limits.disk_read_bps}",
+            blkio / "blkio.throttle.write_bps_device": f"{device} {limits.disk_write_bps}",
+        }
+    elif v2 is not None:
+        group = Cgroup(v2=v2)
+        settings = {
+            v2 / "cpu.max": f"{quota} {period_us}",
+            v2 / "memory.max": str(limits.memory_bytes),
+            v2 / "io.max": f"{device} rbps={limits.disk_read_bps} wbps={limits.disk_write_bps}",
+        }
+    else:
+        raise CgroupError("No control groups are mounted here: recording several hosts at once needs Linux.")
     try:
-        if all(c in v1_mounts for c in V1_CONTROLLERS):
-            return _create_v1(name, limits, device, v1_mounts, v2_mount)
-        if v2_mount is not None:
-            return _create_v2(name, limits, device, v2_mount)
+        if v2 is not None and not group.v1:
+            for controller in ("cpu", "memory", "io", "pids"):
+                (v2.parent / "cgroup.subtree_control").write_text(f"+{controller}")
+        for folder in group.folders():
+            folder.mkdir(exist_ok=True)
+        _end_leftovers(group)
+        for path, value in settings.items():
+            path.write_text(value)
     except OSError as error:
         raise CgroupError(
             f"A container named {name} could not be made ({error.strerror}: {error.filename}): run as root on a "
             "Linux machine, or record this machine itself with python -m training.data.record."
         ) from None
-    raise CgroupError("No control groups are mounted here: recording several hosts at once needs Linux.")
-
-
-def _create_v1(
-    name: str, limits: ContainerLimits, device: str, v1_mounts: dict[str, Path], v2_mount: Path | None
-) -> Cgroup:
-    group = Cgroup(
-        v1={c: v1_mounts[c] / name for c in V1_CONTROLLERS}, v2=None if v2_mount is None else v2_mount / name
-    )
-    for folder in group.folders():
-        folder.mkdir(exist_ok=True)
-    _end_leftovers(group)
-    period_us = 20_000  # short, so that a throttled container stutters below the sampling interval
-    (group.v1["cpu"] / "cpu.cfs_period_us").write_text(str(period_us))
-    (group.v1["cpu"] / "cpu.cfs_quota_us").write_text(str(int(limits.cpu_cores * period_us)))
-    (group.v1["memory"] / "memory.limit_in_bytes").write_text(str(limits.memory_bytes))
-    # Without a rule the kernel keeps no account of a group's disk traffic at all.
-    for key, value in (("read_bps", limits.disk_read_bps), ("write_bps", limits.disk_write_bps)):
-        (group.v1["blkio"] / f"blkio.throttle.{key}_device").write_text(f"{device} {value}")
     return group
 
 
@@ -150,20 +158,6 @@ def _end_leftovers(group: Cgroup) -> None:
     for pid in group.pids():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _create_v2(name: str, limits: ContainerLimits, device: str, mount: Path) -> Cgroup:
-    for controller in ("cpu", "memory", "io", "pids"):
-        (mount / "cgroup.subtree_control").write_text(f"+{controller}")
-    group = Cgroup(v2=mount / name)
-    folder = mount / name
-    folder.mkdir(exist_ok=True)
-    _end_leftovers(group)
-    (folder / "cpu.max").write_text(f"{int(limits.cpu_cores * 20_000)} 20000")
-    (folder / "memory.max").write_text(str(limits.memory_bytes))
-    rates = f"rbps={limits.disk_read_bps} wbps={limits.disk_write_bps}"
-    (folder / "io.max").write_text(f"{device} {rates}")
-    return group
 
 
 def usage(group: Cgroup) -> dict[str, float | None]:

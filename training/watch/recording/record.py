@@ -81,8 +81,8 @@ def record(
 
     The scratch of every phase is filled beforehand, so that preparing it is no part of the telemetry.
     """
-    scratches = [_prepare(stage.scratch, phase, n) for n, phase in enumerate(order.phases)]
-    behind = _prepare_all(stage.scratch, order.background, "background")
+    scratches = [_filled(stage.scratch, phase.all(), f"phase{n}") for n, phase in enumerate(order.phases)]
+    behind = _filled(stage.scratch, order.background, "background")
     try:
         stage.open()
         for phase, scratch in zip(order.background, behind, strict=True):
@@ -95,11 +95,7 @@ def record(
     return write(out, order, collector.view, tape, clock)
 
 
-def _prepare(scratch: Path, phase: Phase, number: int) -> list[Path]:
-    return _prepare_all(scratch, phase.all(), f"phase{number}")
-
-
-def _prepare_all(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
+def _filled(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
     """A filled scratch folder for each behaviour."""
     folders = [scratch / f"{name}-{n}" for n in range(len(phases))]
     for folder, phase in zip(folders, phases, strict=True):
@@ -142,7 +138,7 @@ def _listen(
 def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock) -> Path:
     """Turn a tape into an episode folder. Channels that were never measured are left out."""
     channels = [c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)]
-    values = np.array([[_float(s.get(c.name)) for c in channels] for s in tape.samples], dtype=np.float64)
+    values = np.array([[s.get(c.name) for c in channels] for s in tape.samples], dtype=np.float64)
     for i, channel in enumerate(channels):
         if channel.kind is Measure.COUNTER:
             # Counters start at zero here: their absolute value tells uptime, which is no business of a detector.
@@ -158,20 +154,13 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
         baseline=order.reference,
         code_version=code_version(),
         view=str(view),
-        channels=[
-            episode.ChannelInfo(name=c.name, unit=c.unit, kind=str(c.kind), modes=[str(m) for m in c.modes])
-            for c in channels
-        ],
+        channels=[episode.ChannelInfo(**c.to_dict()) for c in channels],
         phases={name: label for name, label in phase_labels().items() if name in {p for _, p in tape.labels}},
         notes=order.notes,
     )
     folder = out / meta.episode_id
     episode.write_folder(folder, meta, np.array(tape.t), values, tape.labels)
     return folder
-
-
-def _float(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
 
 
 def code_version() -> episode.CodeVersion:
