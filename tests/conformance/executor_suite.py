@@ -16,20 +16,11 @@ import telemetry_builders as made
 from engines_running import Cluster
 
 from training.data import build as building
-from training.data.alone import LOCK
 from training.data.assemble import BuildOptions
 from training.data.errors import DataError
 from training.data.executors import payload
 from training.data.executors.engine import EngineError, WorkerLost
 from training.data.executors.names import Name, spread_over
-
-
-def outputs(folder: Path) -> dict[Path, bytes]:
-    return {
-        path.relative_to(folder): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and building.MEMORY_FOLDER not in path.parts and path.name != LOCK
-    }
 
 
 class ExecutorSuite:
@@ -68,7 +59,7 @@ class ExecutorSuite:
         made.write_fleet(tmp_path / "in")
         building.build(tmp_path / "in", tmp_path / "one", BuildOptions())
         building.build(tmp_path / "in", tmp_path / "many", BuildOptions(jobs=2, executor=Name.parse(cluster.name)))
-        assert outputs(tmp_path / "many") == outputs(tmp_path / "one")
+        assert made.outputs(tmp_path / "many") == made.outputs(tmp_path / "one")
         remembered = [path.name for path in (tmp_path / "many" / building.MEMORY_FOLDER).iterdir()]
         assert Counter(remembered) == Counter(p.name for p in (tmp_path / "one" / building.MEMORY_FOLDER).iterdir())
 
@@ -103,7 +94,7 @@ class FarSuite(ExecutorSuite):
                 killed.put(patch, marks)
                 building.build(tmp_path / "in", out, BuildOptions(jobs=2, executor=Name.parse(cluster.name)))
             assert len(list(marks.iterdir())) == 1
-            assert outputs(out) == outputs(tmp_path / "one")
+            assert made.outputs(out) == made.outputs(tmp_path / "one")
 
     @pytest.mark.parametrize(
         ("fact", "words"),

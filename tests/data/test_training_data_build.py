@@ -15,35 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training import locking
-from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Exit
+from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
 from training.data import build as building
 from training.data import extract as extracting
 from training.data import ingest, normalise, placing
 from training.data.alone import LOCK, alone
 from training.data.assemble import BuildOptions
-from training.data.dataset import load_processed, load_validation
+from training.data.dataset import load_validation
 from training.data.episode import pack
 from training.data.schema import ChannelSpec, read_schema
 
 
-def run(capsys, *arguments):
-    code = building.main([*map(str, arguments), "--json", "--jobs", "1"])
-    out = capsys.readouterr()
-    return code, json.loads(out.out) if out.out else {}, out.err
-
-
-def load(out, mode="oracle"):
-    return load_processed(out / FEATURES_FILE, out / TENSORS_FOLDER, out / SCHEMA_FILE, mode)
-
-
-def test_a_fleets_recordings_become_labelled_windows(tmp_path, capsys):
+def test_a_fleets_recordings_become_labelled_windows(tmp_path, built):
     made.write_fleet(tmp_path / "in")
-    code, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    code, summary, _ = built()
     assert code == 0
     assert summary["quarantined"] == {}
     assert summary["hosts_without_baseline"] == []
     assert summary["channels"] == {"realistic": 3, "oracle": 4}
-    data = load(tmp_path / "out")
+    data = built.load()
     assert set(data.rows.episode) == {made.IDS[n] for n in (0, 1, 2, 4, 5, 6)}, "references are no windows"
     # 20 s at 8 Hz, windows of 4 s each 2 s, a new label at 10 s. The last sample is taken at 19.875 s: none at 16.
     one = data.rows.episode == made.IDS[0]
@@ -55,11 +45,11 @@ def test_a_fleets_recordings_become_labelled_windows(tmp_path, capsys):
     assert load_validation(tmp_path / "out" / VALIDATION_FILE).references == 2
 
 
-def test_the_target_phase_has_a_class_a_phase(tmp_path, capsys):
+def test_the_target_phase_has_a_class_a_phase(tmp_path, built):
     made.write_fleet(tmp_path / "in")
-    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out", "--target", "phase")
+    _, summary, _ = built("--target", "phase")
     assert list(summary["labels"]) == ["beacon", "idle"]
-    assert load(tmp_path / "out").label_map == {"beacon": 0, "idle": 1}
+    assert built.load().label_map == {"beacon": 0, "idle": 1}
 
 
 @pytest.mark.parametrize("program", [building, ingest])
@@ -114,33 +104,25 @@ def test_a_folder_made_for_nothing_goes_while_its_lock_is_held(tmp_path, monkeyp
     assert (held, out.exists()) == ([out / LOCK], False)
 
 
-def outputs(folder):
-    return {
-        p.relative_to(folder): p.read_bytes()
-        for p in sorted(folder.rglob("*"))
-        if p.is_file() and building.MEMORY_FOLDER not in p.parts and p.name != LOCK
-    }
-
-
-def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_processes(tmp_path, capsys, monkeypatch):
+def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_processes(tmp_path, monkeypatch, built):
     made.write_fleet(tmp_path / "in", episodes=1)
-    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "a")
-    first = outputs(tmp_path / "a")
-    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "a")
-    assert outputs(tmp_path / "a") == first
+    built(out="a")
+    first = made.outputs(tmp_path / "a")
+    built(out="a")
+    assert made.outputs(tmp_path / "a") == first
     (tmp_path / "packed").mkdir()
     for folder in (tmp_path / "in").iterdir():
         pack(folder, tmp_path / "packed" / f"{folder.name}.tar.zst")
     monkeypatch.setattr(placing, "POOL_MIN", 1)
     options = building.BuildOptions(jobs=2)
     building.build(tmp_path / "packed", tmp_path / "b", options)
-    assert outputs(tmp_path / "b") == first
+    assert made.outputs(tmp_path / "b") == first
     assert len(first) == 10
 
 
-def test_only_what_changed_is_read_again(tmp_path, capsys, monkeypatch):
+def test_only_what_changed_is_read_again(tmp_path, monkeypatch, built):
     made.write_fleet(tmp_path / "in", hosts=("h0",))
-    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    built()
     read, extract = [], extracting.extract
 
     def watched(path, *rest):
@@ -148,25 +130,25 @@ def test_only_what_changed_is_read_again(tmp_path, capsys, monkeypatch):
         return extract(path, *rest)
 
     monkeypatch.setattr(extracting, "extract", watched)
-    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out", "--window-s", "2")
+    built("--window-s", "2")
     assert read == [], "the windows changed, the recordings did not"
     made.write_episode(tmp_path / "in", number=1, seed=9)
     made.write_episode(tmp_path / "in", number=8, seed=8)
-    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    built()
     assert sorted(read) == [made.IDS[1], made.IDS[8]]
     memory = next((tmp_path / "out" / building.MEMORY_FOLDER).iterdir())
     memory.write_bytes(b"torn")
-    assert run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")[0] == 0
+    assert built()[0] == 0
 
 
-def test_bad_episodes_are_quarantined_and_the_rest_is_built(tmp_path, capsys):
+def test_bad_episodes_are_quarantined_and_the_rest_is_built(tmp_path, built):
     made.write_fleet(tmp_path / "in", hosts=("h0",))
     bad = made.write_episode(tmp_path / "in", number=20)
     (bad / "telemetry.parquet").write_bytes(b"nothing")
     made.write_episode(tmp_path / "in", number=21, labels=[])
     slow_t, slow_values = made.signal(hz=2.0)
     made.write_episode(tmp_path / "in", number=22, sample_hz=2.0, t=slow_t, values=slow_values)
-    code, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    code, summary, _ = built()
     assert code == 0
     assert {k: v[0][:22] for k, v in summary["quarantined"].items()} == {
         made.IDS[20]: "It cannot be read: a P",
@@ -182,7 +164,7 @@ def test_bad_episodes_are_quarantined_and_the_rest_is_built(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_an_episode_that_may_not_be_read_ends_the_build_and_is_not_remembered_as_bad(tmp_path, capsys, packed):
+def test_an_episode_that_may_not_be_read_ends_the_build_and_is_not_remembered_as_bad(tmp_path, packed, built):
     """Unlike a damaged one: as soon as it can be read it is a recording like others."""
     made.write_fleet(tmp_path / "in", hosts=("h0",))
     whole = made.write_episode(tmp_path / "elsewhere", number=20)
@@ -195,7 +177,7 @@ def test_an_episode_that_may_not_be_read_ends_the_build_and_is_not_remembered_as
         link.mkdir()
         whole.rename(tmp_path / "in" / whole.name)
         link = tmp_path / "in" / whole.name / link.name
-    code, _, said = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    code, _, said = built()
     assert code == Exit.BAD_DATA
     assert said.startswith(f"build: {link} cannot be read (")
     assert said.endswith(
@@ -208,17 +190,17 @@ def test_an_episode_that_may_not_be_read_ends_the_build_and_is_not_remembered_as
     else:
         link.rmdir()
         target.replace(link)
-    code, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    code, summary, _ = built()
     assert (code, summary["quarantined"]) == (0, {})
-    assert (load(tmp_path / "out").rows.episode == made.IDS[20]).sum() == 7
+    assert (built.load().rows.episode == made.IDS[20]).sum() == 7
 
 
-def test_faster_recordings_are_brought_to_the_common_rate(tmp_path, capsys):
+def test_faster_recordings_are_brought_to_the_common_rate(tmp_path, built):
     made.write_fleet(tmp_path / "in", hosts=("h0",))
     made.write_episode(tmp_path / "in", number=9, sample_hz=16.0)
-    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    _, summary, _ = built()
     assert summary["quarantined"] == {}
-    data = load(tmp_path / "out")
+    data = built.load()
     assert (data.rows.episode == made.IDS[9]).sum() == 7
     assert data.tensors.shape[2] == 32
 
@@ -235,7 +217,7 @@ def three_hosts():
     """The form of each of six episodes: a reference and a recording of three hosts."""
     for number in range(6):
         about = {"number": number, "host": f"h{number % 3}", "baseline": number < 3}
-        yield about | ({"labels": [(0.0, "idle")], "phases": {"idle": "benign"}} if number < 3 else {})
+        yield about | (made.IDLE if number < 3 else {})
 
 
 FEWER = BuildOptions(stride_s=4.0)
@@ -261,7 +243,7 @@ def test_what_a_host_lacks_is_absent_there_and_changes_nothing_else(tmp_path_fac
     some = building.build(tmp_path / "some", tmp_path / "b", replace(FEWER, like=schema))
     assert whole.quarantined == some.quarantined == {}
     assert whole.schema_hash == some.schema_hash
-    one, other = load(folder), load(tmp_path / "b")
+    one, other = made.load(folder), made.load(tmp_path / "b")
     for place, name in enumerate(one.channel_names):
         gone = np.array([name in lacking[int(host[1:])] for host in one.rows.host])
         assert np.isnan(other.tensors[gone, place]).all()
@@ -272,7 +254,7 @@ def test_what_a_host_lacks_is_absent_there_and_changes_nothing_else(tmp_path_fac
     assert union.windows == whole.windows
 
 
-def test_a_channel_that_means_something_else_in_the_other_view_is_absent_there(tmp_path, capsys):
+def test_a_channel_that_means_something_else_in_the_other_view_is_absent_there(tmp_path, built):
     channels = made.channel_infos([*made.CHANNELS[:3], ("forks", "1", "counter", ["oracle", "realistic"])])
 
     def record(folder, number, view):
@@ -283,73 +265,60 @@ def test_a_channel_that_means_something_else_in_the_other_view_is_absent_there(t
 
     for number in range(6):
         record("in", number, "machine" if number == 4 else "container")
-    code, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    code, summary, _ = built()
     assert (code, summary["quarantined"]) == (0, {})
     assert (
         "forks in the view container means something else than on h4: absent there." in summary["understood"]["notes"]
     )
     schema = read_schema(tmp_path / "out" / SCHEMA_FILE)
     assert (schema.views, schema.optional) == ({"forks": "container"}, ("forks",))
-    data = load(tmp_path / "out")
+    data = built.load()
     gone = np.isnan(data.tensors[:, data.channel_names.index("forks"), 0])
     assert (gone == (data.rows.host == "h4")).all()
     # The schema keeps which of the two it is, wherever new recordings come from.
     record("new", 9, "machine")
-    code, _, said = run(capsys, tmp_path / "new", "--out-dir", tmp_path / "b", "--like", tmp_path / "out")
+    code, _, said = built("--like", tmp_path / "out", source="new", out="b")
     assert code == 0, said
-    new = load(tmp_path / "b")
+    new = built.load("b")
     assert np.isnan(new.tensors).all(axis=(0, 2)).tolist() == [name == "forks" for name in new.channel_names]
     assert read_schema(tmp_path / "b" / SCHEMA_FILE).hash() == schema.hash()
 
 
-def test_a_recording_of_other_things_altogether_is_not_one_of_the_schemas(tmp_path, capsys):
+def test_a_recording_of_other_things_altogether_is_not_one_of_the_schemas(tmp_path, built):
     made.write_fleet(tmp_path / "old", references=False)
-    run(capsys, tmp_path / "old", "--out-dir", tmp_path / "a")
+    built(source="old", out="a")
     channels = made.channel_infos([(f"my_{name}", *rest) for name, *rest in made.CHANNELS])
     made.write_episode(tmp_path / "new", number=9, channels=channels)
-    said = refused(capsys, tmp_path / "new", "--out-dir", tmp_path / "b", "--like", tmp_path / "a")
+    said = built.refused("--like", tmp_path / "a", source="new", out="b")
     assert "none of the channels of the schema" in said
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, built):
     made.write_fleet(tmp_path / "in")
     (tmp_path / "taken").write_text("a file")
-    code, _, err = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "taken" / "out")
+    code, _, err = built(out="taken/out")
     assert code == Exit.NO_ACCESS
     assert err.startswith("build: ")
     assert "choose another --out-dir" in err
     assert "Traceback" not in err
 
 
-def refused(capsys, *arguments):
-    code, summary, err = run(capsys, *arguments)
-    assert code == Exit.BAD_DATA
-    assert summary == {}
-    assert err.startswith("build: ")
-    assert err.count("\n") == 1
-    return err
-
-
-def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path, capsys):
-    out = ("--out-dir", tmp_path / "out")
-    assert "no folder" in refused(capsys, tmp_path / "nowhere", *out)
+def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path, built):
+    assert "no folder" in built.refused(source="nowhere")
     made.write_episode(tmp_path / "in", labels=[])
-    assert "It has no labels." in refused(capsys, tmp_path / "in", *out)
+    assert "It has no labels." in built.refused()
     made.write_episode(tmp_path / "in", labels=[(0.0, "idle")])
-    assert "long enough" in refused(capsys, tmp_path / "in", *out, "--window-s", "60")
-    assert "too short for a window" in refused(capsys, tmp_path / "in", *out, "--stride-s", "0.01")
-    assert "cannot be read" in refused(capsys, tmp_path / "in", *out, "--like", tmp_path / "none.json")
+    assert "long enough" in built.refused("--window-s", "60")
+    assert "too short for a window" in built.refused("--stride-s", "0.01")
+    assert "cannot be read" in built.refused("--like", tmp_path / "none.json")
 
 
-def test_a_good_reference_hides_no_reason(tmp_path, capsys):
+def test_a_good_reference_hides_no_reason(tmp_path, built):
     """Beside a reference, recordings of which none can be used were said to be too short."""
-    out = ("--out-dir", tmp_path / "out")
-    is_benign = {"phases": {"idle": "benign"}, "duration_s": 30.0, "labels": [(0.0, "idle")]}
-    made.write_episode(tmp_path / "in", number=1, baseline=True, **is_benign)
-    said = refused(capsys, tmp_path / "in", *out)
-    assert "All 1 episodes are references" in said
+    made.write_episode(tmp_path / "in", number=1, baseline=True, duration_s=30.0, **made.IDLE)
+    assert "All 1 episodes are references" in built.refused()
     made.write_episode(tmp_path / "in", number=0, labels=[])
-    said = refused(capsys, tmp_path / "in", *out)
+    said = built.refused()
     assert "None of the 1 episodes that are no references can be used; the first, " in said
     assert "It has no labels." in said
 
@@ -364,39 +333,30 @@ def test_wrong_arguments_exit_2(tmp_path, wrong, capsys):
     assert "usage" in capsys.readouterr().err
 
 
-def test_new_recordings_are_built_like_an_existing_schema(tmp_path, capsys):
+def test_new_recordings_are_built_like_an_existing_schema(tmp_path, built):
     made.write_fleet(tmp_path / "old")
-    run(capsys, tmp_path / "old", "--out-dir", tmp_path / "a", "--window-s", "3")
+    built("--window-s", "3", source="old", out="a")
     like = ("--like", tmp_path / "a" / SCHEMA_FILE)
     made.write_fleet(tmp_path / "new", hosts=("h7",), episodes=1)
-    code, _, _ = run(capsys, tmp_path / "new", "--out-dir", tmp_path / "b", *like)
+    code, _, _ = built(*like, source="new", out="b")
     assert code == 0
-    assert load(tmp_path / "a").schema_hash == load(tmp_path / "b").schema_hash
+    assert built.load("a").schema_hash == built.load("b").schema_hash
     made.write_fleet(tmp_path / "bare", hosts=("h8",), episodes=2, references=False)
-    assert "record some" in refused(capsys, tmp_path / "bare", "--out-dir", tmp_path / "c", *like)
+    assert "record some" in built.refused(*like, source="bare", out="c")
 
 
-def test_hosts_are_measured_against_their_own_reference(tmp_path, capsys):
+def test_hosts_are_measured_against_their_own_reference(tmp_path, built):
     """One host is a hundred times busier than the other, all day: normalised, they look alike."""
     number = 0
     for host, scale in (("calm", 1.0), ("busy", 100.0)):
         for reference in (True, False, False):
             duration = 30.0 if reference else 20.0
             t, values = made.signal(duration, seed=number, strength=0.0)
-            labels = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]} if reference else {}
-            made.write_episode(
-                tmp_path / "in",
-                number=number,
-                host=host,
-                t=t,
-                values=values * scale,
-                baseline=reference,
-                duration_s=duration,
-                **labels,
-            )
+            about = {"host": host, "baseline": reference, "duration_s": duration, **(made.IDLE if reference else {})}
+            made.write_episode(tmp_path / "in", number=number, t=t, values=values * scale, **about)
             number += 1
-    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
-    data = load(tmp_path / "out")
+    built()
+    data = built.load()
     level = {host: data.tensors[data.rows.host == host].mean(axis=(0, 2)) for host in ("calm", "busy")}
     np.testing.assert_allclose(level["calm"], level["busy"], atol=0.35)
     told = json.loads((tmp_path / "out" / building.REFERENCES_FILE).read_bytes())
@@ -405,30 +365,29 @@ def test_hosts_are_measured_against_their_own_reference(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("ordered", "has"), [(20.0, True), (15.0, False)])
-def test_the_shortest_reference_that_can_be_recorded_is_one(tmp_path, capsys, ordered, has):
+def test_the_shortest_reference_that_can_be_recorded_is_one(tmp_path, ordered, has, built):
     """One of the 20 s that the recorder allows lacked an eighth of a second, and its host counted as without."""
-    is_benign = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]}
     t, values = made.signal(ordered, seed=9)
     made.write_episode(tmp_path / "in", number=0)
-    made.write_episode(tmp_path / "in", number=1, baseline=True, duration_s=ordered, t=t, values=values, **is_benign)
-    _, found, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    made.write_episode(tmp_path / "in", number=1, baseline=True, duration_s=ordered, t=t, values=values, **made.IDLE)
+    _, found, _ = built()
     assert found["hosts_without_baseline"] == ([] if has else ["h0"])
 
 
-def test_a_host_without_a_reference_is_said_to_have_none(tmp_path, capsys):
+def test_a_host_without_a_reference_is_said_to_have_none(tmp_path, capsys, built):
     made.write_fleet(tmp_path / "in", hosts=("h0",))
     made.write_episode(tmp_path / "in", number=30, host="stranger")
-    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    _, summary, _ = built()
     assert summary["hosts_without_baseline"] == ["stranger"]
     building.main([str(tmp_path / "in"), "--out-dir", str(tmp_path / "out"), "--jobs", "1"])
     assert "without a reference of their own: stranger" in capsys.readouterr().out
 
 
-def test_no_reference_at_all_leaves_values_compressed_only(tmp_path, capsys):
+def test_no_reference_at_all_leaves_values_compressed_only(tmp_path, built):
     made.write_fleet(tmp_path / "in", references=False)
-    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    _, summary, _ = built()
     assert summary["hosts_without_baseline"] == ["h0", "h1"]
-    assert load(tmp_path / "out").schema.normaliser["type"] == "none"
+    assert built.load().schema.normaliser["type"] == "none"
 
 
 def test_normalising_constant_and_extreme_channels_stays_finite():
@@ -449,10 +408,10 @@ def test_normalising_constant_and_extreme_channels_stays_finite():
     assert normalise.measure({"h": short}, specs, 8.0).fleet is None, "too short to know a day by"
 
 
-def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_other(tmp_path, capsys):
+def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_other(tmp_path, capsys, built):
     out = tmp_path / "out"
     made.write_fleet(tmp_path / "in")
-    assert run(capsys, tmp_path / "in", "--out-dir", out)[2] == ""
+    assert built()[2] == ""
     (out / building.MEMORY_FOLDER / "mine.txt").write_text("not the build's")
     X = np.random.default_rng(0).normal(size=(8, 2, 16))
     np.savez(tmp_path / "windows.npz", X=X, y=np.arange(8) % 2)
@@ -466,14 +425,14 @@ def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_
     assert ingest.main(bring) == 0
     assert "replaced" not in capsys.readouterr().err
     assert not (out / building.MEMORY_FOLDER).exists()
-    assert "brought in by training.data.ingest: it was replaced" in (run(capsys, tmp_path / "in", "--out-dir", out)[2])
+    assert "brought in by training.data.ingest: it was replaced" in built()[2]
 
 
-def test_a_refused_ingest_leaves_the_build_as_it_was(tmp_path, capsys):
+def test_a_refused_ingest_leaves_the_build_as_it_was(tmp_path, built):
     made.write_fleet(tmp_path / "in")
-    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
-    before = outputs(tmp_path / "out")
+    built()
+    before = made.outputs(tmp_path / "out")
     X = np.random.default_rng(0).normal(size=(8, 2, 16))
     np.savez(tmp_path / "windows.npz", X=np.concatenate([X, X]), y=np.arange(16) % 2)
     assert ingest.main([str(tmp_path / "windows.npz"), "--out-dir", str(tmp_path / "out")]) == 65
-    assert outputs(tmp_path / "out") == before
+    assert made.outputs(tmp_path / "out") == before

@@ -27,14 +27,6 @@ def build(recorded, out, **options):
     return building.build(recorded, out, building.BuildOptions(**options))
 
 
-def outputs(folder):
-    return {
-        path.relative_to(folder): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and MEMORY_FOLDER not in path.parts and path.name != LOCK
-    }
-
-
 def count_of(monkeypatch, module, name):
     """Watch a function of a module: a list with an entry for each call."""
     calls, function = [], getattr(module, name)
@@ -52,10 +44,10 @@ def test_a_killed_build_leaves_the_old_data_set_and_goes_on(tmp_path, monkeypatc
     recorded, out = tmp_path / "in", tmp_path / "out"
     made.write_fleet(recorded, hosts=("h0",))
     build(recorded, out)
-    old = outputs(out)
+    old = made.outputs(out)
     made.write_episode(recorded, number=8, seed=8)
     build(recorded, tmp_path / "whole", window_s=3.0)
-    new = outputs(tmp_path / "whole")
+    new = made.outputs(tmp_path / "whole")
     left = []
 
     def leave(module, name):
@@ -79,15 +71,17 @@ def test_a_killed_build_leaves_the_old_data_set_and_goes_on(tmp_path, monkeypatc
             leave(module, name)
         build(recorded, out, window_s=3.0)
         monkeypatch.undo()
-    assert outputs(out) == new
+    assert made.outputs(out) == new
     assert len(left) == 1 + 5 + 2, "one was read, a reference and four others cut, the rest is once"
     computed = count_of(monkeypatch, cutting.features, "extract")
     for number, folder in enumerate(left):
-        there = {p: b for p, b in outputs(folder).items() if not p.parts[0].startswith((NEW_FOLDER, building.SCRATCH))}
+        there = {
+            p: b for p, b in made.outputs(folder).items() if not p.parts[0].startswith((NEW_FOLDER, building.SCRATCH))
+        }
         assert there == old
         computed.clear()
         build(recorded, folder, window_s=3.0)
-        assert outputs(folder) == new
+        assert made.outputs(folder) == new
         assert len(computed) == max(0, 4 - max(0, number - 1)), "what was computed is not computed again"
 
 
@@ -103,15 +97,15 @@ def test_an_episode_that_comes_or_goes_costs_its_own_part(tmp_path, monkeypatch)
     recorded, out = tmp_path / "in", tmp_path / "out"
     made.write_fleet(recorded, hosts=("h0",))
     build(recorded, out)
-    first, remembered = outputs(out), set((out / MEMORY_FOLDER).iterdir())
+    first, remembered = made.outputs(out), set((out / MEMORY_FOLDER).iterdir())
     computed = count_of(monkeypatch, cutting.features, "extract")
     made.write_episode(recorded, number=8, seed=8)
     build(recorded, out)
     assert len(computed) == 1
-    assert outputs(out) != first
+    assert made.outputs(out) != first
     shutil.rmtree(recorded / made.IDS[8])
     build(recorded, out)
-    assert (len(computed), outputs(out)) == (1, first)
+    assert (len(computed), made.outputs(out)) == (1, first)
     assert set((out / MEMORY_FOLDER).iterdir()) == remembered, "what is gone is forgotten"
 
 
@@ -120,30 +114,23 @@ def test_a_reference_that_comes_changes_what_its_host_is_measured_by(tmp_path):
     recorded, out = tmp_path / "in", tmp_path / "out"
     made.write_fleet(recorded, hosts=("h0",))
     build(recorded, out)
-    before = outputs(out)
-    about = {
-        "host": "h0",
-        "baseline": True,
-        "duration_s": 30.0,
-        "labels": [(0.0, "idle")],
-        "phases": {"idle": "benign"},
-    }
-    made.write_episode(recorded, number=8, seed=8, started_at=9000.0, **about)
+    before = made.outputs(out)
+    made.write_episode(recorded, number=8, seed=8, baseline=True, duration_s=30.0, started_at=9000.0, **made.IDLE)
     build(recorded, out)
     build(recorded, tmp_path / "fresh")
-    after = outputs(out)
-    assert after == outputs(tmp_path / "fresh")
+    after = made.outputs(out)
+    assert after == made.outputs(tmp_path / "fresh")
     assert after[FEATURES] != before[FEATURES]
 
 
 def test_features_that_were_damaged_are_computed_again(tmp_path):
     made.write_fleet(tmp_path / "in", episodes=1)
     build(tmp_path / "in", tmp_path / "out")
-    first = outputs(tmp_path / "out")
+    first = made.outputs(tmp_path / "out")
     for path in (tmp_path / "out" / MEMORY_FOLDER).iterdir():
         path.write_bytes(path.read_bytes()[:-300])
     build(tmp_path / "in", tmp_path / "out")
-    assert outputs(tmp_path / "out") == first
+    assert made.outputs(tmp_path / "out") == first
 
 
 def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch):
@@ -167,7 +154,7 @@ def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch):
     for size in (cutting.BLOCK_WINDOWS, 3):
         monkeypatch.setattr(cutting, "BLOCK_WINDOWS", size)
         assert build(recorded, tmp_path / str(size)).windows > 3 * size or size > 3
-        found.append((outputs(tmp_path / str(size)), [one.tolist() for one in seen]))
+        found.append((made.outputs(tmp_path / str(size)), [one.tolist() for one in seen]))
         seen.clear()
     assert found[0] == found[1]
 

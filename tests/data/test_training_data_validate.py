@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import telemetry_builders as made
 
-from training.data.doubts.cross_episode_checks import judge_together
 from training.data.episode import read
 from training.data.validate import judge, unreadable
 
@@ -111,20 +110,5 @@ def test_rounding_errors_of_a_sum_are_not_a_falling_counter(tmp_path):
     assert verdict_of(tmp_path, t=t, values=values).ok
 
 
-def test_copies_and_strangers_show_only_beside_the_others(tmp_path):
-    verdicts = [verdict_of(tmp_path, number=n, seed=n) for n in range(12)]
-    copy = judge(read(tmp_path / made.IDS[0]), made.IDS[0])
-    verdicts.append(type(copy)(**{f: getattr(copy, f) for f in copy.__slots__} | {"episode_id": "Z"}))
-    few = made.CHANNELS[:3]
-    t, values = made.signal(seed=77)
-    verdicts.append(verdict_of(tmp_path, number=20, channels=made.channel_infos(few), t=t, values=values[:, :3]))
-    miles = [("cpu_user", "h", "counter", ["oracle", "realistic"]), *made.CHANNELS[1:]]
-    verdicts.append(verdict_of(tmp_path, number=21, channels=made.channel_infos(miles)))
-    verdicts.append(unreadable("X", "it is empty"))
-    judged = judge_together(verdicts)
-    assert [v.ok for v in judged] == [True] * 12 + [False, True, False, False]
-    said = [" ".join(v.reasons) for v in judged[12:]]
-    assert f"a copy of {made.IDS[0]}" in said[0]
-    assert said[1] == ""  # which channels a host has is its own matter
-    assert "elsewhere it is a counter in s" in said[2]
-    assert "cannot be read: it is empty" in said[3]
+def test_what_cannot_be_read_is_said():
+    assert unreadable("X", "it is empty").reasons == ("It cannot be read: it is empty.",)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
-from training.data import episode
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, Exit
+from training.data import build, episode
+from training.data.alone import LOCK
+from training.data.dataset import MEMORY_FOLDER, load_processed
 
 IDS = [f"01M7VVVMGH6NVGMPZW143VJ4{n // 10}{n % 10}" for n in range(100)]
 CHANNELS = (
@@ -13,6 +18,7 @@ CHANNELS = (
     ("memory_used", "B", "gauge", ["oracle", "realistic"]),
     ("tree_rss", "B", "gauge", ["oracle"]),
 )
+IDLE = {"labels": [(0.0, "idle")], "phases": {"idle": "benign"}}  # a recording that idles throughout
 
 
 class TickingClock:
@@ -98,7 +104,48 @@ def write_fleet(root, hosts=("h0", "h1"), episodes=3, references=True):
                 host=host,
                 baseline=True,
                 duration_s=30.0,
-                labels=[(0.0, "idle")],
-                phases={"idle": "benign"},
+                **IDLE,
             )
             number += 1
+
+
+def outputs(folder):
+    """The files of a data set, without its lock and what is remembered beside it."""
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and MEMORY_FOLDER not in path.parts and path.name != LOCK
+    }
+
+
+def load(folder, mode="oracle"):
+    return load_processed(folder / FEATURES_FILE, folder / TENSORS_FOLDER, folder / SCHEMA_FILE, mode)
+
+
+class Built:
+    """Recordings below a folder, built as a user does it."""
+
+    def __init__(self, folder, capsys):
+        self.folder, self.capsys = folder, capsys
+
+    def __call__(self, *options, source="in", out="out"):
+        """Exit code, summary, and what was said."""
+        folders = [str(self.folder / source), "--out-dir", str(self.folder / out)]
+        code = build.main([*folders, "--json", "--jobs", "1", *map(str, options)])
+        said = self.capsys.readouterr()
+        return code, json.loads(said.out) if said.out else {}, said.err
+
+    def taken(self, *options, **folders):
+        code, summary, said = self(*options, **folders)
+        assert code == 0, said
+        return summary
+
+    def refused(self, *options, **folders):
+        code, summary, said = self(*options, **folders)
+        assert (code, summary) == (Exit.BAD_DATA, {}), said
+        assert said.startswith("build: ")
+        assert said.count("\n") == 1
+        return said
+
+    def load(self, out="out"):
+        return load(self.folder / out)
