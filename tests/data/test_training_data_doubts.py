@@ -8,7 +8,6 @@ import pytest
 import telemetry_builders as made
 from table_changes import in_question, noise, recordings
 
-from training.data import build, summary
 from training.data.classes import choose_benign
 from training.data.doubts.label_copies import telling
 from training.data.doubts.spelling import alike_hosts
@@ -247,7 +246,7 @@ def recorded(root, **columns):
         made.write_episode(root, number=number, channels=infos, t=t, values=values)
 
 
-def test_recordings_say_what_may_be_no_measurement(tmp_path, capsys):
+def test_recordings_say_what_may_be_no_measurement(tmp_path, built):
     lost = lambda t: np.where(np.arange(t.size) % 29 == 3, -1.0, 9 + 9 * np.sin(t))  # noqa: E731
     copy = lambda t: (t >= 10.2) + noise(t.size) / 9  # noqa: E731
     moved = lambda t: (t >= 12.7) + noise(t.size) / 99  # noqa: E731
@@ -255,23 +254,19 @@ def test_recordings_say_what_may_be_no_measurement(tmp_path, capsys):
     for folder in sorted((tmp_path / "in").iterdir())[:2]:
         rows = pl.read_parquet(folder / "telemetry.parquet").with_columns(extra=pl.lit(1.0))
         rows.write_parquet(folder / "telemetry.parquet")
-    assert build.main([str(tmp_path / "in"), "--out-dir", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().out
-    assert "column extra of 2 recordings: their meta.json does not declare it" in said
-    assert "tells the classes on every host: memory_used, busy" in said
-    assert "moved by up to two windows: moved: made from it?" in said
-    validation = tmp_path / "out" / "validation_v1.parquet"
-    assert pl.read_parquet(validation)["undeclared"].to_list() == [["extra"]] * 2 + [[]] * 2
-    kept = summary.read(validation)
-    assert any("lost (-1) in 4 recordings" in note for note in kept.notes)
-    assert kept.left_out[-1].startswith("column extra")
+    said = built.taken()["understood"]
+    assert said["left_out"][-1] == "column extra of 2 recordings: their meta.json does not declare it"
+    notes = " ".join(said["notes"])
+    assert "tells the classes on every host: memory_used, busy" in notes
+    assert "moved by up to two windows: moved: made from it?" in notes
+    assert "lost (-1) in 4 recordings" in notes
+    validation = pl.read_parquet(tmp_path / "out" / "validation_v1.parquet")
+    assert validation["undeclared"].to_list() == [["extra"]] * 2 + [[]] * 2
 
 
-def test_a_recording_with_a_number_for_missing_is_quarantined(tmp_path, capsys):
-    lost = lambda t: np.where(np.arange(t.size) % 29 == 3, -999.0, np.sin(t))  # noqa: E731
-    recorded(tmp_path / "in", lost=lost)
-    assert build.main([str(tmp_path / "in"), "--out-dir", str(tmp_path / "out")]) == 65
-    assert "Its channel lost repeats -999, far from all its other values" in capsys.readouterr().err
+def test_a_recording_with_a_number_for_missing_is_quarantined(tmp_path, built):
+    recorded(tmp_path / "in", lost=lambda t: np.where(np.arange(t.size) % 29 == 3, -999.0, np.sin(t)))
+    assert "Its channel lost repeats -999, far from all its other values" in built.refused()
 
 
 # -- two recordings under one name -------------------------------------------------------------------------------------

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.data import ingest
 from training.data.identity import digest_of_recording, find_kin, window_digests
 from training.data.rows import Rows
 
@@ -39,6 +37,12 @@ def walks(recordings=6, length=60, samples=8, stride=4, seed=0):
     begins = range(0, length - samples + 1, stride)
     X = np.stack([line[b : b + samples] for line in series for b in begins])[:, None]
     return X.astype(np.float32), np.repeat(np.arange(recordings), len(begins))
+
+
+def assert_apart(X, each=10):
+    """Recordings of so many windows have nothing in common."""
+    kin = kin_of(X, np.arange(len(X)) // each)
+    assert (np.unique(kin.recording).size, kin.equal) == (len(X) // each, ())
 
 
 # -- digests -----------------------------------------------------------------------------------------------------------
@@ -121,8 +125,7 @@ def test_what_every_idle_hour_looks_like_proves_nothing():
     X[:, 1] = 3.25
     X[:, 2, 5] = rng.integers(0, 4, 300)  # now and then something small
     X[:, 3] = rng.integers(200, 202, (300, 16))
-    kin = kin_of(X[:, :3], np.arange(300) // 3)
-    assert (np.unique(kin.recording).size, kin.equal) == (100, ())
+    assert_apart(X[:, :3], each=3)
     assert kin_of(rng.integers(0, 3, (500, 1, 8)), np.arange(500)).equal == ()
 
 
@@ -134,8 +137,7 @@ def test_small_whole_numbers_repeat_by_chance(values):
         X[:, 0] = rng.integers(0, values, (300, 12))
         X[:, 1] = (rng.random((300, 12)) < 0.1).cumsum(axis=1) % values
         X[:, 2] = np.repeat(rng.integers(0, 9, 300), 12).reshape(300, 12)
-        kin = kin_of(X, np.arange(300) // 10)
-        assert (np.unique(kin.recording).size, kin.equal) == (30, ())
+        assert_apart(X)
 
 
 def test_a_few_levels_prove_nothing_whatever_their_order():
@@ -155,8 +157,7 @@ def test_a_dead_sensor_is_no_copy_of_itself(dead):
     X = noise(120, samples=16)
     X[120 - dead :] = 0
     X[: dead // 2] = np.repeat(X[: dead // 2, :, :1], 16, axis=2)  # stuck where it was
-    kin = kin_of(X, np.arange(120) // 10)
-    assert (np.unique(kin.recording).size, kin.equal) == (12, ())
+    assert_apart(X)
 
 
 def test_copies_are_known_however_many_there_are():
@@ -248,74 +249,48 @@ def test_order_and_names_change_nothing(order, channels, copies, prefix):
 # -- what ingest says of it --------------------------------------------------------------------------------------------
 
 
-def ingested(tmp_path, capsys, *options, **arrays):
-    path = tmp_path / "windows.npz"
-    np.savez(path, **arrays)
-    code = ingest.main([str(path), "--out-dir", str(tmp_path / "out"), "--json", *options])
-    said = capsys.readouterr()
-    return code, json.loads(said.out) if said.out else None, said.err
+def archive(X, **more):
+    return {"X": X, "y": np.arange(len(X)) % 2, **more}
 
 
-def labels_of(windows):
-    return np.arange(windows) % 2
-
-
-def test_copies_are_refused_unless_they_are_wanted(tmp_path, capsys):
-    X = np.concatenate([noise(), *[noise()[:4]] * 9])  # the rarer class nine times more
-    y = labels_of(len(X))
-    code, found, said = ingested(tmp_path, capsys, X=X, y=y)
-    assert (code, found) == (65, None)
+def test_copies_are_refused_unless_they_are_wanted(ingested):
+    copied = archive(np.concatenate([noise(), *[noise()[:4]] * 9]))  # the rarer class nine times more
+    said = ingested.refused(copied)
     assert said.startswith("error: 36 windows are copies of others, the first in the recordings")
-    assert said.count("\n") == 1
     assert "--allow-copies" in said
-    assert not (tmp_path / "out").exists()
-    code, found, _ = ingested(tmp_path, capsys, "--allow-copies", X=X, y=y)
-    assert code == 0
-    assert any(n.endswith("--allow-copies took them along.") for n in found["notes"])
-    assert any("so that of 76 there are 40" in n for n in found["notes"])
+    assert not ingested.out.exists()
+    notes = ingested.taken(copied, "--allow-copies")["notes"]
+    assert any(n.endswith("--allow-copies took them along.") for n in notes)
+    assert any("so that of 76 there are 40" in n for n in notes)
 
 
-def test_an_archive_exported_twice_with_shuffled_windows_is_refused(tmp_path, capsys):
+def test_an_archive_exported_twice_with_shuffled_windows_is_refused(ingested):
     shuffled = np.random.default_rng(5).permutation(40)
     X, episode = np.concatenate([noise(), noise()[shuffled]]), np.arange(40) // 4
     for ids in (np.r_[episode, episode[shuffled]], np.r_[episode, 50 + episode[shuffled]]):
-        code, _, said = ingested(tmp_path, capsys, X=X, y=labels_of(80), episode=ids.astype(str))
-        assert code == 65
-        assert "40 windows are copies of others" in said
+        assert "40 windows are copies of others" in ingested.refused(archive(X, episode=ids.astype(str)))
 
 
-def test_one_recording_under_two_hosts_is_refused_in_any_case(tmp_path, capsys):
-    arrays = {
-        "X": np.concatenate([noise(8), noise(8)]),
-        "y": labels_of(16),
-        "episode": np.array(["a"] * 8 + ["b"] * 8),
-        "host": np.array(["pi"] * 8 + ["laptop"] * 8),
-    }
+def test_one_recording_under_two_hosts_is_refused_in_any_case(ingested):
+    X, episode, host = np.concatenate([noise(8)] * 2), np.repeat(["a", "b"], 8), np.repeat(["pi", "laptop"], 8)
     for options in ((), ("--allow-copies",)):
-        code, _, said = ingested(tmp_path, capsys, *options, **arrays)
-        assert code == 65
+        said = ingested.refused(archive(X, episode=episode, host=host), *options)
         assert "'a' of pi and 'b' of laptop hold the same samples" in said
 
 
-def test_windows_without_a_recording_are_named_by_their_content(tmp_path, capsys):
-    from training.data.dataset import load_processed
-
+def test_windows_without_a_recording_are_named_by_their_content(ingested):
     ids = []
     for turn in (1, -1):
-        code, found, _ = ingested(tmp_path, capsys, X=noise()[::turn], y=labels_of(40))
-        assert code == 0
-        assert any("Each window counts as a recording of its own" in n for n in found["notes"])
-        data = load_processed(None, tmp_path / "out" / "tensor_window_v1", None, "oracle")
+        notes = ingested.taken(archive(noise()[::turn]))["notes"]
+        assert any("Each window counts as a recording of its own" in n for n in notes)
+        data = ingested.load()
         ids.append(dict(zip(data.rows.episode.tolist(), data.tensors[:, 0, 0].tolist(), strict=True)))
     assert ids[0] == ids[1]
 
 
-def test_a_table_of_overlapping_windows_says_that_nobody_grouped_them(tmp_path, capsys):
+def test_a_table_of_overlapping_windows_says_that_nobody_grouped_them(ingested):
     X, _ = walks(recordings=4)
-    rows = [f"{window},{value},{window % 2}" for window, samples in enumerate(X[:, 0].tolist()) for value in samples]
-    path = tmp_path / "windows.csv"
-    path.write_text("\n".join(["window,x,label", *rows]))
-    assert ingest.main([str(path), "--out-dir", str(tmp_path / "out"), "--json"]) == 0
-    notes = json.loads(capsys.readouterr().out)["notes"]
-    assert "Each window counts as a recording of its own" in " ".join(notes)
-    assert "of 56 there are 4" in " ".join(notes)
+    window = np.repeat(np.arange(len(X)), X.shape[2])
+    notes = " ".join(ingested.taken(pl.DataFrame({"window": window, "x": X.ravel(), "label": window % 2}))["notes"])
+    assert "Each window counts as a recording of its own" in notes
+    assert "of 56 there are 4" in notes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import polars as pl
 import pytest
@@ -65,45 +63,36 @@ def test_lines_name_what_was_read_and_skip_what_is_not_there():
     assert not any(line.startswith(("columns", "hosts", "note")) for line in nothing.lines())
 
 
-def test_ingest_prints_it_and_keeps_it(tmp_path, capsys):
+def test_ingest_prints_it_and_keeps_it(tmp_path, capsys, ingested):
     X = np.random.default_rng(0).normal(size=(20, 2, 8))
-    np.savez(tmp_path / "a.npz", X=X, y=np.arange(20) % 2, host=np.repeat(["pi", "desk"], 10))
-    out = tmp_path / "out"
-    assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(out)]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    kept = summary.read(out / "validation_v1.parquet")
-    assert kept is not None
-    assert printed[: len(kept.lines())] == kept.lines()
-    assert kept.hosts == {"desk": 10, "pi": 10}
-    assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(out), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["understood"]
+    said = ingested.taken({"X": X, "y": np.arange(20) % 2, "host": np.repeat(["pi", "desk"], 10)})["understood"]
     assert said["classes"] == {"benign": 10, "malicious": 10}
+    assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(ingested.out)]) == 0
+    kept = summary.read(ingested.out / "validation_v1.parquet")
+    assert capsys.readouterr().out.startswith("\n".join(kept.lines()))
+    assert kept.hosts == {"desk": 10, "pi": 10}
 
 
 def test_build_prints_it_and_keeps_it(tmp_path, capsys):
     write_fleet(tmp_path / "e")
     assert build.main([str(tmp_path / "e"), "--out-dir", str(tmp_path / "out")]) == 0
     kept = summary.read(tmp_path / "out" / "validation_v1.parquet")
-    assert kept is not None
     assert capsys.readouterr().out.startswith("\n".join(kept.lines()))
     assert (kept.recordings, kept.baselines, kept.benign) == (6, 2, ("benign",))
 
 
-def test_build_says_which_stretches_and_recordings_gave_no_window(tmp_path, capsys):
-    write_fleet(tmp_path / "e")
+def test_build_says_which_stretches_and_recordings_gave_no_window(tmp_path, built):
+    write_fleet(tmp_path / "in")
     brief = [(0.0, "idle"), (18.0, "beacon")]  # two seconds of it, where a window takes four
-    write_episode(tmp_path / "e", number=30, host="h2", labels=brief, started_at=9000.0)
-    write_episode(tmp_path / "e", number=31, host="h3", duration_s=3.0, started_at=9500.0)
-    out = tmp_path / "out"
-    assert build.main([str(tmp_path / "e"), "--out-dir", str(out)]) == 0
-    kept = summary.read(out / "validation_v1.parquet")
-    assert kept.hosts == {"h0": 21, "h1": 21, "h2": 8, "h3": 0}
-    assert kept.recordings == 8
-    assert kept.without_window == {"it is shorter than a window": 1}
-    assert "2 of 8 stretches of malicious: shorter than a window of 4 s" in kept.left_out
+    write_episode(tmp_path / "in", number=30, host="h2", labels=brief, started_at=9000.0)
+    write_episode(tmp_path / "in", number=31, host="h3", duration_s=3.0, started_at=9500.0)
+    said = built.taken()["understood"]
+    assert said["hosts"] == {"h0": 21, "h1": 21, "h2": 8, "h3": 0}
+    assert (said["recordings"], said["without_window"]) == (8, {"it is shorter than a window": 1})
+    assert "2 of 8 stretches of malicious: shorter than a window of 4 s" in said["left_out"]
 
 
-def test_a_table_of_before_says_nothing_and_a_torn_one_is_refused(tmp_path):
+def test_a_table_without_it_says_nothing_and_a_torn_one_is_refused(tmp_path):
     path = tmp_path / "validation_v1.parquet"
     pl.DataFrame({"episode_id": ["a"]}).write_parquet(path)
     assert summary.read(path) is None
