@@ -182,7 +182,7 @@ def read_members(path: Path) -> dict[str, bytes]:
                 pass
             file.seek(0)
             if not zstandard.get_frame_parameters(file.read(18)).has_checksum:
-                raise EpisodeError("it carries no checksum: pack it again with one, as zstd does by itself")
+                raise EpisodeError("it carries no checksum: pack it again with one, as zstd does")
             return found
     except OSError as error:
         if isinstance(error, FileNotFoundError) and path.is_dir():
