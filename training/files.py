@@ -234,6 +234,13 @@ def replace_whole(
     return wanted
 
 
+def sync_ways(fs: Fs, paths: Iterable[Path], root: Path) -> None:
+    """Make the names of these files durable, and those of the folders on the way to them from ``root``."""
+    folders = {root, *(folder for path in paths for folder in path.parents if root in folder.parents)}
+    for folder in sorted(folders, reverse=True):
+        fs.sync_folder(folder)
+
+
 def write_whole(
     path: Path, content: bytes, *, durable: bool = True, mode: int | None = None, part: Path | None = None
 ) -> None:

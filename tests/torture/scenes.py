@@ -29,10 +29,9 @@ from training.fleet.client.client import ClientError, FleetClient
 from training.fleet.database import sqlite
 from training.fleet.database.sqlite import SCHEMA_VERSION
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.recovery.backup import snapshots
+from training.fleet.recovery.backup import Restore, snapshots
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Gravity
-from training.fleet.recovery.restore import Restore
 from training.fleet.service.state import Deployment
 from training.fleet.wire.dataset_listing import CHUNK_BYTES
 

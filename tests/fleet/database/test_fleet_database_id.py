@@ -15,9 +15,8 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.http.listening import StartError
 from training.fleet.receiver.program import _own
-from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.backup import Backup, Restore
 from training.fleet.recovery.rebuild import rebuild
-from training.fleet.recovery.restore import Restore
 from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import BadMark

@@ -14,10 +14,9 @@ from shown_fleet import a_report
 
 from training.clock import SystemClock
 from training.fleet.client.client import Refused
-from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.backup import Backup, Restore
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
-from training.fleet.recovery.restore import Restore
 from training.fleet.service.hosts import Plan
 from training.fleet.service.retention import note_removed
 from training.fleet.service.state import Deployment

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from builders import a_capability
-from conformance.memory_fs import MemoryFs
 from fakes import FakeClock
 from receiver_running import Receiver, job_id
 from recovery_builders import (
@@ -40,9 +39,8 @@ from training.fleet.client.client import Superseded
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import DatabaseFull
 from training.fleet.receiver.security.authority import Authority
-from training.fleet.recovery.backup import Backup, content_path, read_contents, snapshots
-from training.fleet.recovery.files import place_database, write_file
-from training.fleet.recovery.restore import Restore, Restored
+from training.fleet.recovery.backup import Backup, Restore, Restored, content_path, read_contents, snapshots
+from training.fleet.recovery.files import put_database
 from training.fleet.service.backed_up import backed_up_at, noted_beside
 from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.provenance import sealed, unsealed
@@ -140,7 +138,7 @@ def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
         restore(folder, new, with_keys=True)
     assert not new.db.exists()
     back_up(state, folder, with_keys=True)
-    assert restore(folder, new, with_keys=True).keys
+    restore(folder, new, with_keys=True)
     assert tree(new.tls) == tree(state.tls)
     restore(folder, new, with_keys=True, force=True)
     shutil.rmtree(new.tls)
@@ -167,7 +165,7 @@ def test_what_is_refused_changes_nothing(state: Deployment, folder: Path, tmp_pa
         ("is inside the store itself", lambda: back_up(state, state.models / "backup")),
         ("there is no database", lambda: back_up(state_in(tmp_path / "new"), folder)),
         ("holds no backups", lambda: restore(other, state_in(tmp_path / "new"))),
-        ("was ever finished", lambda: restore(begun, state_in(tmp_path / "new"))),
+        ("no finished backup", lambda: restore(begun, state_in(tmp_path / "new"))),
     ]
     begun = tmp_path / "begun"
     Backup(begun)._open()
@@ -195,7 +193,7 @@ def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: Deploy
     data = bytearray(state.db.read_bytes())
     data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
     state.db.write_bytes(data)
-    with pytest.raises(RecoveryError, match="no backup was made"):
+    with pytest.raises(RecoveryError, match="earlier backups are untouched"):
         back_up(state, folder)
     assert snapshots(folder) == [first.name]
 
@@ -207,7 +205,7 @@ def test_a_database_that_cannot_be_copied_gets_no_backup(
         raise DatabaseFull("the disk is full")
 
     monkeypatch.setattr(SqliteDatabase, "copy_to", full)
-    with pytest.raises(RecoveryError, match="the disk is full; no backup was made"):
+    with pytest.raises(RecoveryError, match="the disk is full; earlier backups are untouched"):
         back_up(state, folder)
     assert snapshots(folder) == []
 
@@ -223,14 +221,14 @@ def test_a_damaged_backup_is_not_restored(state: Deployment, folder: Path, tmp_p
     assert jobs(new) == jobs(state)
     contents = folder / "snapshots" / second.name / "contents.json"
     contents.write_bytes(contents.read_bytes()[:-9])
-    with pytest.raises(RecoveryError, match="is damaged; choose another"):
+    with pytest.raises(RecoveryError, match="cannot be read .*; choose another"):
         restore(folder, new, force=True)
 
 
 def test_backups_of_another_form_are_refused(state: Deployment, folder: Path, tmp_path: Path) -> None:
     contents = folder / "snapshots" / back_up(state, folder).name / "contents.json"
     contents.unlink()
-    with pytest.raises(RecoveryError, match=r"cannot read .*; choose another with --snapshot"):
+    with pytest.raises(RecoveryError, match=r"cannot be read .*; choose another with --snapshot"):
         restore(folder, state_in(tmp_path / "new"))
     (folder / "backup.json").write_bytes(b'{"format":1}\n')
     for act in (lambda: back_up(state, folder), lambda: restore(folder, state_in(tmp_path / "new"))):
@@ -277,35 +275,15 @@ def test_what_is_damaged_in_the_backup_too_is_named(state: Deployment, folder: P
     assert lost == [f"{path} is damaged or gone in the backup, too" for path in (bundle.as_posix(), note)]
 
 
-def test_a_database_is_put_in_place_on_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    new, db = tmp_path / "new", tmp_path / "jobs.db"
-    new.write_bytes(b"")
-    db.write_bytes(b"")
-    Path(f"{new}-wal").touch()
+def test_a_database_is_put_in_place_whole_and_each_old_one_is_kept(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
     with pytest.raises(OSError, match="could not be finished"):
-        place_database(new, db, 1.0)
-    Path(f"{new}-wal").unlink()
-    monkeypatch.setattr(os, "link", refused)
-    earlier = place_database(new, db, 1.0)
-    for number in (2, 3):  # of the same moment
-        new.write_bytes(b"")
-        assert place_database(new, db, 1.0) == Path(f"{earlier}-{number}")
-    new.write_bytes(b"")
-    aside = place_database(new, db, 1.0)
-    assert aside is not None
-    assert aside.exists()
-    assert db.exists()
-    assert not new.exists()
-
-
-def test_whatever_is_written_is_closed_again() -> None:
-    fs = MemoryFs()
-    fs.mkdir(Path("/there"))
-    write_file(fs, Path("/there/file"), b"content")
-    assert (b"".join(fs.read(Path("/there/file"))), fs._handles) == (b"content", {})
+        put_database(state, FakeClock(), lambda new: Path(f"{new}-wal").touch())
+    assert list(tmp_path.iterdir()) == []
+    kept = [put_database(state, FakeClock(), lambda new, n=n: new.write_bytes(b"%d" % n)) for n in range(4)]
+    first = kept[1]
+    assert kept == [None, first, Path(f"{first}-2"), Path(f"{first}-3")]
+    assert [each.read_bytes() for each in (*kept[1:], state.db) if each] == [b"0", b"1", b"2", b"3"]
 
 
 # ── losses ──────────────────────────────────────────────────────────────────────────────────

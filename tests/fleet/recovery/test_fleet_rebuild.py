@@ -34,10 +34,9 @@ from training.clock import SystemClock
 from training.fleet.database.writer import DatabaseError
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver import program as receiver
-from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.backup import Backup, Restore
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
 from training.fleet.recovery.reconcile import FinishedAttempt, Unusable, deliveries, in_order, sidecar
-from training.fleet.recovery.restore import Restore
 from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.provenance import sealed, unsealed

@@ -17,10 +17,9 @@ from systems import make_link
 from training.clock import SystemClock
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.recovery import owner
-from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.backup import Backup, Restore, Restored
 from training.fleet.recovery.files import give_to_owner
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
-from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.dataset_listing import Listing, cut
@@ -174,7 +173,7 @@ def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound: Deployment, p
     new = state_in(place / "new")
     new.db.parent.mkdir()
     give(new.db.parent)
-    assert restore(tmp_path / "backup", new).keys
+    restore(tmp_path / "backup", new)
     assert uids(new.db.parent) == {USER}
     assert tree(new.tls) == tree(sound.tls)
     assert found(new, deep=True) == []

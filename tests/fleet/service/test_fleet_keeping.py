@@ -13,9 +13,8 @@ from fakes import FakeClock
 from retention_running import DAY_S, House, Killed
 
 from training.fleet.queue.attempts import DeliveryNews
-from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.backup import Backup, Restore
 from training.fleet.recovery.rebuild import rebuild
-from training.fleet.recovery.restore import Restore
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.retention import RemovalKind
 from training.fleet.service.catalogue import index_rows

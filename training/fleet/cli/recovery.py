@@ -73,7 +73,7 @@ def backup(
 
     state = Deployment.of(state_dir, db, models_dir)
     with meter(context) as progress, explained(state):
-        made = Backup(folder).make(state, SystemClock(), with_keys=with_keys, deep=deep, keep=keep, progress=progress)
+        made = Backup(folder, progress=progress).make(state, SystemClock(), with_keys=with_keys, deep=deep, keep=keep)
     data = made.datasets
     lost = [*made.contents.lost, *data.lost]
     shape = {
@@ -82,7 +82,7 @@ def backup(
         "bundles": made.contents.bundles,
         "copied": made.copied,
         "bytes": made.bytes_copied,
-        "keys": made.contents.keys,
+        "keys": bool(made.contents.keys),
         "lost": lost,
         "datasets": data.sets,
     }
@@ -111,7 +111,7 @@ def restore(
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too.")] = False,
 ) -> int:
     """Restore a backup; the receiver must be stopped."""
-    from training.fleet.recovery.restore import Restore
+    from training.fleet.recovery.backup import Restore
 
     state = Deployment.of(state_dir, db, models_dir)
     with meter(context) as progress, explained(state):

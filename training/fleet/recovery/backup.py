@@ -1,4 +1,4 @@
-"""Copies of a receiver's state, made while it works: the database, and each file of the store by its content.
+"""Backups of a receiver's state, made while it works: the database, and each file of the store by its content.
 
 ::
 
@@ -12,46 +12,46 @@
 The database comes first: a bundle is published before its row is committed, so everything that copy names can still be
 copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name when
 all of it is durable, so that a half one is never taken for one.
+
+A restore goes the other way: bundles first, then the database, so that at every moment a row's bundle is there. Nothing
+is deleted: an old database is renamed, a sound bundle that the backup lacks stays, and finished work that the copy of
+the database lacks is restored from its provenance.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from training.clock import Clock
-from training.files import Fs, LocalFs, file_sha256
+from training.files import Fs, LocalFs, file_sha256, replace_whole, sync_ways
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.database.writer import DatabaseError
+from training.fleet.database.writer import OtherShape
 from training.fleet.recovery.datasets import CopyResult, copy_datasets
-from training.fleet.recovery.doctor import KnownTables, known_of
+from training.fleet.recovery.doctor import known_of
 from training.fleet.recovery.doctor_store import StoredBundle
-from training.fleet.recovery.files import PART, copy_file, plainly, stamp, sync_ways, write_file
-from training.fleet.recovery.owner import acting_as, owner_of, reading
-from training.fleet.recovery.reconcile import sidecar
+from training.fleet.recovery.files import PART, Progress, copy_file, holding, plainly, put_database, stamp
+from training.fleet.recovery.owner import acting_as, owner_of, reader_of, reading
+from training.fleet.recovery.reconcile import Recovery, known_bundles, take_over
 from training.fleet.service.backed_up import note_backup
 from training.fleet.service.state import DATABASE, Deployment, RecoveryError
-from training.fleet.store.artifacts import BUNDLE, PROVENANCE, REMOVED, REPORTS, read_removed
+from training.fleet.store.artifacts import BUNDLE, PROVENANCE, REMOVED, REPORTS, ArtifactStore, read_removed
 from training.fleet.store.datasets import DatasetStore
+from training.fleet.store.provenance import BrokenSeal, unsealed
+from training.fleet.store.store_id import another_database, read_mark
 from training.locking import LockedError, exclusive
 
-MARK, CONTENT, SNAPSHOTS, CONTENTS, KEYS, DATASETS = (
-    "backup.json",
-    "content",
-    "snapshots",
-    "contents.json",
-    "keys",
-    "datasets",
-)
-FORMAT = b'{"format":2}\n'
-KEEP = 10
-KEY_FILES = ("ca.key", "ca.pem")
-Progress = Callable[[str, int, int], object]
+MARK, CONTENT, SNAPSHOTS = "backup.json", "content", "snapshots"
+CONTENTS, KEYS, DATASETS = "contents.json", "keys", "datasets"
+FORMAT = b'{"format":3}\n'
+KEY_FILES = ("ca.key", "ca.pem")  # the certificate last: it says that all is there
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, int]  # status → number of jobs
     files: dict[str, str]  # path in the store → SHA-256
     lost: list[str]  # what the database names and neither store nor backup has whole
-    keys: bool
+    keys: dict[str, str]  # file → SHA-256
 
     @property
     def bundles(self) -> int:
@@ -95,10 +95,8 @@ def read_contents(folder: Path, name: str) -> Contents:
     path = folder / SNAPSHOTS / name / CONTENTS
     try:
         return msgspec.json.decode(path.read_bytes(), type=Contents)
-    except OSError as error:
-        raise RecoveryError(f"cannot read {path}: {error.strerror}; choose another with --snapshot") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise RecoveryError(f"{path} is damaged; choose another with --snapshot") from None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecoveryError(f"{path} cannot be read ({error}); choose another with --snapshot") from None
 
 
 def content_path(folder: Path, sha256: str) -> Path:
@@ -119,61 +117,48 @@ class _Taken:
     copied: int = 0
     bytes_copied: int = 0
 
-    def named(self, path: str, sha256: str, what: str) -> None:
-        """Take a file that is named by its content; a damaged one is never copied."""
-        source, target = self.store / path, content_path(self.folder, sha256)
-        if not self._has(sha256):
-            if self.fs.size(source) is None:
-                self.lost.append(f"{what} is not in the store")
-                return
-            if copy_file(self.fs, source, target, sha256=sha256) is None:
-                self.lost.append(f"{what} is damaged in the store")
+    def named(self, path: str, sha256: str | None, what: str) -> None:
+        """Take a file of this content; a damaged one is never copied."""
+        copy, there = content_path(self.folder, sha256 or "none"), self._in_store(path)
+        if self.fs.size(copy) is None or (self.deep and file_sha256(copy, self.fs) != sha256):
+            if not (there and sha256 and copy_file(self.fs, self.store / path, copy, sha256=sha256)):
+                self.lost.append(f"{what} is {'damaged' if there else 'not'} in the store")
                 return
             self.copied += path.endswith(f"/{BUNDLE}")
-            self.bytes_copied += self.fs.size(target) or 0
-        self.files[path] = sha256
+            self.bytes_copied += self.fs.size(copy) or 0
+        self.files[path] = str(sha256)
 
-    def read(self, path: str, sound: Callable[[bytes], bool], what: str) -> None:
-        """Take a small file; in place of a damaged or missing one that of the last snapshot."""
-        there = self.fs.size(self.store / path) is not None
-        body = b"".join(self.fs.read(self.store / path)) if there else b""
-        if there and sound(body):
-            self.named(path, hashlib.sha256(body).hexdigest(), what)
-        elif path in self.before and self._has(self.before[path]):
-            self.files[path] = self.before[path]
-        else:
-            self.lost.append(f"{what} is damaged")
-
-    def names(self, folder: Path) -> Iterator[str]:
-        """List the files of a folder in the store, and those that the last snapshot had of it."""
-        there = {(folder / name).as_posix() for name in self.fs.names(self.store / folder)}
-        there |= {path for path in self.before if Path(path).parent == folder}
-        return (path for path in sorted(there) if path.endswith(".json"))
-
-    def _has(self, sha256: str) -> bool:
-        path = content_path(self.folder, sha256)
-        return self.fs.size(path) is not None and (not self.deep or file_sha256(path, self.fs) == sha256)
+    def sealed(self, path: str, what: str) -> None:
+        """Take a file with its own digest inside; in place of a damaged or missing one that of the last snapshot."""
+        try:
+            body = b"".join(self.fs.read(self.store / path))
+            unsealed(body)
+            sha256: str | None = hashlib.sha256(body).hexdigest()
+        except (FileNotFoundError, BrokenSeal):
+            sha256 = self.before.get(path)
+        self.named(path, sha256, what)
 
     def bundle(self, delivery: StoredBundle) -> None:
         """Take a bundle, or the note that retention took it away; and its other files."""
         artifact, what = delivery.artifact, delivery.what
-        folder = Path(artifact.path).parent
-        note = (folder / REMOVED).as_posix()
-        went = self.fs.size(self.store / artifact.path) is None and read_removed(self.fs, self.store, artifact)
+        went = not self._in_store(artifact.path) and read_removed(self.fs, self.store, artifact) is not None
         if delivery.gone is None and not went:
             self.named(artifact.path, artifact.artifact_id, what)
-        elif self.fs.size(self.store / note) is not None:
-            self.read(note, bool, f"the note of {what}")
-        for path in self.names(folder / REPORTS):
-            digest = Path(path).stem
-            self.named(path, digest, f"the report {digest[:12]} of {what}")
-        for path in self.names(folder / PROVENANCE):
-            name = Path(path).name
-            self.read(
-                path,
-                lambda body, name=name: not isinstance(sidecar(artifact, name, body), str),  # type: ignore[misc]
-                f"the provenance {name} of {what}",
-            )
+        elif self._in_store(f"{artifact.place}/{REMOVED}"):
+            self.sealed(f"{artifact.place}/{REMOVED}", f"the note of {what}")
+        for path in self._below(f"{artifact.place}/{REPORTS}"):
+            self.named(path, Path(path).stem, f"the report {Path(path).stem[:12]} of {what}")
+        for path in self._below(f"{artifact.place}/{PROVENANCE}"):
+            self.sealed(path, f"the provenance {Path(path).name} of {what}")
+
+    def _below(self, folder: str) -> list[str]:
+        """List the files of a folder in the store, and those that the last snapshot had of it."""
+        names = {f"{folder}/{name}" for name in self.fs.names(self.store / folder)}
+        names |= {path for path in self.before if path.rpartition("/")[0] == folder}
+        return sorted(path for path in names if path.endswith(".json"))
+
+    def _in_store(self, path: str) -> bool:
+        return self.fs.size(self.store / path) is not None
 
 
 @dataclass
@@ -182,16 +167,10 @@ class Backup:
 
     folder: Path
     fs: Fs = field(default_factory=LocalFs)
+    progress: Progress = lambda *_: None
 
     def make(
-        self,
-        state: Deployment,
-        clock: Clock,
-        *,
-        with_keys: bool = False,
-        deep: bool = False,
-        keep: int = KEEP,
-        progress: Progress = lambda *_: None,
+        self, state: Deployment, clock: Clock, *, with_keys: bool = False, deep: bool = False, keep: int = 10
     ) -> Made:
         """Add a snapshot of ``state``, beside a running receiver. ``deep`` re-hashes the files of earlier ones.
 
@@ -199,19 +178,19 @@ class Backup:
         """
         if state.models.resolve() in [self.folder.resolve(), *self.folder.resolve().parents]:
             raise RecoveryError(f"{self.folder} is inside the store itself; choose another folder")
-        with plainly(f"the backup into {self.folder}", "earlier backups are untouched"):
-            _live(state).close()  # before anything is made: a refusal leaves no folder
-            self._open()
+        owner = owner_of(state.db)
+        with plainly(f"the backup into {self.folder}", "earlier backups are untouched"), _opened(state.db) as live:
+            self._open()  # not before the database: a refusal leaves no folder
             try:
                 with exclusive(self.folder / f"{MARK}.lock"):
-                    made = self._make(state, clock, with_keys, deep, progress)
-                    shelved = DatasetStore(state.datasets, reading(owner_of(state.db), self.fs))
-                    made.datasets = copy_datasets(shelved, DatasetStore(self.folder / DATASETS, self.fs), progress)
+                    made = self._make(live, state, clock.now(), with_keys, deep)
+                    shelved = DatasetStore(state.datasets, reading(owner, self.fs))
+                    made.datasets = copy_datasets(shelved, DatasetStore(self.folder / DATASETS, self.fs), self.progress)
                     self._prune(keep)
-                with acting_as(owner_of(state.db)):
-                    note_backup(state.db, made.contents.made_at)
             except LockedError:
                 raise RecoveryError(f"another backup into {self.folder} is being made") from None
+            with acting_as(owner):
+                note_backup(state.db, made.contents.made_at)
         return made
 
     def _open(self) -> None:
@@ -223,32 +202,39 @@ class Backup:
         # Nothing is there, or what a first backup left that was cut off here.
         if self.fs.names(self.folder / SNAPSHOTS) or set(self.fs.names(self.folder)) - {SNAPSHOTS, mark.name + PART}:
             raise RecoveryError(f"{self.folder} is not empty and holds no backups; choose a folder of its own")
-        new = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
+        new = [each for each in (self.folder, *self.folder.parents) if not each.exists()] or [self.folder]
         self.fs.mkdir(self.folder / SNAPSHOTS)
-        write_file(self.fs, mark, FORMAT)
-        self.fs.sync_folder(self.folder)
-        for each in new or [self.folder]:
-            self.fs.sync_folder(each.parent)
+        replace_whole(self.fs, mark.with_name(mark.name + PART), mark, [FORMAT])
+        sync_ways(self.fs, [mark], new[-1].parent)
 
-    def _make(self, state: Deployment, clock: Clock, with_keys: bool, deep: bool, progress: Progress) -> Made:
-        now, earlier = clock.now(), snapshots(self.folder)
-        name = self._name(stamp(now), max(earlier, default=""))
+    def _make(self, live: SqliteDatabase, state: Deployment, now: float, with_keys: bool, deep: bool) -> Made:
+        earlier = snapshots(self.folder)
+        name = _after(stamp(now), max(earlier, default=""))
         unfinished = self.folder / SNAPSHOTS / (name + PART)
         for left in (self.folder / SNAPSHOTS).glob(f"*{PART}"):
             shutil.rmtree(left)
         self.fs.mkdir(unfinished)
-        progress("database", 0, 1)
-        known, jobs = _copy_database(state, unfinished / DATABASE)
-        taken = _Taken(self.folder, state.models, self.fs, deep, self._before(earlier))
+        self.progress("database", 0, 1)
+        live.copy_to(unfinished / DATABASE)
+        with _opened(unfinished / DATABASE) as copy:
+            known, jobs = known_of(copy), {row["status"]: int(row["n"]) for row in copy.all("counts")}
+        before: dict[str, str] = {}
+        with contextlib.suppress(RecoveryError):  # what is damaged there is copied again
+            before = read_contents(self.folder, earlier[-1]).files if earlier else {}
+        taken = _Taken(self.folder, state.models, self.fs, deep, before)
         taken.lost += [f"what job {job} names as its bundle" for _, job in known.nameless]
         for log in known.logs.stored:  # first: their rows may let go of them
             taken.named(log.file.path, log.file.sha256, log.what)
         bundles = {each.artifact.path: each for each in reversed(known.deliveries)}
         for number, delivery in enumerate(bundles.values()):
-            progress("bundles", number, len(bundles))
+            self.progress("bundles", number, len(bundles))
             taken.bundle(delivery)
-        paths = [content_path(self.folder, sha256) for sha256 in taken.files.values()]
-        sync_ways(self.fs, paths, self.folder)
+        keys: dict[str, str] = {}
+        if with_keys and all(self.fs.size(state.tls / each) is not None for each in KEY_FILES):
+            # Not with root's rights: through a link, a restore would give the receiver's user other files.
+            theirs = reading(owner_of(state.db), self.fs)
+            copies = ((each, unfinished / KEYS / each) for each in KEY_FILES)
+            keys = {each: str(copy_file(self.fs, state.tls / each, copy, source_fs=theirs)) for each, copy in copies}
         contents = Contents(
             made_at=now,
             database_id=str(known.database_id),
@@ -256,37 +242,15 @@ class Backup:
             jobs=jobs,
             files=taken.files,
             lost=taken.lost,
-            keys=with_keys and self._keys(state, unfinished),
+            keys=keys,
         )
-        write_file(self.fs, unfinished / CONTENTS, msgspec.json.encode(contents) + b"\n")
-        self.fs.sync_folder(unfinished)
+        target = unfinished / CONTENTS
+        replace_whole(self.fs, target.with_name(CONTENTS + PART), target, [msgspec.json.encode(contents) + b"\n"])
+        paths = [content_path(self.folder, sha256) for sha256 in taken.files.values()]
+        sync_ways(self.fs, [*paths, target, *(unfinished / KEYS / each for each in keys)], self.folder)
         self.fs.rename_new(unfinished, unfinished.with_name(name))
         self.fs.sync_folder(unfinished.parent)
         return Made(name, contents, taken.copied, taken.bytes_copied)
-
-    def _before(self, earlier: list[str]) -> dict[str, str]:
-        try:
-            return read_contents(self.folder, earlier[-1]).files if earlier else {}
-        except RecoveryError:
-            return {}
-
-    @staticmethod
-    def _name(moment: str, last: str) -> str:
-        """Make a name after all others, also when the clock went back or two are made in a second."""
-        if moment > last:
-            return moment
-        base, _, number = last.partition("-")
-        return f"{base}-{int(number or 1) + 1:03}"
-
-    def _keys(self, state: Deployment, unfinished: Path) -> bool:
-        there = [name for name in KEY_FILES if self.fs.size(state.tls / name) is not None]
-        # Not with root's rights: through a link, a restore would give the receiver's user other files.
-        source_fs = reading(owner_of(state.db), self.fs)
-        for name in there:
-            copy_file(self.fs, state.tls / name, unfinished / KEYS / name, source_fs=source_fs)
-        if there:
-            self.fs.sync_folder(unfinished / KEYS)
-        return len(there) == len(KEY_FILES)
 
     def _prune(self, keep: int) -> None:
         """Forget the oldest snapshots. Their files stay, as the work of a later restore."""
@@ -296,28 +260,150 @@ class Backup:
             shutil.rmtree(path.with_name(name + PART))
 
 
-def _live(state: Deployment) -> SqliteDatabase:
-    """Open the database for reading; RecoveryError when that fails."""
-    if not state.db.exists():
-        raise RecoveryError(f"there is no database at {state.db}; name its folder with --state-dir")
-    try:
-        return SqliteDatabase(state.db, read_only=True)
-    except DatabaseError as error:
-        raise RecoveryError(f"{error}; no backup was made") from None
+def _after(moment: str, last: str) -> str:
+    """Make a name after all others, also when the clock went back or two are made in a second."""
+    base, _, number = last.partition("-")
+    return moment if moment > last else f"{base}-{int(number or 1) + 1:03}"
 
 
-def _copy_database(state: Deployment, target: Path) -> tuple[KnownTables, dict[str, int]]:
-    """Copy the database, and read from the copy what belongs to it."""
-    try:
-        live = _live(state)
+def _opened(db: Path) -> closing[SqliteDatabase]:
+    """Open a database for reading. Raises RecoveryError and DatabaseError."""
+    if not db.exists():
+        raise RecoveryError(f"there is no database at {db}; name its folder with --state-dir")
+    return closing(SqliteDatabase(db, read_only=True))
+
+
+# -- restoring --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Restored:
+    """The result of a restore."""
+
+    snapshot: str
+    contents: Contents
+    brought: int = 0  # bundles
+    kept: int = 0  # present and sound bundles
+    completed_since: list[str] = field(default_factory=list)  # jobs completed after the snapshot
+    lost: list[str] = field(default_factory=list)
+    aside: Path | None = None  # the old database
+    datasets: CopyResult = field(default_factory=CopyResult)
+
+
+@dataclass
+class Restore:
+    """A restore from a folder of backups into a state."""
+
+    folder: Path
+    state: Deployment
+    clock: Clock
+    fs: Fs = field(default_factory=LocalFs)
+    progress: Progress = lambda *_: None
+
+    def __post_init__(self) -> None:
+        self._reader = reader_of(self.folder, owner_of(self.state.db))
+        self._from = reading(self._reader, self.fs)
+
+    def run(self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False) -> Restored:
+        """Restore. A RecoveryError leaves the old database in place.
+
+        Only when it says that the data sets were not copied is the backup's in place: they come last, since without
+        one of them nothing fails, and the jobs that name it wait.
+        """
+        with holding("the restore", self.state, force=force):
+            with acting_as(self._reader):
+                done = self._begin(snapshot, force=force, with_keys=with_keys)
+            self._files(done)
+            done.aside = put_database(self.state, self.clock, partial(self._database, done))
+            if with_keys:
+                self._keys(done)
+            shelved = DatasetStore(self.folder / DATASETS, self._from)
+            done.datasets = copy_datasets(shelved, DatasetStore(self.state.datasets, self.fs), self.progress)
+        return done
+
+    def _begin(self, snapshot: str | None, *, force: bool, with_keys: bool) -> Restored:
+        if self.fs.size(self.folder / MARK) is None:
+            raise RecoveryError(f"{self.folder} holds no backups; name the folder that backup made")
+        names = snapshots(self.folder)
+        name = snapshot or max(names, default="")
+        if name not in names:
+            what = f"no backup called {name}; there are {', '.join(names[-5:])}" if names else "no finished backup"
+            raise RecoveryError(f"in {self.folder} there is {what}")
+        contents = read_contents(self.folder, name)
+        keys = {f"{KEYS}/{each}": sha256 for each, sha256 in contents.keys.items() if with_keys}
+        for path, sha256 in {DATABASE: contents.database_sha256, **keys}.items():
+            if file_sha256(self.folder / SNAPSHOTS / name / path, self.fs) != sha256:
+                older = names[: names.index(name)]
+                hint = f"--snapshot {older[-1]} is the one before" if older else "there is no older one"
+                raise RecoveryError(f"{path} in the backup {name} is damaged; {hint}")
+        marked = None if force else read_mark(self.fs, self.state.models)
+        if marked not in (None, contents.database_id):  # the bundles of two fleets do not mix
+            other = another_database(self.state.models, str(marked), contents.database_id)
+            words = "name the store of the backup with --models-dir, or restore it here with --force"
+            raise RecoveryError(f"{other} in {self.folder}; {words}")
+        if with_keys and not contents.keys:
+            raise RecoveryError(f"the backup {name} holds no keys; it was made without --with-keys")
+        if with_keys and not force and self._has_other_keys(contents):
+            raise RecoveryError(f"{self.state.tls} holds another authority; --force keeps it beside under another name")
+        return Restored(name, contents)
+
+    def _files(self, done: Restored) -> None:
+        """Bring back what is missing or damaged, each file by its content."""
+        done.lost += [f"{each} (when the backup was made)" for each in done.contents.lost]
+        files, models, here = done.contents.files, self.state.models, list[Path]()
+        self.fs.mkdir(models)
+        for number, (path, sha256) in enumerate(files.items()):
+            self.progress("files", number, len(files))
+            target, is_bundle = models / path, path.endswith(f"/{BUNDLE}")
+            note = target.with_name(REMOVED)
+            if is_bundle and self.fs.size(note) is not None:  # retention took it away, and it is back
+                self.fs.unlink(note)
+            if target == note and self.fs.size(target.with_name(BUNDLE)) is not None:
+                continue
+            if self.fs.size(target) is not None and file_sha256(target, self.fs) == sha256:
+                done.kept += is_bundle
+            elif self._copy(content_path(self.folder, sha256), target, sha256):
+                done.brought += is_bundle
+            else:
+                done.lost.append(f"{path} is damaged or gone in the backup, too")
+                continue
+            here.append(target)
+        sync_ways(self.fs, here, models)
+
+    def _copy(self, source: Path, target: Path, sha256: str) -> bool:
+        """Copy a file of the backup; False where that is missing or damaged."""
+        there = self._from.size(source) is not None
+        return there and copy_file(self.fs, source, target, sha256=sha256, source_fs=self._from) is not None
+
+    def _database(self, done: Restored, unfinished: Path) -> None:
+        """Prepare the copy of the database, fully up to date."""
+        copy = self.folder / SNAPSHOTS / done.snapshot / DATABASE
+        copy_file(self.fs, copy, unfinished, source_fs=self._from)
         try:
-            live.copy_to(target)
-        finally:
-            live.close()
-        copy = SqliteDatabase(target, read_only=True)
+            queue = Recovery(unfinished, self.clock)
+        except OtherShape:
+            why = f"the database of the backup {done.snapshot} has another shape than this program's"
+            raise RecoveryError(
+                f"{why}; restore it with the program that made it; the state here is untouched"
+            ) from None
+        store, since = ArtifactStore(self.state.models, self.fs), partial(self.progress, "what came since")
         try:
-            return known_of(copy), {row["status"]: int(row["n"]) for row in copy.all("counts")}
+            queue.void_codes()
+            done.completed_since, _ = take_over(queue, store, self.fs, since, known_bundles(queue.db))
         finally:
-            copy.close()
-    except DatabaseError as error:
-        raise RecoveryError(f"{error}; no backup was made") from None
+            queue.close()
+
+    def _has_other_keys(self, contents: Contents) -> bool:
+        there = {
+            each: self.state.tls / each for each in contents.keys if self.fs.size(self.state.tls / each) is not None
+        }
+        return any(file_sha256(path, self.fs) != contents.keys[each] for each, path in there.items())
+
+    def _keys(self, done: Restored) -> None:
+        """Restore the authority. Another one is kept beside; its certificate for the receiver is removed."""
+        tls, copies = self.state.tls, self.folder / SNAPSHOTS / done.snapshot / KEYS
+        if self._has_other_keys(done.contents):
+            self.fs.replace(tls, tls.with_name(f"{tls.name}.before-{stamp(self.clock.now())}"))
+        for each in done.contents.keys:
+            copy_file(self.fs, copies / each, tls / each, source_fs=self._from)
+        sync_ways(self.fs, [tls / each for each in done.contents.keys], tls.parent)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from training.fleet.recovery.files import Progress
 from training.fleet.service.state import RecoveryError
 from training.fleet.store.datasets import DatasetStore, Shelved
 from training.fleet.store.errors import ChunksMissing, NoDataset, StoreError
 from training.fleet.wire.dataset_listing import parse, together
-
-Progress = Callable[[str, int, int], object]
 
 
 @dataclass
@@ -24,22 +22,18 @@ class CopyResult:
 
 def copy_datasets(source: DatasetStore, target: DatasetStore, progress: Progress) -> CopyResult:
     """Copy every data set of ``source`` to ``target``, under its present names. Raises RecoveryError."""
+    done = CopyResult()
     try:
-        return _copy_all(source, target, progress)
+        sets = sorted(source.sets(), key=lambda each: each.about.pushed_at)
+        for number, shelved in enumerate(sets):
+            progress("data sets", number, len(sets))
+            try:
+                done.bytes_copied += _copy(source, target, shelved)
+                done.sets += 1
+            except (NoDataset, ChunksMissing) as error:  # rotten, or removed meanwhile
+                done.lost.append(f"data set {shelved.dataset_id[:12]}: {error}")
     except StoreError as error:
         raise RecoveryError(f"the data sets were not copied: {error}") from error
-
-
-def _copy_all(source: DatasetStore, target: DatasetStore, progress: Progress) -> CopyResult:
-    done = CopyResult()
-    sets = sorted(source.sets(), key=lambda each: each.about.pushed_at)
-    for number, shelved in enumerate(sets):
-        progress("data sets", number, len(sets))
-        try:
-            done.bytes_copied += _copy(source, target, shelved)
-            done.sets += 1
-        except (NoDataset, ChunksMissing) as error:  # rotten, or removed meanwhile
-            done.lost.append(f"data set {shelved.dataset_id[:12]}: {error}")
     return done
 
 

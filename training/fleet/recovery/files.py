@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
-import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from training.clock import Clock
 from training.files import Fs, LocalFs, replace_whole, settle
 from training.fleet.database.sqlite import fold_log
+from training.fleet.database.writer import DatabaseError
 from training.fleet.recovery.owner import User, acting_as, owner_of
 from training.fleet.service.state import Deployment, RecoveryError
+from training.fleet.store.errors import StoreError
 
 PART = ".part"
+Progress = Callable[[str, int, int], object]  # gets the present part of the work, how far it is and its end
+UNTOUCHED = "the state that was there is untouched"
 
 
 @contextlib.contextmanager
 def plainly(doing: str, comfort: str) -> Iterator[None]:
-    """Turn the operating system's errors into one sentence with the work under way and its consequence."""
+    """Turn errors of the system, of the database and of the store into one sentence with their consequence."""
     try:
         yield
+    except (DatabaseError, StoreError) as error:
+        raise RecoveryError(f"{error}; {comfort}") from error
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         raise RecoveryError(f"{doing} failed:{where} {error.strerror or error}; {comfort}") from error
@@ -49,84 +56,75 @@ def copy_file(
     return digest.hexdigest() if wanted else None
 
 
-def write_file(fs: Fs, target: Path, body: bytes) -> None:
-    """Write a private file durably, except for its folder's entry, replacing ``target``."""
-    replace_whole(fs, target.with_name(target.name + PART), target, [body])
-
-
-def sync_ways(fs: Fs, paths: Iterable[Path], root: Path) -> None:
-    """Make the names in the folders of these files durable, and in those above up to ``root``."""
-    folders = {root, *(folder for path in paths for folder in path.parents if root in folder.parents)}
-    for folder in sorted(folders, reverse=True):
-        if folder.is_dir():
-            fs.sync_folder(folder)
-
-
 def stamp(now: float) -> str:
     """Write a moment as a folder's name; names sort by time."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def place_database(new: Path, db: Path, now: float) -> Path | None:
-    """Replace ``db`` by ``new``. The old file is kept beside under the returned name.
+@contextlib.contextmanager
+def holding(doing: str, state: Deployment, *, force: bool) -> Iterator[None]:
+    """Hold a state that gets another database, with the rights of the receiver's user while root runs the body.
+
+    Raises RecoveryError while a receiver uses it, and without ``force`` where a database is.
+    """
+    owner = owner_of(state.db)
+    # So that files that root once left can be written.
+    give_to_owner(state.db, state.models, state.tls, state.datasets)
+    with plainly(doing, UNTOUCHED):
+        try:
+            with acting_as(owner), state.alone():
+                if state.db.exists() and not force:
+                    found = f"there is a database at {state.db} already"
+                    raise RecoveryError(f"{found}; --force keeps it beside under another name")
+                yield
+        except PermissionError as error:
+            if owner is None:
+                raise
+            where = error.filename or state.db.parent
+            raise RecoveryError(
+                f"{where} is closed to user {owner.uid}, in whose name this is done because {state.db.parent} belongs "
+                f"to it; see where that leads (namei -l {where}), remove a link that none of you made or give the user "
+                f"its files (chown -hR {owner.uid}:{owner.gid}), and repeat"
+            ) from error
+
+
+def put_database(state: Deployment, clock: Clock, fill: Callable[[Path], None]) -> Path | None:
+    """Have a new database filled and put it in place; returns where the old one is kept beside.
 
     At no moment is there no database: a receiver that found none would begin an empty one. The old one's log is folded
     into it, or goes first if that cannot be: it would be replayed into the new file.
     """
-    aside = None
-    if Path(f"{new}-wal").exists():  # closing it has failed to bring everything into the one file
-        raise OSError(f"{new} could not be finished")
-    if db.exists():
-        if db.stat().st_size:  # SQLite would throw the log of an empty file away
-            fold_log(db)
-        aside = _free(db.with_name(f"{db.name}.before-{stamp(now)}"))
-        try:
-            os.link(db, aside)
-        except OSError:  # a file system without links
-            shutil.copy2(db, aside)
-        for companion in ("-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                LocalFs().replace(Path(f"{db}{companion}"), Path(f"{aside}{companion}"))
-    else:
-        for companion in ("-wal", "-shm"):
-            Path(f"{db}{companion}").unlink(missing_ok=True)
-    settle(new, db)
+    db, new, aside = state.db, state.db.with_name(f"{state.db.name}.unfinished"), None
+    try:
+        _discard(new)
+        fill(new)
+        if Path(f"{new}-wal").exists():  # closing it has failed to bring everything into the one file
+            raise OSError(f"{new} could not be finished")
+        if db.exists():
+            if db.stat().st_size:  # SQLite would throw the log of an empty file away
+                fold_log(db)
+            aside = _free(db.with_name(f"{db.name}.before-{stamp(clock.now())}"))
+            copy_file(LocalFs(), db, aside)
+            for companion in ("-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    LocalFs().replace(Path(f"{db}{companion}"), Path(f"{aside}{companion}"))
+        else:
+            _discard(db)
+        settle(new, db)
+    finally:
+        _discard(new)
     return aside
 
 
 def _free(path: Path) -> Path:
-    number = 2
-    found = path
-    while found.exists():
-        found = path.with_name(f"{path.name}-{number}")
-        number += 1
-    return found
+    names = itertools.chain([path], (path.with_name(f"{path.name}-{number}") for number in itertools.count(2)))
+    return next(each for each in names if not each.exists())
 
 
-def discard_database(path: Path) -> None:
-    """Remove an unfinished database and SQLite's files beside it."""
+def _discard(database: Path) -> None:
+    """Remove a database and SQLite's files beside it."""
     for companion in ("", "-wal", "-shm"):
-        Path(f"{path}{companion}").unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def with_rights_of_owner(state: Deployment) -> Iterator[None]:
-    """Act with the rights of the receiver's user while root runs the body."""
-    owner = owner_of(state.db)
-    # So that files that root once left can be written.
-    give_to_owner(state.db, state.models, state.tls, state.datasets)
-    try:
-        with acting_as(owner):
-            yield
-    except PermissionError as error:
-        if owner is None:
-            raise
-        where = error.filename or state.db.parent
-        raise RecoveryError(
-            f"{where} is closed to user {owner.uid}, in whose name this is done because {state.db.parent} belongs to "
-            f"it; see where that leads (namei -l {where}), remove a link that none of you made or give the user its "
-            f"files (chown -hR {owner.uid}:{owner.gid}), and repeat"
-        ) from error
+        Path(f"{database}{companion}").unlink(missing_ok=True)
 
 
 def give_to_owner(db: Path, *folders: Path) -> None:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from training.clock import Clock
 from training.files import Fs, LocalFs
-from training.fleet.database.writer import DatabaseError, Row
+from training.fleet.database.writer import Row
 from training.fleet.manifest.load import default_describer
 from training.fleet.manifest.types import ManifestError
-from training.fleet.recovery.files import discard_database, place_database, plainly, with_rights_of_owner
-from training.fleet.recovery.logs import take_back_logs
-from training.fleet.recovery.reconcile import Recovery, Unusable, deliveries
-from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
-from training.fleet.service.catalogue import index_rows
+from training.fleet.recovery.files import Progress, holding, put_database
+from training.fleet.recovery.reconcile import Recovery, Unusable, take_over
 from training.fleet.service.plan import load_plan
 from training.fleet.service.references import KnownReferences
 from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
-from training.fleet.store.errors import StoreError
 from training.fleet.wire.words import day
 
 # Not in any provenance file.
@@ -63,31 +60,19 @@ def rebuild(
     clock: Clock,
     *,
     force: bool = False,
-    fs: Fs | None = None,
+    fs: Fs = LocalFs(),  # noqa: B008 - it has no state
     progress: Progress = lambda *_: None,
 ) -> Rebuilt:
     """Make a database in which every job with a sound bundle and provenance is completed, and the others wait.
 
     ``jobs`` are the manifest's. A RecoveryError leaves the state unchanged.
     """
-    fs = LocalFs() if fs is None else fs
     if not state.models.is_dir():
         raise RecoveryError(f"there is no store at {state.models}; name it with --models-dir")
-    with plainly("the rebuild", UNTOUCHED), with_rights_of_owner(state), state.alone():
-        if state.db.exists() and not force:
-            raise RecoveryError(
-                f"there is a database at {state.db} already; --force keeps it beside under another name"
-            )
-        unfinished = state.db.with_name(f"{state.db.name}.rebuilding")
-        try:
-            discard_database(unfinished)
-            done = _fill(unfinished, state, jobs, clock, fs, progress)
-            done.aside = place_database(unfinished, state.db, clock.now())
-        except (DatabaseError, StoreError) as error:
-            raise RecoveryError(f"{error}; {UNTOUCHED}") from error
-        finally:
-            discard_database(unfinished)
-        fs.sync_folder(state.db.parent)
+    done = Rebuilt()
+    with holding("the rebuild", state, force=force):
+        listed = [dict(job) for job in jobs]
+        done.aside = put_database(state, clock, lambda new: _fill(done, new, state, listed, clock, fs, progress))
     return done
 
 
@@ -96,32 +81,23 @@ def _gone(row: Row) -> str:
 
 
 def _fill(
+    done: Rebuilt,
     path: Path,
     state: Deployment,
-    jobs: Iterable[Mapping[str, Any]],
+    listed: list[dict[str, Any]],
     clock: Clock,
     fs: Fs,
-    progress: Callable[[str, int, int], object],
-) -> Rebuilt:
-    store, done = ArtifactStore(state.models, fs), Rebuilt()
-    queue = Recovery(path, clock)
+    progress: Progress,
+) -> None:
+    store, queue = ArtifactStore(state.models, fs), Recovery(path, clock)
     try:
         if marked := store.marked():
             queue.be(marked)
-        listed = [dict(job) for job in jobs]
         queue.sync_from_manifest(listed)
-
-        def told(so_far: int, whole: int) -> None:
-            progress("bundles", so_far, whole)
-
-        names, done.unusable = take_back(queue, deliveries(store, fs, told))
-        take_back_logs(queue, store.logs)
+        names, done.unusable = take_over(queue, store, fs, partial(progress, "bundles"))
         done.completed = sorted(set(names))
         done.removed = [_gone(row) for row in queue.db.all("removed_models")]
         done.unlisted = sorted(set(names) - {str(job.get("name")) for job in listed})
         done.pending = queue.counts()["pending"]
-        store.index.repair(index_rows(queue.db))
-        store.mark(queue.database_id)
     finally:
         queue.close()
-    return done

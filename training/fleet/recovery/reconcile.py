@@ -8,7 +8,7 @@ a later attempt did since, as far as the database knows, stands.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,10 +20,13 @@ from training.clock import Clock
 from training.contract import spec_hash
 from training.files import Fs, file_sha256
 from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import Database
 from training.fleet.queue.jobs import Claimant, JobQueue
 from training.fleet.queue.results import KeptReport
+from training.fleet.recovery.logs import take_back_logs
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import may_adopt
+from training.fleet.service.catalogue import index_rows
 from training.fleet.service.results import kept_of
 from training.fleet.service.retention import note_removed
 from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore, Removed, report_path
@@ -278,8 +281,28 @@ class Recovery(JobQueue):
         return self.db.run("void_every_invitation")
 
 
-def known_bundles(database: SqliteDatabase) -> Callable[[Artifact], bool]:
+def known_bundles(database: Database) -> Callable[[Artifact], bool]:
     """Return True for a bundle that this database names; its bytes are checked elsewhere."""
-    rows: list[Mapping[str, Any]] = list(database.all("artifacts"))
-    known = {row["artifact_id"] for row in rows}
+    known = {row["artifact_id"] for row in database.all("artifacts")}
     return lambda artifact: artifact.artifact_id in known
+
+
+def take_over(
+    queue: Recovery,
+    store: ArtifactStore,
+    fs: Fs,
+    progress: Callable[[int, int], object],
+    known: Callable[[Artifact], bool] = lambda _: False,
+) -> tuple[list[str], list[Unusable]]:
+    """Complete every job whose completion the store proves and the database lacks, and make the store this database's.
+
+    Returns the jobs' names, and what could not be used.
+    """
+    found = list(deliveries(store, fs, progress, known))
+    sound = in_order(each for each in found if isinstance(each, FinishedAttempt))
+    with queue.db.transaction():
+        taken = [each.said.name for each in sound if queue.take_back(each) is Reconciled.TAKEN]
+    take_back_logs(queue, store.logs)
+    store.index.repair(index_rows(queue.db))
+    store.mark(queue.database_id)
+    return taken, [each for each in found if isinstance(each, Unusable)]
