@@ -30,7 +30,7 @@ from training.fleet.process.ended import Ended
 from training.fleet.process.launcher import put_down
 from training.fleet.scheduling.job import EndReason
 from training.fleet.worker import saved_states, start_check
-from training.fleet.worker.actions import Actions
+from training.fleet.worker.actions import Actions, Own
 from training.fleet.worker.attempt import found
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.reports import beside
@@ -165,14 +165,8 @@ class Host:
             self._calls,
             self.outbox,
             attempt=lambda assignment: Attempt(self, assignment),
-            persist=self._persist,
-            set_aside=self._set_aside,
-            wake_at=self._wake_at,
-            say=lambda said: self.world.say(self.machine, said.text),
-            leave=self._leave,
-            remember_alone=self._remember_alone,
             in_hand=lambda: [work.assignment for work in self.state.works.values()],
-            keep_awake=self._keep_awake,
+            own=self._own,
         )
         self.state = Slots.of(self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
@@ -552,9 +546,6 @@ class Host:
         if trainer := self.trainers.pop(assignment.claim_id, None):
             trainer.vanish()
 
-    def _keep_awake(self, on: bool) -> None:
-        self.kept_awake, self.kept_at = on, self.world.now
-
     @property
     def starts_nothing(self) -> bool:
         """Return True when the worker knows of all trainers here that they run."""
@@ -570,8 +561,22 @@ class Host:
         if action.slot and action.saved == t.Saved():
             del self.directory.saved[action.slot]
 
-    def _remember_alone(self, jobs: tuple[str, ...]) -> None:
-        self.directory.alone = jobs
+    def _own(self, action: Own) -> None:
+        match action:
+            case t.Persist():
+                self._persist(action)
+            case t.KeepAside():
+                self._set_aside(action)
+            case t.RememberAlone():
+                self.directory.alone = action.jobs
+            case t.WakeAt():
+                self._wake_at(action.at)
+            case t.Say():
+                self.world.say(self.machine, action.text)
+            case t.KeepAwake():
+                self.kept_awake, self.kept_at = action.on, self.world.now
+            case t.EndProcess():
+                self._leave(action)
 
     def _wake_at(self, at: float | None) -> None:
         if self._wake is not None:

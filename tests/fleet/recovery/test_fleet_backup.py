@@ -221,7 +221,7 @@ def test_a_damaged_backup_is_not_restored(state: Deployment, folder: Path, tmp_p
     assert jobs(new) == jobs(state)
     contents = folder / "snapshots" / second.name / "contents.json"
     contents.write_bytes(contents.read_bytes()[:-9])
-    with pytest.raises(RecoveryError, match="cannot be read .*; choose another"):
+    with pytest.raises(RecoveryError, match=r"cannot be read .*; choose another"):
         restore(folder, new, force=True)
 
 

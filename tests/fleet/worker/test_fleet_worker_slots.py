@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import test_fleet_worker_state as single
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_builders import a_grant, beat_answered, claim_answered
@@ -171,15 +170,6 @@ def test_a_network_that_is_slow_lets_no_more_than_two_deliveries_a_slot_pile_up(
         worker.ended(job)
         worker.actions += claims
     assert len(worker.slots.works) == 2 * (1 + PENDING_SHARE)
-
-
-def test_an_older_receiver_that_names_no_number_is_asked_when_nothing_is_in_hand() -> None:
-    worker = Worker().take(t.Begin())
-    call = worker.one(t.SendClaim).call
-    worker.take(claim_answered(call=call, assignment=ONE))
-    assert not worker.all(t.SendClaim)
-    worker.spawned(ONE).ended(ONE)
-    assert not worker.all(t.SendClaim)
 
 
 def test_a_receiver_that_allows_fewer_takes_no_job_away() -> None:
@@ -541,21 +531,3 @@ def test_invariants(seed: int) -> None:
         event, before = something(worker, rng, numbers), worker.slots
         worker.take(event, after_s=rng.choice([0.0, 0.1, 5.0, 40.0]))
         invariants.look(event, before)
-
-
-@settings(max_examples=50)
-@given(st.integers(0, 2**32))
-def test_a_single_slot_behaves_as_its_machine_alone(seed: int) -> None:
-    """Whatever happens, in the same order and with the same numbers."""
-    rng = random.Random(seed)
-    alone = single.Worker(chance=0.5)
-    worker = Slots.of("s")
-    for _ in range(80):
-        event: t.Event = t.Begin() if not alone.state.calls else single.something(alone, rng)
-        alone.take(event, after_s=rng.choice([0.0, 5.0, 40.0, 700.0]))
-        worker, actions = step(worker, event, alone.now, alone.settings, lambda: 0.5)
-        of_one = [action for action in actions if not isinstance(action, t.KeepAwake)]  # which is the whole worker's
-        assert of_one == alone.actions
-        assert worker.machines == {0: alone.state}
-        if alone.phase is Phase.GONE:
-            return

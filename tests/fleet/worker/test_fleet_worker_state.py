@@ -761,23 +761,11 @@ OLD = t.Backlog(job_id="j", claim_id="old", name="old", total=450)
 
 
 def test_output_of_the_job_in_hand_is_no_backlog() -> None:
-    def nothing(*_: object) -> None:
-        pass
-
     own = t.Backlog(job_id=JOB.job_id, claim_id=JOB.claim_id, name=JOB.name, total=3)
     outbox: Any = SimpleNamespace(recover=lambda: [OLD, own])
     attempt: Any = SimpleNamespace(found=t.Remains)
     nobody: Any = None
-    actions = Actions(
-        nobody,
-        outbox,
-        attempt=lambda _: attempt,
-        persist=nothing,
-        set_aside=nothing,
-        wake_at=nothing,
-        say=nothing,
-        leave=nothing,
-    )
+    actions = Actions(nobody, outbox, attempt=lambda _: attempt)
     assert actions.beginning(t.Saved(held=JOB)).backlog == (OLD,)
     assert actions.beginning(t.Saved()).backlog == (OLD, own)
 

@@ -26,25 +26,15 @@ DAY = 24 * 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probes:
-    """The things to look at; the battery always is one."""
+class Sight:
+    """A look at the machine; None: the system does not report it, or no condition needs it."""
 
-    person: bool = False
-    cpu: bool = False
-    gpu: bool = False
-    celsius: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerFindings:
-    """The findings of a look; None: the system does not report it, or the caller did not ask."""
-
-    minute: int
+    minute: int | None = None  # of the week, by its clock
     on_battery: bool | None = None
-    idle_s: float | None = None
-    cpu: float | None = None
-    gpu: float | None = None
-    celsius: float | None = None
+    idle_s: float | None = None  # for which nobody touched it
+    cpu: float | None = None  # share of the cores that programs but the worker's use
+    gpu: float | None = None  # share of the busiest GPU, likewise
+    celsius: float | None = None  # of the hottest sensor
 
 
 class Observer:
@@ -55,16 +45,16 @@ class Observer:
         self._run = run or printed_by
         self._last: tuple[float, float, float] | None = None  # CPU time at the last look: in all, in use, ours
 
-    def look(self, asked: Probes) -> OwnerFindings:
-        """Look once. Loads are those since the last look at them."""
-        ours = _ours() if asked.gpu or asked.cpu else frozenset()
-        return OwnerFindings(
+    def look(self, *, person: bool = False, load: bool = False, gpu: bool = False, heat: bool = False) -> Sight:
+        """Look once, at the battery and at what is asked for. Loads are those since the last look at them."""
+        ours = _ours() if gpu else frozenset()
+        return Sight(
             minute=_minute(self._clock.now()),
             on_battery=on_battery(),
-            idle_s=idle_s(self._run, self._clock.now()) if asked.person else None,
-            cpu=self._others_cpu() if asked.cpu else None,
-            gpu=ask_nvml(lambda nvml: others_gpu(nvml, ours)) if asked.gpu else None,
-            celsius=celsius() if asked.celsius else None,
+            idle_s=idle_s(self._run, self._clock.now()) if person else None,
+            cpu=self._others_cpu() if load else None,
+            gpu=ask_nvml(lambda nvml: others_gpu(nvml, ours)) if gpu else None,
+            celsius=celsius() if heat else None,
         )
 
     def _others_cpu(self) -> float | None:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from training.crashpoint import crashpoint
-from training.files import Fs, LocalFs, file_sha256, replace_whole
+from training.files import Fs, LocalFs, file_sha256, replace_whole, sync_ways
 from training.fleet.store.errors import BadMark, BadName, DamagedArtifact, NotStored, disk_errors
 from training.fleet.store.incoming import PART_SUFFIX, Incoming, PartFile, check_sha256, part_name
 from training.fleet.store.index import IndexRow, StoreIndex
@@ -202,7 +202,7 @@ class ArtifactStore:
                 self._make_durable(target)
             else:
                 part.move_to(target, replacing=there)
-                self._sync_way_to(target)
+                sync_ways(self._fs, [target], self.root)
             note = target.with_name(REMOVED)
             if self._fs.size(note) is not None:  # it is back
                 self._fs.unlink(note)
@@ -225,7 +225,7 @@ class ArtifactStore:
         target = self.root / artifact.path
         with self._publishing, disk_errors("renaming a damaged artifact"):
             self._fs.replace(target, target.with_name(f"{BUNDLE}.damaged"))
-            self._sync_way_to(target)
+            sync_ways(self._fs, [target], self.root)
 
     def sweep(self, older_than: float) -> int:
         """Remove idle parts last touched before ``older_than`` (epoch s); returns their number."""
@@ -296,7 +296,7 @@ class ArtifactStore:
             self._fs.mkdir(target.parent)
             temporary = self.root / INCOMING / f"{artifact.artifact_id}.{REMOVED}{PART_SUFFIX}"
             replace_whole(self._fs, temporary, target, [sealed(body)])
-            self._sync_way_to(target)
+            sync_ways(self._fs, [target], self.root)
 
     def removed_note(self, artifact: Artifact) -> Removed | None:
         """Read when and why a bundle went; None when there is no note of it."""
@@ -347,7 +347,7 @@ class ArtifactStore:
             self._fs.mkdir(target.parent)
             temporary = self.root / INCOMING / f"{name}{PART_SUFFIX}"
             replace_whole(self._fs, temporary, target, [sealed(body)])
-            self._sync_way_to(target)
+            sync_ways(self._fs, [target], self.root)
         return target
 
     def provenance(self, artifact: Artifact) -> Iterator[dict[str, Any]]:
@@ -392,16 +392,7 @@ class ArtifactStore:
 
     def _make_durable(self, target: Path) -> None:
         self._fs.sync_file(target)
-        self._sync_way_to(target)
-
-    def _sync_way_to(self, target: Path) -> None:
-        """Sync every folder between the root and ``target``: a name is durable only when its folder is."""
-        folder = target.parent
-        while True:
-            self._fs.sync_folder(folder)
-            if folder == self.root:
-                return
-            folder = folder.parent
+        sync_ways(self._fs, [target], self.root)
 
 
 def report_path(artifact: Artifact, digest: str) -> str:

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from training.files import Fs, LocalFs, replace_all
+from training.files import Fs, LocalFs, replace_all, sync_ways
 from training.fleet.store.artifacts import RESERVE_BYTES
 from training.fleet.store.errors import (
     BadName,
@@ -97,7 +97,6 @@ class DatasetStore:
         self._lock = threading.RLock()
         self._parsed: dict[str, Listing] = {}
         self._sizes: dict[str, int] = {}
-        self._durable: set[Path] = set()  # folders whose names this process has synced
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -194,7 +193,7 @@ class DatasetStore:
                 }
             )
             # Also of present ones: a crash may have cut their first writing short.
-            self._sync_ways_to([self._chunk(sha256) for sha256, _ in chunks])
+            sync_ways(self._fs, [self._chunk(sha256) for sha256, _ in chunks], self.root.parent)
 
     def publish(self, dataset_id: str, name: str | None, now: float, hosts: Sequence[str] = ()) -> Shelved:
         """Publish an announced data set, under ``name`` if given. May be repeated.
@@ -387,33 +386,18 @@ class DatasetStore:
 
     def _make_durable(self, listing: Listing) -> None:
         """Sync the names of all files of a data set: a killed process may have left that undone."""
-        for folder in sorted({self._chunk(place.sha256).parent for place in listing.distinct()}):
-            self._fs.sync_folder(folder)
-        for kind in ("pieces", "about", "sets"):
-            if self._fs.names(self.root / kind):
-                self._fs.sync_folder(self.root / kind)
-        self._sync_ways_to([self.root / "sets"])
+        kinds = (kind for kind in ("about", "sets") if self._fs.names(self.root / kind))
+        there = [self._path(kind, listing.dataset_id) for kind in kinds]
+        sync_ways(self._fs, [*there, *(self._chunk(place.sha256) for place in listing.distinct())], self.root.parent)
 
     def _write(self, target: Path, data: bytes) -> None:
         """Give ``data`` its name durably: written under a temporary name, synced, renamed, every folder on the way
         synced."""
         self._write_all({target: data})
-        self._sync_ways_to([target])
+        sync_ways(self._fs, [target], self.root.parent)
 
     def _write_all(self, wanted: Mapping[Path, bytes | memoryview]) -> None:
         incoming = self.root / "incoming"
         for folder in sorted({incoming, *(target.parent for target in wanted)}):
             self._fs.mkdir(folder)
         replace_all(self._fs, [(incoming / f"{target.name}.part", target, data) for target, data in wanted.items()])
-
-    def _sync_ways_to(self, targets: Iterable[Path]) -> None:
-        """Sync the folders of these files, and once in a process those above, up to the one that holds the root."""
-        folders = {target.parent for target in targets}
-        above = set[Path]()
-        for folder in folders:
-            while folder != self.root.parent and folder not in self._durable and folder not in above:
-                above.add(folder)
-                folder = folder.parent
-        for folder in sorted({*folders, *(each.parent for each in above)}, key=lambda each: -len(each.parts)):
-            self._fs.sync_folder(folder)
-        self._durable |= above

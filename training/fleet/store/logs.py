@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.files import Fs, replace_whole
+from training.files import Fs, replace_whole, sync_ways
 from training.fleet.store.errors import BadName, DamagedArtifact, NotStored, disk_errors
 from training.fleet.store.incoming import PART_SUFFIX
 
@@ -71,8 +71,7 @@ class LogStore:
         with disk_errors("writing a file of output"):
             self._fs.mkdir(target.parent)
             replace_whole(self._fs, target.with_name(target.name + PART_SUFFIX), target, [packed])
-            for folder in (target.parent, self.root / LOGS, self.root):
-                self._fs.sync_folder(folder)
+            sync_ways(self._fs, [target], self.root)
         return file
 
     def read(self, file: LogFile) -> list[str]:

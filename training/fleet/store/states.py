@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from training.files import Fs, LocalFs, replace_all
+from training.files import Fs, LocalFs, replace_all, sync_ways
 from training.fleet.store.artifacts import RESERVE_BYTES
 from training.fleet.store.datasets import AnnouncedDataset, DatasetStore
 from training.fleet.store.errors import BadName, NoState, StoreError, StoreFull, WrongDigest, disk_errors
@@ -50,8 +50,6 @@ class StateStore:
         self._fs: Fs = LocalFs() if fs is None else fs
         self._sets = DatasetStore(root, fs, reserve_bytes=reserve_bytes)
         self._lock = threading.RLock()
-        # Once in a process also the folders above: a crash may have left their names to the disk's cache.
-        self._unsynced: tuple[Path, ...] = (root / "jobs", root, root.parent)
         self._kept = dict(self._read())
 
     def of(self, job_id: str) -> KeptState | None:
@@ -101,9 +99,7 @@ class StateStore:
                 for folder in (incoming, path.parent):
                     self._fs.mkdir(folder)
                 replace_all(self._fs, [(incoming / f"{path.name}.part", path, msgspec.json.encode(kept))])
-                for folder in self._unsynced or (path.parent,):
-                    self._fs.sync_folder(folder)
-                self._unsynced = ()
+                sync_ways(self._fs, [path], self.root.parent)
             self._kept[job_id] = kept
             if before is not None:
                 self._remove(before.state_id)

@@ -16,6 +16,7 @@ from training.fleet.worker.state import events as t
 log = logging.getLogger("training.fleet.worker")
 
 
+Own = t.Persist | t.KeepAside | t.RememberAlone | t.WakeAt | t.Say | t.KeepAwake | t.EndProcess
 TIDY_EVERY = 32  # delivered attempts: looking through those that are kept takes longer than removing one
 
 
@@ -36,24 +37,18 @@ class Actions:
         outbox: Outbox,
         *,
         attempt: Callable[[t.Assignment], TrainerAttempt],
-        persist: Callable[[t.Persist], None],
-        set_aside: Callable[[t.KeepAside], None],
-        wake_at: Callable[[float | None], None],
-        say: Callable[[t.Say], None],
-        leave: Callable[[t.EndProcess], None],
         in_hand: Callable[[], Collection[t.Assignment]] = tuple,
-        keep_awake: Callable[[bool], object] = lambda _: None,
-        remember_alone: Callable[[tuple[str, ...]], None] = lambda _jobs: None,
+        own: Callable[[Own], None] = lambda _: None,
     ) -> None:
-        """``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use."""
+        """``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use.
+
+        ``own`` carries out what concerns the worker itself.
+        """
         self._requests, self._outbox = requests, outbox
         self._new_attempt = attempt
         self._attempts: dict[str, TrainerAttempt] = {}  # by claim
-        self._in_hand, self._remember_alone = in_hand, remember_alone
-        self._keep_awake = keep_awake
+        self._in_hand, self._own = in_hand, own
         self._discarded = 0
-        self._persist, self._set_aside = persist, set_aside
-        self._wake_at, self._say, self._leave = wake_at, say, leave
 
     def beginning(
         self, saved: t.Saved, others: Mapping[int, t.Saved] | None = None, alone: tuple[str, ...] = ()
@@ -98,25 +93,13 @@ class Actions:
                 # a delivery of an earlier session has no trainer, and one that waits for others none yet
                 if attempt := self._attempts.get(action.claim_id):
                     _ORDERS[type(action)](attempt)
-            case t.KeepAwake():
-                self._keep_awake(action.on)
             case t.Discard():
                 attempt = self._attempts.pop(action.assignment.claim_id, None) or self._new_attempt(action.assignment)
                 tidy = not action.delivered or self._discarded % TIDY_EVERY == 0
                 self._discarded += 1
                 in_use = self._in_hand()
                 attempt.discard(job_over=action.job_over, delivered=action.delivered, in_use=in_use, tidy=tidy)
-            case t.KeepAside():
-                self._set_aside(action)
-            case t.Persist():
-                self._persist(action)
-            case t.RememberAlone():
-                self._remember_alone(action.jobs)
-            case t.WakeAt():
-                self._wake_at(action.at)
-            case t.Say():
-                self._say(action)
-            case t.EndProcess():
-                self._leave(action)
+            case _ if isinstance(action, Own):
+                self._own(action)
             case _:
                 self._requests.send(action)

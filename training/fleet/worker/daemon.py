@@ -33,7 +33,7 @@ from training.fleet.process.parents import WarmParents
 from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, Runner, end_leftovers
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.worker import reports, saved_states, start_check
-from training.fleet.worker.actions import Actions
+from training.fleet.worker.actions import Actions, Own
 from training.fleet.worker.attempt import TrainerAttempt
 from training.fleet.worker.certificate import CertificateKeeper
 from training.fleet.worker.datasets import CacheInUse, DatasetCache
@@ -136,14 +136,8 @@ class TrainerWorker:
             self._calls,
             self._outbox,
             attempt=self._new_attempt,
-            persist=self._persist,
-            set_aside=self._keep,
-            wake_at=self._wake,
-            say=lambda said: log.log(logging.WARNING if said.warning else logging.INFO, "%s", said.text),
-            leave=self._leave,
             in_hand=self._in_hand,
-            remember_alone=self._remember_alone,
-            keep_awake=lambda on: self._lookout.keep_awake(on),
+            own=self._own,
         )
         self._lookout = Lookout(
             observer or OwnerObserver(self._clock),
@@ -241,11 +235,23 @@ class TrainerWorker:
         for action in actions:
             self._actions.perform(action)
 
-    def _wake(self, at: float | None) -> None:
-        self._wake_at = at
-
-    def _leave(self, action: t.EndProcess) -> None:
-        self._exit = action
+    def _own(self, action: Own) -> None:
+        """Carry out an action that concerns the worker itself."""
+        match action:
+            case t.Persist():
+                self._persist(action)
+            case t.KeepAside():
+                self._keep(action)
+            case t.RememberAlone():
+                self._remember_alone(action.jobs)
+            case t.WakeAt():
+                self._wake_at = action.at
+            case t.Say():
+                log.log(logging.WARNING if action.warning else logging.INFO, "%s", action.text)
+            case t.KeepAwake():
+                self._lookout.keep_awake(action.on)
+            case t.EndProcess():
+                self._exit = action
 
     def _new_attempt(self, assignment: t.Assignment) -> TrainerAttempt:
         resume = saved_states.folder_of(self._options.resume, assignment.job_id)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Protocol
 
-from training.fleet.capability.owner import OwnerFindings, Probes
+from training.fleet.capability.owner import Sight
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.owner import LOOK_S, Sight
+from training.fleet.worker.state.owner import LOOK_S
 
 log = logging.getLogger("training.fleet.worker")
 
@@ -24,7 +23,7 @@ log = logging.getLogger("training.fleet.worker")
 class MachineObserver(Protocol):
     """Looks at the machine once."""
 
-    def look(self, asked: Probes) -> OwnerFindings: ...
+    def look(self, *, person: bool, load: bool, gpu: bool, heat: bool) -> Sight: ...
 
 
 class Lookout:
@@ -72,13 +71,13 @@ class Lookout:
         """Look once, and hold or release what keeps the machine awake."""
         terms = self._terms()
         if terms.observes or self._works():
-            asked = Probes(
+            sight = self._observer.look(
                 person=terms.pause_when_used,
-                cpu=terms.pause_above_cpu is not None,
+                load=terms.pause_above_cpu is not None,
                 gpu=terms.pause_above_gpu is not None,
-                celsius=terms.pause_above_celsius is not None,
+                heat=terms.pause_above_celsius is not None,
             )
-            self._post(t.Seen(Sight(**asdict(self._observer.look(asked)))))
+            self._post(t.Seen(sight))
         self._stay()
 
     def _stay(self) -> None:

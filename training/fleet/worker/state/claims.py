@@ -34,8 +34,7 @@ def ask(transition: StateStep) -> None:
         request_id = f"{transition.state.session_id}-{number}"
         transition.set(requests=number, request_id=request_id, request_is_fresh=True)
     request_id = transition.state.request_id or ""
-    halt = transition.state.halt
-    transition.set(rests=halt is not None)
+    transition.set(rests=transition.state.halt is not None)
     transition.persist(t.Saved(request_id=request_id, crashed=transition.state.crashed))
     transition.set(phase=Phase.ASKING, unanswered=True)
     wait_s = _wait_s(transition)
@@ -46,7 +45,7 @@ def ask(transition: StateStep) -> None:
             wait_s=wait_s,
             crashed=transition.state.crashed,
             echo=transition.state.echo,
-            resting=None if halt is None else halt.owner,
+            resting=halts.resting(transition),
         )
     )
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from training.fleet.capability.owner import Sight
 from training.fleet.process.ended import Ended
 from training.fleet.scheduling.resources import Booking
 from training.fleet.wire.attempts import ClaimReply, Grant, HeartbeatReply, TrainerUse
 from training.fleet.wire.telemetry import NOTHING, Telemetry
 from training.fleet.worker.state.exit_code import Failure
-from training.fleet.worker.state.owner import Sight
 
 
 class OnSilence(StrEnum):

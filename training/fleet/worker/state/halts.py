@@ -8,8 +8,6 @@ reports to the receiver that it rests, and asks again as soon as it may.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.state import events as t
@@ -18,15 +16,6 @@ from training.fleet.worker.state.owner import Owner
 from training.fleet.worker.state.state import Halt, Phase, StateStep, Work, is_due
 
 SOMEBODY = "the operator"
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A halt, as a heartbeat reports it."""
-
-    resting: str | None  # the owner's condition
-    paused: bool  # the trainer stands still …
-    paused_s: float  # … and has for so long in all
 
 
 def halt(terms: HostTerms, owner: Owner) -> Halt | None:
@@ -83,11 +72,10 @@ def next_wake(transition: StateStep) -> float | None:
     return work.halted_at + halt.patience_s
 
 
-def told(transition: StateStep) -> Told:
-    """Return what the next heartbeat says."""
-    halt, work = transition.state.halt, transition.work
-    stood = round(stood_s(work, transition.now), 3)
-    return Told(None if halt is None else halt.owner, work.stood_at is not None, stood)
+def resting(transition: StateStep) -> str | None:
+    """Return the owner's condition for which this host halts, as the next heartbeat or claim says it."""
+    halt = transition.state.halt
+    return None if halt is None else halt.owner
 
 
 def stood_s(work: Work, now: float) -> float:

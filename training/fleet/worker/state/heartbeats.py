@@ -61,18 +61,17 @@ def _send(transition: StateStep) -> None:
     beat_at = transition.now + interval_s(transition, work.lease_s)
     transition.set_work(beat_call=call, beat_sent_at=transition.now, beat_at=beat_at, beat_printed=work.printed)
     transition.set_work(used=work.used.sent())
-    telemetry, echo = replace(transition.telemetry(), usage=work.used.sample()), transition.state.echo
-    told = halts.told(transition)
-    transition.set_work(beat_halted=work.halted_at is not None, beat_resting=told.resting)
+    telemetry, resting = replace(transition.telemetry(), usage=work.used.sample()), halts.resting(transition)
+    transition.set_work(beat_halted=work.halted_at is not None, beat_resting=resting)
     transition.do(
         t.SendHeartbeat(
             call=call,
             assignment=work.assignment,
             telemetry=telemetry,
-            echo=echo,
-            resting=told.resting,
-            paused=told.paused,
-            paused_s=told.paused_s,
+            echo=transition.state.echo,
+            resting=resting,
+            paused=work.stood_at is not None,
+            paused_s=round(halts.stood_s(work, transition.now), 3),
             resumable=transition.work.resumable,
         )
     )
@@ -106,7 +105,7 @@ def _renewed(transition: StateStep, reply: HeartbeatReply) -> None:
     if work.first < first < work.beat_printed:  # one message did not hold them all
         beat_at = min(beat_at, transition.now + BACKLOG_S)
     transition.set_work(renewed_at=work.beat_sent_at, lease_s=reply.lease_s, beat_at=beat_at, beat_tries=0, first=first)
-    if (work.halted_at is not None, halts.told(transition).resting) != (work.beat_halted, work.beat_resting):
+    if (work.halted_at is not None, halts.resting(transition)) != (work.beat_halted, work.beat_resting):
         transition.set_work(beat_at=transition.now)  # it changed while that heartbeat was on its way
     if work.paused:
         transition.say(f"the receiver is back: {work.assignment.name} continues")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from training.fleet.capability.owner import Sight
 from training.fleet.scheduling.hours import holds, opens
 from training.fleet.wire.attempts import HostTerms
 
@@ -18,18 +19,6 @@ LOOK_S = 5.0  # between two looks at the machine
 SETTLE_S = 15.0  # three looks in a row
 EASE_S = 60.0
 _JUMPS = frozenset({"cpu", "gpu", "celsius"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """A look at the machine; None: the system does not report it, or no condition needs it."""
-
-    minute: int | None = None  # of the week, by its clock
-    on_battery: bool | None = None
-    idle_s: float | None = None  # for which nobody touched it
-    cpu: float | None = None  # share of the cores that programs but the worker's use
-    gpu: float | None = None  # share of the busiest GPU, likewise
-    celsius: float | None = None  # of the hottest sensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ whose is an event       An answer belongs to the machine that waits for its numb
                         advances the time.
 who asks                One machine, without a job. It asks while fewer trainers run than the receiver last allowed and
                         finished work does not pile up. So a machine whose trainer has ended takes the next job while it
-                        packs and uploads. With a receiver that sets no limit it asks when the worker has no job. A
-                        request that may have been granted is repeated in any case.
+                        packs and uploads. A request that may have been
+                        granted is repeated in any case.
 whose trainer waits     One whose job another machine still holds, until that one has dropped it. One whose job must be
                         trained alone, until the others have ended; until then no machine asks.
 who is trained alone    A job whose trainer ran out of memory beside others, and jobs that a crash found together,
@@ -67,7 +67,7 @@ class Slots:
     """The worker's whole state. Begin with :meth:`of` and the event Begin."""
 
     machines: Mapping[int, State]  # by slot, which is also that of its claim and of its file
-    told: int | None = None  # how many trainers at once, as the receiver said last; None: an older one, which never did
+    allowed: int = 1  # how many trainers at once, as the receiver said last
     shared: _Shared = field(default_factory=_Shared)
     wakes: Mapping[int, float | None] = field(default_factory=dict)  # when each machine wants a Tick
     waiting: Mapping[int, t.Spawn] = field(default_factory=dict)  # trainers that may not start yet
@@ -79,11 +79,6 @@ class Slots:
     @classmethod
     def of(cls, session_id: str) -> Slots:
         return cls(machines={0: State(session_id=session_id)})
-
-    @property
-    def allowed(self) -> int:
-        """The number of trainers at once."""
-        return self.told or 1
 
     @property
     def works(self) -> Mapping[int, Work]:
@@ -319,7 +314,7 @@ class _Turn:
             return
         if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
             if event.reply.slots is not None:
-                self._change(told=event.reply.slots)
+                self._change(allowed=event.reply.slots)
             if event.reply.terms is not None:
                 self._change(terms=event.reply.terms, owner=told(self.slots.owner, event.reply.terms))
 
@@ -433,14 +428,13 @@ class _Turn:
     def _asker(self) -> int | None:
         """Return the slot that asks, now or when its time has come; a new one if none is free."""
         machines = sorted(self.slots.machines.items())
-        if len(machines) == 1 and (self.slots.told is None or machines[0][1].work is None):
+        if len(machines) == 1 and machines[0][1].work is None:
             return machines[0][0]
         open_requests = [slot for slot, one in machines if one.phase is Phase.ASKING or _is_open(one)]
         if open_requests:
             return min(open_requests, key=lambda slot: self.slots.machines[slot].phase is not Phase.ASKING)
         if not self._has_room():
-            only = list(self.slots.works)
-            return only[0] if self.slots.told is None and len(only) == 1 else None
+            return None
         idle = [slot for slot, one in machines if one.phase is Phase.IDLE]
         unused = next(slot for slot in range(len(machines) + 1) if slot not in self.slots.machines)
         return min(idle, key=self._preference, default=unused)
@@ -454,7 +448,7 @@ class _Turn:
         works, training = self.slots.works, self.slots.training
         if self.slots.leaving or self.slots.last_word is not None:
             return False
-        if self.slots.told is None or self.slots.halt is not None:
+        if self.slots.halt is not None:
             return not works
         full = len(training) >= self.slots.allowed or len(works) >= (1 + PENDING_SHARE) * self.slots.allowed
         return not full and not any(map(self._is_alone, training))
