@@ -9,17 +9,17 @@ millisecond through NVML: it is asked afresh every time. The daemon itself never
 
 from __future__ import annotations
 
-import json
-import math
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from training import strict_json
+import msgspec
+from msgspec.structs import replace
+
 from training.clock import Clock, SystemClock
 from training.files import write_whole
 from training.fleet.process.usage import ask_nvml
@@ -58,13 +58,13 @@ def rate(step):
     while (now := time.perf_counter()) - began < 0.3:
         step()
         fastest = min(fastest, time.perf_counter() - now)
-    return 1 / fastest
+    return round(1 / fastest, 3)
 
 def product(n, device):
     matrix = torch.rand(n, n, device=device)
     def step():
         (matrix @ matrix)[0, 0].item()
-    return 2e-9 * n ** 3 * rate(step)
+    return round(2e-9 * n ** 3 * rate(step), 3)
 
 def steps(device):
     net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)).to(device)
@@ -89,13 +89,13 @@ print(json.dumps(answer | {"calibration": found}))
 """
 
 _SILENT = "this host's speed could not be measured: torch is installed and did not start in time"
+_CRASHED = "this host's speed could not be measured: torch crashed meanwhile"
 
 # Kept from the child: it runs a large library and needs none of them.
 _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
-@dataclass(frozen=True, slots=True)
-class TorchDevice:
+class TorchDevice(msgspec.Struct, frozen=True):
     """A CUDA device as torch sees it; memory in bytes, ``free`` at the moment of asking."""
 
     uuid: str
@@ -104,13 +104,22 @@ class TorchDevice:
     free: int
 
 
-@dataclass(frozen=True, slots=True)
-class TorchFacts:
-    """The abilities of torch in one environment. ``version`` is ``None`` when it cannot be imported."""
+class TorchFacts(msgspec.Struct, frozen=True):
+    """The abilities of torch in one environment, as the child prints them.
 
-    version: str | None = None
+    ``version`` is ``None`` when torch cannot be imported.
+    """
+
+    version: str | None = msgspec.field(default=None, name="torch")
     devices: tuple[TorchDevice, ...] = ()
-    calibration: Mapping[str, float | str] | None = None  # its speed by sort of work; or: failed, and why
+    calibration: dict[str, float | str] | None = None  # its speed by sort of work; or: failed, and why
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """The file that keeps an answer between starts."""
+
+    key: dict[str, Any]
+    facts: TorchFacts
 
 
 class Nvml(Protocol):
@@ -183,7 +192,7 @@ class CudaProbe:
         if self._kept is not None and self._kept[0] == key and not self._stale(*self._kept[1:]):
             return self._kept[1]
         facts = _read_cache(self._cache_file, key)
-        if facts is None or self._doubtful(facts):  # a program of before kept those, too
+        if facts is None or self._doubtful(facts):
             facts = self._ask()
             if not self._doubtful(facts):
                 _write_cache(self._cache_file, key, facts)
@@ -214,34 +223,13 @@ class CudaProbe:
 
     def _ask(self) -> TorchFacts:
         try:
-            facts = _parse(strict_json.loads(self._run([str(self._python), "-c", PROBE]).splitlines()[-1]))
-        except (OSError, ValueError, IndexError, KeyError, TypeError, subprocess.SubprocessError):
+            said = self._run([str(self._python), "-c", PROBE]).splitlines()[-1]
+            facts = msgspec.json.decode(said, type=TorchFacts)
+        except (OSError, IndexError, msgspec.MsgspecError, subprocess.SubprocessError):
             facts = TorchFacts()
-        if facts.version is None and self._installed(self._python) is not None:
-            return replace(facts, calibration={"failed": _SILENT})
-        return facts
-
-
-def _parse(answer: Any) -> TorchFacts:
-    devices = tuple(
-        TorchDevice(str(d["uuid"]), str(d["name"]), int(d["total"]), int(d["free"])) for d in answer["devices"]
-    )
-    version = answer["torch"]
-    if version is None:
-        return TorchFacts(None, devices)
-    return TorchFacts(str(version), devices, _measured(answer.get("calibration")))
-
-
-def _measured(answer: Any) -> dict[str, float | str]:
-    """Keep of a calibration what makes sense; without one, torch crashed while it was measured."""
-    if not isinstance(answer, dict):
-        return {"failed": "this host's speed could not be measured: torch crashed meanwhile"}
-    found: dict[str, float | str] = {
-        name: round(float(answer[name]), 3)
-        for name in ("gflops", "steps", "branches", "cuda_gflops", "cuda_steps")
-        if isinstance(answer.get(name), int | float) and 0 < answer[name] < math.inf
-    }
-    return found or {"failed": str(answer.get("failed") or "this host's speed could not be measured")[:200]}
+        if facts.version is None:
+            return facts if self._installed(self._python) is None else replace(facts, calibration={"failed": _SILENT})
+        return facts if facts.calibration else replace(facts, calibration={"failed": _CRASHED})
 
 
 def _cores() -> int:
@@ -287,26 +275,17 @@ def default_cache_file(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def _read_cache(path: Path | None, key: Mapping[str, Any]) -> TorchFacts | None:
-    if path is None:
-        return None
     try:
-        kept = strict_json.loads(path.read_text(encoding="utf-8"))
-        return _parse(kept["facts"]) if kept["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError):
+        kept = None if path is None else msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
         return None
+    return kept.facts if kept is not None and kept.key == key else None
 
 
-def _write_cache(path: Path | None, key: Mapping[str, Any], facts: TorchFacts) -> None:
+def _write_cache(path: Path | None, key: dict[str, Any], facts: TorchFacts) -> None:
     """Write the cache if possible: otherwise the next start asks again."""
-    if path is None:
-        return
-    devices = [{"uuid": d.uuid, "name": d.name, "total": d.total, "free": d.free} for d in facts.devices]
-    measured = None if facts.calibration is None else dict(facts.calibration)
-    kept = {"torch": facts.version, "devices": devices, "calibration": measured}
-    text = json.dumps({"key": key, "facts": kept}, indent=1)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode(), durable=False, part=part)
-    except OSError:
-        return
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f"{path.name}.{os.getpid()}.part")
+            write_whole(path, msgspec.json.encode(_Kept(key, facts)), durable=False, part=part)

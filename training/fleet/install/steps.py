@@ -66,32 +66,39 @@ class Site:
         return Path(path) if self.image is None else self.image.joinpath(*path.parts[1:])
 
 
-class InstallStep(Protocol):
+class InstallStep:
     """One step. ``is_done`` and ``do`` raise InstallError or OSError."""
+
+    words: ClassVar[str] = ""  # its description for people; {0} is the step
+    already: ClassVar[str] = "there"  # its state where it is done
+    changes: bool = True  # false: it only looks, or repeats harmlessly
 
     @property
     def says(self) -> str:
-        """Describe the step for people."""
-        ...
+        return self.words.format(self)
 
-    def is_done(self, site: Site) -> bool: ...
+    @property
+    def shown(self) -> str:
+        """Describe the step for a dry run."""
+        return self.says
+
+    def is_done(self, site: Site) -> bool:  # noqa: ARG002 - most steps look
+        return False
 
     def do(self, site: Site) -> str | None:
         """Do it; returns the result where that deserves a line."""
-        ...
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class MakeUser:
+@dataclass(frozen=True)
+class MakeUser(InstallStep):
     """A system user without login, in a group of its own and in those of ``groups`` that exist."""
 
     name: str
     home: PurePath
     groups: Sequence[str] = ()
 
-    @property
-    def says(self) -> str:
-        return f"make the system user {self.name}"
+    words = "make the system user {0.name}"
 
     def is_done(self, site: Site) -> bool:
         return site.machine.run(["getent", "passwd", self.name]).code == 0
@@ -103,15 +110,13 @@ class MakeUser:
         _must(site.machine.run([*argv, self.name]), self.says)
 
 
-@dataclass(frozen=True, slots=True)
-class MakeFolder:
+@dataclass(frozen=True)
+class MakeFolder(InstallStep):
     path: PurePath
     mode: int = 0o755
     owner: str | None = None
 
-    @property
-    def says(self) -> str:
-        return f"make the folder {self.path}"
+    words = "make the folder {0.path}"
 
     def is_done(self, site: Site) -> bool:
         folder = site.at(self.path)
@@ -127,16 +132,14 @@ class MakeFolder:
             site.machine.own(folder, self.owner)
 
 
-@dataclass(frozen=True, slots=True)
-class NoLink:
+@dataclass(frozen=True)
+class NoLink(InstallStep):
     """Refuse a link or junction: the steps would act on its target."""
 
     path: PurePath
-    changes: ClassVar[bool] = False
 
-    @property
-    def says(self) -> str:
-        return f"see that {self.path} leads nowhere else"
+    words = "see that {0.path} leads nowhere else"
+    changes = False
 
     def is_done(self, site: Site) -> bool:
         path = site.at(self.path)
@@ -150,8 +153,8 @@ class NoLink:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFile:
+@dataclass(frozen=True)
+class WriteFile(InstallStep):
     """A file of ours. With ``keep`` an existing one stays: it is the operator's."""
 
     path: PurePath
@@ -160,9 +163,7 @@ class WriteFile:
     keep: bool = False
     encoding: str = "utf-8"
 
-    @property
-    def says(self) -> str:
-        return f"write {self.path}"
+    words = "write {0.path}"
 
     def is_done(self, site: Site) -> bool:
         path = site.at(self.path)
@@ -180,11 +181,11 @@ class WriteFile:
         return self.text.encode(self.encoding)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+@dataclass(frozen=True)
+class Command(InstallStep):
     """Run a command, as ``user`` and in ``cwd`` where they are named."""
 
-    says: str
+    title: str
     argv: Sequence[str]
     then: Sequence[Sequence[str]] = ()  # further commands, each after the success of the one before
     unless: Sequence[str] | None = None  # a command that succeeds when there is nothing to do
@@ -193,12 +194,14 @@ class Command:
     cwd: PurePath | None = None
     user: str | None = None
     remedy: str = ""  # the remedy, appended to the error
-    changes: bool = True  # false: it only looks, or repeats harmlessly
+    changes: bool = True
     summary: Callable[[str], str] | None = None  # from its output to a line of the report
+
+    words = "{0.title}"
 
     @property
     def shown(self) -> str:
-        return f"{self.says}: {'; '.join(map(shlex.join, (self.argv, *self.then)))}"
+        return f"{self.title}: {'; '.join(map(shlex.join, (self.argv, *self.then)))}"
 
     def is_done(self, site: Site) -> bool:
         if self.needs is not None and not site.at(self.needs).exists():
@@ -215,8 +218,8 @@ class Command:
         return None if self.summary is None else self.summary(ran.output)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchCertificate:
+@dataclass(frozen=True)
+class FetchCertificate(InstallStep):
     """Get this host's certificate with a one-time code, once for a code: ``mark`` remembers the last one, hashed."""
 
     argv: Sequence[str]
@@ -225,9 +228,7 @@ class FetchCertificate:
     cwd: PurePath
     user: str | None = None
 
-    @property
-    def says(self) -> str:
-        return "join the fleet: make a key here, get its certificate with the one-time code"
+    words = "join the fleet: make a key here, get its certificate with the one-time code"
 
     def is_done(self, site: Site) -> bool:
         mark = site.at(self.mark)
@@ -242,20 +243,15 @@ class FetchCertificate:
         return hashlib.sha256(self.code.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class StaysUp:
+@dataclass(frozen=True)
+class StaysUp(InstallStep):
     """Check for some seconds that the started service keeps running."""
 
     service: str
     looks: int = 4
-    changes: ClassVar[bool] = False
 
-    @property
-    def says(self) -> str:
-        return f"see that {self.service} stays up"
-
-    def is_done(self, site: Site) -> bool:  # noqa: ARG002 - steps are alike
-        return False
+    words = "see that {0.service} stays up"
+    changes = False
 
     def do(self, site: Site) -> None:
         for _ in range(self.looks):
@@ -270,16 +266,14 @@ class StaysUp:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+@dataclass(frozen=True)
+class Remove(InstallStep):
     """Remove a file, or a folder with its content."""
 
-    already: ClassVar[str] = "gone"
     path: PurePath
 
-    @property
-    def says(self) -> str:
-        return f"remove {self.path}"
+    words = "remove {0.path}"
+    already = "gone"
 
     def is_done(self, site: Site) -> bool:
         path = site.at(self.path)
@@ -293,16 +287,14 @@ class Remove:
             path.unlink()
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveEmpty:
+@dataclass(frozen=True)
+class RemoveEmpty(InstallStep):
     """Remove a folder that others may use as well: only when nothing is left in it."""
 
-    already: ClassVar[str] = "gone"
     path: PurePath
 
-    @property
-    def says(self) -> str:
-        return f"remove {self.path} if it is empty"
+    words = "remove {0.path} if it is empty"
+    already = "gone"
 
     def is_done(self, site: Site) -> bool:
         path = site.at(self.path)
@@ -312,14 +304,12 @@ class RemoveEmpty:
         site.at(self.path).rmdir()
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveUser:
-    already: ClassVar[str] = "gone"
+@dataclass(frozen=True)
+class RemoveUser(InstallStep):
     name: str
 
-    @property
-    def says(self) -> str:
-        return f"remove the system user {self.name}"
+    words = "remove the system user {0.name}"
+    already = "gone"
 
     def is_done(self, site: Site) -> bool:
         return site.machine.run(["getent", "passwd", self.name]).code != 0
@@ -339,14 +329,14 @@ def perform(
     for step in steps:
         try:
             if step.is_done(site):
-                tell(getattr(step, "already", "there"), step.says)
+                tell(step.already, step.says)
             elif dry_run:
-                changed = changed or getattr(step, "changes", True)
-                tell("would", getattr(step, "shown", step.says))
+                changed = changed or step.changes
+                tell("would", step.shown)
             else:
                 tell("now", step.says)
                 words = step.do(site)
-                changed = changed or getattr(step, "changes", True)
+                changed = changed or step.changes
                 if words:
                     tell("found", words)
         except (OSError, LookupError) as error:

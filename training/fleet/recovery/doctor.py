@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from training.clock import Clock
 from training.files import Fs
@@ -14,6 +15,7 @@ from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.recovery.doctor_store import StoreCheck, StoredBundle
+from training.fleet.recovery.files import Progress
 from training.fleet.recovery.findings import BACKUP, DoctorReport, Finding, Gravity
 from training.fleet.recovery.logs import KnownLogs, known_logs, look_at_logs
 from training.fleet.recovery.sizes import grown_files, grown_rows
@@ -26,9 +28,6 @@ from training.fleet.store.artifacts import Artifact
 from training.fleet.store.errors import BadName, StoreError
 from training.fleet.store.store_id import MARK, another_database, read_mark
 from training.printable import printable
-
-# Gets the present check, its progress and its end.
-Progress = Callable[[str, int, int], object]
 
 
 @dataclass
@@ -57,11 +56,7 @@ def examine(
     fs = Unlinked(*roots) if fs is None else fs
     known = KnownTables()
     store = StoreCheck(state.models, fs, now)
-    what = "bundles, every byte" if deep else "bundles"
-
-    def told(done: int, whole: int) -> None:
-        progress(what, done, whole)
-
+    told = partial(progress, "bundles, every byte" if deep else "bundles")
     try:
         report.add(links(state))
         rows = _database(report, state, policy or Policy(), now, progress)
@@ -177,11 +172,7 @@ def _rows(
 ) -> KnownTables | None:
     progress("database", 0, 1)
     report.add(Finding("database", f"the database is damaged: {each}", BACKUP) for each in database.damage())
-
-    def told(done: int, whole: int) -> None:
-        progress("promises", done, whole)
-
-    report.add(look_at_rows(database, policy, told))
+    report.add(look_at_rows(database, policy, partial(progress, "promises")))
     report.add(look_at_seals(database.sealed()))
     newest = database.one("newest_time")
     report.add(machine.clock(0.0 if newest is None else float(newest["at"] or 0.0), now))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from training import strict_json
@@ -137,12 +137,7 @@ def _authority_ends(path: Path) -> float | None:
 
 def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
     """Report hosts, operators and readers whose last valid certificate is near its end or just over it."""
-    last: dict[tuple[str, str], float] = {}
-    for row in rows:
-        if row["revoked_at"] is None:
-            key = (row["role"], row["name"])
-            last[key] = max(last.get(key, 0.0), row["expires_at"])
-    for (role, name), ends in sorted(last.items()):
+    for (role, name), ends in _last(rows, lambda row: (row["role"], row["name"])):
         left = ends - now
         if -CERTIFICATE_OVER_S < left < CERTIFICATE_LEFT_S:
             yield Finding(
@@ -158,12 +153,7 @@ def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
 
 def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
     """Report tokens near their end, unless the same name has a longer one."""
-    last: dict[tuple[str, str], float] = {}
-    for row in rows:
-        if row["revoked_at"] is None:
-            key = (row["name"], f" --{row['role']}" if row["role"] else "")
-            last[key] = max(last.get(key, 0.0), row["expires_at"])
-    for (name, option), ends in sorted(last.items()):
+    for (name, option), ends in _last(rows, lambda row: (row["name"], f" --{row['role']}" if row["role"] else "")):
         if 0 < ends - now < TOKEN_LEFT_S:
             yield Finding(
                 "tokens",
@@ -171,6 +161,15 @@ def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
                 f"`cis490-jobs tokens add {name}{option}` makes a further one",
                 Gravity.WARNING,
             )
+
+
+def _last(rows: Iterable[Row], key: Callable[[Row], tuple[str, str]]) -> list[tuple[tuple[str, str], float]]:
+    """List until when the credentials of each key are valid, revoked ones left out."""
+    last: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row["revoked_at"] is None:
+            last[key(row)] = max(last.get(key(row), 0.0), row["expires_at"])
+    return sorted(last.items())
 
 
 def _days(seconds: float) -> str:

@@ -17,9 +17,11 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from training import strict_json
 from training.files import LocalFs
@@ -39,11 +41,20 @@ CORRUPT_KEPT = 10  # damaged files, for inspection
 MESSAGE_BYTES_MAX = 40_000  # of the lines in one message, as JSON: the body's limit is 64 KiB
 
 
+class _Heading(msgspec.Struct):
+    """The first line of a file."""
+
+    owner: Backlog
+    order: int
+    first: int
+    source: str
+
+
 @dataclass
 class _Spool:
     """One attempt's lines."""
 
-    owner: Assignment
+    owner: Backlog
     source: str  # the file that the trainer prints into
     order: int  # attempts that began later have a higher one
     total: int = 0  # lines so far …
@@ -68,20 +79,8 @@ class Outbox:
 
     def append(self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0) -> None:
         """Append lines. After an error of the disk they stay in memory and are tried again with the next ones."""
-        if not lines:
-            return
         with self._lock:
-            spool = self._spools.get(owner.claim_id)
-            if spool is None:
-                spool = self._new(owner, str(source))
-            spool.total += len(lines)
-            spool.position = position
-            lines = [kept_line(line) for line in lines]
-            spool.unwritten = [*spool.unwritten, *lines]
-            try:
-                self._write(spool)
-            except OSError:
-                spool.unwritten = spool.unwritten[-UNWRITTEN_LINES:]
+            self._append(self._spools.get(owner.claim_id) or self._new(owner, source), lines, position)
 
     def read(self, claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
         """Read the lines of a message from number ``first`` on, or from the oldest kept one; and the first's number."""
@@ -128,14 +127,14 @@ class Outbox:
             for spool in self._spools.values():
                 self._catch_up(spool)
             self._drop_oldest()
-            return [Backlog.of(spool.owner, spool.total) for spool in self._spools.values()]
+            return [replace(spool.owner, total=spool.total) for spool in self._spools.values()]
 
     def adopt(self, owner: Assignment, source: Path) -> Backlog:
         """Recover one attempt's output, also before its first line was written."""
         with self._lock:
-            spool = self._spools.get(owner.claim_id) or self._new(owner, str(source))
+            spool = self._spools.get(owner.claim_id) or self._new(owner, source)
             self._catch_up(spool)
-            return Backlog.of(owner, spool.total)
+            return replace(spool.owner, total=spool.total)
 
     def last(self, claim_id: str, count: int) -> tuple[str, ...]:
         """Return the newest lines of an attempt."""
@@ -151,9 +150,20 @@ class Outbox:
     def _path(self, claim_id: str, number: int) -> Path:
         return self.folder / f"{claim_id}.{number:09d}.jsonl"
 
-    def _new(self, owner: Assignment, source: str) -> _Spool:
+    def _new(self, owner: Assignment, source: Path) -> _Spool:
         order = 1 + max((spool.order for spool in self._spools.values()), default=0)
-        return self._spools.setdefault(owner.claim_id, _Spool(owner, source, order))
+        return self._spools.setdefault(owner.claim_id, _Spool(Backlog.of(owner, 0), str(source), order))
+
+    def _append(self, spool: _Spool, lines: Sequence[str], position: int) -> None:
+        if not lines:
+            return
+        spool.total += len(lines)
+        spool.position = position
+        spool.unwritten = [*spool.unwritten, *map(kept_line, lines)]
+        try:
+            self._write(spool)
+        except OSError:
+            spool.unwritten = spool.unwritten[-UNWRITTEN_LINES:]
 
     def _write(self, spool: _Spool) -> None:
         """Write all unwritten lines as one record: half of them must not pass for all. Raises OSError."""
@@ -180,21 +190,11 @@ class Outbox:
         spool.full = bytes_now >= FILE_BYTES or spool.total - spool.firsts[-1] >= FILE_LINES
 
     def _begin_file(self, spool: _Spool, number: int) -> None:
-        owner, claim_id = spool.owner, spool.owner.claim_id
+        claim_id = spool.owner.claim_id
         self.folder.mkdir(parents=True, exist_ok=True)
-        heading = {
-            "job_id": owner.job_id,
-            "claim_id": claim_id,
-            "attempt": owner.attempt,
-            "database_id": owner.database_id,
-            "name": owner.name,
-            "order": spool.order,
-            "first": number,
-            "source": spool.source,
-        }
         path = self._path(claim_id, number)
         try:
-            path.write_bytes(_line(heading))
+            path.write_bytes(msgspec.json.encode(_Heading(spool.owner, spool.order, number, spool.source)) + b"\n")
         except OSError:
             path.unlink(missing_ok=True)
             raise
@@ -223,29 +223,15 @@ class Outbox:
 
     def _take_up(self, path: Path) -> None:
         """Take up a file's lines; of a torn or damaged one those before the damage."""
-        try:
-            content = path.read_bytes()
-            heading = strict_json.loads(content.partition(b"\n")[0])
-            granted_by = heading["database_id"]
-            owner = Assignment(
-                job_id=str(heading["job_id"]),
-                claim_id=str(heading["claim_id"]),
-                name=str(heading["name"]),
-                attempt=int(heading["attempt"]),
-                spec={},  # not needed any more, nor is the lease
-                lease_s=0.0,
-                database_id=None if granted_by is None else str(granted_by),
-            )
-            number, order = int(heading["first"]), int(heading["order"])
-            source = str(heading["source"])
-            sound = path == self._path(owner.claim_id, number)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            sound = False
         spool = None
-        if sound:
-            spool = self._spools.setdefault(owner.claim_id, _Spool(owner, source, order))
-            sound = number >= spool.total
-        if not sound or spool is None:
+        with suppress(OSError, ValueError, msgspec.MsgspecError, RecursionError):
+            content = path.read_bytes()
+            heading = msgspec.json.decode(content.partition(b"\n")[0], type=_Heading)
+            owner, number = heading.owner, heading.first
+            known = self._spools.get(owner.claim_id) or _Spool(owner, heading.source, heading.order)
+            if path == self._path(owner.claim_id, number) and number >= known.total:
+                spool = self._spools.setdefault(owner.claim_id, known)
+        if spool is None:
             self._set_aside(path)
             return
         records, good_bytes = _records(content)
@@ -263,8 +249,8 @@ class Outbox:
         source = Path(spool.source)
         tail = OutputTail(source, position=spool.position)
         while lines := tail.poll():
-            self.append(spool.owner, source, lines, tail.position)
-        self.append(spool.owner, source, tail.poll(final=True), tail.position)
+            self._append(spool, lines, tail.position)
+        self._append(spool, tail.poll(final=True), tail.position)
 
     def _mend(self, path: Path, content: bytes, good_bytes: int) -> None:
         """Cut a last record that was not written whole; the trainer's own file has its lines."""

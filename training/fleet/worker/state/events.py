@@ -147,44 +147,42 @@ class Tick(Struct, frozen=True):
     """The time of a WakeAt has come, or just passed by."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimAnswered:
+class ClaimAnswered(Struct, frozen=True):
     """A grant; or none, and the reason."""
 
     call: int
     reply: ClaimReply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatAnswered:
+class HeartbeatAnswered(Struct, frozen=True):
     call: int
     reply: HeartbeatReply
 
 
-class Uploaded(Struct, frozen=True, kw_only=True):
+class Uploaded(Struct, frozen=True):
     call: int
     artifact_id: str
 
 
-class Completed(Struct, frozen=True, kw_only=True):
+class Completed(Struct, frozen=True):
     call: int
     log_next: int = 0
 
 
-class FailTaken(Struct, frozen=True, kw_only=True):
+class FailTaken(Struct, frozen=True):
     call: int
     status: str = ""
     log_next: int = 0
 
 
-class OutputTaken(Struct, frozen=True, kw_only=True):
+class OutputTaken(Struct, frozen=True):
     """``log_next`` as in HeartbeatAnswered; the number of lines when there is nothing left to send."""
 
     call: int
     log_next: int
 
 
-class CallRefused(Struct, frozen=True, kw_only=True):
+class CallRefused(Struct, frozen=True):
     """The receiver's final refusal of a call."""
 
     call: int
@@ -192,7 +190,7 @@ class CallRefused(Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class NotAnswered(Struct, frozen=True, kw_only=True):
+class NotAnswered(Struct, frozen=True):
     """No answer, or one that says "later": the call may be repeated."""
 
     call: int
@@ -201,20 +199,20 @@ class NotAnswered(Struct, frozen=True, kw_only=True):
     stranger: bool = False  # another program answered
 
 
-class DeliveryBroken(Struct, frozen=True, kw_only=True):
+class DeliveryBroken(Struct, frozen=True):
     """The bundle cannot be read any more."""
 
     call: int
     detail: str
 
 
-class Lacking(Struct, frozen=True, kw_only=True):
+class Lacking(Struct, frozen=True):
     """Not all of the job's data set is here: its fetch begins."""
 
     claim_id: str
 
 
-class Fetching(Struct, frozen=True, kw_only=True):
+class Fetching(Struct, frozen=True):
     """The bytes of the job's data set present so far; the trainer starts after the last."""
 
     claim_id: str
@@ -222,25 +220,25 @@ class Fetching(Struct, frozen=True, kw_only=True):
     size: int
 
 
-class Spawned(Struct, frozen=True, kw_only=True):
+class Spawned(Struct, frozen=True):
     claim_id: str
 
 
-class SpawnFailed(Struct, frozen=True, kw_only=True):
+class SpawnFailed(Struct, frozen=True):
     """No trainer was started; the attempt fails like this."""
 
     claim_id: str
     failure: Failure
 
 
-class Printed(Struct, frozen=True, kw_only=True):
+class Printed(Struct, frozen=True):
     """Lines of the trainer's output, in order; they are in the outbox."""
 
     claim_id: str
     lines: tuple[str, ...]
 
 
-class Measured(Struct, frozen=True, kw_only=True):
+class Measured(Struct, frozen=True):
     """The trainer lives; its process tree has used ``cpu_s`` seconds of CPU so far, and so much of its host now."""
 
     claim_id: str
@@ -251,19 +249,19 @@ class Measured(Struct, frozen=True, kw_only=True):
     resumable: bool = False  # a state of it is there that can be brought
 
 
-class TrainerEnded(Struct, frozen=True, kw_only=True):
+class TrainerEnded(Struct, frozen=True):
     claim_id: str
     ended: Ended
 
 
-class Unbearable(Struct, frozen=True, kw_only=True):
+class Unbearable(Struct, frozen=True):
     """The trainer must be stopped because it harms this host (fills its disk, say); it fails like this."""
 
     claim_id: str
     failure: Failure
 
 
-class Packed(Struct, frozen=True, kw_only=True):
+class Packed(Struct, frozen=True):
     claim_id: str
     path: str
     sha256: str
@@ -271,7 +269,7 @@ class Packed(Struct, frozen=True, kw_only=True):
     record: Mapping[str, Any] = {}
 
 
-class PackFailed(Struct, frozen=True, kw_only=True):
+class PackFailed(Struct, frozen=True):
     claim_id: str
     failure: Failure
 
@@ -305,7 +303,7 @@ Event = (
 # ── actions ─────────────────────────────────────────────────────────────────────────────────
 
 
-class RememberAlone(Struct, frozen=True, kw_only=True):
+class RememberAlone(Struct, frozen=True):
     """Keep on the disk which jobs have to be trained alone."""
 
     jobs: tuple[str, ...]
@@ -338,8 +336,7 @@ class SendHeartbeat:
     resumable: bool = False  # its job can go on elsewhere
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class Upload(Struct, frozen=True):
     call: int
     delivery: Delivery
 
@@ -373,51 +370,51 @@ class SendOutput:
     telemetry: Telemetry = NOTHING  # its lines alone
 
 
-class ForgetOutput(Struct, frozen=True, kw_only=True):
+class ForgetOutput(Struct, frozen=True):
     """Forget this attempt's lines: the receiver has them, or never will."""
 
     claim_id: str
 
 
-class Abort(Struct, frozen=True, kw_only=True):
+class Abort(Struct, frozen=True):
     """Abort this call: its answer is not needed any more."""
 
     call: int
 
 
-class Spawn(Struct, frozen=True, kw_only=True):
+class Spawn(Struct, frozen=True):
     assignment: Assignment
 
 
-class StopTrainer(Struct, frozen=True, kw_only=True):
+class StopTrainer(Struct, frozen=True):
     """Ask the trainer to stop."""
 
     claim_id: str
 
 
-class KillTrainer(Struct, frozen=True, kw_only=True):
+class KillTrainer(Struct, frozen=True):
     claim_id: str
 
 
-class PauseTrainer(Struct, frozen=True, kw_only=True):
+class PauseTrainer(Struct, frozen=True):
     claim_id: str
 
 
-class ResumeTrainer(Struct, frozen=True, kw_only=True):
+class ResumeTrainer(Struct, frozen=True):
     claim_id: str
 
 
-class KeepAwake(Struct, frozen=True, kw_only=True):
+class KeepAwake(Struct, frozen=True):
     """Keep the machine from falling asleep automatically, or allow it."""
 
     on: bool
 
 
-class Pack(Struct, frozen=True, kw_only=True):
+class Pack(Struct, frozen=True):
     assignment: Assignment
 
 
-class Discard(Struct, frozen=True, kw_only=True):
+class Discard(Struct, frozen=True):
     """Discard an ended attempt's files; with ``job_over`` also those for later attempts at the job.
 
     ``delivered``: the receiver has the bundle.
@@ -428,7 +425,7 @@ class Discard(Struct, frozen=True, kw_only=True):
     delivered: bool = False
 
 
-class KeepAside(Struct, frozen=True, kw_only=True):
+class KeepAside(Struct, frozen=True):
     """Keep finished work that was refused permanently, on the disk, before the Discard that follows."""
 
     delivery: Delivery
@@ -447,20 +444,20 @@ class Persist:
     slot: int = 0  # each has a file of its own
 
 
-class WakeAt(Struct, frozen=True, kw_only=True):
+class WakeAt(Struct, frozen=True):
     """Send a Tick then, unless another event comes first. ``None``: wait for events only."""
 
     at: float | None
 
 
-class Say(Struct, frozen=True, kw_only=True):
+class Say(Struct, frozen=True):
     """Write a line to the operator's log."""
 
     text: str
     warning: bool = False
 
 
-class EndProcess(Struct, frozen=True, kw_only=True):
+class EndProcess(Struct, frozen=True):
     """End the process. ``sentence`` is for people when the code is not 0."""
 
     code: int = 0
