@@ -19,8 +19,9 @@ from receiver_running import Receiver, running
 from systems import make_link
 from test_fleet_dataset import PIECE, QUIET, a_folder, block, lengths_of, planned, pushed
 from test_fleet_worker import FakeRunner
+from test_fleet_worker_state import Worker
 from tls_world import secure
-from wire_builders import a_grant, beat_answered, claim_answered
+from wire_builders import a_grant
 
 from training.contract import reads
 from training.fleet.client.answers import Damaged
@@ -36,7 +37,7 @@ from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import check_fetch
 from training.fleet.wire.dataset_listing import Listing
 from training.fleet.wire.identity import Role
-from training.fleet.wire.messages import Refusal
+from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.words import progress
 from training.fleet.worker import datasets as fetching
 from training.fleet.worker import prefetch as dataset_fetch
@@ -45,7 +46,7 @@ from training.fleet.worker.datasets import DatasetCache, FetchError, NotGiven, O
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
-from training.fleet.worker.state.step import Phase, State, step
+from training.fleet.worker.state.step import Phase
 from training.fleet.worker.trainer_command import TrainerInputs
 from training.locking import exclusive
 
@@ -651,82 +652,54 @@ def test_an_installation_fetches_to_where_the_worker_looks(system: System) -> No
 # -- the state machine ------------------------------------------------------------------------------------------
 
 
-class Worker:
-    """The state machine with a job that names a data set just granted."""
+def that_fetches(job: t.Assignment = JOB) -> Worker:
+    """A worker to which a job that names a data set was just granted."""
+    return Worker().starting(job=job)
 
-    def __init__(self, assignment: t.Assignment = JOB) -> None:
-        self.state, self.now = State(session_id="0000000001-ab"), 0.0
-        self.actions: list[t.Action] = []
-        self.take(t.Begin())
-        claim = self.last(t.SendClaim)
-        self.take(claim_answered(call=claim.call, assignment=assignment, lease_s=600.0))
 
-    def take(self, event: t.Event) -> None:
-        self.state, actions = step(self.state, event, self.now, t.WorkerSettings(), lambda: 0.5)
-        self.actions += actions
-
-    def last(self, kind: type[Any]) -> Any:
-        return next(each for each in reversed(self.actions) if isinstance(each, kind))
-
-    def did(self, kind: type[Any]) -> bool:
-        return any(isinstance(each, kind) for each in self.actions)
+def no_spawn(worker: Worker) -> None:
+    worker.take(t.SpawnFailed(claim_id="c", failure=Failure(EndReason.SPAWN_FAILED, "nobody wants it")))
 
 
 def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is() -> None:
-    worker = Worker()
+    worker = that_fetches()
     for minute in range(1, 30):
         worker.take(t.Fetching(claim_id="c", done=minute, size=100))
-        worker.now = minute * 60.0
-        worker.take(t.Tick())
-        beat = worker.last(t.SendHeartbeat)
-        assert beat.telemetry.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
-        worker.take(beat_answered(call=beat.call, lease_s=600.0))
-    assert worker.state.phase is Phase.STARTING
-
-
-def test_a_trainer_that_says_nothing_is_not_shown_as_fetching_its_data() -> None:
-    worker = Worker()
-    worker.take(t.Fetching(claim_id="c", done=100, size=100))
+        worker.take(t.Tick(), after_s=60.0)
+        assert worker.beat.telemetry.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
+        worker.answer_beat()
+    assert worker.phase is Phase.STARTING
     worker.take(t.Spawned(claim_id="c"))
-    worker.now = 60.0
-    worker.take(t.Tick())
-    assert worker.last(t.SendHeartbeat).telemetry.progress == {"event": "training"}
+    worker.take(t.Tick(), after_s=60.0)
+    assert worker.beat.telemetry.progress == {"event": "training"}, "it is over, though the trainer says nothing"
 
 
 def test_the_time_of_a_fetch_is_none_of_the_trainer() -> None:
-    worker = Worker()
-    worker.now = 600.0
-    worker.take(t.Spawned(claim_id="c"))
-    worker.now = 610.0
-    worker.take(t.TrainerEnded(claim_id="c", ended=Ended(EndKind.EXITED, 0)))
-    assert worker.state.work is not None
-    assert worker.state.work.usage["train_s"] == 10.0
+    worker = that_fetches()
+    worker.take(t.Spawned(claim_id="c"), after_s=600.0)
+    worker.take(t.TrainerEnded(claim_id="c", ended=Ended(EndKind.EXITED, 0)), after_s=10.0)
+    assert worker.work.usage["train_s"] == 10.0
 
 
 def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back() -> None:
-    worker = Worker()
+    worker = that_fetches()
     worker.take(t.SignalReceived())
-    assert worker.did(t.StopTrainer)
-    failure = Failure(EndReason.SPAWN_FAILED, "nobody wants it")
-    worker.take(t.SpawnFailed(claim_id="c", failure=failure))
-    assert worker.last(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
+    assert worker.wants(t.StopTrainer)
+    no_spawn(worker)
+    assert worker.report.failure.reason is EndReason.WORKER_SHUTDOWN
+    worker = that_fetches(a_grant(job_id="j", claim_id="c", spec={"model": "gbt"}))
+    worker.take(t.SignalReceived())
+    assert not worker.wants(t.StopTrainer), "nothing is fetched"
 
 
 def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped() -> None:
-    worker = Worker()
-    worker.now = 60.0
-    worker.take(t.Tick())
-    worker.take(t.CallRefused(call=worker.last(t.SendHeartbeat).call, problem_type="lease_superseded"))
-    assert worker.did(t.StopTrainer)
-    worker.take(t.SpawnFailed(claim_id="c", failure=Failure(EndReason.SPAWN_FAILED, "")))
+    worker = that_fetches()
+    worker.take(t.Tick(), after_s=60.0)
+    worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
+    assert worker.wants(t.StopTrainer)
+    no_spawn(worker)
     assert worker.state.work is None
-    assert not worker.did(t.SendFail)
-
-
-def test_without_a_data_set_nothing_is_broken_off() -> None:
-    worker = Worker(a_grant(job_id="j", claim_id="c", spec={"model": "gbt"}))
-    worker.take(t.SignalReceived())
-    assert not worker.did(t.StopTrainer)
+    assert not worker.wants(t.SendFail)
 
 
 def test_people_see_how_far_a_fetch_is() -> None:

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from test_fleet_worker_slots import Worker, a_job
-from wire_builders import beat_answered, claim_answered
+from wire_builders import claim_answered
 
 from training.fleet.capability import owner as probe
 from training.fleet.process import inhibitor
@@ -116,112 +116,103 @@ def test_hours_hold_as_a_clock_on_the_wall_says(day: int, begin: int, end: int, 
 # -- what follows for trainers -----------------------------------------------------------------------------------
 
 
-def beats(worker: Worker) -> list[t.SendHeartbeat]:
-    return worker.all(t.SendHeartbeat)
+ON_BATTERY = replace(QUIET, on_battery=True)
+ONE, TWO = a_job(1), a_job(2)
+BOTH = {ONE.claim_id, TWO.claim_id}
+
+
+def owned(worker: Worker, **terms: Any) -> Worker:
+    """Give it an owner's conditions."""
+    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, **terms))
+    return worker
+
+
+def claims(found: list[Any]) -> set[str]:
+    return {each.claim_id for each in found}
 
 
 def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on() -> None:
-    one, two = a_job(1), a_job(2)
-    worker = Worker(allowed=2).training(one, two)
-    worker.slots = replace(worker.slots, terms=ASKED)
-    for slot in worker.slots.machines:  # their first heartbeats are answered
-        work = worker.slots.machines[slot].work
-        if work is not None and work.beat_call is not None:
-            worker.take(beat_answered(call=work.beat_call))
-    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
-    assert {each.claim_id for each in worker.all(t.PauseTrainer)} == {one.claim_id, two.claim_id}
-    assert [(each.resting, each.paused) for each in beats(worker)] == [("on battery", True)] * 2
+    worker = Worker(allowed=2).training(ONE, TWO)
+    owned(worker)
+    for slot, work in worker.slots.works.items():  # their first heartbeats are answered
+        if work.beat_call is not None:
+            worker.beat_answered(slot)
+    worker.take(t.Seen(ON_BATTERY), after_s=5.0)
+    assert claims(worker.all(t.PauseTrainer)) == BOTH
+    assert [(each.resting, each.paused) for each in worker.all(t.SendHeartbeat)] == [("on battery", True)] * 2
     assert not worker.all(t.SendClaim)
     worker.take(t.Seen(QUIET), after_s=100.0)
-    assert {each.claim_id for each in worker.all(t.ResumeTrainer)} == {one.claim_id, two.claim_id}
+    assert claims(worker.all(t.ResumeTrainer)) == BOTH
     for slot, work in worker.slots.works.items():
         assert work.stood_s == 100.0, slot
 
 
 def test_paused_time_is_no_training_time_and_no_silence() -> None:
-    one = a_job(1)
-    worker = Worker(allowed=1, max_silence_s=60.0).training(one)
-    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, pause_max_s=1e6))
-    worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=5.0)
-    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    worker = Worker(allowed=1, max_silence_s=60.0).training(ONE)
+    owned(worker, pause_max_s=1e6)
+    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=5.0)
+    worker.take(t.Seen(ON_BATTERY), after_s=5.0)
     for _ in range(100):
-        worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=10.0)
+        worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=10.0)
         assert not worker.all(t.StopTrainer)
     worker.take(t.Seen(QUIET))
-    worker.ended(one, after_s=10.0).packed(one)
+    worker.ended(ONE, after_s=10.0).packed(ONE)
     delivery = worker.slots.works[0].delivery
     assert delivery is not None
     assert delivery.record["train_s"] == 20.0 + FIRST_BEAT_S
 
 
 def test_a_trainer_that_neither_speaks_nor_computes_is_stopped() -> None:
-    one = a_job(1)
-    worker = Worker(allowed=1, max_silence_s=60.0).training(one)
-    worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=5.0)
+    worker = Worker(allowed=1, max_silence_s=60.0).training(ONE)
+    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=5.0)
     assert not worker.all(t.StopTrainer)
-    worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=61.0)
-    assert [each.claim_id for each in worker.all(t.StopTrainer)] == [one.claim_id]
+    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=61.0)
+    assert [each.claim_id for each in worker.all(t.StopTrainer)] == [ONE.claim_id]
 
 
 def test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine() -> None:
-    one = a_job(1)
-    worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(one)
-    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, pause_max_s=1e6))
-    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(ONE)
+    owned(worker, pause_max_s=1e6)
+    worker.take(t.Seen(ON_BATTERY), after_s=5.0)
     assert worker.all(t.PauseTrainer)
     worker.take(t.Tick(), after_s=5000.0)
-    work = next(iter(worker.slots.works.values()))
-    assert work.paused
-    assert work.beat_call is not None
-    worker.take(beat_answered(call=work.beat_call, lease_s=600.0, terms=worker.slots.terms))
-    assert not next(iter(worker.slots.works.values())).paused
+    assert worker.slots.works[0].paused
+    worker.beat_answered(terms=worker.slots.terms)
+    assert not worker.slots.works[0].paused
     assert not worker.all(t.ResumeTrainer)
     assert worker.take(t.Seen(QUIET), after_s=100.0).all(t.ResumeTrainer)
 
 
 def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:
-    one = a_job(1)
-    worker = Worker(allowed=1).training(one)
-    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, pause_max_s=300.0))
+    worker = Worker(allowed=1).training(ONE)
+    owned(worker, pause_max_s=300.0)
     worker.take(t.Seen(replace(QUIET, idle_s=0.0)), after_s=5.0)
     assert worker.all(t.PauseTrainer)
     worker.take(t.Tick(), after_s=299.0)
     assert not worker.all(t.StopTrainer)
     worker.take(t.Tick(), after_s=1.0)
-    assert worker.one(t.StopTrainer).claim_id == one.claim_id
-    worker.ended(one, Ended(EndKind.EXITED, code=75))
-    report = worker.one(t.SendFail)
-    assert (report.failure.reason, report.failure.error) == (
-        EndReason.WORKER_SHUTDOWN,
-        "handed back: a person uses it",
-    )
+    assert worker.one(t.StopTrainer).claim_id == ONE.claim_id
+    worker.ended(ONE, Ended(EndKind.EXITED, code=75))
+    report = worker.one(t.SendFail).failure
+    assert (report.reason, report.error) == (EndReason.WORKER_SHUTDOWN, "handed back: a person uses it")
 
 
 @pytest.mark.parametrize(
     ("order", "stops"), [(OrderKind.PAUSE, False), (OrderKind.HAND_BACK, True), (OrderKind.DRAIN, None)]
 )
 def test_an_operators_order_reaches_every_trainer_with_one_heartbeat(order: OrderKind, stops: bool | None) -> None:
-    one, two = a_job(1), a_job(2)
-    worker = Worker(allowed=2).training(one, two)
-    beat = next(work.beat_call for work in worker.slots.works.values() if work.beat_call is not None)
-    worker.take(beat_answered(call=beat, terms=HostTerms(order=order, by="ada")))
+    worker = Worker(allowed=2).training(ONE, TWO)
+    slot = next(slot for slot, work in worker.slots.works.items() if work.beat_call is not None)
+    worker.beat_answered(slot, terms=HostTerms(order=order, by="ada"))
     assert len(worker.all(t.StopTrainer)) == (2 if stops else 0)
     assert len(worker.all(t.PauseTrainer)) == (2 if stops is False else 0)
-
-
-def test_a_pause_reaches_the_trainer_whose_heartbeat_was_not_answered() -> None:
-    one, two = a_job(1), a_job(2)
-    worker = Worker(allowed=2).training(one, two)
-    beat = next(work.beat_call for work in worker.slots.works.values() if work.beat_call is not None)
-    worker.take(beat_answered(call=beat, terms=HostTerms(order=OrderKind.PAUSE, by="ada")))
-    assert {each.claim_id for each in worker.all(t.PauseTrainer)} == {one.claim_id, two.claim_id}
 
 
 def test_a_worker_at_rest_takes_its_open_request_back_and_asks_anew_as_soon_as_it_may() -> None:
     worker = Worker(allowed=1).take(t.Begin())
     first = worker.one(t.SendClaim)
-    worker.slots = replace(worker.slots, terms=ASKED)
-    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    owned(worker)
+    worker.take(t.Seen(ON_BATTERY), after_s=5.0)
     assert worker.one(t.Abort).call == first.call
     again = worker.one(t.SendClaim)
     assert (again.request_id, again.resting, again.wait_s) == (first.request_id, "on battery", 0.0)
@@ -233,41 +224,37 @@ def test_a_worker_at_rest_takes_its_open_request_back_and_asks_anew_as_soon_as_i
 
 def test_what_was_granted_a_moment_before_goes_back_without_a_trainer() -> None:
     worker = Worker(allowed=1).take(t.Begin())
-    worker.slots = replace(worker.slots, terms=ASKED)
-    worker.take(t.Seen(replace(QUIET, on_battery=True)))
+    owned(worker)
+    worker.take(t.Seen(ON_BATTERY))
     worker.grant(a_job(1))
     assert not worker.all(t.Spawn)
     assert worker.one(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
 
 
 def test_silence_and_owner_pause_together_and_the_last_reason_lets_go() -> None:
-    one = a_job(1)
-    worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(one)
-    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, pause_max_s=1e6))
-    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(ONE)
+    owned(worker, pause_max_s=1e6)
+    worker.take(t.Seen(ON_BATTERY), after_s=5.0)
     assert worker.all(t.PauseTrainer)
     worker.take(t.Tick(), after_s=590.0)
     assert not worker.all(t.PauseTrainer), "it stands still already"
-    beat = worker.slots.works[0].beat_call
-    assert beat is not None
-    worker.take(beat_answered(call=beat))
+    worker.beat_answered()
     assert not worker.all(t.ResumeTrainer), "its owner still needs the machine"
     worker.take(t.Seen(QUIET), after_s=5.0)
     assert worker.all(t.ResumeTrainer)
 
 
 def test_the_machine_is_kept_awake_while_it_trains_on_mains_power_and_no_longer() -> None:
-    one = a_job(1)
-    worker = Worker(allowed=1).training(one)
-    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    worker = Worker(allowed=1).training(ONE)
+    worker.take(t.Seen(ON_BATTERY), after_s=5.0)
     assert [each.on for each in worker.all(t.KeepAwake)] == [False]
     worker.take(t.Seen(QUIET), after_s=5.0)
     assert [each.on for each in worker.all(t.KeepAwake)] == [True]
-    worker.ended(one)
+    worker.ended(ONE)
     assert [each.on for each in worker.all(t.KeepAwake)] == [False]
     worker = Worker(allowed=1)
     worker.slots = replace(worker.slots, terms=HostTerms(may_sleep=True))
-    worker.training(one)
+    worker.training(ONE)
     assert not worker.all(t.KeepAwake)
 
 

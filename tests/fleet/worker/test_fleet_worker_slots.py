@@ -86,6 +86,22 @@ class Worker:
             self.actions += claim
         return self
 
+    def beat_answered(self, slot: int = 0, **answer: Any) -> Worker:
+        call = self.slots.works[slot].beat_call
+        assert call is not None
+        return self.take(beat_answered(call=call, **answer))
+
+    def failed(self) -> Worker:
+        """Answer the report that was just sent."""
+        return self.take(t.FailTaken(call=self.one(t.SendFail).call, status="pending"))
+
+    def asks(self) -> bool:
+        return bool(self.all(t.SendClaim))
+
+    @property
+    def asked(self) -> t.SendClaim:
+        return self.one(t.SendClaim)
+
     def phase(self, job: t.Assignment) -> Phase:
         slot = self.slots.holder(job.claim_id)
         assert slot is not None
@@ -100,24 +116,24 @@ ONE, TWO, THREE, FOUR = (a_job(number) for number in range(1, 5))
 
 def test_the_next_asks_as_soon_as_one_has_its_job_and_a_full_worker_asks_no_more() -> None:
     worker = Worker().take(t.Begin())
-    assert worker.one(t.SendClaim).slot == 0
+    assert worker.asked.slot == 0
     worker.grant(ONE)
     assert worker.one(t.Spawn).assignment == ONE
-    assert (worker.one(t.SendClaim).slot, worker.one(t.SendClaim).delivering) == (1, ())
+    assert (worker.asked.slot, worker.asked.delivering) == (1, ())
     worker.grant(TWO)
-    assert not worker.all(t.SendClaim), "it is full"
+    assert not worker.asks(), "it is full"
     worker.spawned(ONE).spawned(TWO)
     for _ in range(20):
         worker.take(t.Tick(), after_s=60.0)
-        assert not worker.all(t.SendClaim)
+        assert not worker.asks()
 
 
 def test_requests_have_ids_and_numbers_of_their_own() -> None:
     worker = Worker(allowed=3).take(t.Begin())
-    seen = [worker.one(t.SendClaim)]
+    seen = [worker.asked]
     for job in (ONE, TWO):
         worker.grant(job)
-        seen.append(worker.one(t.SendClaim))
+        seen.append(worker.asked)
     assert len({each.request_id for each in seen}) == 3
     assert len({each.call for each in seen}) == 3
     assert [each.slot for each in seen] == [0, 1, 2]
@@ -126,24 +142,24 @@ def test_requests_have_ids_and_numbers_of_their_own() -> None:
 def test_what_is_packed_takes_no_slot_and_is_named() -> None:
     worker = Worker().training(ONE, TWO).ended(ONE)
     assert worker.one(t.Pack).assignment == ONE
-    claim = worker.one(t.SendClaim)
+    claim = worker.asked
     assert (claim.slot, claim.delivering) == (2, (ONE.claim_id,))
     worker.grant(THREE)
-    assert not worker.all(t.SendClaim)
+    assert not worker.asks()
     assert (worker.phase(ONE), worker.phase(THREE)) == (Phase.PACKING, Phase.STARTING)
 
 
 def test_a_host_of_one_slot_takes_the_next_job_while_it_packs_and_uploads_the_last() -> None:
     worker = Worker(allowed=1).training(ONE)
-    assert not worker.all(t.SendClaim), "one that trains takes none beside"
+    assert not worker.asks(), "one that trains takes none beside"
     worker.ended(ONE)
-    claim = worker.one(t.SendClaim)
+    claim = worker.asked
     assert (claim.slot, claim.delivering) == (1, (ONE.claim_id,))
     worker.grant(TWO)
     assert worker.one(t.Spawn).assignment == TWO
     worker.packed(ONE)
     assert worker.one(t.Upload).delivery.assignment == ONE
-    assert not worker.all(t.SendClaim)
+    assert not worker.asks()
     assert (worker.phase(ONE), worker.phase(TWO)) == (Phase.UPLOADING, Phase.STARTING)
 
 
@@ -152,7 +168,7 @@ def test_a_host_of_one_slot_lets_no_more_than_two_deliveries_pile_up() -> None:
     for last, job in ((ONE, TWO), (TWO, THREE)):
         worker.ended(last).grant(job).spawned(job)
     worker.ended(THREE)
-    assert not worker.all(t.SendClaim)
+    assert not worker.asks()
     assert len(worker.slots.works) == 1 + PENDING_SHARE
 
 
@@ -174,26 +190,22 @@ def test_a_network_that_is_slow_lets_no_more_than_two_deliveries_a_slot_pile_up(
 
 def test_a_receiver_that_allows_fewer_takes_no_job_away() -> None:
     worker = Worker(allowed=3).training(ONE, TWO)
-    asked = worker.one(t.SendClaim)
-    beat = worker.slots.works[0].beat_call
-    assert beat is not None
-    worker.take(beat_answered(call=beat, slots=1))
+    asked = worker.asked
+    worker.beat_answered(slots=1)
     worker.take(claim_answered(call=asked.call, reason="it is full", slots=1))
     for _ in range(9):
         worker.take(t.Tick(), after_s=60.0)
-        assert not worker.all(t.SendClaim)
+        assert not worker.asks()
     assert {worker.phase(ONE), worker.phase(TWO)} == {Phase.RUNNING}
 
 
 def test_a_claim_without_an_answer_is_repeated_though_there_is_no_room_any_more() -> None:
     worker = Worker(allowed=2).training(ONE)
-    asked = worker.one(t.SendClaim)
+    asked = worker.asked
     worker.take(t.NotAnswered(call=asked.call, detail="down"))
-    beat = worker.slots.works[0].beat_call
-    assert beat is not None
-    worker.take(beat_answered(call=beat, slots=1))
+    worker.beat_answered(slots=1)
     worker.take(t.Tick(), after_s=60.0)
-    assert (worker.one(t.SendClaim).request_id, worker.one(t.SendClaim).slot) == (asked.request_id, asked.slot)
+    assert (worker.asked.request_id, worker.asked.slot) == (asked.request_id, asked.slot)
 
 
 # ── whose an event is ───────────────────────────────────────────────────────────────────────
@@ -243,7 +255,7 @@ def test_out_of_memory_beside_others_costs_no_attempt_and_is_tried_alone() -> No
 def test_a_job_to_be_trained_alone_waits_for_the_others_and_keeps_others_out() -> None:
     worker = Worker(allowed=3).training(ONE, TWO, THREE).ended(ONE, SHORT_OF_MEMORY)
     again = a_job(1, attempt=2)
-    fail, claim = worker.one(t.SendFail), worker.one(t.SendClaim)
+    fail, claim = worker.one(t.SendFail), worker.asked
     worker.take(t.FailTaken(call=fail.call, status="pending"))
     worker.take(claim_answered(call=claim.call, assignment=again, slots=3))
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
@@ -252,11 +264,11 @@ def test_a_job_to_be_trained_alone_waits_for_the_others_and_keeps_others_out() -
     worker.ended(THREE)
     assert worker.one(t.Spawn).assignment == again
     worker.spawned(again)
-    assert not worker.all(t.SendClaim)
+    assert not worker.asks()
     worker.ended(again, SHORT_OF_MEMORY, after_s=100.0)
     assert worker.one(t.SendFail).failure.out_of_memory is MemoryKind.RAM, "alone it needs more"
     assert worker.slots.alone == ()
-    assert worker.all(t.SendClaim)
+    assert worker.asks()
 
 
 def test_out_of_memory_long_after_the_others_have_ended_is_its_own() -> None:
@@ -277,7 +289,7 @@ def test_a_job_to_be_trained_alone_is_known_after_a_restart() -> None:
 
 def test_a_claim_tells_what_each_trainer_holds() -> None:
     worker = Worker(allowed=3).training(ONE)
-    asked = worker.one(t.SendClaim)
+    asked = worker.asked
     worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=1.0, memory_bytes=2**31, gpu_memory_bytes=2**30))
     worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=2.0, memory_bytes=2**30))
     claim = worker.take(claim_answered(call=asked.call, assignment=TWO, slots=3)).one(t.SendClaim)
@@ -302,10 +314,9 @@ def test_each_slot_goes_on_with_its_own_file_and_one_asks_beside() -> None:
     others = ((1, t.Saved(report=failed), t.Remains()), (4, t.Saved(held=THREE), t.Remains(ended=DONE)))
     worker.take(t.Begin(t.Saved(delivery=delivery(ONE)), others=others))
     assert {type(each) for each in worker.actions} >= {t.Upload, t.SendFail, t.Pack}
-    assert not worker.all(t.SendClaim), "it does not know yet that it may hold several"
-    beat = worker.slots.works[0].beat_call
-    worker.take(beat_answered(call=beat or 0, slots=2))
-    claim = worker.one(t.SendClaim)
+    assert not worker.asks(), "it does not know yet that it may hold several"
+    worker.beat_answered(slots=2)
+    claim = worker.asked
     assert claim.delivering == (ONE.claim_id, TWO.claim_id, THREE.claim_id)
     assert claim.slot == 2
 
@@ -314,13 +325,13 @@ def test_a_request_that_may_have_been_granted_is_repeated_first() -> None:
     worker = Worker()
     others = ((3, t.Saved(request_id="older-7"), t.Remains()),)
     worker.take(t.Begin(t.Saved(delivery=delivery(ONE)), others=others))
-    assert (worker.one(t.SendClaim).request_id, worker.one(t.SendClaim).slot) == ("older-7", 3)
-    assert worker.one(t.SendClaim).delivering == (ONE.claim_id,)
+    assert (worker.asked.request_id, worker.asked.slot) == ("older-7", 3)
+    assert worker.asked.delivering == (ONE.claim_id,)
 
 
 def test_a_crash_of_one_job_is_told_of_whichever_slot() -> None:
     worker = Worker().take(t.Begin(others=((2, t.Saved(held=ONE, crashed=()), t.Remains()),)))
-    claim = worker.one(t.SendClaim)
+    claim = worker.asked
     assert (claim.crashed, worker.slots.alone) == ((ONE.claim_id,), ())
     assert worker.saved[claim.slot].crashed == (ONE.claim_id,)
     assert not any(saved.held for saved in worker.saved.values()), "the next crash counts anew"
@@ -330,7 +341,7 @@ def test_a_crash_of_several_makes_none_a_suspect_and_each_is_tried_alone() -> No
     worker = Worker()
     others = ((1, t.Saved(held=TWO), t.Remains()), (2, t.Saved(held=THREE), t.Remains()))
     worker.take(t.Begin(t.Saved(held=ONE, crashed=("older",)), others=others))
-    claim = worker.one(t.SendClaim)
+    claim = worker.asked
     assert claim.crashed == ("older",)
     assert worker.slots.alone == (ONE.job_id, TWO.job_id, THREE.job_id)
     kept = {slot: saved.held for slot, saved in worker.saved.items()}
@@ -338,10 +349,10 @@ def test_a_crash_of_several_makes_none_a_suspect_and_each_is_tried_alone() -> No
     again = a_job(2, attempt=2)
     worker.grant(again)
     assert worker.one(t.Spawn).assignment == again
-    assert not worker.all(t.SendClaim), "alone"
+    assert not worker.asks(), "alone"
     worker.spawned(again).ended(again)
     assert worker.slots.alone == (ONE.job_id, THREE.job_id), "it is freed of it"
-    assert worker.one(t.SendClaim)
+    assert worker.asked
 
 
 # ── leaving ─────────────────────────────────────────────────────────────────────────────────
@@ -352,8 +363,7 @@ def test_a_signal_stops_all_and_the_last_one_ends_the_worker() -> None:
     assert {each.claim_id for each in worker.all(t.StopTrainer)} == {ONE.claim_id, TWO.claim_id}
     for job in (ONE, TWO):
         worker.ended(job, Ended(EndKind.EXITED, code=75))
-        call = worker.one(t.SendFail).call
-        worker.take(t.FailTaken(call=call))
+        worker.failed()
     assert worker.one(t.EndProcess) == t.EndProcess()
     assert worker.slots.gone
     assert worker.take(t.Tick()).actions == []
@@ -361,24 +371,24 @@ def test_a_signal_stops_all_and_the_last_one_ends_the_worker() -> None:
 
 def test_what_a_worker_that_leaves_is_given_meanwhile_is_handed_back_too() -> None:
     worker = Worker(allowed=2).training(ONE)
-    asked = worker.one(t.SendClaim)
+    asked = worker.asked
     assert asked.wait_s == WAIT_BESIDE_S, "so long it may take"
     worker.take(t.SignalReceived()).ended(ONE, Ended(EndKind.EXITED, code=75))
-    worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
+    worker.failed()
     assert not worker.all(t.EndProcess), "its claim may be granted what it has just handed back"
     again = a_job(1, attempt=2)
     worker.take(claim_answered(call=asked.call, assignment=again, slots=2))
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
     assert worker.one(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
-    worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
+    worker.failed()
     assert worker.one(t.EndProcess) == t.EndProcess()
 
 
 def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come() -> None:
     worker = Worker(allowed=2).training(ONE)
-    asked = worker.one(t.SendClaim)
+    asked = worker.asked
     worker.take(t.SignalReceived()).ended(ONE, Ended(EndKind.EXITED, code=75))
-    worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
+    worker.failed()
     assert not worker.take(t.Tick(), after_s=1.0).all(t.EndProcess)
     worker.take(t.Tick(), after_s=worker.settings.leave_s)
     assert worker.one(t.EndProcess) == t.EndProcess()
@@ -387,7 +397,7 @@ def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come() -> None:
 
 def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first() -> None:
     worker = Worker(allowed=2).training(ONE)
-    asked = worker.one(t.SendClaim).call
+    asked = worker.asked.call
     worker.take(t.CallRefused(call=asked, problem_type=ProblemType.WRONG_ROLE, detail="no"))
     assert not worker.all(t.EndProcess)
     worker.ended(ONE).packed(ONE)
@@ -398,14 +408,14 @@ def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first() -> None:
 
 def test_drain_finishes_every_job_and_takes_no_more() -> None:
     worker = Worker(allowed=3).training(ONE, TWO)
-    asked, beat = worker.one(t.SendClaim).call, worker.slots.works[0].beat_call
+    asked, beat = worker.asked.call, worker.slots.works[0].beat_call
     worker.take(beat_answered(call=beat or 0, order=Order.DRAIN))
     worker.take(claim_answered(call=asked))
     for _ in range(3):
         assert not worker.take(t.Tick(), after_s=20.0).all(t.SendClaim)
     for job in (ONE, TWO):
         worker.ended(job, Ended(EndKind.EXITED, code=1))
-        worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
+        worker.failed()
     assert worker.one(t.EndProcess) == t.EndProcess()
 
 

@@ -21,7 +21,7 @@ from training.fleet.worker.actions import Actions
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.exit_code import Failure
-from training.fleet.worker.state.step import Phase, State, step
+from training.fleet.worker.state.step import Phase, State, Work, step
 from training.fleet.worker.state.trainer import FIRST_BEAT_S, measure_s
 
 A = TypeVar("A")
@@ -73,10 +73,8 @@ class Worker:
         self.take(t.Begin())
         return self
 
-    def starting(self, lease_s: float = 600.0) -> Worker:
-        self.asking()
-        call = self.wanted(t.SendClaim).call
-        self.take(claim_answered(call=call, assignment=JOB, lease_s=lease_s))
+    def starting(self, lease_s: float = 600.0, job: t.Assignment = JOB) -> Worker:
+        self.asking().given(job, lease_s=lease_s)
         return self
 
     def running(self, lease_s: float = 600.0) -> Worker:
@@ -87,37 +85,84 @@ class Worker:
         return self
 
     def answer_beat(self, **answer: Any) -> list[t.Action]:
-        call = self.state.work.beat_call if self.state.work else None
-        assert call is not None
-        return self.take(beat_answered(call=call, **answer))
+        return self.take(beat_answered(call=self.work.beat_call or 0, **answer))
 
     def refuse_beat(self, problem_type: ProblemType) -> list[t.Action]:
-        assert self.state.work is not None
-        assert self.state.work.beat_call is not None
-        return self.take(t.CallRefused(call=self.state.work.beat_call, problem_type=problem_type, detail="no"))
+        return self.take(t.CallRefused(call=self.work.beat_call or 0, problem_type=problem_type, detail="no"))
 
     def ended(self, code: int = 0) -> Worker:
         self.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.EXITED, code=code)))
         return self
 
-    def uploading(self) -> Worker:
-        self.running().ended()
+    def killed(self) -> Worker:
+        self.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
+        return self
+
+    def packed(self) -> Worker:
         self.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3, record={"x": 1}))
         return self
 
-    def completing(self) -> Worker:
-        self.uploading()
+    def stored(self) -> Worker:
         self.take(t.Uploaded(call=self.call, artifact_id="ab"))
         return self
 
-    def failing(self) -> Worker:
-        self.running().ended(1)
+    def delivered(self) -> Worker:
+        self.take(t.Completed(call=self.call))
         return self
+
+    def uploading(self) -> Worker:
+        return self.running().ended().packed()
+
+    def completing(self) -> Worker:
+        return self.uploading().stored()
+
+    def failing(self) -> Worker:
+        return self.running().ended(1)
+
+    def printed(self, *lines: str) -> None:
+        self.take(t.Printed(claim_id="claim", lines=lines))
+
+    # answers to the request in flight
+    def refused(self, problem_type: str, detail: str = "no") -> None:
+        self.take(t.CallRefused(call=self.call, problem_type=problem_type, detail=detail))
+
+    def unanswered(self, **more: Any) -> None:
+        self.take(t.NotAnswered(call=self.call, detail="down", **more))
+
+    def beat_unanswered(self, **more: Any) -> None:
+        self.take(t.NotAnswered(call=self.beat.call, detail="down", **more))
+
+    def given(self, assignment: t.Assignment | None = None, after_s: float = 0.0, **more: Any) -> None:
+        self.take(claim_answered(call=self.call, assignment=assignment, **more), after_s)
+
+    def failed(self, status: str = "pending", log_next: int = 0) -> None:
+        self.take(t.FailTaken(call=self.call, status=status, log_next=log_next))
 
     @property
     def call(self) -> int:
         assert self.state.call is not None
         return self.state.call
+
+    @property
+    def work(self) -> Work:
+        assert self.state.work is not None
+        return self.state.work
+
+    @property
+    def beat(self) -> t.SendHeartbeat:
+        return self.wanted(t.SendHeartbeat)
+
+    @property
+    def claim(self) -> t.SendClaim:
+        return self.wanted(t.SendClaim)
+
+    @property
+    def report(self) -> t.SendFail:
+        return self.wanted(t.SendFail)
+
+    @property
+    def output(self) -> t.SendOutput:
+        return self.wanted(t.SendOutput)
 
 
 # ── asking ──────────────────────────────────────────────────────────────────────────────────
@@ -127,16 +172,16 @@ def test_request_id_is_on_the_disk_before_it_is_sent_and_stays_until_answered() 
     worker = Worker().asking()
     kinds = [type(action) for action in worker.actions]
     assert kinds.index(t.Persist) < kinds.index(t.SendClaim)
-    first = worker.wanted(t.SendClaim).request_id
+    first = worker.claim.request_id
     assert worker.wanted(t.Persist).saved.request_id == first
-    worker.take(t.NotAnswered(call=worker.call, detail="down"))
+    worker.unanswered()
     worker.wake()
-    assert worker.wanted(t.SendClaim).request_id == first
-    worker.take(claim_answered(call=worker.call))
+    assert worker.claim.request_id == first
+    worker.given()
     worker.wake()
-    assert worker.wanted(t.SendClaim).request_id == first, "no job: the id has not been used up"
+    assert worker.claim.request_id == first, "no job: the id has not been used up"
     assert not worker.wants(t.Persist)
-    worker.take(claim_answered(call=worker.call, assignment=JOB))
+    worker.given(JOB)
     assert worker.wanted(t.Persist).saved == t.Saved(held=JOB)
     assert worker.wanted(t.Spawn).assignment == JOB
 
@@ -144,27 +189,21 @@ def test_request_id_is_on_the_disk_before_it_is_sent_and_stays_until_answered() 
 def test_saved_request_is_asked_again_after_a_crash() -> None:
     worker = Worker()
     worker.take(t.Begin(t.Saved(request_id="older-7")))
-    assert worker.wanted(t.SendClaim).request_id == "older-7"
-    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="ended"))
-    assert worker.wanted(t.SendClaim).request_id == "s-1", "its attempt is over: a new one at once"
+    assert worker.claim.request_id == "older-7"
+    worker.refused(ProblemType.LEASE_SUPERSEDED, "ended")
+    assert worker.claim.request_id == "s-1", "its attempt is over: a new one at once"
 
 
 def test_fresh_request_that_is_superseded_means_a_newer_session() -> None:
     worker = Worker().asking()
-    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="a newer session"))
+    worker.refused(ProblemType.LEASE_SUPERSEDED, "a newer session")
     assert worker.wanted(t.EndProcess) == t.EndProcess(code=1, sentence="a newer session")
-
-
-def test_bad_request_ends_the_worker_with_the_receivers_sentence() -> None:
-    worker = Worker().asking()
-    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.BAD_REQUEST, detail="$.host_id: …"))
-    assert worker.wanted(t.EndProcess).code == 2
 
 
 @pytest.mark.parametrize("problem_type", [ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY, "something_new"])
 def test_other_refusals_are_tried_again_after_a_while(problem_type: str) -> None:
     worker = Worker().asking()
-    worker.take(t.CallRefused(call=worker.call, problem_type=problem_type, detail="no"))
+    worker.refused(problem_type)
     assert worker.wake_at == worker.now + 60.0
     worker.wake()
     assert worker.wants(t.SendClaim)
@@ -172,16 +211,16 @@ def test_other_refusals_are_tried_again_after_a_while(problem_type: str) -> None
 
 def test_receiver_that_waits_is_asked_again_at_once_another_after_the_pause() -> None:
     worker = Worker(chance=0.5).asking()
-    worker.take(claim_answered(call=worker.call, reason="nothing"), after_s=29.0)
+    worker.given(reason="nothing", after_s=29.0)
     assert worker.wants(t.SendClaim)
-    worker.take(claim_answered(call=worker.call, reason="nothing"), after_s=0.1)
+    worker.given(reason="nothing", after_s=0.1)
     assert worker.wake_at == worker.now + 15.0 * 0.75
 
 
 def test_an_idle_worker_says_why_and_again_only_for_another_reason() -> None:
     worker, said = Worker().asking(), []
     for reason in ("desk is faster; free at 15:10", "desk is faster; free at 15:09", "no job is pending", "", "desk"):
-        worker.take(claim_answered(call=worker.call, reason=reason), after_s=0.1)
+        worker.given(reason=reason, after_s=0.1)
         said.append(worker.wanted(t.Say).text if worker.wants(t.Say) else None)
         worker.wake()
     assert said == ["idle: desk is faster; free at 15:10", None, "idle: no job is pending", None, "idle: desk"]
@@ -191,13 +230,13 @@ def test_unanswered_claims_back_off_with_full_jitter_up_to_a_minute() -> None:
     worker = Worker(chance=0.999_999).asking()
     pauses = []
     for _ in range(6):
-        worker.take(t.NotAnswered(call=worker.call, detail="down"))
+        worker.unanswered()
         at = worker.wake_at
         assert at is not None
         pauses.append(round(at - worker.now))
         worker.wake()
     assert pauses == [15, 30, 60, 60, 60, 60]
-    worker.take(t.NotAnswered(call=worker.call, retry_after_s=120.0))
+    worker.unanswered(retry_after_s=120.0)
     assert worker.wake_at == worker.now + 120.0
 
 
@@ -207,17 +246,17 @@ def test_unanswered_claims_back_off_with_full_jitter_up_to_a_minute() -> None:
 def test_good_training_is_packed_uploaded_completed() -> None:
     worker = Worker().running().ended()
     assert worker.wanted(t.Pack).assignment == JOB
-    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3, record={"x": 1}))
+    worker.packed()
     delivery = worker.wanted(t.Upload).delivery
     assert worker.wanted(t.Persist).saved == t.Saved(delivery=delivery)
     assert delivery.record["x"] == 1
     assert "train_s" in delivery.record
-    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
+    worker.stored()
     assert worker.wanted(t.SendComplete).delivery == delivery
-    worker.take(t.Completed(call=worker.call))
+    worker.delivered()
     assert worker.wanted(t.Discard).job_over
     assert worker.wanted(t.Persist).saved.delivery is None
-    assert worker.wanted(t.SendClaim).request_id == "s-2"
+    assert worker.claim.request_id == "s-2"
 
 
 @pytest.mark.parametrize(
@@ -236,25 +275,25 @@ def test_good_training_is_packed_uploaded_completed() -> None:
 def test_other_ends_are_reported_for_what_they_are(ended: Ended, reason: EndReason, exit_code: int | None) -> None:
     worker = Worker().running()
     worker.take(t.TrainerEnded(claim_id="claim", ended=ended))
-    failure = worker.wanted(t.SendFail).failure
+    failure = worker.report.failure
     assert (failure.reason, failure.exit_code) == (reason, exit_code)
-    worker.take(t.FailTaken(call=worker.call, status="pending"))
+    worker.failed()
     assert not worker.wanted(t.Discard).job_over
     assert worker.wants(t.SendClaim)
 
 
 def test_a_trainer_that_failed_for_good_leaves_nothing_to_go_on_from() -> None:
     worker = Worker().running().ended(1)
-    worker.take(t.FailTaken(call=worker.call, status="failed"))
+    worker.failed("failed")
     assert worker.wanted(t.Discard).job_over
 
 
 def test_error_report_carries_the_last_words_and_the_record() -> None:
     worker = Worker().running()
     lines = ("loading", "Traceback (most recent call last):", "ValueError: bad shape")
-    worker.take(t.Printed(claim_id="claim", lines=lines))
+    worker.printed(*lines)
     worker.ended(70)
-    sent = worker.wanted(t.SendFail)
+    sent = worker.report
     assert sent.failure.error.splitlines()[0] == "exit status 70: ValueError: bad shape"
     assert sent.telemetry.first == 0
     assert sent.record["train_s"] == FIRST_BEAT_S
@@ -264,10 +303,10 @@ def test_spawn_and_pack_failures_are_reported() -> None:
     failure = Failure(EndReason.SPAWN_FAILED, "no interpreter")
     worker = Worker().starting()
     worker.take(t.SpawnFailed(claim_id="claim", failure=failure))
-    assert worker.wanted(t.SendFail).failure == failure
+    assert worker.report.failure == failure
     worker = Worker().running().ended()
     worker.take(t.PackFailed(claim_id="claim", failure=failure))
-    assert worker.wanted(t.SendFail).failure == failure
+    assert worker.report.failure == failure
 
 
 def test_trainer_that_harms_the_host_is_stopped_and_says_why() -> None:
@@ -276,7 +315,7 @@ def test_trainer_that_harms_the_host_is_stopped_and_says_why() -> None:
     worker.take(t.Unbearable(claim_id="claim", failure=full))
     assert worker.wants(t.StopTrainer)
     worker.ended(75)
-    assert worker.wanted(t.SendFail).failure == full
+    assert worker.report.failure == full
 
 
 def test_news_of_another_attempt_is_ignored() -> None:
@@ -284,8 +323,7 @@ def test_news_of_another_attempt_is_ignored() -> None:
     worker.take(t.TrainerEnded(claim_id="older", ended=DONE))
     worker.take(t.Printed(claim_id="older", lines=("x",)))
     assert worker.phase is Phase.RUNNING
-    assert worker.state.work is not None
-    assert worker.state.work.printed == 0
+    assert worker.work.printed == 0
 
 
 def test_progress_and_complaint_are_read_from_the_output() -> None:
@@ -296,11 +334,11 @@ def test_progress_and_complaint_are_read_from_the_output() -> None:
         "{not json",
         '{"loss": 1}',
     )
-    worker.take(t.Printed(claim_id="claim", lines=lines))
+    worker.printed(*lines)
     worker.take(t.Tick(), after_s=30.0)
-    assert worker.wanted(t.SendHeartbeat).telemetry.progress == {"event": "epoch", "epoch": 3}
+    assert worker.beat.telemetry.progress == {"event": "epoch", "epoch": 3}
     worker.ended(65)
-    assert worker.wanted(t.SendFail).failure.error.startswith("exit status 65: cannot split")
+    assert worker.report.failure.error.startswith("exit status 65: cannot split")
 
 
 # ── heartbeats and the lease ────────────────────────────────────────────────────────────────
@@ -311,11 +349,11 @@ def test_first_heartbeat_goes_out_soon_after_the_trainer_then_regularly() -> Non
     worker.take(t.Spawned(claim_id="claim"))
     assert not [each for each in worker.actions if isinstance(each, t.SendHeartbeat)], "it may end at once"
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).telemetry.seq == 1
+    assert worker.beat.telemetry.seq == 1
     worker.answer_beat()
     assert worker.wake_at == worker.now + 30.0
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).telemetry.seq == 2
+    assert worker.beat.telemetry.seq == 2
 
 
 def test_short_lease_is_renewed_three_times_as_often() -> None:
@@ -331,26 +369,23 @@ def test_lease_counts_from_the_sending() -> None:
     sent_at = worker.now
     worker.now += 20.0  # the answer is slow
     worker.answer_beat(lease_s=600.0)
-    assert worker.state.work is not None
-    assert worker.state.work.renewed_at == sent_at
+    assert worker.work.renewed_at == sent_at
 
 
 def test_claims_lease_counts_from_its_sending_too() -> None:
     worker = Worker().asking()
     sent_at = worker.now
-    worker.take(claim_answered(call=worker.call, assignment=JOB, lease_s=600.0), after_s=25.0)
-    assert worker.state.work is not None
-    assert worker.state.work.renewed_at == sent_at
+    worker.given(JOB, after_s=25.0, lease_s=600.0)
+    assert worker.work.renewed_at == sent_at
 
 
 def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> None:
     worker = Worker(on_silence=t.OnSilence.PAUSE).running()
-    assert worker.state.work is not None
-    deadline = worker.state.work.renewed_at + 480.0
+    deadline = worker.work.renewed_at + 480.0
     paused_at = None
     while worker.now < deadline + 60.0 and paused_at is None:
         if worker.wants(t.SendHeartbeat):
-            worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, detail="down"))
+            worker.beat_unanswered()
         worker.wake()
         if worker.wants(t.PauseTrainer):
             paused_at = worker.now
@@ -367,15 +402,14 @@ def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> N
 def test_who_must_pause_without_a_lease_stops_soon_without_one(silent_s: float, left_s: float) -> None:
     """A trainer that hangs when its host wakes up may be another's job by now."""
     worker = Worker(on_silence=t.OnSilence.PAUSE, grace_s=10.0).running()
-    assert worker.state.work is not None
     worker.take(t.Measured(claim_id=JOB.claim_id, cpu_s=1.0))
-    worker.now = worker.state.work.renewed_at + silent_s
+    worker.now = worker.work.renewed_at + silent_s
     worker.take(t.SignalReceived())
     assert worker.wants(t.StopTrainer)
     asked_at = worker.now
     while not worker.wants(t.KillTrainer):
         if worker.wants(t.SendHeartbeat):
-            worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, detail="down"))
+            worker.beat_unanswered()
         worker.wake()
     assert worker.now == asked_at + left_s
 
@@ -387,22 +421,21 @@ def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom() -> 
     pauses = []
     for _ in range(8):
         at = worker.now
-        worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, detail="down"))
+        worker.beat_unanswered()
         while not worker.wants(t.SendHeartbeat):
             worker.wake()
         pauses.append(worker.now - at)
     assert pauses[:4] == [2.0, 4.0, 8.0, 16.0]
     assert pauses[-2:] == [30.0, 30.0], "as seldom as heartbeats are sent"
-    worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, retry_after_s=120.0))
-    assert worker.state.work is not None
-    assert worker.state.work.beat_at == worker.now + 120.0, "or as seldom as it was asked to"
+    worker.beat_unanswered(retry_after_s=120.0)
+    assert worker.work.beat_at == worker.now + 120.0, "or as seldom as it was asked to"
 
 
 def test_silence_changes_nothing_by_default() -> None:
     worker = Worker().running()
     for _ in range(100):
         if worker.wants(t.SendHeartbeat):
-            worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, detail="down"))
+            worker.beat_unanswered()
         worker.wake()
         assert not worker.wants(t.PauseTrainer)
         assert not worker.wants(t.KillTrainer)
@@ -412,10 +445,10 @@ def test_silence_changes_nothing_by_default() -> None:
 def test_sleep_beats_first_and_its_lost_answer_does_no_harm() -> None:
     worker = Worker(on_silence=t.OnSilence.PAUSE).running()
     worker.wake()
-    lost = worker.wanted(t.SendHeartbeat).call
+    lost = worker.beat.call
     worker.take(t.Slept(3600.0), after_s=3600.0)
     assert worker.wants(t.PauseTrainer)
-    again = worker.wanted(t.SendHeartbeat).call
+    again = worker.beat.call
     assert again != lost
     worker.take(t.CallRefused(call=lost, problem_type=ProblemType.LEASE_SUPERSEDED))
     assert worker.phase is Phase.RUNNING, "an answer to a call that was given up"
@@ -431,7 +464,7 @@ def test_lost_claim_kills_the_trainer_and_nobody_is_told(problem_type: ProblemTy
     worker.wake()
     worker.refuse_beat(problem_type)
     assert worker.wants(t.KillTrainer)
-    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
+    worker.killed()
     assert worker.wants(t.Discard)
     assert not worker.wants(t.SendFail)
     assert worker.wants(t.SendClaim)
@@ -446,10 +479,7 @@ def test_order_to_stop_kills_and_order_to_drain_leaves_afterwards() -> None:
     worker.wake()
     worker.answer_beat(order=Order.DRAIN)
     assert not worker.wants(t.StopTrainer)
-    worker.ended()
-    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
-    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
-    worker.take(t.Completed(call=worker.call))
+    worker.ended().packed().stored().delivered()
     assert worker.wanted(t.EndProcess).code == 0
     assert worker.wanted(t.Persist).saved == t.Saved(), "nothing is left for a next session"
 
@@ -465,7 +495,7 @@ def test_cancelled_while_starting_or_packing_is_dropped_when_it_can_be() -> None
     worker = Worker().running().ended()
     worker.wake()
     worker.refuse_beat(ProblemType.JOB_CANCELLED)
-    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
+    worker.packed()
     assert worker.wants(t.Discard)
 
 
@@ -474,8 +504,7 @@ def test_finished_work_is_delivered_although_the_lease_is_lost() -> None:
     worker.take(t.Tick(), after_s=31.0)
     worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
     assert worker.phase is Phase.UPLOADING
-    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
-    worker.take(t.Completed(call=worker.call))
+    worker.stored().delivered()
     assert worker.wants(t.Discard)
 
 
@@ -491,31 +520,31 @@ def test_cancelled_delivery_is_broken_off() -> None:
 def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known() -> None:
     worker = Worker().running()
     lines = tuple(f"line {number}" for number in range(450))
-    worker.take(t.Printed(claim_id="claim", lines=lines))
+    worker.printed(*lines)
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).telemetry.first == 0
+    assert worker.beat.telemetry.first == 0
     worker.answer_beat(log_next=200)
     assert worker.wake_at == worker.now + 1.0, "more wait: not a whole interval"
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).telemetry.first == 200
+    assert worker.beat.telemetry.first == 200
     worker.answer_beat(log_next=400)
     worker.ended(1)
-    assert worker.wanted(t.SendFail).telemetry.first == 400
-    worker.take(t.FailTaken(call=worker.call, status="pending", log_next=450))
+    assert worker.report.telemetry.first == 400
+    worker.failed("pending", log_next=450)
     assert worker.wanted(t.ForgetOutput).claim_id == "claim"
     assert not worker.wants(t.SendOutput)
 
 
 def test_receiver_that_forgot_lines_is_sent_them_again() -> None:
     worker = Worker().running()
-    worker.take(t.Printed(claim_id="claim", lines=("a", "b")))
+    worker.printed("a", "b")
     worker.wake()
     worker.answer_beat(log_next=2)
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).telemetry.first == 2
+    assert worker.beat.telemetry.first == 2
     worker.answer_beat(log_next=1)
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).telemetry.first == 1
+    assert worker.beat.telemetry.first == 1
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────
@@ -541,19 +570,19 @@ def test_reports_are_repeated_for_as_long_as_it_takes() -> None:
 )
 def test_delivery_of_a_lost_claim_is_dropped(problem_type: ProblemType) -> None:
     for worker in (Worker().uploading(), Worker().completing()):
-        worker.take(t.CallRefused(call=worker.call, problem_type=problem_type, detail="no"))
+        worker.refused(problem_type)
         assert worker.wants(t.Discard)
         assert worker.wants(t.SendClaim)
 
 
 def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
     worker = Worker().completing()
-    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.NO_ARTIFACT, detail="not there"))
+    worker.refused(ProblemType.NO_ARTIFACT, "not there")
     assert worker.phase is Phase.UPLOADING
     worker.wake()
     assert worker.wants(t.Upload)
-    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.TOO_LARGE, detail="17 GiB"))
-    failure = worker.wanted(t.SendFail).failure
+    worker.refused(ProblemType.TOO_LARGE, "17 GiB")
+    failure = worker.report.failure
     assert failure.reason is EndReason.UPLOAD_FAILED
     assert "17 GiB" in failure.error
 
@@ -561,7 +590,7 @@ def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
 def test_upload_refused_again_and_again_is_given_up() -> None:
     worker = Worker().uploading()
     for _ in range(5):
-        worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.WRONG_DIGEST, detail="flipped"))
+        worker.refused(ProblemType.WRONG_DIGEST, "flipped")
         if worker.phase is Phase.UPLOADING:
             worker.wake()
     assert worker.phase is Phase.FAILING
@@ -570,23 +599,22 @@ def test_upload_refused_again_and_again_is_given_up() -> None:
 def test_answer_to_an_earlier_call_is_too_late() -> None:
     worker = Worker().uploading()
     earlier = worker.call
-    worker.take(t.NotAnswered(call=earlier, detail="cut"))
+    worker.unanswered()
     worker.wake()
-    worker.take(t.CallRefused(call=earlier, problem_type=ProblemType.TOO_LARGE, detail="no"))
-    worker.take(t.Uploaded(call=earlier, artifact_id="ab"))
-    assert worker.phase is Phase.UPLOADING
-    assert worker.state.call is not None
+    for late in (t.CallRefused(call=earlier, problem_type="too_large"), t.Uploaded(call=earlier, artifact_id="ab")):
+        worker.take(late)
+    assert (worker.phase, worker.state.call) == (Phase.UPLOADING, earlier + 1)
 
 
 def test_unreadable_bundle_is_given_up() -> None:
     worker = Worker().uploading()
     worker.take(t.DeliveryBroken(call=worker.call, detail="vanished"))
-    assert worker.wanted(t.SendFail).failure.reason is EndReason.UPLOAD_FAILED
+    assert worker.report.failure.reason is EndReason.UPLOAD_FAILED
 
 
 def test_refused_failure_report_is_the_end_of_it() -> None:
     worker = Worker().failing()
-    worker.take(t.CallRefused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="swept"))
+    worker.refused(ProblemType.LEASE_SUPERSEDED, "swept")
     assert worker.wants(t.SendClaim)
 
 
@@ -595,10 +623,9 @@ def test_finished_work_of_a_session_that_died_is_delivered_before_anything_is_cl
     worker = Worker()
     worker.take(t.Begin(t.Saved(delivery=delivery)))
     assert worker.wanted(t.Upload).delivery == delivery
-    assert worker.wanted(t.SendHeartbeat).assignment == JOB
+    assert worker.beat.assignment == JOB
     assert not worker.wants(t.SendClaim)
-    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
-    worker.take(t.Completed(call=worker.call))
+    worker.stored().delivered()
     assert worker.wants(t.SendClaim)
 
 
@@ -610,9 +637,9 @@ def test_signal_stops_politely_hands_back_and_leaves_within_30_s() -> None:
     worker.take(t.SignalReceived())
     assert worker.wants(t.StopTrainer)
     worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.EXITED, code=75)), after_s=3.0)
-    failure = worker.wanted(t.SendFail).failure
+    failure = worker.report.failure
     assert (failure.reason, failure.error) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
-    worker.take(t.FailTaken(call=worker.call, status="pending"))
+    worker.failed()
     assert worker.wanted(t.EndProcess) == t.EndProcess()
     assert worker.take(t.Tick()) == []
 
@@ -623,10 +650,10 @@ def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long() 
     worker.take(t.SignalReceived())
     worker.wake()
     assert worker.wants(t.KillTrainer)
-    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
+    worker.killed()
     while not worker.wants(t.EndProcess):
         if worker.state.call is not None:
-            worker.take(t.NotAnswered(call=worker.call, detail="down"))
+            worker.unanswered()
         worker.wake()
     assert worker.now - begun <= 30.0
 
@@ -637,7 +664,7 @@ def test_trainer_that_cannot_be_killed_does_not_keep_the_worker() -> None:
     worker.take(t.SignalReceived())
     while not worker.wants(t.SendFail):
         worker.wake()
-    assert worker.wanted(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
+    assert worker.report.failure.reason is EndReason.WORKER_SHUTDOWN
     assert worker.now - begun < 25.0
 
 
@@ -695,12 +722,12 @@ def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_d
     worker = begun(t.Saved(held=JOB), found)
     assert worker.wanted(t.Pack).assignment == JOB
     assert not worker.wants(t.SendClaim)
-    beat = worker.wanted(t.SendHeartbeat)
+    beat = worker.beat
     assert beat.telemetry.progress == {"event": "epoch", "epoch": 9}
     assert beat.telemetry.seq > 3_000_000, "newer than what any earlier session sent"
-    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
+    worker.packed()
     assert worker.wanted(t.Upload).delivery.assignment == JOB
-    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
+    worker.stored()
     assert worker.wanted(t.SendComplete).telemetry.first == 0
     assert worker.wanted(t.SendComplete).telemetry.progress == {"event": "epoch", "epoch": 9}
 
@@ -714,34 +741,34 @@ def test_nothing_is_due_while_what_an_earlier_session_finished_is_packed() -> No
 
 def test_training_that_had_failed_when_the_worker_was_killed_is_reported_first() -> None:
     worker = begun(t.Saved(held=JOB), t.Remains(ended=FAILED, printed=1, last_words=("OSError: x",)))
-    failure = worker.wanted(t.SendFail).failure
+    failure = worker.report.failure
     assert failure.error == "exit status 70: OSError: x"
-    assert "train_s" not in worker.wanted(t.SendFail).record, "nobody measured that"
+    assert "train_s" not in worker.report.record, "nobody measured that"
 
 
 def test_training_that_died_with_its_worker_is_told_with_the_next_claim() -> None:
     worker = begun(t.Saved(held=JOB, crashed=("older",)), t.Remains(printed=3))
-    sent = worker.wanted(t.SendClaim)
+    sent = worker.claim
     assert sent.crashed == ("older", "claim")
     assert worker.wanted(t.Persist).saved.crashed == ("older", "claim"), "until it was told"
-    assert worker.wanted(t.SendOutput).backlog.total == 3
-    worker.take(t.NotAnswered(call=worker.call))
+    assert worker.output.backlog.total == 3
+    worker.unanswered()
     worker.wake()
-    assert worker.wanted(t.SendClaim).crashed == ("older", "claim")
-    worker.take(claim_answered(call=worker.call))
+    assert worker.claim.crashed == ("older", "claim")
+    worker.given()
     worker.wake()
-    assert worker.wanted(t.SendClaim).crashed == ()
+    assert worker.claim.crashed == ()
 
 
 def test_report_that_was_on_its_way_is_sent_again_before_any_claim() -> None:
     failure = Failure(EndReason.TRAINER_FAILED, "ValueError", 1)
     saved = t.Saved(report=t.FailureReport(assignment=JOB, failure=failure, usage={"cpu_s": 4.0}))
     worker = begun(saved, t.Remains(printed=1, last_words=('{"event": "epoch", "epoch": 9}',)))
-    assert worker.wanted(t.SendFail).telemetry.progress == {"event": "epoch", "epoch": 9}
-    assert worker.wanted(t.SendFail).failure == failure
-    assert worker.wanted(t.SendFail).record == {"cpu_s": 4.0}
+    assert worker.report.telemetry.progress == {"event": "epoch", "epoch": 9}
+    assert worker.report.failure == failure
+    assert worker.report.record == {"cpu_s": 4.0}
     assert not worker.wants(t.SendClaim)
-    worker.take(t.FailTaken(call=worker.call, status="pending"))
+    worker.failed()
     assert worker.wants(t.SendClaim)
 
 
@@ -774,35 +801,35 @@ def test_backlog_is_brought_piece_by_piece_beside_everything_else() -> None:
     worker = begun(t.Saved(), None, OLD, t.Backlog(job_id="k", claim_id="next", total=1))
     assert worker.wants(t.SendClaim)
     for first in (0, 200, 400):
-        sent = worker.wanted(t.SendOutput)
+        sent = worker.output
         assert (sent.backlog.claim_id, sent.telemetry.first) == ("old", first)
         worker.take(t.OutputTaken(call=sent.call, log_next=min(first + 200, 450)))
     assert worker.wanted(t.ForgetOutput).claim_id == "old"
-    assert worker.wanted(t.SendOutput).backlog.claim_id == "next"
-    worker.take(t.OutputTaken(call=worker.wanted(t.SendOutput).call, log_next=1))
+    assert worker.output.backlog.claim_id == "next"
+    worker.take(t.OutputTaken(call=worker.output.call, log_next=1))
     assert not worker.state.backlog
 
 
 def test_backlog_waits_for_the_receiver_and_is_dropped_by_its_final_word_alone() -> None:
     worker = begun(t.Saved(), None, OLD)
     for refusal in (ProblemType.CERTIFICATE_EXPIRED, None, ProblemType.NO_CERTIFICATE):
-        call = worker.wanted(t.SendOutput).call
+        call = worker.output.call
         answer = t.NotAnswered(call=call) if refusal is None else t.CallRefused(call=call, problem_type=refusal)
         worker.take(answer)
         assert worker.state.backlog == (OLD,)
         assert not worker.wants(t.SendOutput), "a pause first"
         worker.take(t.Tick(), after_s=60.0)
-    worker.take(t.CallRefused(call=worker.wanted(t.SendOutput).call, problem_type=ProblemType.METHOD_NOT_ALLOWED))
+    worker.take(t.CallRefused(call=worker.output.call, problem_type=ProblemType.METHOD_NOT_ALLOWED))
     assert worker.wanted(t.ForgetOutput).claim_id == "old"
 
 
 def test_backlog_that_is_not_answered_is_offered_ever_more_seldom() -> None:
     worker = begun(t.Saved(), None, OLD)
     for tries in range(1, 5):
-        worker.take(t.NotAnswered(call=worker.wanted(t.SendOutput).call))
+        worker.take(t.NotAnswered(call=worker.output.call))
         assert worker.state.output_tries == tries
         worker.take(t.Tick(), after_s=60.0)
-    worker.take(t.OutputTaken(call=worker.wanted(t.SendOutput).call, log_next=100))
+    worker.take(t.OutputTaken(call=worker.output.call, log_next=100))
     assert worker.state.output_tries == 0
 
 
@@ -810,18 +837,18 @@ def test_what_a_report_could_not_take_along_follows_it() -> None:
     worker = Worker().running()
     worker.take(t.Printed(claim_id="claim", lines=tuple(map(str, range(500)))))
     worker.ended(1)
-    worker.take(t.FailTaken(call=worker.call, status="failed", log_next=200))
-    assert worker.wanted(t.SendOutput).telemetry.first == 200
+    worker.failed("failed", log_next=200)
+    assert worker.output.telemetry.first == 200
     assert worker.wants(t.SendClaim)
 
 
 def test_output_of_a_lost_attempt_is_brought_too() -> None:
     worker = Worker().running()
-    worker.take(t.Printed(claim_id="claim", lines=("last words",)))
+    worker.printed("last words")
     worker.wake()
     worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
-    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
-    assert worker.wanted(t.SendOutput).backlog.total == 1
+    worker.killed()
+    assert worker.output.backlog.total == 1
 
 
 # ── finished work is kept ───────────────────────────────────────────────────────────────────
@@ -831,7 +858,7 @@ def test_lease_that_is_lost_while_packing_drops_nothing() -> None:
     worker = Worker().running().ended()
     worker.take(t.Tick(), after_s=31.0)
     worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
-    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
+    worker.packed()
     assert worker.wants(t.Upload), "it may still be adopted"
 
 
@@ -842,7 +869,7 @@ def test_host_that_is_not_let_in_keeps_what_it_finished(problem_type: ProblemTyp
     for worker in (Worker().uploading(), Worker().completing(), Worker().failing()):
         phase = worker.phase
         for count in range(20):
-            worker.take(t.CallRefused(call=worker.call, problem_type=problem_type))
+            worker.refused(problem_type)
             assert worker.wants(t.Say) == (count == 0), "once is enough"
             assert worker.phase is phase
             assert not worker.wants(t.Discard)
@@ -862,7 +889,7 @@ def test_a_heartbeat_tells_what_was_used_since_the_last_one() -> None:
     def beat() -> Any:
         while not worker.wants(t.SendHeartbeat):
             worker.take(t.Tick(), after_s=1.0)
-        used = worker.wanted(t.SendHeartbeat).telemetry.usage
+        used = worker.beat.telemetry.usage
         worker.answer_beat()
         return used
 
@@ -891,8 +918,8 @@ def test_trainer_that_neither_says_nor_computes_anything_is_stopped_as_failed() 
     assert worker.wants(t.StopTrainer)
     worker.take(t.Tick(), after_s=10.0)
     assert worker.wants(t.KillTrainer), "politely first, and not for long"
-    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
-    failure = worker.wanted(t.SendFail).failure
+    worker.killed()
+    failure = worker.report.failure
     assert failure.reason is EndReason.TRAINER_FAILED
     assert failure.error.startswith("it said nothing and used no CPU for 31 minutes")
     assert failure.out_of_memory is None
@@ -902,7 +929,7 @@ def test_a_line_or_a_second_of_cpu_time_is_a_sign_of_life() -> None:
     worker = Worker(max_silence_s=100.0).running()
     for look in range(100):
         if look % 8 == 0:
-            worker.take(t.Printed(claim_id="claim", lines=("x",)))
+            worker.printed("x")
         measured(worker, cpu_s=0.0)
     for look in range(4, 100):
         measured(worker, cpu_s=float(look // 8))
@@ -922,38 +949,28 @@ def test_neither_sleep_nor_a_pause_nor_no_limit_is_silence() -> None:
     for _ in range(100):
         measured(worker, cpu_s=0.0)
     assert worker.phase is Phase.RUNNING
-    assert worker.state.work is not None
-    assert worker.state.work.paused
+    assert worker.work.paused
 
 
 def test_job_may_set_its_own_limits() -> None:
     spec = {**JOB.spec, "max_run_s": 3600, "max_silence_s": 0}
     job = structs.replace(JOB, spec=spec)
     worker = Worker(max_silence_s=20.0).asking()
-    worker.take(claim_answered(call=worker.call, assignment=job, lease_s=1e6))
+    worker.given(job, lease_s=1e6)
     worker.take(t.Spawned(claim_id="claim"))
     for look in range(361):
         assert worker.phase is Phase.RUNNING
         measured(worker, cpu_s=float(look) if look % 2 else 0.0)
     assert worker.wants(t.StopTrainer)
     worker.ended(75)
-    failure = worker.wanted(t.SendFail).failure
+    failure = worker.report.failure
     assert failure.reason is EndReason.TRAINER_FAILED
     assert failure.error.startswith("it ran for 60 minutes and may run for 60 minutes")
     assert failure.goes_on
-    worker.take(t.FailTaken(call=worker.call, status="failed"))
+    worker.failed("failed")
     assert not worker.wanted(t.Discard).job_over, "a requeue with more time goes on from there"
     assert measure_s(job, worker.settings) == 10.0
     assert measure_s(structs.replace(JOB, spec={"max_run_s": 2.0}), worker.settings) == 0.5
-
-
-def test_trainer_that_is_done_when_it_is_stopped_has_not_failed() -> None:
-    worker = Worker(max_silence_s=1.0).running()
-    measured(worker, cpu_s=0.0)
-    measured(worker, cpu_s=0.0)
-    assert worker.wants(t.StopTrainer)
-    worker.ended(0)
-    assert worker.wants(t.Pack)
 
 
 # ── whatever happens ────────────────────────────────────────────────────────────────────────
@@ -1053,10 +1070,3 @@ def check(worker: Worker, saved: t.Saved) -> None:
         assert work.beat_at is not None or state.phase is Phase.UPLOADING
     if state.signals and state.leave_by is not None:
         assert worker.now < state.leave_by
-
-
-def test_same_events_same_actions() -> None:
-    """No hidden state: two workers that see the same do the same."""
-    one, other = Worker().completing(), Worker().completing()
-    assert one.state == other.state
-    assert one.actions == other.actions
