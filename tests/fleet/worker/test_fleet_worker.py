@@ -52,12 +52,10 @@ from training.fleet.worker.options import (
     installed_digests,
     options_of,
     parser,
-    seconds_or_none,
     show_devices,
 )
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
-from training.fleet.worker.self_test import _stamp
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure, MemoryKind
 from training.fleet.worker.state_folder import (
@@ -197,24 +195,21 @@ def test_durations_are_checked(value: str) -> None:
     assert caught.value.code == 2
 
 
+def closed(folder: Path, host_id: str | None = None) -> StateFolder:
+    """A state folder whose lock is given back: it can still be read and written."""
+    disk = StateFolder(folder, host_id=host_id)
+    disk.close()
+    return disk
+
+
 # ── the disk ────────────────────────────────────────────────────────────────────────────────
 
 
 def test_instance_stays_and_sessions_count(tmp_path: Path) -> None:
-    first = StateFolder(tmp_path)
-    first.close()
-    second = StateFolder(tmp_path)
+    first, second = closed(tmp_path), closed(tmp_path)
     assert first.instance_id == second.instance_id
     assert first.session_id[:11] == "0000000001-"
     assert second.session_id[:11] == "0000000002-"
-    second.close()
-
-
-def test_a_first_start_complains_of_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = StateFolder(tmp_path)
-    assert folder.load() == t.Saved()
-    folder.close()
-    assert caplog.text == ""
 
 
 def test_second_worker_on_the_same_state_is_refused(tmp_path: Path) -> None:
@@ -232,7 +227,7 @@ def test_state_folder_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_what_was_saved_comes_back(tmp_path: Path) -> None:
-    disk = StateFolder(tmp_path)
+    disk = closed(tmp_path)
     assert disk.load() == t.Saved()
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3, record={"train_s": 1.5})
     failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, MemoryKind.RAM, goes_on=True)
@@ -248,25 +243,15 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
         assert disk.load() == saved
     (tmp_path / "saved.json").write_text('{"request_id": "r", "delivery": null, "new": 1}')
     assert disk.load() == t.Saved(request_id="r"), "of an older version, and of a newer one"
-    for damaged in (
-        b"",
-        b"[]",
-        b"\xff",
-        b'{"request_id": 1, "delivery": {"x": 1}}',
-        b"[" * 99_999,
-        b'{"request_id": "\\ud800"}',
-        b'{"request_id": 7}',
-        b'{"crashed": [7]}',
-    ):
+    for damaged in (b"", b"[]", b"\xff", b"[" * 99_999, b'{"request_id": "\\ud800"}', b'{"crashed": [7]}'):
         (tmp_path / "saved.json").write_bytes(damaged)
         assert disk.load() == t.Saved()
         assert (tmp_path / "saved.corrupt").read_bytes() == damaged
         assert not (tmp_path / "saved.json").exists()
-    disk.close()
 
 
 def test_each_slot_has_a_file_of_its_own(tmp_path: Path) -> None:
-    disk = StateFolder(tmp_path, host_id="h")
+    disk = closed(tmp_path, "h")
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
     disk.save(t.Saved(held=JOB))
     disk.save(t.Saved(delivery=delivery), 2)
@@ -276,13 +261,10 @@ def test_each_slot_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert disk.load_others() == {2: t.Saved(delivery=delivery), 11: t.Saved(request_id="r")}
     disk.save(t.Saved(), 11)
     assert not (tmp_path / "saved-11.json").exists()
-    disk.close()
     with pytest.raises(StateFolderError, match="finished work of host h"):
         StateFolder(tmp_path, host_id="other")
-    disk = StateFolder(tmp_path, host_id="h")
     disk.begin_anew()
     assert (disk.load(), disk.load_others()) == (t.Saved(), {})
-    disk.close()
 
 
 def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path) -> None:
@@ -291,12 +273,11 @@ def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path) -> None:
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
     report = t.FailureReport(assignment=JOB, failure=failure)
     whole = msgspec.to_builtins(t.Saved(request_id="r", held=JOB, delivery=delivery, report=report))
-    disk = StateFolder(tmp_path)
+    disk = closed(tmp_path)
     for place, value, document in variants(whole):
         (tmp_path / "saved.json").write_text(json.dumps(document))
         loaded = disk.load()
         assert msgspec.convert(msgspec.to_builtins(loaded), t.Saved) == loaded, (place, value)
-    disk.close()
 
 
 def test_attempts_have_fresh_folders_of_their_own(tmp_path: Path) -> None:
@@ -316,6 +297,7 @@ def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path: Path) -> None:
         folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
         folder.mkdir(parents=True)
         folder.with_name(f"{folder.name}.log").touch()
+        (folder.parent / "gbt_oracle-x.tar.zst.part").touch()  # by a worker killed at packing
         os.utime(folder, (number, number))
     prune(tmp_path)
     left = sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("gbt*/attempt-*-abc"))
@@ -507,18 +489,6 @@ def test_the_plan_says_how_long_saved_states_of_waiting_jobs_stay(
     assert _left(tmp_path / "r") == left
 
 
-def test_what_a_worker_killed_at_packing_left_goes_with_its_attempt(tmp_path: Path) -> None:
-    for number in range(KEPT_ATTEMPTS + 1):
-        folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
-        folder.mkdir(parents=True)
-        (folder.parent / "gbt_oracle-x.tar.zst.part").touch()
-        (folder.parent / "gbt_oracle-x.tar.zst").touch()
-        os.utime(folder, (number, number))
-    prune(tmp_path)
-    assert not (tmp_path / "gbt_oracle-000000000000").exists()
-    assert len(list(tmp_path.glob("*/*.tar.zst*"))) == 2 * KEPT_ATTEMPTS
-
-
 def test_the_doctor_names_what_grows_here_with_its_size_and_bound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -597,16 +567,17 @@ def beat(_: dict[str, Any]) -> Response:
 class FakeProcess:
     """A trainer that ends as it was told to, at once or when it is stopped."""
 
+    pid = 1
+
     def __init__(self, ended: Ended | None) -> None:
-        self.pid = 1
         self.ended = ended
         self.over = threading.Event()
         if ended is not None:
             self.over.set()
         self.orders: list[str] = []
 
-    def poll(self) -> Ended | None:
-        return self.ended
+    def __getattr__(self, order: str) -> Callable[[], None]:  # kill, pause, resume
+        return lambda: self.orders.append(order)
 
     def wait(self, timeout_s: float | None = None) -> Ended | None:
         self.over.wait(timeout_s)
@@ -616,15 +587,6 @@ class FakeProcess:
         self.orders.append("terminate")
         self.ended = Ended(EndKind.EXITED, code=75)
         self.over.set()
-
-    def kill(self) -> None:
-        self.orders.append("kill")
-
-    def pause(self) -> None:
-        self.orders.append("pause")
-
-    def resume(self) -> None:
-        self.orders.append("resume")
 
     def stop(self, grace_s: float) -> Ended:
         self.terminate()
@@ -830,50 +792,37 @@ def test_a_trainer_is_paused_and_resumed(tmp_path: Path) -> None:
     assert process.orders == ["pause", "resume"]
 
 
-def test_a_worker_that_fetches_nothing_says_so(tmp_path: Path) -> None:
-    attempt = an_attempt(tmp_path, FakeProcess(None), [])
-    attempt.assignment = structs.replace(JOB, spec={**JOB.spec, "dataset": "d" * 64})
-    with pytest.raises(SpawnFailedError, match="fetches no data sets"):
-        attempt._inputs()
-
-
-def test_a_call_that_is_given_up_before_it_began_is_not_begun() -> None:
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (None, t.NotAnswered(call=7, detail="AbortedError")),
+        (
+            Refused(409, ProblemType.RESULT_CONFLICT, "no", {}),
+            t.CallRefused(call=7, problem_type=ProblemType.RESULT_CONFLICT, detail="no"),
+        ),
+        (
+            Unavailable(503, ProblemType.SLOW_DOWN, "wait", {"retry_after_s": 7.0}),
+            t.NotAnswered(call=7, detail="wait", retry_after_s=7.0),
+        ),
+    ],
+    ids=["aborted before it began", "refused", "busy"],
+)
+def test_a_call_ends_in_one_event(error: Exception | None, answer: t.Event) -> None:
+    said: Queue[t.Event] = Queue()
     asked: list[object] = []
-    said: Queue[t.Event] = Queue()
-    client = SimpleNamespace(about=lambda _: asked.append("about"))
+
+    def about(database: object) -> None:
+        asked.append(database)
+        if error is not None:
+            raise error
+
+    client = SimpleNamespace(about=about)
     calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
-    calls.abort(7)
+    if error is None:
+        calls.abort(7)
     calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
-    answer = said.get(timeout=30)
-    assert isinstance(answer, t.NotAnswered)
-    assert answer.call == 7
-    assert asked == []
-
-
-def test_whatever_the_receiver_refuses_is_told_with_its_reason() -> None:
-    said: Queue[t.Event] = Queue()
-
-    def refuse(*_: object) -> None:
-        raise Refused(409, ProblemType.RESULT_CONFLICT, "no", {})
-
-    client = SimpleNamespace(about=refuse)
-    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
-    calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
-    answer = said.get(timeout=30)
-    assert isinstance(answer, t.CallRefused)
-    assert (answer.call, answer.problem_type) == (7, ProblemType.RESULT_CONFLICT)
-
-
-def test_a_receiver_that_cannot_answer_now_is_asked_again_when_it_says() -> None:
-    said: Queue[t.Event] = Queue()
-
-    def busy(*_: object) -> None:
-        raise Unavailable(503, ProblemType.SLOW_DOWN, "wait", {"retry_after_s": 7.0})
-
-    client = SimpleNamespace(about=busy)
-    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
-    calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
-    assert said.get(timeout=30) == t.NotAnswered(call=7, detail="wait", retry_after_s=7.0)
+    assert said.get(timeout=30) == answer
+    assert len(asked) == (error is not None)
 
 
 def test_no_job_waits_for_the_requests_of_another() -> None:
@@ -949,12 +898,6 @@ def test_a_damaged_certificate_ends_the_start_in_one_sentence(tmp_path: Path) ->
     assert _tls_dir("http://localhost", tmp_path, "pi") is None
 
 
-def test_a_file_that_is_gone_has_a_stamp_too(tmp_path: Path) -> None:
-    (tmp_path / "there").write_bytes(b"x")
-    assert _stamp(tmp_path / "gone")[1:] == (0, 0)
-    assert _stamp(tmp_path / "there")[2] == 1
-
-
 def test_a_spec_that_reaches_for_more_was_never_begun(tmp_path: Path) -> None:
     attempt = an_attempt(tmp_path, FakeProcess(None), [])
     attempt.assignment = structs.replace(JOB, spec={"model": "../x", "mode": "oracle"})
@@ -966,11 +909,6 @@ def test_a_size_that_cannot_be_meant_is_refused(text: str) -> None:
     assert gib("0.5") == 0.5
     with pytest.raises(argparse.ArgumentTypeError, match="is not a number of GiB"):
         gib(text)
-
-
-def test_no_seconds_are_none() -> None:
-    assert seconds_or_none(" 0 ") == 0.0
-    assert seconds_or_none("5") == 5.0
 
 
 def test_receiver_that_is_not_there_is_asked_again(tmp_path: Path) -> None:
@@ -1168,37 +1106,28 @@ def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_pat
 
 def test_finished_work_of_another_host_is_left_to_that_host(tmp_path: Path) -> None:
     """A copied folder: what is refused to the copy would be moved away from the one that may deliver it."""
-    first = StateFolder(tmp_path, host_id="desk")
-    first.save(t.Saved(held=JOB))
-    first.close()
-    StateFolder(tmp_path, host_id="copy").close()  # what is lost with a start is lost anyway
-    first = StateFolder(tmp_path, host_id="desk")
-    first.save(t.Saved(delivery=t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)))
-    first.close()
+    desk = closed(tmp_path, "desk")
+    desk.save(t.Saved(held=JOB))
+    closed(tmp_path, "copy")  # what is lost with a start is lost anyway
+    desk.save(t.Saved(delivery=t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)))
     said = rf"finished work of host desk \({JOB.name}\).* --host-id desk until.* --new-identity"
     with pytest.raises(StateFolderError, match=said):
-        StateFolder(tmp_path, host_id="copy")
-    again = StateFolder(tmp_path, host_id="Desk")
-    assert again.load().delivery is not None
-    again.close()
-    copy = StateFolder(tmp_path)
-    copy.begin_anew()
-    copy.close()
-    StateFolder(tmp_path, host_id="copy").close()
+        closed(tmp_path, "copy")
+    assert closed(tmp_path, "Desk").load().delivery is not None
+    closed(tmp_path).begin_anew()
+    closed(tmp_path, "copy")
 
 
 def test_a_new_identity_takes_nothing_of_the_old_one_along(tmp_path: Path) -> None:
-    disk = StateFolder(tmp_path)
+    disk = closed(tmp_path)
     before, session = disk.instance_id, disk.session_id
     disk.save(t.Saved(held=JOB))
     (tmp_path / "outbox").mkdir()
     assert disk.begin_anew() == disk.instance_id != before
-    disk.close()
-    again = StateFolder(tmp_path)
+    again = closed(tmp_path)
     assert again.instance_id == disk.instance_id
     assert (again.load(), again.session_id[:10]) == (t.Saved(), session[:10])
     assert not (tmp_path / "outbox").exists()
-    again.close()
 
 
 @pytest.mark.parametrize("flag", ["--artifacts-dir", "--reports-dir", "--cache-dir"])
@@ -1240,9 +1169,3 @@ def test_gpus_that_cannot_be_meant_are_refused(text: str, capsys: pytest.Capture
     with pytest.raises(SystemExit):
         parser().parse_args(["--cuda-devices", text])
     assert "names no GPUs" in capsys.readouterr().err
-
-
-def test_artifacts_reports_and_state_may_be_one_folder(tmp_path: Path) -> None:
-    flags = ["--artifacts-dir", "all", "--reports-dir", "all", "--state-dir", "all/h"]
-    found = options(tmp_path, "--host-id", "h", *flags)
-    StateFolder(found.state_dir, found.own_folders).close()

@@ -254,8 +254,7 @@ class TrainerAttempt:
         if dataset is None:
             self._require_data(self._places.inputs, self._no_data_here)
             return self._places.inputs
-        if self._fetch is None:
-            raise SpawnFailedError("this worker fetches no data sets")
+        assert self._fetch is not None, "a worker fetches data sets"
         inputs = self._places.inputs.within(self._fetch(dataset, self._order))
         self._require_data(
             inputs,
