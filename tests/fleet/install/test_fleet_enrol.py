@@ -8,7 +8,8 @@ import json
 import os
 import shlex
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,24 @@ class Person:
         words = shlex.split(lines[0])
         return words[next(i for i, word in enumerate(words) if word.startswith("--")) :]
 
+    def code(self, name: str = "pi") -> str:
+        """A fresh one-time code."""
+        return self.flags(name)["--code"]
+
+    def flags(self, *argv: str) -> dict[str, str]:
+        return dict(zip(*[iter(self.line(*argv))] * 2, strict=True))
+
 
 @pytest.fixture
 def person(receiver: SecureReceiver) -> Person:
     return Person(receiver)
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """The type of the problem with which a call is refused."""
+    with pytest.raises(Answered) as refused:
+        call()
+    return refused.value.problem_type
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -106,23 +121,20 @@ def test_from_the_printed_line_to_a_claim(
 
 
 def test_the_answer_to_a_join_may_be_lost(receiver: SecureReceiver, person: Person) -> None:
-    words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
     _, request = new_request("pi")
-    body = {"name": "pi", "code": words["--code"], "csr": request}
+    body = {"name": "pi", "code": person.code(), "csr": request}
     first, second = (receiver.showing(None).call("join", **body) for _ in range(2))
     assert first["ca"] == second["ca"]
-    with pytest.raises(Refused) as refused:
-        receiver.showing(None).call("join", **(body | {"csr": new_request("pi")[1]}))
-    assert refused.value.problem_type == "join_refused"
+    other = body | {"csr": new_request("pi")[1]}
+    assert refusal(lambda: receiver.showing(None).call("join", **other)) == "join_refused"
 
 
 def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(
     receiver: SecureReceiver, person: Person
 ) -> None:
     def joined() -> bytes:
-        words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
         key, request = new_request("pi")
-        body = {"name": "pi", "code": words["--code"], "csr": request}
+        body = {"name": "pi", "code": person.code(), "csr": request}
         answers = [receiver.showing(None).call("join", **body) for _ in range(2)]
         pems = [key + answer["certificate"].encode() for answer in answers]
         receiver.showing(pems[0]).call("renew", csr=new_request("pi")[1])
@@ -135,9 +147,7 @@ def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(
     assert person.jobs("enroll", "pi") == 0  # a code alone puts nobody out
     receiver.showing(first).claim(a_capability())
     second = joined()
-    with pytest.raises(Refused) as refused:
-        receiver.showing(first).claim(a_capability())
-    assert refused.value.problem_type == "certificate_revoked"
+    assert refusal(lambda: receiver.showing(first).claim(a_capability())) == "certificate_revoked"
     receiver.showing(second).claim(a_capability())
     receiver.showing(other, name="desktop").claim(a_capability())
     valid = [each for each in receiver.hub.authenticator.registry.certificates() if not each.revoked_at]
@@ -169,7 +179,7 @@ def test_a_line_that_was_changed_joins_nobody(
 ) -> None:
     quick = lambda url, tls: FleetClient(url, tls=tls, tries=1, timeout_s=10.0)  # noqa: E731
     monkeypatch.setattr(join, "join", lambda wish, clock: JOIN(wish, clock, quick))
-    given = dict(zip(*[iter(person.line("pi"))] * 2, strict=True)) | change
+    given = person.flags("pi") | change
     argv = [word for pair in given.items() for word in pair]
     assert join.main([*argv, "--tls-dir", str(tmp_path / "pi")]) == code
     assert words in said(capsys)
@@ -216,32 +226,22 @@ def test_no_code_travels_before_the_fingerprint_is_proven(
 def test_a_code_cannot_be_guessed_quickly(receiver: SecureReceiver) -> None:
     _, request = new_request("pi")
     body = {"name": "pi", "code": "guess", "csr": request}
-    slugs = []
-    for _ in range(6):
-        with pytest.raises(Answered) as refused:
-            receiver.showing(None).call("join", **body)
-        slugs.append(refused.value.problem_type)
+    slugs = [refusal(lambda: receiver.showing(None).call("join", **body)) for _ in range(6)]
     assert slugs == ["join_refused"] * 5 + ["too_many_failures"]
 
 
 @pytest.mark.parametrize("csr", ["", "garbage", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n"])
 def test_a_request_that_is_none_uses_no_code(receiver: SecureReceiver, person: Person, csr: str) -> None:
-    words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
-    body = {"name": "pi", "code": words["--code"], "csr": csr}
-    with pytest.raises(Refused) as refused:
-        receiver.showing(None).call("join", **body)
-    assert refused.value.problem_type == "bad_request"
+    body = {"name": "pi", "code": person.code(), "csr": csr}
+    assert refusal(lambda: receiver.showing(None).call("join", **body)) == "bad_request"
     receiver.showing(None).call("join", **(body | {"csr": new_request("pi")[1]}))
 
 
 def test_what_the_request_says_of_itself_is_not_taken(receiver: SecureReceiver, person: Person) -> None:
-    words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
     key, request = new_request("root")
-    answer = receiver.showing(None).call("join", name="pi", code=words["--code"], csr=request)
+    answer = receiver.showing(None).call("join", name="pi", code=person.code(), csr=request)
     client = receiver.showing(key + answer["certificate"].encode(), name="root")
-    with pytest.raises(Refused) as refused:
-        client.claim(a_capability())
-    assert refused.value.problem_type == "host_mismatch"
+    assert refusal(lambda: client.claim(a_capability())) == "host_mismatch"
 
 
 def test_the_receiver_of_the_first_steps_is_found_in_its_own_folder(
@@ -372,11 +372,7 @@ def test_tokens_come_and_go(person: Person) -> None:
 
 
 def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver: SecureReceiver) -> None:
-    slugs = []
-    for guess in [*"abcde", SESAME]:
-        with pytest.raises(Answered) as refused:
-            receiver.showing(None, guess).cancel("one")
-        slugs.append(refused.value.problem_type)
+    slugs = [refusal(partial(receiver.showing(None, guess).cancel, "one")) for guess in [*"abcde", SESAME]]
     assert slugs == ["operator_token"] * 5 + ["too_many_failures"]
     receiver.clock.advance(61)
     assert receiver.showing(None, SESAME).cancel("one").status == "cancelled"
@@ -385,11 +381,7 @@ def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver: SecureReceive
 def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(receiver: SecureReceiver) -> None:
     token = receiver.showing(None, SESAME).call("add_token", name="ada")["token"]
     wrong = f"{token[:-1]}{'a' if token[-1] == 'b' else 'b'}"
-    slugs = []
-    for _ in range(6):
-        with pytest.raises(Answered) as refused:
-            receiver.showing(None, wrong).cancel("one")
-        slugs.append(refused.value.problem_type)
+    slugs = [refusal(lambda: receiver.showing(None, wrong).cancel("one")) for _ in range(6)]
     assert slugs == ["operator_token"] * 5 + ["too_many_failures"]
     assert receiver.showing(None, token).cancel("one").status == "cancelled"
 
@@ -409,13 +401,8 @@ def test_a_receiver_without_tls_has_nothing_to_join(tmp_path: Path) -> None:
     from receiver_running import running
 
     with running(tmp_path) as receiver:
-        for call in (
-            lambda: receiver.client().call("invite", name="pi"),
-            lambda: receiver.client().call("authority"),
-        ):
-            with pytest.raises(Refused) as refused:
-                call()
-            assert refused.value.problem_type == "no_authority"
+        assert refusal(lambda: receiver.client().call("invite", name="pi")) == "no_authority"
+        assert refusal(lambda: receiver.client().call("authority")) == "no_authority"
 
 
 # -- the worker -------------------------------------------------------------------------------------------------
@@ -428,14 +415,22 @@ def member(receiver: SecureReceiver, person: Person, tmp_path: Path) -> Credenti
     return Credentials(folder)
 
 
-def standing(receiver: SecureReceiver, member: Credentials, events: list[str]) -> CertificateKeeper:
-    return CertificateKeeper(
+@pytest.fixture
+def events() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def keeper(receiver: SecureReceiver, member: Credentials, events: list[str]) -> Iterator[CertificateKeeper]:
+    kept = CertificateKeeper(
         member,
         receiver.url,
         receiver.clock,
         on_renewed=lambda: events.append("renewed"),
         on_revoked=lambda _: events.append("revoked"),
     )
+    yield kept
+    kept.close()
 
 
 def aged(member: Credentials, share: float) -> None:
@@ -445,36 +440,26 @@ def aged(member: Credentials, share: float) -> None:
     path.write_text(json.dumps(known | {"received_at": known["received_at"] - known["valid_s"] * share}))
 
 
-def test_renewed_at_two_thirds_of_its_life(receiver: SecureReceiver, member: Credentials) -> None:
-    events: list[str] = []
+def test_renewed_at_two_thirds_of_its_life(
+    receiver: SecureReceiver, member: Credentials, keeper: CertificateKeeper, events: list[str]
+) -> None:
     pem = (member.folder / "client.pem").read_bytes()
-    looked = standing(receiver, member, events)
-    try:
-        aged(member, 0.66)
-        assert looked.look()
-        assert events == []
-        aged(member, 0.01)
-        assert looked.look()
-        assert events == ["renewed"]
-        assert (member.folder / "client.pem").read_bytes() != pem
-        assert len(receiver.hub.authenticator.registry.certificates()) == 2
-        assert looked.look()
-        assert events == ["renewed"]
-    finally:
-        looked.close()
+    for share, told in ((0.66, []), (0.01, ["renewed"]), (0.0, ["renewed"])):
+        aged(member, share)
+        assert keeper.look()
+        assert events == told
+    assert (member.folder / "client.pem").read_bytes() != pem
+    assert len(receiver.hub.authenticator.registry.certificates()) == 2
 
 
-def test_a_worker_that_was_put_out_is_told(receiver: SecureReceiver, member: Credentials) -> None:
-    events: list[str] = []
-    looked = standing(receiver, member, events)
-    try:
-        assert looked.look()
-        receiver.showing(None, SESAME).call("revoke", name="pi")
-        looked._transport.wait_for_hangup(20)  # the receiver cut the quiet connection
-        assert not looked.look()
-        assert events == ["revoked"]
-    finally:
-        looked.close()
+def test_a_worker_that_was_put_out_is_told(
+    receiver: SecureReceiver, keeper: CertificateKeeper, events: list[str]
+) -> None:
+    assert keeper.look()
+    receiver.showing(None, SESAME).call("revoke", name="pi")
+    keeper._transport.wait_for_hangup(20)  # the receiver cut the quiet connection
+    assert not keeper.look()
+    assert events == ["revoked"]
 
 
 def options(receiver: SecureReceiver, member: Credentials, *more: str) -> Any:

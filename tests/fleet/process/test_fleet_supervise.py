@@ -10,13 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from places import CHILDREN
+from processes import PATIENCE_S, end_of, is_running, nap, state_of, until
 
 from training.fleet.process import posix as supervise_posix
 from training.fleet.process import supervise
@@ -36,8 +36,6 @@ from training.fleet.process.supervise import (
 from training.fleet.worker.environment import planned, trainer_environment
 from training.fleet.worker.tail import KEPT_BYTES, LINE_BYTES_MAX, QUEUE_BYTES, READ_BYTES, OutputTail, clean_line
 
-PATIENCE_S = 30.0
-
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and groups of POSIX")
 
 
@@ -50,24 +48,24 @@ def runner() -> Iterator[LocalRunner]:
 
 @pytest.fixture
 def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
-    def begin(child: str, *arguments: object) -> LocalProcess:
-        argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
-        return runner.start(CommandSpec(argv, tmp_path, trainer_environment(os.environ), tmp_path / "output.log"))
-
-    return begin
+    return lambda child, *arguments, **how: begun(runner, tmp_path, child, *arguments, **how)
 
 
-def until(condition: Callable[[], object], pause: Callable[[float], object]) -> None:
-    """Wait for a condition that another process brings about; ``pause`` is something that takes a moment."""
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if condition():
-            return
-        pause(0.01)
-    raise AssertionError("it did not happen")
-
-
-def nap(seconds: float) -> None:
-    threading.Event().wait(seconds)
+def begun(
+    runner: LocalRunner,
+    folder: Path,
+    child: str,
+    *arguments: object,
+    says: str = "",
+    end: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> LocalProcess:
+    """Start one of the children, and wait until it ``says`` this."""
+    argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
+    environment = trainer_environment(os.environ) if env is None else env
+    process = runner.start(CommandSpec(argv, folder, environment, folder / "output.log", end))
+    until(lambda: says in printed(folder), process.wait)
+    return process
 
 
 def printed(folder: Path) -> str:
@@ -75,33 +73,21 @@ def printed(folder: Path) -> str:
     return file.read_text("utf-8", "replace") if file.exists() else ""
 
 
-def is_running(pid: int) -> bool:
-    """A zombie that waits for init counts as ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
 def test_exit_status_and_usage_come_back(start: Callable[..., LocalProcess]) -> None:
-    ended = start("silent", 3).wait(PATIENCE_S)
-    assert ended is not None
+    ended = end_of(start("silent", 3))
     assert (ended.kind, ended.code, ended.signal) == (EndKind.EXITED, 3, None)
     assert ended.max_rss_kib > 0
     assert ended.describe() == "exit status 3"
 
 
 def test_polite_stop_lets_the_trainer_write_its_state(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
-    process = start("exits_late", 0.2)
-    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process = start("exits_late", 0.2, says="ready")
     assert process.stop(PATIENCE_S).code == 75
     assert "state written" in printed(tmp_path)
 
 
 def test_deaf_trainer_is_killed_after_its_grace(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
-    process = start("ignores_sigterm")
-    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process = start("ignores_sigterm", says="ready")
     ended = process.stop(0.05)
     assert ended.signal == signal.SIGKILL
     assert ended.describe() == "killed by SIGKILL"
@@ -109,8 +95,7 @@ def test_deaf_trainer_is_killed_after_its_grace(start: Callable[..., LocalProces
 
 
 def test_kill_reaches_the_whole_group(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
-    process = start("forks")
-    until(lambda: printed(tmp_path).endswith("\n"), process.wait)
+    process = start("forks", says="\n")
     tree = [int(pid) for pid in printed(tmp_path).split()]
     assert all(is_running(pid) for pid in tree)
     process.stop(0.05)
@@ -121,32 +106,25 @@ def test_grandchild_holding_the_output_delays_nobody_and_is_swept(
     start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
     process = start("leaks_stdout")
-    ended = process.wait(PATIENCE_S)
-    assert ended is not None
+    ended = end_of(process)
     assert ended.code == 0
     grandchild = int(printed(tmp_path))
     until(lambda: not is_running(grandchild), process.wait)
 
 
 def test_paused_trainer_can_be_resumed_and_stopped(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
-    process = start("exits_late", 0)
-    until(lambda: "ready" in printed(tmp_path), process.wait)
-
-    def state() -> str:
-        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
+    process = start("exits_late", 0, says="ready")
     process.pause()
-    until(lambda: state() == "T", process.wait)
+    until(lambda: state_of(process.pid) == "T", process.wait)
     process.resume()
-    until(lambda: state() != "T", process.wait)
+    until(lambda: state_of(process.pid) != "T", process.wait)
     process.pause()
     assert process.stop(PATIENCE_S).code == 75, "a paused trainer hears the polite signal"
 
 
 def test_one_launcher_serves_one_trainer_after_another(runner: LocalRunner, start: Callable[..., LocalProcess]) -> None:
     for code in (0, 7, 0):
-        ended = start("silent", code).wait(PATIENCE_S)
-        assert ended is not None
+        ended = end_of(start("silent", code))
         assert ended.code == code
     assert len(runner._launchers) == 1
 
@@ -181,12 +159,11 @@ def test_what_cannot_start_says_why(runner: LocalRunner, tmp_path: Path, argv: l
 def test_killed_launcher_takes_its_trainer_along(
     runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
-    process = start("ignores_sigterm")
-    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process = start("ignores_sigterm", says="ready")
     runner._launchers[0]._popen.kill()
     assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
     until(lambda: not is_running(process.pid), process.wait)
-    assert start("silent", 0).wait(PATIENCE_S).code == 0, "the next one gets a new launcher"  # type: ignore[union-attr]
+    assert end_of(start("silent", 0)).code == 0, "the next one gets a new launcher"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a job object holds trainers there")
@@ -221,8 +198,7 @@ def test_stopped_launcher_cannot_save_its_trainer(
     runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.fleet.process.supervise.KILL_WAIT_S", 0.2)
-    process = start("hangs")
-    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process = start("hangs", says="ready")
     runner._launchers[0]._popen.send_signal(signal.SIGSTOP)
     # Launcher and trainer die together; which of the two is heard of first is chance.
     assert process.stop(0.05).kind in {EndKind.LOST, EndKind.SIGNALLED}
@@ -282,8 +258,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="orphans are ado
 @linux_only
 @pytest.mark.parametrize("end", ["completion", "cancel", "pause and cancel"])
 def test_what_left_the_process_group_ends_with_the_trainer(contained: LocalRunner, tmp_path: Path, end: str) -> None:
-    argv = [sys.executable, str(CHILDREN / "escapes.py"), "hang" if end != "completion" else "end"]
-    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    process = begun(contained, tmp_path, "escapes", "hang" if end != "completion" else "end", env={})
     if end != "completion":
         until(lambda: printed(tmp_path).endswith("\n"), process.wait)
         assert all(map(is_running, escaped(tmp_path)))
@@ -291,8 +266,7 @@ def test_what_left_the_process_group_ends_with_the_trainer(contained: LocalRunne
             process.pause()
             until(lambda: all(state_of(pid) == "T" for pid in escaped(tmp_path)), process.wait)
         assert process.stop(0.05).signal == signal.SIGKILL
-    ended = process.wait(PATIENCE_S)
-    assert ended is not None
+    ended = end_of(process)
     assert ended.left == 0
     assert not any(map(is_running, escaped(tmp_path))), "reported only when the tree is empty"
 
@@ -318,8 +292,7 @@ def test_what_left_the_process_group_ends_with_the_worker(tmp_path: Path, ending
 def test_chain_of_processes_that_never_stands_still_is_ended(contained: LocalRunner, tmp_path: Path) -> None:
     argv = [sys.executable, "-I", "-S", str(CHILDREN / "hops.py"), "20000"]
     process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
-    ended = process.wait(PATIENCE_S)
-    assert ended is not None
+    ended = end_of(process)
     assert (ended.code, ended.left) == (0, 0)
     assert not (tmp_path / "hopped").exists()
     for _ in range(20):  # one look may miss a process that is being replaced
@@ -328,9 +301,7 @@ def test_chain_of_processes_that_never_stands_still_is_ended(contained: LocalRun
 
 @linux_only
 def test_control_group_of_a_trainer_is_gone_after_it(contained: LocalRunner, tmp_path: Path) -> None:
-    argv = [sys.executable, str(CHILDREN / "hangs.py")]
-    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
-    until(lambda: printed(tmp_path), process.wait)
+    process = begun(contained, tmp_path, "hangs", env={}, says="\n")
     if process._group is not None:
         assert str(process.pid) in (process._group / "cgroup.procs").read_text().split()
     process.stop(PATIENCE_S)
@@ -341,9 +312,7 @@ def test_control_group_of_a_trainer_is_gone_after_it(contained: LocalRunner, tmp
 def test_killed_launcher_lets_nothing_of_a_control_group_go(contained: LocalRunner, tmp_path: Path) -> None:
     if contained._owner is None:
         pytest.skip("without a group a daemon with an empty environment is not found then")
-    argv = [sys.executable, str(CHILDREN / "escapes.py"), "hang"]
-    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
-    until(lambda: printed(tmp_path).endswith("\n"), process.wait)
+    process = begun(contained, tmp_path, "escapes", "hang", env={}, says="\n")
     contained._launchers[0]._popen.kill()
     assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
     until(lambda: not any(map(is_running, escaped(tmp_path))), nap)
@@ -390,10 +359,6 @@ def works_in(process: Path, folder: Path) -> bool:
         return False
 
 
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def test_trainer_gets_a_clean_start(
     start: Callable[..., LocalProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,7 +382,7 @@ def test_trainer_gets_a_clean_start(
 
 def test_binary_output_becomes_harmless_text(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
     process = start("binary")
-    assert process.wait(PATIENCE_S).code == 1  # type: ignore[union-attr]
+    assert end_of(process).code == 1
     lines = OutputTail(tmp_path / "output.log").poll(final=True)
     assert lines[-1] == "ValueError: �[31mwrong shape"
     assert all(len(line) <= 500 and line.isprintable() for line in lines)
@@ -607,17 +572,10 @@ class FakeWindows:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(int(str(handle)), signal.SIGKILL)
 
-    def kill_group(self, pid: int) -> None:
+    def kill_group(self, *_: object) -> None:
         pass
 
-    def group_for(self, owner: Path) -> None:
-        pass
-
-    def end_group(self, folder: Path | None) -> None:
-        pass
-
-    def kill_descendants(self, pid: int) -> None:
-        pass
+    group_for = end_group = kill_descendants = kill_group
 
     def pause_tree(self, pid: int) -> None:
         self.calls.append(f"pause {pid}")
@@ -638,8 +596,7 @@ def test_windows_way_of_one_launcher_a_trainer(
     windows: FakeWindows, runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
     assert start("silent", 3).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=3)
-    process = start("exits_late", 0)
-    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process = start("exits_late", 0, says="ready")
     process.pause()
     assert process.stop(PATIENCE_S).code == 75
     assert windows.calls.count(f"pause {process.pid}") == 1
@@ -650,8 +607,7 @@ def test_windows_way_of_one_launcher_a_trainer(
 def test_windows_way_of_killing_is_the_job_object(
     windows: FakeWindows, start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
-    process = start("ignores_sigterm")
-    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process = start("ignores_sigterm", says="ready")
     assert process.stop(0.05).kind in {EndKind.LOST, EndKind.SIGNALLED}
     until(lambda: not is_running(process.pid), nap)
 
@@ -664,8 +620,7 @@ def test_windows_way_of_a_program_that_is_not_there(windows: FakeWindows, runner
 def test_windows_way_of_a_worker_that_was_killed(
     windows: FakeWindows, runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
-    process = start("ignores_sigterm")
-    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process = start("ignores_sigterm", says="ready")
     runner._launchers[-1]._close_input()
     until(lambda: not is_running(process.pid), nap)
 
@@ -673,15 +628,9 @@ def test_windows_way_of_a_worker_that_was_killed(
 # ── the end on record ───────────────────────────────────────────────────────────────────────
 
 
-def recorded(runner: LocalRunner, folder: Path, child: str, *arguments: object) -> LocalProcess:
-    argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
-    environment = trainer_environment(os.environ)
-    return runner.start(CommandSpec(argv, folder, environment, folder / "output.log", folder / "end"))
-
-
 @pytest.mark.parametrize("code", [0, 3])
 def test_end_is_on_record_before_it_is_reported(runner: LocalRunner, tmp_path: Path, code: int) -> None:
-    ended = recorded(runner, tmp_path, "silent", code).wait(PATIENCE_S)
+    ended = begun(runner, tmp_path, "silent", code, end=tmp_path / "end").wait(PATIENCE_S)
     assert end_on_record(tmp_path / "end") == ended
     assert ended is not None
     assert ended.code == code
@@ -690,16 +639,13 @@ def test_end_is_on_record_before_it_is_reported(runner: LocalRunner, tmp_path: P
 def test_end_that_was_ordered_is_not_on_record(runner: LocalRunner, tmp_path: Path) -> None:
     for child, grace_s in (("exits_late", PATIENCE_S), ("ignores_sigterm", 0.05)):
         (tmp_path / "output.log").unlink(missing_ok=True)
-        process = recorded(runner, tmp_path, child, 0.05)
-        until(lambda: "ready" in printed(tmp_path), process.wait)
-        process.stop(grace_s)
+        begun(runner, tmp_path, child, 0.05, end=tmp_path / "end", says="ready").stop(grace_s)
         assert end_on_record(tmp_path / "end") is None
 
 
 def test_trainer_that_dies_with_its_worker_leaves_no_record(tmp_path: Path) -> None:
     one = LocalRunner()
-    process = recorded(one, tmp_path, "hangs")
-    until(lambda: printed(tmp_path), process.wait)
+    begun(one, tmp_path, "hangs", end=tmp_path / "end", says="ready")
     one.close()
     assert end_on_record(tmp_path / "end") is None
 
@@ -770,7 +716,6 @@ def test_kill_for_want_of_memory_is_told_from_any_other(
     monkeypatch.setattr(supervise, "usable_kib", lambda free_kib: free_kib)
     process = start("hangs")
     os.kill(process.pid, signal.SIGKILL)
-    ended = process.wait(PATIENCE_S)
-    assert ended is not None
+    ended = end_of(process)
     assert (ended.oom_kills, ended.free_kib) == (1, 2**40)
     assert ended.killed_for_memory

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 from places import CHILDREN
+from processes import PATIENCE_S, end_of, is_running, until
 
 from training.checkout import ROOT
 from training.contract import THEN
 from training.families import preloads, program
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import EndKind
 from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -32,8 +33,6 @@ from training.fleet.process.supervise import (
     end_leftovers,
 )
 from training.fleet.worker.environment import trainer_environment
-
-PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing shows a process's threads")
 
@@ -94,32 +93,11 @@ def fleet(fleets: Callable[..., Fleet]) -> Fleet:
     return fleets()
 
 
-def until(condition: Callable[[], object]) -> None:
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not happen")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def inherits(number: int) -> bool:
     try:
         return os.get_inheritable(number)
     except OSError:  # closed meanwhile, as the one that lists them
         return False
-
-
-def ended(process: LocalProcess) -> Ended:
-    end = process.wait(PATIENCE_S)
-    assert end is not None
-    return end
 
 
 def sentences(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -130,8 +108,8 @@ def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet: Fleet) -> None:
     env = {"CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "3"}
     forked = fleet.start("tell", 3, env=env, file_bytes=2**20)
     assert fleet.warm.pids, "it was not forked"
-    assert (ended(forked).kind, ended(forked).code) == (EndKind.EXITED, 3)
-    assert ended(fleet.start("tell", 3, env=env, file_bytes=2**20, preload=False)).code == 3
+    assert (end_of(forked).kind, end_of(forked).code) == (EndKind.EXITED, 3)
+    assert end_of(fleet.start("tell", 3, env=env, file_bytes=2**20, preload=False)).code == 3
     a_fork, afresh = map(json.loads, fleet.printed().splitlines())
     assert a_fork.pop("imported"), "what was to be imported was not"
     assert not afresh.pop("imported")
@@ -144,14 +122,14 @@ def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet: Fleet) -> None:
 def test_it_is_supervised_like_any_other(fleet: Fleet) -> None:
     """Judged by its exit, stopped politely, ended whole, counted."""
     raised = fleet.start("raise", 0, name="raised")
-    assert ended(raised).code == 1
+    assert end_of(raised).code == 1
     assert "ValueError: on purpose" in fleet.printed("raised")
     polite = fleet.start("wait", 0, name="polite")
     until(lambda: "ready" in fleet.printed("polite"))
     assert polite.used().memory_bytes
     assert polite.stop(PATIENCE_S).signal == signal.SIGTERM
     forks = fleet.start("fork on", 0, name="forks")
-    assert (ended(forks).code, ended(forks).left) == (0, 0)
+    assert (end_of(forks).code, end_of(forks).left) == (0, 0)
     until(lambda: not is_running(int(fleet.printed("forks"))))
 
 
@@ -171,7 +149,7 @@ def launcher_of(pid: int) -> int:
 def test_a_forked_trainer_enters_its_control_group(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     group = fleet.folder / "group"
     monkeypatch.setattr(fleet.runner, "_group", lambda: group)
-    ended(fleet.start("word", 0))
+    end_of(fleet.start("word", 0))
     assert fleet.warm.pids
     assert (group / "cgroup.procs").read_text() == "0", "the kernel takes this for the process that writes it"
 
@@ -190,9 +168,9 @@ def test_a_killed_launcher_takes_its_forked_trainer_along(fleet: Fleet) -> None:
     process = fleet.start("wait", 0)
     until(lambda: "ready" in fleet.printed())
     os.kill(launcher_of(process.pid), signal.SIGKILL)
-    assert ended(process).kind is EndKind.LOST
+    assert end_of(process).kind is EndKind.LOST
     until(lambda: not is_running(process.pid))
-    assert ended(fleet.start("word", 0, name="next")).code == 0
+    assert end_of(fleet.start("word", 0, name="next")).code == 0
 
 
 def test_a_killed_worker_leaves_neither_trainer_nor_parent(tmp_path: Path) -> None:
@@ -241,7 +219,7 @@ def test_a_trainer_that_cannot_be_forked_starts_afresh(
 ) -> None:
     fleet = fleets(own_kib_max=60_000)
     process = fleet.start("word", 0, **trouble)  # type: ignore[arg-type]
-    assert ended(process).code == 0
+    assert end_of(process).code == 0
     assert fleet.printed() == "word\n"
     (sentence,) = sentences(caplog)
     assert words in sentence
@@ -249,10 +227,10 @@ def test_a_trainer_that_cannot_be_forked_starts_afresh(
 
 
 def test_a_parent_that_started_a_thread_later_forks_no_more(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    ended(fleet.start("word", 0, modules=("starts_a_thread_later",)))
+    end_of(fleet.start("word", 0, modules=("starts_a_thread_later",)))
     (parent,) = fleet.warm.pids
     until(lambda: len(list(Path(f"/proc/{parent}/task").iterdir())) == 2)
-    assert ended(fleet.start("word", 0, modules=("starts_a_thread_later",))).code == 0
+    assert end_of(fleet.start("word", 0, modules=("starts_a_thread_later",))).code == 0
     (sentence,) = sentences(caplog)
     assert "it has further threads" in sentence
 
@@ -261,14 +239,14 @@ def test_an_allocators_thread_which_a_fork_does_not_harm_keeps_no_trainer_from_b
     fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = fleet.start("word", 0, modules=("starts_an_allocators_thread",))
-    assert ended(process).code == 0
+    assert end_of(process).code == 0
     assert fleet.printed() == "word\n"
     assert (len(fleet.warm.pids), sentences(caplog)) == (1, [])
 
 
 def test_after_three_faults_in_a_row_it_is_not_tried_again(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(FAULTS_MAX + 2):
-        assert ended(fleet.start("word", 0, then=("dies_when_imported",))).code == 0
+        assert end_of(fleet.start("word", 0, then=("dies_when_imported",))).code == 0
     assert len(sentences(caplog)) == FAULTS_MAX
     assert "until this worker is started again" in sentences(caplog)[-1]
     assert "until" not in "".join(sentences(caplog)[:-1])
@@ -279,11 +257,11 @@ def test_a_parent_that_died_is_replaced(fleet: Fleet, caplog: pytest.LogCaptureF
     (parent,) = fleet.warm.pids
     os.kill(parent, signal.SIGKILL)
     until(lambda: not is_running(parent))
-    assert ended(fleet.start("word", 0)).code == 0
+    assert end_of(fleet.start("word", 0)).code == 0
     assert len(sentences(caplog)) == 1
     assert running.poll() is None, "the parent's end is not its trainers'"
     running.stop(PATIENCE_S)
-    assert ended(fleet.start("tell", 0)).code == 0
+    assert end_of(fleet.start("tell", 0)).code == 0
     assert json.loads(fleet.printed().splitlines()[-1])["imported"]
     assert len(sentences(caplog)) == 1
 
@@ -298,14 +276,14 @@ def test_a_parent_that_nobody_needs_gives_its_memory_back(
     assert is_running(parent), "it ends while a trainer of it runs"
     waits.stop(PATIENCE_S)
     until(lambda: not is_running(parent))
-    assert ended(fleet.start("tell", 0, name="next")).code == 0
+    assert end_of(fleet.start("tell", 0, name="next")).code == 0
     assert json.loads(fleet.printed("next"))["imported"]
     assert sentences(caplog) == []
 
 
 def test_ended_launchers_are_not_kept(fleet: Fleet) -> None:
     for _ in range(5):
-        ended(fleet.start("word", 0))
+        end_of(fleet.start("word", 0))
     assert len(fleet.runner._launchers) <= 2
 
 
@@ -321,13 +299,13 @@ def test_closing_does_not_wait_for_an_import(fleet: Fleet, caplog: pytest.LogCap
 
 def test_little_memory_is_no_fault(fleets: Callable[..., Fleet], caplog: pytest.LogCaptureFixture) -> None:
     fleet = fleets(free_kib=1_000_000)
-    assert ended(fleet.start("word", 0)).code == 0
+    assert end_of(fleet.start("word", 0)).code == 0
     assert (fleet.warm.pids, sentences(caplog)) == ([], [])
 
 
 def test_a_parent_serves_only_trainers_with_its_variables(fleet: Fleet) -> None:
     for number, variable in enumerate(("0", "1", "0", "2")):
-        ended(fleet.start("word", 0, env={"CUDA_VISIBLE_DEVICES": str(number), "LC_ALL": f"C.{variable}"}))
+        end_of(fleet.start("word", 0, env={"CUDA_VISIBLE_DEVICES": str(number), "LC_ALL": f"C.{variable}"}))
         if number == 1:
             first, second = fleet.warm.pids
     assert len(fleet.warm.pids) == 2, "the oldest is ended"
@@ -340,12 +318,12 @@ def test_installed_packages_end_a_parent(fleet: Fleet, tmp_path: Path, caplog: p
     packages = tmp_path / "site-packages"
     packages.mkdir()
     env = {"PYTHONPATH": str(packages)}
-    ended(fleet.start("word", 0, env=env))
+    end_of(fleet.start("word", 0, env=env))
     (first,) = fleet.warm.pids
-    ended(fleet.start("word", 0, env=env))
+    end_of(fleet.start("word", 0, env=env))
     assert fleet.warm.pids == [first]
     (packages / "torch").mkdir()
-    assert ended(fleet.start("tell", 0, env=env, name="next")).code == 0
+    assert end_of(fleet.start("tell", 0, env=env, name="next")).code == 0
     assert fleet.warm.pids != [first]
     assert json.loads(fleet.printed("next"))["imported"]
     assert sentences(caplog) == []
@@ -376,7 +354,7 @@ def test_a_forked_trainer_leaves_the_same_bytes(tmp_path: Path, model: str, thre
         preload = Preload(preloads(model), THEN) if way == "forked" else None
         environment = {**trainer_environment(os.environ), STATE_VARIABLE: str(tmp_path / "resume")}
         process = fleet.runner.start(CommandSpec(argv, ROOT, environment, tmp_path / f"{way}.log", preload=preload))
-        end = ended(process)
+        end = end_of(process)
         assert end.code == 0, (tmp_path / f"{way}.log").read_text()
         files = sorted(each for each in out.rglob("*") if each.is_file() and "timing" not in each.name)
         left.append({each.name: each.read_bytes() for each in files})

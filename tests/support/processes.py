@@ -1,0 +1,44 @@
+"""Real processes in tests: whether they run, how they ended, and waiting for what they bring about."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from training.fleet.process.ended import Ended
+from training.fleet.process.supervise import LocalProcess
+
+PATIENCE_S = 60.0
+
+
+def nap(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def until(condition: Callable[[], object], pause: Callable[[float], object] = nap) -> None:
+    """Wait for a condition that another process brings about; ``pause`` is something that takes a moment."""
+    for _ in range(int(PATIENCE_S / 0.01)):
+        if condition():
+            return
+        pause(0.01)
+    raise AssertionError("it did not happen")
+
+
+def state_of(pid: int) -> str:
+    """The letter of its state, as Linux shows it; X for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def is_running(pid: int) -> bool:
+    """A zombie that waits for init counts as ended."""
+    return state_of(pid) not in "ZX"
+
+
+def end_of(process: LocalProcess) -> Ended:
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None, "it does not end"
+    return ended
