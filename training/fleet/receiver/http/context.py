@@ -47,12 +47,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_DISK_THREADS = 4
+# Threads of work off the event loop. Asking a trainer for its flags may take a minute, and only other reloads wait for
+# that; nor does a page wait for a forecast, or anything for the hashing of gigabytes.
+_THREADS = {"reader": 1, "disk": 4, "plan": 1, "hash": 4, "forecast": 1, "schedule": 1}
 _REST = 2.0  # after a schedule was made, in units of the time that it took
 FOLD_SOON_BYTES = 4 * 1024**2  # of new output
 PREVIEWS_MAX = 4
 _LARGE_BODIES = 4  # JSON of megabytes that is read at once
-_HASH_THREADS = 4  # hashing gigabytes takes minutes, and nothing else may wait for it
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
 
@@ -120,26 +121,24 @@ class _Awaited(Generic[T]):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self._loop.create_future()
+        self.done = self.future.done
 
     def set_running_or_notify_cancel(self) -> bool:
         return not self.future.cancelled()
 
-    def done(self) -> bool:
-        return self.future.done()
-
     def set_result(self, result: T) -> None:
-        self._tell(self.future.set_result, result)
+        self._end(self.future.set_result, result)
 
     def set_exception(self, error: BaseException) -> None:
-        self._tell(self.future.set_exception, error)
+        self._end(self.future.set_exception, error)
 
-    def _tell(self, settle: Callable[[Any], None], what: object) -> None:
-        def tell() -> None:
+    def _end(self, settle: Callable[[Any], None], outcome: object) -> None:
+        def end() -> None:
             if not self.future.cancelled():
-                settle(what)
+                settle(outcome)
 
         with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
-            self._loop.call_soon_threadsafe(tell)
+            self._loop.call_soon_threadsafe(end)
 
 
 @dataclass
@@ -189,17 +188,10 @@ class ReceiverContext:
         self.writer.timed = lambda: self.tally.transactions.timing(self.clock)
         self.last_event = newest_event(self.reader)  # at the start
         self.exposition: Exposition | None = None  # made at the first scrape
-        self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
-        self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
-        # Asking a trainer for its flags may take a minute: only other reloads wait for that.
-        self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
-        self._foretelling = ThreadPoolExecutor(1, thread_name_prefix="forecast")  # a second, which no page waits for
-        self._forecasting = 0
-        self._previewing = 0  # plans that are being judged, or wait for that
+        self._threads = {name: ThreadPoolExecutor(n, thread_name_prefix=name) for name, n in _THREADS.items()}
+        self._asked = Counter[str]()  # plans and forecasts that are being made, or wait for that
         self._fired = self._made_pending()
         self._scheduling: asyncio.Future[None] | None = None  # holds on to the task
-        self._maker = ThreadPoolExecutor(1, thread_name_prefix="schedule")
         self.service.queue.ahead.make_beside(self.reader, self.service.learned(self.reader))
         self.halted: str | None = None  # set when no write would last: the reason
 
@@ -224,10 +216,10 @@ class ReceiverContext:
 
     async def reload(self, who: str) -> ReloadReply:
         """Read the manifest again, off the event loop; a Refusal(bad_manifest) changes nothing."""
-        if self.read_manifest is None:
-            raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
         read = self.read_manifest
-        counts = await asyncio.get_running_loop().run_in_executor(self._plans, lambda: read(who))
+        if read is None:
+            raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
+        counts = await self._on("plan", lambda: read(who))
         self._notice()
         return counts
 
@@ -236,13 +228,7 @@ class ReceiverContext:
         previews = self.previews
         if previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
-        if self._previewing >= PREVIEWS_MAX:
-            raise Refusal(ProblemType.SLOW_DOWN, "other plans are being judged; ask again in a moment")
-        self._previewing += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._plans, lambda: look(previews))
-        finally:
-            self._previewing -= 1
+        return await self._in_turn("plan", lambda: look(previews), "other plans are being judged")
 
     @cached_property
     def forecasts(self) -> Forecasts:
@@ -253,25 +239,31 @@ class ReceiverContext:
 
     async def foretell(self, look: Callable[[Forecasts], T]) -> T:
         """Make a forecast off the event loop, one after the other."""
-        if self._forecasting >= PREVIEWS_MAX:
-            raise Refusal(ProblemType.SLOW_DOWN, "other forecasts are being made; ask again in a moment")
-        self._forecasting += 1
+        return await self._in_turn("forecast", lambda: look(self.forecasts), "other forecasts are being made")
+
+    async def _in_turn(self, threads: str, work: Callable[[], T], busy: str) -> T:
+        if self._asked[threads] >= PREVIEWS_MAX:
+            raise Refusal(ProblemType.SLOW_DOWN, f"{busy}; ask again in a moment")
+        self._asked[threads] += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._foretelling, lambda: look(self.forecasts))
+            return await self._on(threads, work)
         finally:
-            self._forecasting -= 1
+            self._asked[threads] -= 1
 
     async def look(self, view: Callable[[], T]) -> T:
         """Run a read-only question on the reader's thread, parallel to the writer."""
-        return await asyncio.get_running_loop().run_in_executor(self._reading, view)
+        return await self._on("reader", view)
 
     async def disk(self, work: Callable[[], T]) -> T:
         """Run file work off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+        return await self._on("disk", work)
 
     async def hash(self, work: Callable[[], T]) -> T:
         """Run work that reads whole bundles on threads of its own."""
-        return await asyncio.get_running_loop().run_in_executor(self._hashing, work)
+        return await self._on("hash", work)
+
+    async def _on(self, threads: str, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads[threads], work)
 
     def _notice(self) -> None:
         """Have the schedule made when something happened, else wake the waiting claims when a job became claimable; and
@@ -293,7 +285,7 @@ class ReceiverContext:
         service = self.service
         try:
             making = await self._written(service.begin_schedule)
-            made = await asyncio.get_running_loop().run_in_executor(self._maker, service.queue.ahead.make, making)
+            made = await self._on("schedule", lambda: service.queue.ahead.make(making))
             self.room.wake(await self._written(lambda: service.follow_schedule(making, made)))
             await asyncio.sleep(_REST * made.cost_s)
         except DatabaseError as error:  # the next call begins another
@@ -387,9 +379,5 @@ class ReceiverContext:
     def close(self) -> None:
         """End the threads; the caller closes the writer and the reader's connection."""
         self.room.close()
-        self._reading.shutdown(wait=True)
-        self._disk.shutdown(wait=True)
-        self._plans.shutdown(wait=True, cancel_futures=True)
-        self._foretelling.shutdown(wait=True, cancel_futures=True)
-        self._maker.shutdown(wait=True, cancel_futures=True)
-        self._hashing.shutdown(wait=True)
+        for name, threads in self._threads.items():
+            threads.shutdown(wait=True, cancel_futures=name in ("plan", "forecast", "schedule"))
