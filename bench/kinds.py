@@ -25,7 +25,7 @@ from training.fleet.scheduling.job import Needs
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.wire.messages import ClaimRequest, FailRequest
+from training.fleet.wire.attempts import ClaimRequest, FailRequest
 
 T = TypeVar("T")
 MAKE_EVERY = 30  # asks

@@ -24,7 +24,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.wire.messages import HealthReply
+from training.fleet.wire.views import HealthReply
 
 FILTERS = {"status": "completed", "model": "gru", "mode": "oracle", "host": "host-03", "q": "99"}
 MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer", "transformer_ssl")

@@ -19,7 +19,7 @@ from training.fleet.receiver.http.problems import body_of, decoded
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.wire import messages as wire
-from training.fleet.wire.messages import Refusal
+from training.fleet.wire.constants import Refusal
 
 KINDS: tuple[type[Any], ...] = (
     wire.ClaimRequest, wire.HeartbeatRequest, wire.CompleteRequest, wire.FailRequest, wire.ClaimRequest,

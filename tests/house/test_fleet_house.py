@@ -220,7 +220,7 @@ def test_callers_use_addresses_of_the_route_table_alone() -> None:
 
 def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
     text = page("protocol.md")
-    from training.fleet.wire.messages import ProblemType
+    from training.fleet.wire.constants import ProblemType
     from training.fleet.wire.routes import ROUTES
 
     methods = {

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from fuzz import TARGETS
 from fuzz.mutate import CORPUS, inputs
 from training.fleet.service.claims import Claims
-from training.fleet.wire.messages import ClaimReply, ClaimRequest
+from training.fleet.wire.attempts import ClaimReply, ClaimRequest
 
 RUNS = 3_000
 

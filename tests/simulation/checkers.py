@@ -12,7 +12,8 @@ from simulation.steps import Call
 from simulation.witness import Checker, Facts, Live, Observation
 from training.fleet.client.transport import Response
 from training.fleet.store.artifacts import Artifact
-from training.fleet.wire.messages import Action, HeartbeatReply
+from training.fleet.wire.attempts import HeartbeatReply
+from training.fleet.wire.constants import Action
 
 _LIVE = ("claimed", "running")
 _FINAL = ("completed", "failed", "cancelled")

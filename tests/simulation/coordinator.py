@@ -41,14 +41,14 @@ from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
 from training.fleet.store.states import StateStore
-from training.fleet.wire import messages
+from training.fleet.wire import constants, messages
 
 if TYPE_CHECKING:
     from simulation.scenario import Scenario
     from simulation.witness import Witness
 
 ROOT, STATES = Path("/models"), Path("/states")
-DATABASE = messages.HEADER_DATABASE.lower()
+DATABASE = constants.HEADER_DATABASE.lower()
 TO_PENDING = (
     "insert",
     "retry",

@@ -12,7 +12,7 @@ from training.fleet.scheduling.orders import OrderKind
 from training.fleet.service.delivery import Announced, Body, Decide, Open, Step, Steps, Whole
 from training.fleet.service.states import Calling
 from training.fleet.store.incoming import PartFile
-from training.fleet.wire import messages
+from training.fleet.wire import attempts, constants
 from training.fleet.wire.states import StateKeepRequest
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _RETRY_LEAST_S = 0.05
 _KINDS: dict[str, type] = {
-    "heartbeat": messages.HeartbeatRequest,
-    "complete": messages.CompleteRequest,
-    "deliver": messages.DeliverRequest,
-    "fail": messages.FailRequest,
-    "output": messages.OutputRequest,
+    "heartbeat": attempts.HeartbeatRequest,
+    "complete": attempts.CompleteRequest,
+    "deliver": attempts.DeliverRequest,
+    "fail": attempts.FailRequest,
+    "output": attempts.OutputRequest,
 }
 
 
@@ -45,7 +45,7 @@ class Endpoints:
                 return call, self._probe(call, said)
             return call, self.carry_out(call, self._at.delivery.upload(said))
         if rest == ["claim"]:
-            call.message = decoded(request.body, messages.ClaimRequest)
+            call.message = decoded(request.body, attempts.ClaimRequest)
             return call, self._claim(call)
         if rest == ["reload"]:
             return call, self._at.reload_in_parts(call)
@@ -107,7 +107,7 @@ class Endpoints:
         """Ask, and ask again at every news, until there is a job, the time is over, or nobody listens."""
         message, news = call.message, self._at.news
         reply = yield Commit(call, lambda: self._at.service.claim(message))
-        deadline = self._at.world.now + min(message.wait_s, messages.WAIT_S_MAX)
+        deadline = self._at.world.now + min(message.wait_s, constants.WAIT_S_MAX)
         assert call.connection is not None
         process = self._at.processes[call.connection]
         if reply.job_id is not None or reply.ask_again or message.wait_s <= 0:

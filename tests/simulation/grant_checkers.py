@@ -8,7 +8,7 @@ from typing import Any
 from simulation.memory import at_best
 from simulation.witness import Checker, Event, Facts, Observation, Witness
 from training.fleet.scheduling.policy import Scheduling
-from training.fleet.wire.messages import ClaimReply
+from training.fleet.wire.attempts import ClaimReply
 
 PILE = 3  # live attempts for each that may train: two may wait to be delivered
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from simulation.witness import Checker, Observation
-from training.fleet.wire.messages import ClaimReply
+from training.fleet.wire.attempts import ClaimReply
 
 Spec = dict[str, Any]
 

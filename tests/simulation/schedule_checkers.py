@@ -11,7 +11,7 @@ from simulation.witness import Checker, Facts, Observation
 from training.fleet.queue.choose import BEING_MADE, RETRY_S
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.schedule_state import ASKS_S
-from training.fleet.wire.messages import ClaimReply, DeclinedView
+from training.fleet.wire.attempts import ClaimReply, DeclinedView
 
 _MAKING_MOST_S = 300.0  # until a schedule is made that a host waits for …
 _ASKS_S = 60.0  # … who asks at least so often, or was away

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from simulation.network import Request
 from training.fleet.client.transport import Response
-from training.fleet.wire.messages import HEADER_DATABASE, ProblemType
+from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
 
 Stranger = Callable[[Request], Response]
 _PAGE = {"content-type": "text/html", "server": "nginx/1.24.0", "location": "https://login.example/"}

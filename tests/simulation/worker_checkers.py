@@ -14,7 +14,8 @@ from simulation.time_checkers import SweptAfterObservedSilence
 from simulation.witness import Checker, Observation
 from training.fleet.client.transport import Response
 from training.fleet.process.ended import Ended
-from training.fleet.wire.messages import Action, HeartbeatReply, ProblemType
+from training.fleet.wire.attempts import HeartbeatReply
+from training.fleet.wire.constants import Action, ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.trainer import STEP_MAX_S
 

@@ -7,8 +7,8 @@ from typing import Any
 from fakes import EPOCH
 
 from training.fleet.scheduling.job import Attempt, Host, Job, JobStatus, Needs
+from training.fleet.wire.attempts import ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, LogLines
 from training.fleet.wire.constants import HEADER_DATABASE
-from training.fleet.wire.messages import ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, LogLines
 
 SHOWN = {HEADER_DATABASE.lower(): "d" * 32}  # the header of every answer of a receiver
 

@@ -25,7 +25,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Finding, Gravity
 from training.fleet.service.state import Deployment
-from training.fleet.wire.messages import LogLines
+from training.fleet.wire.attempts import LogLines
 
 # The higher the priority, the sooner it is given out.
 NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]

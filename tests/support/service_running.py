@@ -16,7 +16,9 @@ from training.fleet.scheduling.policy import Policy
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import ClaimReply, ClaimRequest, ProblemType, Refusal, ReloadReply
+from training.fleet.wire.attempts import ClaimReply, ClaimRequest
+from training.fleet.wire.constants import ProblemType, Refusal
+from training.fleet.wire.messages import ReloadReply
 
 A = "a" * 64
 POLICY = Policy()

@@ -20,8 +20,8 @@ from training.fleet.service.hosts import Plan
 from training.fleet.service.results import kept_of
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import Artifact
+from training.fleet.wire.attempts import CompleteRequest, OutputRequest, Usage
 from training.fleet.wire.incident_messages import WatchRequest
-from training.fleet.wire.messages import CompleteRequest, OutputRequest, Usage
 
 NOON = 1_782_993_600.0  # 2026-07-02, 12:00 UTC
 MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer", "transformer_ssl")

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from msgspec import convert, inspect, structs
 
+from training.fleet.wire.attempts import ClaimReply, Grant, HeartbeatReply
 from training.fleet.wire.constants import Action
 from training.fleet.wire.message import Wire
-from training.fleet.wire.messages import ClaimReply, Grant, HeartbeatReply
 from training.fleet.wire.routes import ROUTES
 from training.fleet.worker.state import events as t
 

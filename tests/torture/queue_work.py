@@ -16,7 +16,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
-from training.fleet.wire.messages import Refusal
+from training.fleet.wire.constants import Refusal
 
 POLICY = Policy(backoff_s=1.0, retry_elsewhere_grace_s=1.0, prefer_cuda_grace_s=1.0)
 _HOSTS = ("pi", "laptop", "desktop")

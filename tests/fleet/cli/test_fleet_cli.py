@@ -37,7 +37,7 @@ from training.fleet.cli.models import BundleRefused, allowed_names, unpack
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response, TransportError
 from training.fleet.wire import bundles
-from training.fleet.wire.messages import HealthReply, JobDetail, JobsReply, JobView
+from training.fleet.wire.views import HealthReply, JobDetail, JobsReply, JobView
 from training.fleet.wire.words import called, duration, typed
 from training.fleet.worker.bundle import pack
 from training.printable import json_text, one_line, printable, printable_lines

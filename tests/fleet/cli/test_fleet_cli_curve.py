@@ -17,7 +17,7 @@ from wire_builders import whole
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.curve import figure, spark
-from training.fleet.wire.messages import CurveReply
+from training.fleet.wire.views import CurveReply
 
 
 def reply(name: str, losses: Mapping[int, float | None], *begun: int, **fields: Any) -> dict[str, Any]:

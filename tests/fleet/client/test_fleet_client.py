@@ -39,12 +39,12 @@ from training.fleet.client.client import (
     verdict,
 )
 from training.fleet.client.transport import HttpTransport, Response, TransportError, _Deadline
-from training.fleet.wire import messages
+from training.fleet.wire import attempts, constants, messages, views
 from training.fleet.worker.outbox import fitting
 from training.fleet.worker.state.exit_code import error_text, parse_progress, parse_timing
 
 URL = "http://receiver:8445"
-WELL = filled(messages.HealthReply, status="ok")
+WELL = filled(views.HealthReply, status="ok")
 GRANT = {
     "job_id": "j" * 64,
     "name": "gbt oracle",
@@ -60,7 +60,7 @@ def ok(body: Mapping[str, Any], **headers: str) -> Response:
     return Response(200, {**SHOWN, **headers}, json.dumps(body).encode())
 
 
-def problem(problem_type: messages.ProblemType, **headers: str) -> Response:
+def problem(problem_type: constants.ProblemType, **headers: str) -> Response:
     body = {"type": problem_type.value, "title": "T", "status": problem_type.status, "detail": f"about {problem_type}"}
     return Response(problem_type.status, {**SHOWN, **headers}, json.dumps(body).encode())
 
@@ -104,14 +104,14 @@ def client_of(script: Script, **how: Any) -> tuple[FleetClient, list[float]]:
 def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
     """Also where every character takes four bytes, and numbers are written with a blank between them."""
     wide = "\N{GRINNING FACE}"
-    lines = fitting(("x" * messages.LOG_LINE_CHARS_MAX,) * messages.LOG_LINES_MAX)
+    lines = fitting(("x" * constants.LOG_LINE_CHARS_MAX,) * constants.LOG_LINES_MAX)
     said = parse_progress(json.dumps({"event": "e", "note": wide * 2000}, ensure_ascii=False))
     noted = parse_timing(b"[" + b",".join([b"1"] * 5460) + b"]")
     assert said
     assert noted
     for odd in (b"[" + b",".join([b"1"] * 8000) + b"]", b"{", b"\xff", b""):
         assert parse_timing(odd) == {}
-    log = messages.LogLines(lines=list(lines))
+    log = attempts.LogLines(lines=list(lines))
     more: dict[str, Any] = {"claim_id": "c" * 128, "seq": 2**53, "progress": said, "log": log}
     script = Script(ok({}), ok({}), ok({}))
     client, _ = client_of(script)
@@ -123,7 +123,7 @@ def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
         with pytest.raises(Unreachable, match="missing required field"):
             send()
     sizes = [len(body) for *_, body in script.sent]
-    assert max(sizes) <= messages.JSON_BODY_MAX, sizes
+    assert max(sizes) <= constants.JSON_BODY_MAX, sizes
 
 
 # -- the retry table --------------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def test_retry_table(status: int, problem_type: str, meaning: Verdict) -> None:
     assert verdict(status, problem_type) is meaning
 
 
-@pytest.mark.parametrize("problem_type", messages.ProblemType)
-def test_every_slug_of_the_wire_has_its_error(problem_type: messages.ProblemType) -> None:
+@pytest.mark.parametrize("problem_type", constants.ProblemType)
+def test_every_slug_of_the_wire_has_its_error(problem_type: constants.ProblemType) -> None:
     client, _ = client_of(Script(problem(problem_type)), tries=1)
     with pytest.raises(client_answers.Answered) as caught:
         client.health()
@@ -182,14 +182,14 @@ def test_backoff_doubles_up_to_its_cap() -> None:
 
 
 def test_it_tries_again_while_that_can_help() -> None:
-    script = Script(TransportError("cut"), problem(messages.ProblemType.INTERNAL), ok(WELL))
+    script = Script(TransportError("cut"), problem(constants.ProblemType.INTERNAL), ok(WELL))
     client, slept = client_of(script)
     assert client.health()["status"] == "ok"
     assert slept == [0.5, 1.0]
 
 
 def test_retry_after_is_honoured() -> None:
-    later = problem(messages.ProblemType.DISK_FULL, **{"retry-after": "30"})
+    later = problem(constants.ProblemType.DISK_FULL, **{"retry-after": "30"})
     client, slept = client_of(Script(later, ok(WELL)))
     client.health()
     assert slept == [30.5]
@@ -213,12 +213,12 @@ def test_for_ever_means_for_ever() -> None:
 @pytest.mark.parametrize(
     ("problem_type", "kind"),
     [
-        (messages.ProblemType.LEASE_SUPERSEDED, Superseded),
-        (messages.ProblemType.JOB_CANCELLED, Cancelled),
-        (messages.ProblemType.UNKNOWN_JOB, Refused),
+        (constants.ProblemType.LEASE_SUPERSEDED, Superseded),
+        (constants.ProblemType.JOB_CANCELLED, Cancelled),
+        (constants.ProblemType.UNKNOWN_JOB, Refused),
     ],
 )
-def test_a_refusal_is_final(problem_type: messages.ProblemType, kind: type[Refused]) -> None:
+def test_a_refusal_is_final(problem_type: constants.ProblemType, kind: type[Refused]) -> None:
     client, slept = client_of(Script(problem(problem_type)))
     with pytest.raises(kind):
         client.heartbeat("job")
@@ -272,11 +272,11 @@ def test_the_bodies_sent_are_those_of_the_wire() -> None:
     script = Script(ok(GRANT), ok(beat), ok(moved), ok(receipt))
     client, _ = client_of(script)
     client.claim({}, wait_s=1.5, request_id="r", instance_id="i", session_id="s", slot=2)
-    log = messages.LogLines(first=3, lines=["x"])
+    log = attempts.LogLines(first=3, lines=["x"])
     client.heartbeat("j", seq=4, progress={"a": 1}, log=log)
     client.fail("j", error="e", exit_code=70, record={"s": 1}, log=log)
     client.complete("j", artifact_id="a", spec_hash="h", record={}, log=log)
-    kinds = [messages.ClaimRequest, messages.HeartbeatRequest, messages.FailRequest, messages.CompleteRequest]
+    kinds = [attempts.ClaimRequest, attempts.HeartbeatRequest, attempts.FailRequest, attempts.CompleteRequest]
     for kind, (_, _, _, body) in zip(kinds, script.sent, strict=True):
         message = msgspec.json.decode(body, type=kind)
         assert set(json.loads(body)) <= {field.name for field in msgspec.structs.fields(kind)}
@@ -293,7 +293,7 @@ def test_a_repeated_claim_carries_the_same_request() -> None:
 def test_no_work_says_why() -> None:
     nothing = {"job_id": None, "reason": "no job is pending", "retry_after_s": 12.5}
     client, _ = client_of(Script(ok(nothing), ok(nothing)))
-    assert client.ask({}) == messages.ClaimReply(reason="no job is pending", retry_after_s=12.5)
+    assert client.ask({}) == attempts.ClaimReply(reason="no job is pending", retry_after_s=12.5)
     assert client.claim({}) is None
 
 
@@ -343,7 +343,7 @@ def test_every_call_of_a_program_has_its_route() -> None:
 
 
 def test_the_token_goes_with_operators_calls_whatever_its_letters() -> None:
-    script = Script(ok(filled(messages.MovedReply, status="cancelled")))
+    script = Script(ok(filled(attempts.MovedReply, status="cancelled")))
     client = FleetClient(URL, operator_token=" Schlüssel\n", transport=script)
     client.cancel("a name/with a slash")
     _, path, headers, _ = script.sent[0]
@@ -354,7 +354,7 @@ def test_the_token_goes_with_operators_calls_whatever_its_letters() -> None:
 
 
 def test_all_jobs_follows_the_pages() -> None:
-    pages = [filled(messages.JobsReply, jobs=[{"name": name}], next_after=n) for name, n in (("a", 7), ("b", None))]
+    pages = [filled(views.JobsReply, jobs=[{"name": name}], next_after=n) for name, n in (("a", 7), ("b", None))]
     script = Script(*map(ok, pages))
     client, _ = client_of(script)
     assert [job["name"] for job in client.all_jobs(status="failed")] == ["a", "b"]
@@ -364,7 +364,7 @@ def test_all_jobs_follows_the_pages() -> None:
 
 def test_workers_follows_the_pages() -> None:
     found = (("a", "a b"), ("c", None))
-    pages = [filled(messages.WorkersReply, workers=[{"hostname": name}], next_after=n) for name, n in found]
+    pages = [filled(views.WorkersReply, workers=[{"hostname": name}], next_after=n) for name, n in found]
     script = Script(*map(ok, pages))
     client, _ = client_of(script)
     answer = client.workers()
@@ -426,14 +426,14 @@ def test_getting_further_renews_the_patience(bundle: Path) -> None:
 
 
 def test_an_offset_that_moved_is_asked_for_again(bundle: Path) -> None:
-    script = Script(at(900), problem(messages.ProblemType.OFFSET_MISMATCH), at(700), STORED)
+    script = Script(at(900), problem(constants.ProblemType.OFFSET_MISMATCH), at(700), STORED)
     client, _ = client_of(script)
     assert client.upload_artifact("j", bundle) == "stored"
     assert script.sent[3][2]["Upload-Offset"] == "700"
 
 
 def test_bytes_that_arrive_wrong_are_sent_anew_but_not_for_ever(bundle: Path) -> None:
-    wrong = problem(messages.ProblemType.WRONG_DIGEST)
+    wrong = problem(constants.ProblemType.WRONG_DIGEST)
     client, _ = client_of(Script(at(10), wrong, at(0), STORED))
     assert client.upload_artifact("j", bundle) == "stored"
     client, _ = client_of(Script(*[at(0), wrong] * 3), tries=None)

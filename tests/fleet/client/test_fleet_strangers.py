@@ -26,7 +26,7 @@ from training.fleet.client.client import FleetClient, Refused, Stranger, Unreach
 from training.fleet.client.strangers import stranger
 from training.fleet.client.transport import Response
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.messages import HEADER_DATABASE, ProblemType
+from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
 from training.fleet.worker.options import parser
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls

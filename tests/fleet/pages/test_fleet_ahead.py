@@ -12,8 +12,8 @@ from shown_fleet import HOSTILE, shown
 
 from training.fleet.pages import fleet
 from training.fleet.pages.timeline import ahead
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.forecasts import DeclineView, ForecastReply, ForetoldHost, ForetoldJob
-from training.fleet.wire.messages import ProblemType, Refusal
 
 NOW = 1_782_993_600.0
 COUNTS = {"pending": 2, "claimed": 0, "running": 1, "completed": 1, "failed": 0, "cancelled": 0}

@@ -20,7 +20,8 @@ from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import readable
 from training.fleet.service.service import Service
 from training.fleet.service.wakes import Wakes
-from training.fleet.wire.messages import ClaimReply, DeliverRequest, ProblemType, Refusal
+from training.fleet.wire.attempts import ClaimReply, DeliverRequest
+from training.fleet.wire.constants import ProblemType, Refusal
 
 A, B = "a" * 64, "b" * 64
 S, R = JobStatus, EndReason

@@ -16,6 +16,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.security.access import acting_host, check
 from training.fleet.receiver.security.authentication import FAILURES_MAX, Authenticator, FailureLimit
 from training.fleet.receiver.security.registry import CODE_LIFE_S, DAY_S, Certified, Registry
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.identity import (
     LOCAL,
     Entrance,
@@ -29,7 +30,6 @@ from training.fleet.wire.identity import (
     proxied,
     urn,
 )
-from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)

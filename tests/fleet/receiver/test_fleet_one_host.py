@@ -31,8 +31,8 @@ from training.fleet.service.uploads import BUNDLES_MAX
 from training.fleet.store.artifacts import RESERVE_BYTES, ArtifactStore
 from training.fleet.store.errors import ShareFull, StoreFull, TooManyParts
 from training.fleet.store.incoming import PARTS_MAX, PartFile
+from training.fleet.wire.constants import Refusal
 from training.fleet.wire.identity import Role
-from training.fleet.wire.messages import Refusal
 
 MIB = 1024**2
 

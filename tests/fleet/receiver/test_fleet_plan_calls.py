@@ -18,7 +18,7 @@ from training.fleet.receiver.http import plans
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.plan import Reloader
 from training.fleet.service.preview import Previews
-from training.fleet.wire.messages import Refusal
+from training.fleet.wire.constants import Refusal
 from training.fleet.wire.plans import PLAN_BODY_MAX
 
 JOB = {"name": "a", "model": "gbt", "mode": "oracle"}

@@ -43,9 +43,8 @@ from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.rate_limit import Quota
 from training.fleet.store.errors import BadName, StoreError
 from training.fleet.wire import constants
-from training.fleet.wire.constants import RESULT_BODY_MAX
+from training.fleet.wire.constants import JSON_BODY_MAX, RESULT_BODY_MAX, Refusal
 from training.fleet.wire.identity import Role
-from training.fleet.wire.messages import JSON_BODY_MAX, Refusal
 from training.fleet.wire.plans import PLAN_BODY_MAX
 from training.fleet.wire.routes import ROUTES, Access
 from training.fleet.worker.trainer_command import BadSpecError, TrainerInputs, trainer_command

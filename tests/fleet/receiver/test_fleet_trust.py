@@ -33,8 +33,8 @@ from training.fleet.receiver.security.authentication import (
 from training.fleet.receiver.security.authority import AUTHORITY_DAYS, DAY_S, Authority, AuthorityError
 from training.fleet.receiver.security.registry import A_DAY_MAX, Certified, _check_pace
 from training.fleet.receiver.security.tls import ExplainedHandshake, Security, own_names, server_context
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.identity import LOCAL, Entrance, Method, Peer, Principal, Role
-from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.worker import certificate
 from training.fleet.worker.certificate import RENEW_AGAIN_S, CertificateKeeper
 

@@ -18,7 +18,8 @@ from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import ClaimReply, ClaimRequest, HeartbeatRequest, OutputRequest, ProblemType, Refusal
+from training.fleet.wire.attempts import ClaimReply, ClaimRequest, HeartbeatRequest, OutputRequest
+from training.fleet.wire.constants import ProblemType, Refusal
 
 LEASE_S = 600.0
 

@@ -31,7 +31,8 @@ from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
 from training.fleet.scheduling.quarantine import Death, Weight, assess, sick, suspect_job
-from training.fleet.wire.messages import ClaimReply, ProblemType, Refusal
+from training.fleet.wire.attempts import ClaimReply
+from training.fleet.wire.constants import ProblemType, Refusal
 
 R = EndReason
 POLICY = Policy()

@@ -16,9 +16,10 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.views import CURVE_POINTS, Views
+from training.fleet.wire.attempts import HeartbeatRequest, LogLines, OutputRequest, Usage
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
-from training.fleet.wire.messages import CurveReply, HeartbeatRequest, LogLines, OutputRequest, Usage
 from training.fleet.wire.progress import Point, kept_line, point_in
+from training.fleet.wire.views import CurveReply
 
 JOB = "id-one"
 

@@ -16,8 +16,8 @@ from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service.forecasts import Forecasts
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
+from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest, ImaginedHost
-from training.fleet.wire.messages import ProblemType
 
 CAN = {"cpu_cores": 1, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
 

@@ -15,6 +15,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.service import incident_table as rules
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.incident_table import IncidentTable, IncidentViews
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.incident_messages import (
     SPANS_MAX,
     IncidentsReply,
@@ -23,7 +24,6 @@ from training.fleet.wire.incident_messages import (
     WatchReply,
     WatchRequest,
 )
-from training.fleet.wire.messages import ProblemType, Refusal
 
 WHY = [{"channel": "forks", "share": 0.6}, {"channel": "cpu_user", "share": 0.25}]
 

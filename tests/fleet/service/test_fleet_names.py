@@ -26,8 +26,8 @@ from training.fleet.service.hosts import Plan
 from training.fleet.service.plan import Reloader, load_plan
 from training.fleet.service.references import KnownReferences
 from training.fleet.service.service import Service
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.dataset_listing import Catalogue
-from training.fleet.wire.messages import ProblemType, Refusal
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────
 

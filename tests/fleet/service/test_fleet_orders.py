@@ -28,7 +28,8 @@ from training.fleet.service.service import Service
 from training.fleet.service.terms import terms_of
 from training.fleet.service.views import Views
 from training.fleet.service.wakes import Wakes
-from training.fleet.wire.messages import ClaimReply, Refusal
+from training.fleet.wire.attempts import ClaimReply
+from training.fleet.wire.constants import Refusal
 
 MAC = "a0:b1:c2:d3:e4:f5"
 

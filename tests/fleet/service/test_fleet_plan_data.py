@@ -24,8 +24,9 @@ from training.fleet.service.references import KnownReferences, unknown
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.datasets import BadName, DatasetStore
+from training.fleet.wire.constants import Refusal
 from training.fleet.wire.dataset_listing import Catalogue, Listing, UnknownDataset, cut
-from training.fleet.wire.messages import Refusal, ReloadReply
+from training.fleet.wire.messages import ReloadReply
 
 A, B = "a" * 64, "b" * 64
 PLAN = """\

@@ -31,7 +31,8 @@ from training.fleet.scheduling.edits import (
 )
 from training.fleet.service.catalogue import provenance_of
 from training.fleet.service.service import Service
-from training.fleet.wire.messages import HealthReply, JobsReply, Refusal
+from training.fleet.wire.constants import Refusal
+from training.fleet.wire.views import HealthReply, JobsReply
 
 OWN = {"name": "own", "command": ["train"], "describe": []}
 

@@ -25,7 +25,8 @@ from training.fleet.service.plan import Reloader
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.store.datasets import DatasetStore
-from training.fleet.wire.messages import Refusal, ReloadReply
+from training.fleet.wire.constants import Refusal
+from training.fleet.wire.messages import ReloadReply
 from training.fleet.wire.plans import PlanReply, PlanRequest
 
 A = "a" * 64

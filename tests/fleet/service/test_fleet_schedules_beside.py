@@ -13,7 +13,7 @@ from service_running import POLICY, Receiver
 from training.fleet.queue.choose import BEING_MADE
 from training.fleet.scheduling.orders import OrderKind
 from training.fleet.scheduling.predictions import Prediction
-from training.fleet.wire.messages import ClaimReply, FailRequest
+from training.fleet.wire.attempts import ClaimReply, FailRequest
 
 
 @pytest.fixture

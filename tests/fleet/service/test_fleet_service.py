@@ -21,17 +21,8 @@ from training.fleet.service import claims
 from training.fleet.service.catalogue import first_delivery
 from training.fleet.service.claims import SPARE_HOSTS_STEP
 from training.fleet.service.hosts import Plan
-from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.wire.messages import (
-    Action,
-    ClaimReply,
-    ClaimRequest,
-    LogLines,
-    ProblemType,
-    Refusal,
-    SetAsideWork,
-    TrainerUse,
-)
+from training.fleet.wire.attempts import ClaimReply, ClaimRequest, LogLines, SetAsideWork, TrainerUse
+from training.fleet.wire.constants import SET_ASIDE_TOLD, Action, ProblemType, Refusal
 
 B = "b" * 64
 DAY = 86_400.0

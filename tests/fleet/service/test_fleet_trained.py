@@ -23,7 +23,7 @@ from training.fleet.scheduling.trained import CompletedModel, unlike
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import HealthReply, JobDetail, JobsReply
+from training.fleet.wire.views import HealthReply, JobDetail, JobsReply
 from training.fleet.worker.attempt import TrainerAttempt, WorkerFolders
 from training.fleet.worker.environment import planned
 from training.fleet.worker.outbox import Outbox

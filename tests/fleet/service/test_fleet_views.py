@@ -23,7 +23,8 @@ from training.fleet.scheduling.workload import Workload
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.views import JobFilter, ListPlace, Views
-from training.fleet.wire.messages import JobsReply, JobView, ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
+from training.fleet.wire.views import JobsReply, JobView
 
 POLICY = Policy()
 

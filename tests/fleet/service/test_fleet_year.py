@@ -17,7 +17,7 @@ from training.fleet.manifest.reader import TomlTable
 from training.fleet.manifest.toml import parse
 from training.fleet.scheduling.retention import RemovalKind
 from training.fleet.store.artifacts import Artifact, Removed
-from training.fleet.wire.messages import Usage
+from training.fleet.wire.attempts import Usage
 
 NIGHTS, JOBS, HOSTS = 365, 14, 5
 EPOCHS, LINES, BEATS = 60, 100, 60

@@ -16,9 +16,9 @@ from receiver_running import Wire, running
 from training.fleet.receiver.http import endpoints, enrolment, openapi, uploads
 from training.fleet.scheduling.job import REPORTABLE
 from training.fleet.service.views import Views
-from training.fleet.wire import messages
+from training.fleet.wire import constants
+from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.identity import Role
-from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.routes import ROUTES, refusals
 
 KEPT = ROOT / "docs" / "openapi.json"
@@ -59,7 +59,7 @@ def test_what_the_document_says_of_values_is_what_is_checked() -> None:
     assert schemas["JoinRequest"]["properties"]["role"]["enum"] == [*Role]
     assert schemas["TokenRequest"]["properties"]["days"]["maximum"] == enrolment.DAYS_MAX
     host = schemas["ClaimRequest"]["properties"]["host_id"]
-    assert host["pattern"] == messages.HOST_ID_PATTERN
+    assert host["pattern"] == constants.HOST_ID_PATTERN
 
 
 def test_every_header_that_an_upload_reads_is_documented() -> None:
@@ -67,8 +67,8 @@ def test_every_header_that_an_upload_reads_is_documented() -> None:
         found = openapi.document()["paths"]["/v1/model/{job_id}"][method]["parameters"]
         said = {each["name"] for each in found if each["in"] == "header"}
         read = re.findall(r"HEADER_[A-Z0-9_]+", inspect.getsource(uploads._announced))
-        wanted = {getattr(messages, name) for name in read}
-        assert wanted - said == ({messages.HEADER_OFFSET} if method == "head" else set())
+        wanted = {getattr(constants, name) for name in read}
+        assert wanted - said == ({constants.HEADER_OFFSET} if method == "head" else set())
 
 
 def references(value: Any) -> Iterator[str]:
@@ -141,7 +141,7 @@ def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(
     def broken(*_args: object, **how: Any) -> Any:
         if how.get("after"):
             raise ZeroDivisionError
-        raise messages.Refusal(ProblemType.SPEC_MISMATCH, "never said of this address")
+        raise constants.Refusal(ProblemType.SPEC_MISMATCH, "never said of this address")
 
     monkeypatch.setattr(Views, "jobs", broken)
     said = "\n".join(run(tmp_path, 1, seed=1, paths="^/v1/jobs$").failures)

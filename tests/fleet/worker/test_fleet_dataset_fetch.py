@@ -35,9 +35,9 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason, Needs
 from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import check_fetch
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.dataset_listing import Listing
 from training.fleet.wire.identity import Role
-from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.words import progress
 from training.fleet.worker import datasets as fetching
 from training.fleet.worker import prefetch as dataset_fetch

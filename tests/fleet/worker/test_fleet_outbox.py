@@ -27,8 +27,8 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.queue.attempts import GAP
 from training.fleet.queue.logs import Piece, beyond
 from training.fleet.receiver.http.problems import decoded, reply
-from training.fleet.wire.constants import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX
-from training.fleet.wire.messages import FailRequest, HeartbeatRequest, LogLines, OutputRequest, ProblemType
+from training.fleet.wire.attempts import FailRequest, HeartbeatRequest, LogLines, OutputRequest
+from training.fleet.wire.constants import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX, ProblemType
 from training.fleet.wire.progress import parse_progress
 from training.fleet.worker.outbox import (
     ATTEMPTS_KEPT,

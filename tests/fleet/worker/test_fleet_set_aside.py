@@ -25,7 +25,8 @@ from training.fleet.client.client import Cancelled, Refused, file_sha256
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.service.state import Deployment
-from training.fleet.wire.messages import CompleteRequest, DeliverRequest, ProblemType, Refusal
+from training.fleet.wire.attempts import CompleteRequest, DeliverRequest
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.worker.daemon import main
 from training.fleet.worker.set_aside import SetAside
 from training.fleet.worker.state import events as t

@@ -31,8 +31,8 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.process.supervise import CommandSpec, SpawnFailedError
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.constants import HEADER_DATABASE
-from training.fleet.wire.messages import JobDetail, ProblemType
+from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
+from training.fleet.wire.views import JobDetail
 from training.fleet.worker import saved_states, start_check
 from training.fleet.worker.attempt import (
     DISK_FLOOR_BYTES,

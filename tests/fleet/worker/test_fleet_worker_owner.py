@@ -28,7 +28,7 @@ from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.scheduling.hours import DAY, WEEK, holds, parse
 from training.fleet.scheduling.job import EndReason
 from training.fleet.scheduling.orders import OrderKind
-from training.fleet.wire.messages import HostTerms
+from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.owner_monitor import Lookout
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.owner import EASE_S, LOOK_S, SETTLE_S, Owner, Sight, look, told

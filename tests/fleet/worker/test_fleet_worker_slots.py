@@ -12,8 +12,9 @@ from wire_builders import a_grant, beat_answered, claim_answered
 
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.messages import Action as Order
-from training.fleet.wire.messages import ProblemType, TrainerUse
+from training.fleet.wire.attempts import TrainerUse
+from training.fleet.wire.constants import Action as Order
+from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.claims import WAIT_BESIDE_S
 from training.fleet.worker.state.exit_code import Failure, MemoryKind

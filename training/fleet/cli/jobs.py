@@ -17,8 +17,8 @@ from training.fleet.cli.options import JOB, JOBS, NAME_A_JOB, Job, Jobs
 from training.fleet.cli.registration import as_command
 from training.fleet.client.client import FleetClient, Refused
 from training.fleet.scheduling.job import JobStatus
+from training.fleet.wire.attempts import MovedReply
 from training.fleet.wire.constants import DONE, REFUSED, USAGE
-from training.fleet.wire.messages import MovedReply
 from training.fleet.wire.words import Json, removed_sentence, size
 from training.printable import json_text, printable
 

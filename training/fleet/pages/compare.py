@@ -15,7 +15,7 @@ from training.fleet.pages.rendering import Frame, render
 from training.fleet.service.rotations import with_gaps
 from training.fleet.service.views import Views
 from training.fleet.wire import results, words
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import counted, one_line
 
 JOBS_MAX = 4

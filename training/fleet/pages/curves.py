@@ -10,8 +10,7 @@ from markupsafe import Markup
 
 from training.charts import Range, Series, line_chart, nice_range
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import CurvePoint, UsageSample
-from training.fleet.wire.views import ReportView
+from training.fleet.wire.views import CurvePoint, ReportView, UsageSample
 from training.printable import one_line
 
 POINTS_DRAWN = 150  # of each curve: as many as the eye tells apart at this size

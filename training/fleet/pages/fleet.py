@@ -14,7 +14,7 @@ from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
 from training.fleet.service.views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.incident_messages import IncidentView
-from training.fleet.wire.messages import HealthReply
+from training.fleet.wire.views import HealthReply
 from training.printable import counted, duration, one_line
 
 MOVES_MAX = 2000  # in the picture of the last day

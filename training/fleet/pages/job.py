@@ -13,7 +13,7 @@ from training.fleet.pages.rendering import Frame, render
 from training.fleet.scheduling.job import constraints_in_words
 from training.fleet.service.views import Views
 from training.fleet.wire import words
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import one_line
 
 LINES_SHOWN = 20  # of the log's end

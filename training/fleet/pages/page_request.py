@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from training.fleet.service.guards import whole_number
 from training.fleet.service.views import Views
 from training.fleet.wire.forecasts import ForecastReply
-from training.fleet.wire.messages import HealthReply
+from training.fleet.wire.views import HealthReply
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from training.fleet.pages.rendering import Frame, path_part, render
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 
 _LOGIN_HELPS = (ProblemType.OPERATOR_TOKEN, ProblemType.NO_CERTIFICATE, ProblemType.CERTIFICATE_EXPIRED)
 

@@ -47,8 +47,8 @@ from training.fleet.store.errors import StoreError
 from training.fleet.store.locking import lock_of, store_lock
 from training.fleet.store.states import StateStore
 from training.fleet.store.store_id import MARK, another_database
-from training.fleet.wire.constants import TOKEN_VARIABLE
-from training.fleet.wire.messages import Refusal, ReloadReply
+from training.fleet.wire.constants import TOKEN_VARIABLE, Refusal
+from training.fleet.wire.messages import ReloadReply
 from training.installed import own_version
 from training.locking import LockedError, exclusive
 from training.printable import counted

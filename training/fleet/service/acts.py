@@ -17,8 +17,9 @@ from training.fleet.scheduling.orders import OrderKind
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.service import Service
 from training.fleet.service.views import JobFilter
-from training.fleet.wire.constants import JobAct
-from training.fleet.wire.messages import HostOrderReply, MovedReply, Refusal, ReleaseReply
+from training.fleet.wire.attempts import MovedReply
+from training.fleet.wire.constants import JobAct, Refusal
+from training.fleet.wire.messages import HostOrderReply, ReleaseReply
 from training.printable import counted, duration
 
 JOBS_MAX = 10_000  # in one act

@@ -1,7 +1,7 @@
 """The claim of a worker: who asks, what it holds already, and the best job for it.
 
 No HTTP and no SQL. A call runs inside one transaction of the writer and either returns a reply or raises
-:class:`training.fleet.wire.messages.Refusal`; what was written before a refusal is undone with it.
+:class:`training.fleet.wire.constants.Refusal`; what was written before a refusal is undone with it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,8 @@ from training.fleet.service.guards import (
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.sessions import HostSessions
 from training.fleet.service.unavailable import at_rest
-from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.wire.messages import (
-    BookedView,
-    ClaimReply,
-    ClaimRequest,
-    DeclinedView,
-    ProblemType,
-    Refusal,
-)
+from training.fleet.wire.attempts import BookedView, ClaimReply, ClaimRequest, DeclinedView
+from training.fleet.wire.constants import SET_ASIDE_TOLD, ProblemType, Refusal
 
 SPARE_HOSTS_KEPT = 2_000  # hosts remembered that never had a job …
 SPARE_HOSTS_STEP = 50  # … checked after so many new ones

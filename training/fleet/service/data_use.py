@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from training.fleet.scheduling.job import FINAL, Job
 from training.fleet.service.service import Service
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import counted
 
 _NAMED = 3  # jobs in a sentence

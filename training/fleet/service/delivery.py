@@ -27,16 +27,8 @@ from training.fleet.service.uploads import UploadPermission
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.errors import DamagedArtifact, OffsetMismatch, StoreError
 from training.fleet.store.incoming import PartFile
-from training.fleet.wire.constants import REPORT_BYTES_MAX
-from training.fleet.wire.messages import (
-    ARTIFACT_BYTES_MAX,
-    CompleteReply,
-    CompleteRequest,
-    DeliverRequest,
-    ProblemType,
-    Refusal,
-    UploadReply,
-)
+from training.fleet.wire.attempts import CompleteReply, CompleteRequest, DeliverRequest, UploadReply
+from training.fleet.wire.constants import ARTIFACT_BYTES_MAX, REPORT_BYTES_MAX, ProblemType, Refusal
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -19,17 +19,15 @@ from training.fleet.service.guards import (
     trained_s,
 )
 from training.fleet.service.output import keep_last_words, keep_lines
-from training.fleet.wire.messages import (
-    ERROR_CHARS_MAX,
+from training.fleet.wire.attempts import (
     CompleteReply,
     CompleteRequest,
     FailRequest,
     OutputReply,
     OutputRequest,
-    ProblemType,
-    Refusal,
     StatusReply,
 )
+from training.fleet.wire.constants import ERROR_CHARS_MAX, ProblemType, Refusal
 
 
 def delivering(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:

@@ -19,13 +19,8 @@ from training.fleet.scheduling.policy import Fleet, SilenceWatch
 from training.fleet.scheduling.resources import HeldAttempt
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.terms import terms_of
-from training.fleet.wire.constants import SLOTS_MAX
-from training.fleet.wire.messages import (
-    HostTerms,
-    ProblemType,
-    Refusal,
-    TrainerUse,
-)
+from training.fleet.wire.attempts import HostTerms, TrainerUse
+from training.fleet.wire.constants import SLOTS_MAX, ProblemType, Refusal
 from training.fleet.wire.states import StateView
 
 

@@ -29,6 +29,7 @@ from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.service.unavailable import taken_out
 from training.fleet.service.views import outlook
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.forecasts import (
     FORETOLD_MAX,
     DeclineView,
@@ -38,7 +39,6 @@ from training.fleet.wire.forecasts import (
     ForetoldJob,
     ImaginedHost,
 )
-from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.plans import PlanRequest
 from training.printable import duration
 

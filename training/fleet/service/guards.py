@@ -12,7 +12,8 @@ import msgspec
 from training.fleet.manifest.reader import closest
 from training.fleet.scheduling.job import REPORTABLE, Attempt, EndReason, Host
 from training.fleet.scheduling.quarantine import RAM, VRAM, Cause, Quarantine
-from training.fleet.wire.messages import HOST_ID_PATTERN, ID_PATTERN, ClaimRequest, FailRequest, ProblemType, Refusal
+from training.fleet.wire.attempts import ClaimRequest, FailRequest
+from training.fleet.wire.constants import HOST_ID_PATTERN, ID_PATTERN, ProblemType, Refusal
 from training.printable import duration
 
 CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something

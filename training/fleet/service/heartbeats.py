@@ -16,13 +16,8 @@ from training.fleet.service.guards import (
 )
 from training.fleet.service.output import keep_lines, keep_progress
 from training.fleet.service.sessions import HostSessions
-from training.fleet.wire.messages import (
-    Action,
-    HeartbeatReply,
-    HeartbeatRequest,
-    ProblemType,
-    Refusal,
-)
+from training.fleet.wire.attempts import HeartbeatReply, HeartbeatRequest
+from training.fleet.wire.constants import Action, ProblemType, Refusal
 
 
 class Heartbeats:

@@ -18,6 +18,7 @@ from training.fleet.manifest.channels import NoticeKind
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.guards import HOUR_S, check_pace
 from training.fleet.service.notify.outbox import NoticeOutbox
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.incident_messages import (
     PAGE,
     PAGE_MAX,
@@ -30,7 +31,6 @@ from training.fleet.wire.incident_messages import (
     WatchRequest,
     WatchView,
 )
-from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.words import carried, changed
 from training.printable import counted, one_line
 

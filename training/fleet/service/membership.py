@@ -8,7 +8,7 @@ from __future__ import annotations
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.service.service import Service
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 
 
 def readable(service: Service, ref: str, host_id: str | None) -> str:

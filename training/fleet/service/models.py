@@ -13,7 +13,7 @@ from training.fleet.service.rotations import Rotations
 from training.fleet.store.artifacts import Artifact
 from training.fleet.store.errors import StoreError
 from training.fleet.wire import reports
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.views import (
     Figure,
     ModelsReply,

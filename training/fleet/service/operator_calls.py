@@ -14,13 +14,9 @@ from training.fleet.service.guards import (
     the_one_to_change,
 )
 from training.fleet.service.unavailable import taken_out
-from training.fleet.wire.messages import (
-    HostOrderReply,
-    MovedReply,
-    ProblemType,
-    Refusal,
-    ReleaseReply,
-)
+from training.fleet.wire.attempts import MovedReply
+from training.fleet.wire.constants import ProblemType, Refusal
+from training.fleet.wire.messages import HostOrderReply, ReleaseReply
 
 
 class OperatorCalls:

@@ -8,13 +8,8 @@ from typing import Any
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Attempt
-from training.fleet.wire.messages import (
-    LOG_LINE_CHARS_MAX,
-    LOG_LINES_MAX,
-    CompleteRequest,
-    FailRequest,
-    LogLines,
-)
+from training.fleet.wire.attempts import CompleteRequest, FailRequest, LogLines
+from training.fleet.wire.constants import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from training.fleet.wire.progress import point_in, point_of
 
 

@@ -32,8 +32,9 @@ from training.fleet.service.references import KnownReferences, unknown
 from training.fleet.service.service import Service
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.dataset_listing import Catalogue
-from training.fleet.wire.messages import ProblemType, Refusal, ReloadReply
+from training.fleet.wire.messages import ReloadReply
 from training.printable import counted
 
 logger = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from training.fleet.service.service import Service
 from training.fleet.store.artifacts import Artifact, ArtifactStore, Removed
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import NoDataset, StoreError
-from training.fleet.wire.messages import Refusal
+from training.fleet.wire.constants import Refusal
 
 logger = logging.getLogger(__name__)
 

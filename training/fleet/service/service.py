@@ -1,7 +1,7 @@
 """The receiver's decisions as one object: each protocol call by its name, from the module that holds it.
 
 No HTTP and no SQL. Every call runs inside one transaction of the writer and either returns a reply or raises
-:class:`training.fleet.wire.messages.Refusal`; what was written before a refusal is undone with it.
+:class:`training.fleet.wire.constants.Refusal`; what was written before a refusal is undone with it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from training.fleet.service.operator_calls import OperatorCalls
 from training.fleet.service.sessions import HostSessions
 from training.fleet.service.unavailable import taken_out
 from training.fleet.service.uploads import Uploads
-from training.fleet.wire.messages import (
-    ReloadReply,
-)
+from training.fleet.wire.messages import ReloadReply
 
 
 class Service:

@@ -17,13 +17,8 @@ from training.fleet.service.guards import (
     refuse_twin,
 )
 from training.fleet.service.hosts import KnownHost
-from training.fleet.wire.messages import (
-    ClaimReply,
-    ClaimRequest,
-    HeartbeatRequest,
-    ProblemType,
-    Refusal,
-)
+from training.fleet.wire.attempts import ClaimReply, ClaimRequest, HeartbeatRequest
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import duration
 
 

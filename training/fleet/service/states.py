@@ -19,6 +19,7 @@ from training.fleet.service.service import Service
 from training.fleet.store.datasets import AnnouncedDataset
 from training.fleet.store.errors import NoState
 from training.fleet.store.states import KeptState, StateStore
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.dataset_listing import (
     BATCH_BODY_BYTES_MAX,
     CHUNK_BYTES,
@@ -26,7 +27,6 @@ from training.fleet.wire.dataset_listing import (
     BadListing,
     batched,
 )
-from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView
 from training.fleet.wire.stretches import STRETCHES_MAX
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from training.fleet.scheduling.hours import parse, union
 from training.fleet.scheduling.orders import HostOrder
-from training.fleet.wire.messages import HostTerms
+from training.fleet.wire.attempts import HostTerms
 
 _AS_THEY_ARE = (
     "pause_on_battery", "pause_when_used", "idle_s", "pause_above_cpu", "pause_above_gpu", "pause_above_celsius",

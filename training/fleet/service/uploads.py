@@ -16,12 +16,8 @@ from training.fleet.service.guards import (
     check_id,
     refuse_another,
 )
-from training.fleet.wire.messages import (
-    CompleteReply,
-    DeliverRequest,
-    ProblemType,
-    Refusal,
-)
+from training.fleet.wire.attempts import CompleteReply, DeliverRequest
+from training.fleet.wire.constants import ProblemType, Refusal
 
 BUNDLES_MAX = 3  # of one attempt
 

@@ -32,7 +32,8 @@ from training.fleet.service.service import Service
 from training.fleet.service.speeds import SpeedViews
 from training.fleet.service.unavailable import at_rest, taken_out
 from training.fleet.store.logs import LogStore
-from training.fleet.wire.messages import (
+from training.fleet.wire.constants import ProblemType, Refusal
+from training.fleet.wire.views import (
     AttemptView,
     CurveAttempt,
     CurvePoint,
@@ -44,8 +45,6 @@ from training.fleet.wire.messages import (
     JobsReply,
     JobView,
     LogReply,
-    ProblemType,
-    Refusal,
     RemovedView,
     UsageSample,
     WorkersReply,

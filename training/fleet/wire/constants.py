@@ -5,7 +5,7 @@ which does without the typed structs, stays small.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 VERSION = 1
 
@@ -116,6 +116,16 @@ class ProblemType(StrEnum):
     SHUTTING_DOWN = "shutting_down", 503
     UNAVAILABLE = "unavailable", 503  # the disk or the database failed; repeat
     DISK_FULL = "disk_full", 507
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
+    """A refusal of the receiver in place of a reply. ``detail`` is one sentence with the cause and the remedy."""
+
+    def __init__(self, problem_type: ProblemType, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.problem_type = problem_type
+        self.detail = detail
+        self.extra = extra  # further members of the problem document
 
 
 # The exit codes of the fleet's commands.

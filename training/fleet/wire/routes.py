@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from training.fleet.wire import attempts, views
 from training.fleet.wire import messages as wire
+from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest
 from training.fleet.wire.incident_messages import IncidentsReply, IncidentView, JudgeRequest, WatchReply, WatchRequest
-from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.plans import PlanReply, PlanRequest
 from training.fleet.wire.worker_routes import (
     CLAIMED,
@@ -46,24 +47,24 @@ ROUTES: tuple[Route, ...] = (
         parameters=("Range", "attempt")),
     Route(
         "GET", "/v1/jobs", Access.ANYONE, "jobs",
-        "List the jobs, page by page", reply=wire.JobsReply,
+        "List the jobs, page by page", reply=views.JobsReply,
         parameters=("status", "model", "mode", "host", "q", *_PAGE)),
     Route(
         "GET", "/v1/jobs/{job_id}", Access.READER, "job_by_name",
-        "Get a job; the same as /v1/job/{job_id}", reply=wire.JobDetail, problem_types=_LOOKED),
+        "Get a job; the same as /v1/job/{job_id}", reply=views.JobDetail, problem_types=_LOOKED),
     Route(
         "GET", JOB, Access.READER, "job",
-        "Get a job with its attempts and events", reply=wire.JobDetail, problem_types=_LOOKED),
+        "Get a job with its attempts and events", reply=views.JobDetail, problem_types=_LOOKED),
     Route(
         "GET", f"{JOB}/log", Access.READER, "log",
-        "Read the output of an attempt", reply=wire.LogReply, problem_types=_LOOKED, parameters=("after", "attempt")),
+        "Read the output of an attempt", reply=views.LogReply, problem_types=_LOOKED, parameters=("after", "attempt")),
     Route(
         "GET", f"{JOB}/log/text", Access.READER, "log_text",
         "Read the whole output of an attempt as text", problem_types=_LOOKED, parameters=("attempt",),
         media="text/plain"),
     Route(
         "GET", f"{JOB}/curve", Access.READER, "curve",
-        "Get a job's curve: loss and metric by epoch, and what its trainer used", reply=wire.CurveReply,
+        "Get a job's curve: loss and metric by epoch, and what its trainer used", reply=views.CurveReply,
         problem_types=_LOOKED, parameters=("attempt", "points")),
     Route(
         "GET", f"{JOB}/report", Access.READER, "report",
@@ -71,14 +72,14 @@ ROUTES: tuple[Route, ...] = (
         ProblemType.NO_ARTIFACT), parameters=("attempt",), media="application/json"),
     Route(
         "GET", "/v1/models", Access.READER, "models",
-        "List the models that were judged on one test, the best first", reply=wire.ModelsReply,
+        "List the models that were judged on one test, the best first", reply=views.ModelsReply,
         problem_types=(ProblemType.NOT_YOURS,), parameters=("test", "after:model", "limit")),
     Route(
         "GET", f"{JOB}/explain", Access.READER, "explain",
-        "Explain why a job does not run, host by host", reply=wire.ExplainReply, problem_types=_LOOKED),
+        "Explain why a job does not run, host by host", reply=views.ExplainReply, problem_types=_LOOKED),
     Route(
         "GET", "/v1/workers", Access.ANYONE, "workers",
-        "List the hosts, page by page", reply=wire.WorkersReply, parameters=("after:host", "limit")),
+        "List the hosts, page by page", reply=views.WorkersReply, parameters=("after:host", "limit")),
     Route(
         "GET", "/v1/speeds", Access.READER, "speeds",
         "List how long jobs take on each host, as learned", reply=wire.SpeedsReply),
@@ -103,20 +104,20 @@ ROUTES: tuple[Route, ...] = (
         (ProblemType.UNKNOWN_NAME, ProblemType.WRONG_STATE)),
     Route(
         "GET", "/v1/health", Access.MEMBER, "health",
-        "Check the receiver's health", reply=wire.HealthReply),
+        "Check the receiver's health", reply=views.HealthReply),
     Route(
         "POST", f"{JOB}/cancel", Access.OPERATOR, "cancel",
-        "Cancel a job until it is requeued", reply=wire.MovedReply, problem_types=_MOVED, parameters=("removed",)),
+        "Cancel a job until it is requeued", reply=attempts.MovedReply, problem_types=_MOVED, parameters=("removed",)),
     Route(
         "POST", f"{JOB}/requeue", Access.OPERATOR, "requeue",
-        "Queue a job again", reply=wire.MovedReply, problem_types=_MOVED),
+        "Queue a job again", reply=attempts.MovedReply, problem_types=_MOVED),
     Route(
         "POST", f"{JOB}/hold", Access.OPERATOR, "hold",
-        "Hold a job: no host gets it until it is unheld; a running attempt continues", reply=wire.MovedReply,
+        "Hold a job: no host gets it until it is unheld; a running attempt continues", reply=attempts.MovedReply,
         problem_types=_MOVED),
     Route(
         "POST", f"{JOB}/unhold", Access.OPERATOR, "unhold",
-        "End the hold on a job", reply=wire.MovedReply, problem_types=_MOVED),
+        "End the hold on a job", reply=attempts.MovedReply, problem_types=_MOVED),
     Route(
         "POST", "/v1/act", Access.OPERATOR, "act_on_jobs",
         "Preview an act on all jobs that match a filter; do it when the request names their number", wire.ActRequest,
@@ -185,11 +186,11 @@ ROUTES: tuple[Route, ...] = (
         "Read the audit: who did what", reply=wire.AuditReply, parameters=_PAGE),
     Route(
         "GET", "/v1/gc", Access.READER, "gc",
-        "List what the plan's retention would delete now, and why", reply=wire.GcReply,
+        "List what the plan's retention would delete now, and why", reply=views.GcReply,
         problem_types=(ProblemType.NOT_YOURS,)),
     Route(
         "POST", "/v1/gc", Access.OPERATOR, "gc_now",
-        "Delete what retention no longer keeps; repeat while `more` is true", reply=wire.GcReply),
+        "Delete what retention no longer keeps; repeat while `more` is true", reply=views.GcReply),
     Route(
         "GET", "/v1/notify", Access.OPERATOR, "notify",
         "List the channels for notices, and how far each has got", reply=wire.NotifyReply),

@@ -25,8 +25,8 @@ from training.fleet.service.guards import check_known, check_release
 from training.fleet.service.preview import Previews
 from training.fleet.service.unavailable import taken_out
 from training.fleet.service.views import JobFilter
-from training.fleet.wire.constants import JobAct
-from training.fleet.wire.messages import ActReply, ActRequest, ProblemType, Refusal
+from training.fleet.wire.constants import JobAct, ProblemType, Refusal
+from training.fleet.wire.messages import ActReply, ActRequest
 
 if TYPE_CHECKING:  # loaded with the first page
     from training.fleet.pages.act import Outcome, Question

@@ -17,8 +17,8 @@ from training.fleet.service.audit import who
 from training.fleet.service.guards import whole_number
 from training.fleet.service.membership import readable
 from training.fleet.store.incoming import PartFile
+from training.fleet.wire.constants import JSON_BODY_MAX, ProblemType, Refusal
 from training.fleet.wire.identity import Principal
-from training.fleet.wire.messages import JSON_BODY_MAX, ProblemType, Refusal
 
 T = TypeVar("T")
 

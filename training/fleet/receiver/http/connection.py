@@ -13,8 +13,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from training.fleet.receiver.http.problems import raw_response
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.identity import Entrance, Peer, peer_of
-from training.fleet.wire.messages import ProblemType, Refusal
 
 HEADER_BYTES_MAX = 32 * 1024
 HEADER_S = 10.0  # from the first byte of a request to the end of its header

@@ -38,7 +38,8 @@ from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.states import StateStore
-from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, ProblemType, Refusal, ReloadReply
+from training.fleet.wire.constants import ARTIFACT_BYTES_MAX, ProblemType, Refusal
+from training.fleet.wire.messages import ReloadReply
 
 if TYPE_CHECKING:
     from training.fleet.receiver.metrics.exposition import Exposition

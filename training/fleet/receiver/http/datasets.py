@@ -18,6 +18,7 @@ from training.fleet.service.audit import Act
 from training.fleet.service.data_use import NameMoved, check_name_unused, check_unused, name_moved
 from training.fleet.service.membership import check_fetch
 from training.fleet.store.datasets import DatasetStore, Shelved
+from training.fleet.wire.constants import HEADER_SHA256, ProblemType, Refusal
 from training.fleet.wire.dataset_listing import (
     BATCH_BODY_BYTES_MAX,
     CHUNK_BYTES,
@@ -26,7 +27,6 @@ from training.fleet.wire.dataset_listing import (
     batched,
 )
 from training.fleet.wire.messages import (
-    HEADER_SHA256,
     DatasetDraftReply,
     DatasetPublishReply,
     DatasetPublishRequest,
@@ -34,8 +34,6 @@ from training.fleet.wire.messages import (
     DatasetsReply,
     DatasetUnnameRequest,
     DatasetView,
-    ProblemType,
-    Refusal,
 )
 
 logger = logging.getLogger(__name__)

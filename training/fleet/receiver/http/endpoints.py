@@ -46,10 +46,7 @@ from training.fleet.service.audit import PAGE_MAX, Act, page
 from training.fleet.service.guards import reported_reason
 from training.fleet.service.logs import Page
 from training.fleet.service.views import CURVE_POINTS, WORKERS_PAGE, JobFilter
-from training.fleet.wire.constants import RESULT_BODY_MAX
-from training.fleet.wire.messages import (
-    WAIT_S_MAX,
-    AuditReply,
+from training.fleet.wire.attempts import (
     ClaimReply,
     ClaimRequest,
     CompleteRequest,
@@ -58,9 +55,9 @@ from training.fleet.wire.messages import (
     HeartbeatRequest,
     MovedReply,
     OutputRequest,
-    ProblemType,
-    Refusal,
 )
+from training.fleet.wire.constants import RESULT_BODY_MAX, WAIT_S_MAX, ProblemType, Refusal
+from training.fleet.wire.messages import AuditReply
 from training.fleet.wire.routes import ROUTES, Route
 from training.printable import printable_lines
 

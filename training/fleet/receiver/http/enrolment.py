@@ -15,9 +15,9 @@ from training.fleet.receiver.security.authority import Authority, AuthorityError
 from training.fleet.receiver.security.registry import CODE_LIFE_S, Apply, Certified, Invitation, Token
 from training.fleet.service.audit import Act
 from training.fleet.service.membership import expel
+from training.fleet.wire.constants import HOST_ID_PATTERN, ProblemType, Refusal
 from training.fleet.wire.identity import Role
 from training.fleet.wire.messages import (
-    HOST_ID_PATTERN,
     AuthorityReply,
     CertificateReply,
     CertificatesReply,
@@ -25,8 +25,6 @@ from training.fleet.wire.messages import (
     InviteReply,
     InviteRequest,
     JoinRequest,
-    ProblemType,
-    Refusal,
     RenewRequest,
     RevokeReply,
     RevokeRequest,

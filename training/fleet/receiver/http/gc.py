@@ -16,7 +16,7 @@ from training.fleet.receiver.http.problems import reply
 from training.fleet.scheduling.retention import Removal, RemovalKind
 from training.fleet.service.audit import Act
 from training.fleet.service.retention import RemovalProposal
-from training.fleet.wire.messages import GcReply, GcTotal, GoneView
+from training.fleet.wire.views import GcReply, GcTotal, GoneView
 
 SHOWN_MAX = 1_000
 AT_ONCE = 500  # by one call: its answer must not take minutes

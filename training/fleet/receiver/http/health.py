@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.wire.constants import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
-from training.fleet.wire.messages import HealthReply
+from training.fleet.wire.views import HealthReply
 
 PLAN_NOTES_MAX = 20
 

@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import PLAIN, headers_of, response_of, unrouted, wants_page
+from training.fleet.wire.constants import Refusal
 from training.fleet.wire.identity import Method, Principal
-from training.fleet.wire.messages import Refusal
 
 if TYPE_CHECKING:
     from training.fleet.pages.rendering import Frame

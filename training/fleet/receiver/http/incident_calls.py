@@ -14,8 +14,8 @@ from training.fleet.receiver.http.bodies import acting, proven_host, query_numbe
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service.guards import incidents_for
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.incident_messages import PAGE, JudgeRequest, WatchRequest
-from training.fleet.wire.messages import ProblemType, Refusal
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import read_form
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 
 _AGAIN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
 

@@ -28,15 +28,8 @@ from training.fleet.service.notify.notices import Notices
 from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.service.notify.rules import Message
 from training.fleet.service.notify.secret import SendError, unreadable
-from training.fleet.wire.messages import (
-    ChannelView,
-    NotifyReply,
-    NotifyTestReply,
-    NotifyTestRequest,
-    NotifyTestView,
-    ProblemType,
-    Refusal,
-)
+from training.fleet.wire.constants import ProblemType, Refusal
+from training.fleet.wire.messages import ChannelView, NotifyReply, NotifyTestReply, NotifyTestRequest, NotifyTestView
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from training.contract import digest
 from training.fleet.manifest.types import HostSpec, JobSpec, TrainerSpec
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.service.views import HELD
+from training.fleet.wire import constants
 from training.fleet.wire import messages as wire
 from training.fleet.wire.routes import ROUTES, Access, Route, refusals
 from training.streams import replace_unprintable
@@ -34,7 +35,7 @@ _TEXT = _STRING | {"minLength": 1}
 _DIGEST = _STRING | {"pattern": "^[0-9a-f]{64}$"}
 _SHA256 = _STRING | {"pattern": "^ *[0-9A-Fa-f]{64} *$"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
-_BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
+_BYTES = {"type": "integer", "minimum": 0, "maximum": constants.ARTIFACT_BYTES_MAX}
 _STATUS = {"enum": [*JobStatus, HELD, ""], "type": "string"}
 _NOW = "true: what it trains is stopped politely and handed back, rather than run to its end"
 _GONE = "true: cancel it because the plan no longer names it; it is pending again when a plan names it again"
@@ -65,11 +66,11 @@ _PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
     "now": ("query", _STRING, _NOW),
     "attempt": ("query", _NUMBER, "the number of the attempt; 0 is the last one"),
     "points": ("query", _NUMBER, "the largest number of epochs; 500 by default, at most 20,000"),
-    wire.HEADER_CLAIM_ID: ("header", _STRING, "the claim's id, from its grant"),
-    wire.HEADER_HOST_ID: ("header", _STRING, "the host's id, for callers without a claim id"),
-    wire.HEADER_SHA256: ("header", _SHA256, "the SHA-256 of the whole bundle"),
-    wire.HEADER_BY_HAND: ("header", _STRING, "1: the bundle was kept on its host and is for `deliver`"),
-    wire.HEADER_OFFSET: ("header", _BYTES, "the offset of this body's first byte in the bundle"),
+    constants.HEADER_CLAIM_ID: ("header", _STRING, "the claim's id, from its grant"),
+    constants.HEADER_HOST_ID: ("header", _STRING, "the host's id, for callers without a claim id"),
+    constants.HEADER_SHA256: ("header", _SHA256, "the SHA-256 of the whole bundle"),
+    constants.HEADER_BY_HAND: ("header", _STRING, "1: the bundle was kept on its host and is for `deliver`"),
+    constants.HEADER_OFFSET: ("header", _BYTES, "the offset of this body's first byte in the bundle"),
     "Range": ("header", _STRING, "one plain range; any other value is ignored"),
 }
 
@@ -114,7 +115,7 @@ def document() -> Json:
         "openapi": "3.1.0",
         "info": {
             "title": "CIS490 training fleet",
-            "version": str(wire.VERSION),
+            "version": str(constants.VERSION),
             "description": "The receiver's HTTP API, for workers and operators. docs/protocol.md explains it in words.",
         },
         "paths": paths,
@@ -123,7 +124,7 @@ def document() -> Json:
             "responses": dict(sorted(shared.items())),
             "securitySchemes": {
                 "certificate": {"type": "mutualTLS"},
-                "token": {"type": "apiKey", "in": "header", "name": wire.HEADER_OPERATOR_TOKEN},
+                "token": {"type": "apiKey", "in": "header", "name": constants.HEADER_OPERATOR_TOKEN},
                 "bearer": {"type": "http", "scheme": "bearer"},
             },
         },
@@ -176,10 +177,10 @@ def _success(route: Route) -> Json:
 
 # Every answer has it; a client takes no answer without it, or with another database's.
 _DATABASE: Json = {
-    wire.HEADER_DATABASE: {
+    constants.HEADER_DATABASE: {
         "required": True,
         "description": "the id of the receiver's database",
-        "schema": {"type": "string", "pattern": wire.DATABASE_ID_PATTERN},
+        "schema": {"type": "string", "pattern": constants.DATABASE_ID_PATTERN},
     }
 }
 
@@ -189,7 +190,7 @@ def _link(operation: str) -> Json:
     claim, body = "$response.body#/claim_id", "$request.body#/host_id"
     parameters = {"path.job_id": "$response.body#/job_id"}
     if operation == "upload":
-        parameters |= {f"header.{wire.HEADER_CLAIM_ID}": claim}
+        parameters |= {f"header.{constants.HEADER_CLAIM_ID}": claim}
         return {"operationId": operation, "parameters": parameters}
     given = {"claim_id": claim, "host_id": body}
     return {"operationId": operation, "parameters": parameters, "requestBody": given}
@@ -197,7 +198,7 @@ def _link(operation: str) -> Json:
 
 def _refusal(method: str, status: int, names: list[str]) -> Json:
     text = {"type": "string"}
-    headers = _DATABASE | {wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": names}}}
+    headers = _DATABASE | {constants.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": names}}}
     if status in (408, 429, 503, 507):
         needed = status != 429  # after wrong tokens no repetition helps until a person acts
         headers["Retry-After"] = {"required": needed, "schema": text | {"pattern": "^[0-9]+$"}}

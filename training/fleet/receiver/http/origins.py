@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from training.fleet.receiver.security.tls import LOOPBACK_NAMES
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})  # none: typed into the browser

@@ -17,7 +17,7 @@ from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.page_tag import PageTag
 from training.fleet.receiver.http.problems import PLAIN
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.routes import PAGES, Route
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from training.fleet.receiver.http.bodies import proven_host, read_json
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service.preview import Previews
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.plans import PLAN_BODY_MAX, PlanReply, PlanRequest
 
 

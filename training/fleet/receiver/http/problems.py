@@ -32,14 +32,8 @@ from training.fleet.store.errors import (
     TooManyParts,
     WrongDigest,
 )
-from training.fleet.wire.messages import (
-    HEADER_OFFSET,
-    HEADER_PROBLEM,
-    JSON_BODY_MAX,
-    Problem,
-    ProblemType,
-    Refusal,
-)
+from training.fleet.wire.constants import HEADER_OFFSET, HEADER_PROBLEM, JSON_BODY_MAX, ProblemType, Refusal
+from training.fleet.wire.messages import Problem
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

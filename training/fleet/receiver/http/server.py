@@ -26,7 +26,7 @@ from training.fleet.receiver.http.notify import LOOK_S, Notifier
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.tls import Security
 from training.fleet.store.errors import StoreError
-from training.fleet.wire.messages import HEADER_DATABASE, Refusal
+from training.fleet.wire.constants import HEADER_DATABASE, Refusal
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from training.fleet.receiver.http.problems import reply
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.states import Calling, SavedStates
-from training.fleet.wire.messages import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256, ProblemType, Refusal
+from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256, ProblemType, Refusal
 from training.fleet.wire.states import StateKeepRequest
 
 

@@ -20,16 +20,16 @@ from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.delivery import Announced
 from training.fleet.service.membership import readable
 from training.fleet.store.errors import NotStored
-from training.fleet.wire.messages import (
+from training.fleet.wire.constants import (
     HEADER_BY_HAND,
     HEADER_CLAIM_ID,
     HEADER_HOST_ID,
     HEADER_OFFSET,
     HEADER_SHA256,
-    JobDetail,
     ProblemType,
     Refusal,
 )
+from training.fleet.wire.views import JobDetail
 from training.fleet.wire.words import removed_sentence
 
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")

@@ -6,8 +6,8 @@ Operators always prove theirs.
 
 from __future__ import annotations
 
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.identity import Principal
-from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
 _OF_WATCHERS = (Access.REPORTER, Access.MEMBER, Access.OWNER)

@@ -16,8 +16,8 @@ from training.fleet.receiver.security import access
 from training.fleet.receiver.security.rate_limit import Quota
 from training.fleet.receiver.security.registry import Registry, Token
 from training.fleet.receiver.security.sessions import Sessions, cookie, cookie_name
+from training.fleet.wire.constants import HEADER_OPERATOR_TOKEN, ProblemType, Refusal
 from training.fleet.wire.identity import LOCAL, Entrance, Method, Peer, Principal, Role, enrolling, owner, proxied, urn
-from training.fleet.wire.messages import HEADER_OPERATOR_TOKEN, ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
 HEADER_FINGERPRINT = "X-Client-Fingerprint"  # set by the proxy; on other connections it means nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from training.clock import Clock
-from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 
 RATE_PER_S = 200.0  # hundreds of times a worker's need, a twentieth of a receiver's capacity
 BURST = 1000.0

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.identity import Role, enrolling
-from training.fleet.wire.messages import ProblemType, Refusal
 
 CODE_LIFE_S = 15 * 60.0
 DAY_S = 86_400.0
