@@ -309,13 +309,20 @@ def test_no_work_says_why() -> None:
         ({"state": {"state_id": "../../etc"}}, r"Expected `str` matching regex '.*' - at `\$\.state\.state_id`"),
         ({"booked": {"cores": 0}}, r"Expected `int` >= 1 - at `\$\.booked\.cores`"),
         ({"slots": 1.5}, r"Expected `int \| null`, got `float` - at `\$\.slots`"),
-        ({"terms": {"order": "rest"}}, r"Invalid enum value 'rest' - at `\$\.terms\.order`"),
     ],
 )
 def test_a_malformed_answer_is_one_sentence_and_counts_as_nobody_there(wrong: dict[str, Any], words: str) -> None:
     client, _ = client_of(Script(ok(GRANT | wrong)), tries=1)
     with pytest.raises(Unreachable, match=rf"^the receiver's answer has another form .*\({words}\); is it another"):
         client.claim({})
+
+
+def test_words_of_a_newer_receiver_leave_the_rest_of_its_answer_whole() -> None:
+    """An older worker ignores an order that it does not know: the receiver gives it no job meanwhile."""
+    client, _ = client_of(Script(ok(GRANT), ok({"action": "dance", "lease_s": 60.0, "terms": {"order": "rest"}})))
+    client.claim({})
+    beat = client.heartbeat(GRANT["job_id"])
+    assert (beat.action, beat.lease_s) == (constants.Action.CONTINUE, 60.0)
 
 
 def test_answers_have_both_forms() -> None:

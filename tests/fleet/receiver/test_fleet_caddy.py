@@ -161,8 +161,7 @@ def test_a_spoofed_header_does_not_go_through(receiver: Proxied, name: str) -> N
 def test_a_revoked_certificate_is_refused_behind_the_proxy_too(receiver: Proxied) -> None:
     pem, _ = receiver.admitted("old")
     registry = receiver.hub.authenticator.registry
-    _, apply = receiver.writer.submit(lambda: registry.revoke(Role.HOST, "old")).result()
-    apply()
+    registry.apply(receiver.writer.submit(lambda: registry.revoke(Role.HOST, "old")).result())
     assert slug_of(receiver, pem) == "certificate_revoked"
 
 
@@ -186,8 +185,7 @@ def test_a_worker_that_was_put_out_learns_it_within_seconds(receiver: Proxied, t
     assert looks._quiet_s == LOOK_AGAIN_PROXIED_S
     looks.start()
     registry = receiver.hub.authenticator.registry
-    _, apply = receiver.writer.submit(lambda: registry.revoke(Role.HOST, "pi")).result()
-    apply()
+    registry.apply(receiver.writer.submit(lambda: registry.revoke(Role.HOST, "pi")).result())
     assert out.wait(20)
     assert "was revoked" in told[0]
     looks._thread.join(20)

@@ -190,7 +190,7 @@ def entered(registry: Registry, clock: FakeClock, name: str = "pi", mark: str = 
     code = registry.invite(Role.HOST, name).code
     digest = registry.check_code(Role.HOST, name, code, b"csr")
     made = Certified(mark * 64, Role.HOST, name, clock.now(), clock.now() + 30 * DAY_S)
-    registry.admit(made, digest, b"csr")[1]()
+    registry.apply([*registry.admit(made, digest, b"csr"), made])
     return made
 
 
@@ -201,7 +201,7 @@ def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry: Registry,
     clock.advance(CODE_LIFE_S - 1)
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
     made = Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + 1)
-    registry.admit(made, digest, b"csr")[1]()
+    registry.apply([*registry.admit(made, digest, b"csr"), made])
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest  # its answer was lost
     said = refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"another"))
     assert "used already" in said
@@ -228,8 +228,7 @@ def test_two_who_use_a_code_at_the_same_moment(registry: Registry, clock: FakeCl
 
 def test_nothing_secret_is_stored(registry: Registry, queue: JobQueue) -> None:
     code = registry.invite(Role.HOST, "pi").code
-    token, _, apply = registry.add_token("ada", 1)
-    apply()
+    token, _ = registry.add_token("ada", 1)
     dump = "\n".join(queue._conn.iterdump())
     assert "invitations" in dump
     assert code not in dump
@@ -240,10 +239,9 @@ def test_a_revocation_outlives_a_renewal_at_the_same_moment(registry: Registry, 
     """The order in which they are written and take effect does not matter."""
     entered(registry, clock)
     renewed = Certified("2" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
-    _, renewal = registry.admit(renewed, None, b"csr")
-    _, revocation = registry.revoke(Role.HOST, "pi")
-    revocation()
-    renewal()
+    registry.admit(renewed, None, b"csr")
+    registry.apply(registry.revoke(Role.HOST, "pi"))
+    registry.apply([renewed])
     assert registry.revoked("1" * 64)
     assert registry.revoked("2" * 64)
     late = Certified("3" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
@@ -255,9 +253,9 @@ def test_a_revocation_voids_used_codes_too(registry: Registry, clock: FakeClock)
     """A code serves the same request again, whose answer may have been lost: not to whom was put out."""
     code = registry.invite(Role.HOST, "pi").code
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
-    registry.admit(Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + DAY_S), digest, b"csr")[1]()
+    registry.admit(Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + DAY_S), digest, b"csr")
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest
-    registry.revoke(Role.HOST, "pi")[1]()
+    registry.revoke(Role.HOST, "pi")
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
 
 
@@ -267,7 +265,7 @@ def test_who_joins_anew_revokes_what_had_the_name_for_good(
     def join(number: str, name: str) -> None:
         digest = registry.check_code(Role.HOST, name, registry.invite(Role.HOST, name).code, b"csr")
         made = Certified(number * 64, Role.HOST, name, clock.now(), clock.now() + DAY_S)
-        registry.admit(made, digest, b"csr")[1]()
+        registry.apply([*registry.admit(made, digest, b"csr"), made])
 
     join("1", "pi")
     join("2", "desktop")
@@ -280,31 +278,28 @@ def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry
     code = registry.invite(Role.HOST, "pi").code
     made = registry.invite(Role.OPERATOR, "ada").code
     registry.check_code(Role.HOST, "pi", code, b"csr")
-    registry.revoke(Role.OPERATOR, "ada")[1]()
+    registry.revoke(Role.OPERATOR, "ada")
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.OPERATOR, "ada", made, b"csr"))
 
 
 def test_what_was_taken_back_is_known_from_the_moment_it_is_written(registry: Registry, clock: FakeClock) -> None:
     made = entered(registry, clock)
-    secret, token, apply_token = registry.add_token("ada", 30)
-    apply_token()
+    secret, token = registry.add_token("ada", 30)
+    registry.apply([token])
     digests = (made.fingerprint, token.secret_sha256.hex(), "0" * 64)
     assert not any(map(registry.is_revoked_on_record, digests))
-    _, apply_host = registry.revoke(made.role, made.name)
-    _, apply_token = registry.revoke_token("ada")
+    gone = [*registry.revoke(made.role, made.name), *registry.revoke_token("ada")]
     assert list(map(registry.is_revoked_on_record, digests)) == [True, True, False]
     assert not any(map(registry.is_revoked, digests))
-    apply_host()
-    apply_token()
+    registry.apply(gone)
     assert list(map(registry.is_revoked, digests)) == [True, True, False]
     assert registry.token(secret.encode()) is None
 
 
 def test_a_revocation_voids_open_codes(registry: Registry) -> None:
     code = registry.invite(Role.HOST, "pi").code
-    gone, _ = registry.revoke(Role.HOST, "pi")
-    assert gone == []
+    assert registry.revoke(Role.HOST, "pi") == []
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b""))
 
 
@@ -315,8 +310,7 @@ def _name(registry: Registry, secret: str) -> str | None:
 
 def test_what_is_written_is_read_again(registry: Registry, queue: JobQueue, clock: FakeClock) -> None:
     made = entered(registry, clock)
-    token, _, apply = registry.add_token("ada", 30)
-    apply()
+    token, _ = registry.add_token("ada", 30)
     again = Registry(queue.db, clock)
     assert again.certificate(made.fingerprint) == made
     assert _name(again, token) == "ada"
@@ -324,17 +318,17 @@ def test_what_is_written_is_read_again(registry: Registry, queue: JobQueue, cloc
 
 def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry: Registry, clock: FakeClock) -> None:
     def add() -> str:
-        secret, _, apply = registry.add_token("ada", 30)
-        apply()
+        secret, token = registry.add_token("ada", 30)
+        registry.apply([token])
         clock.advance(1)
         return secret
 
     first, second = add(), add()
     assert {_name(registry, first), _name(registry, second)} == {"ada"}
     refused(ProblemType.WRONG_STATE, add)
-    count, apply = registry.revoke_token("ada")
-    apply()
-    assert count == 1
+    gone = registry.revoke_token("ada")
+    registry.apply(gone)
+    assert len(gone) == 1
     assert _name(registry, first) is None
     assert _name(registry, second) == "ada"
     add()

@@ -34,7 +34,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -98,6 +98,7 @@ __all__ = [
     "verdict",
 ]
 Report = HeartbeatRequest | FailRequest | CompleteRequest | OutputRequest
+R = TypeVar("R")
 
 
 @dataclass
@@ -108,6 +109,37 @@ class _Held:
     granted_by: str | None = None  # the database
     seq: int = 0  # of its last heartbeat
     log_next: int = 0  # number of its next output line
+
+
+class _Claims:
+    """The claims of a client's own, by job. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+
+    def of(self, job_id: str, claim_id: str | None = None) -> _Held:
+        """Return the last claim on a job, or the named one."""
+        with self._lock:
+            known = self._held.get(job_id)
+            if known is None or claim_id not in (None, known.claim_id):
+                known = self._held[job_id] = _Held(claim_id, None if known is None else known.granted_by)
+            return known
+
+    def granted(self, grant: Grant) -> None:
+        with self._lock:
+            self._held[grant.job_id] = _Held(grant.claim_id, grant.database_id)
+
+    def over(self, job_id: str) -> None:
+        with self._lock:
+            self._held.pop(job_id, None)
+
+    def beat(self, held: _Held, lines: Sequence[str], members: Mapping[str, Any]) -> HeartbeatRequest:
+        """Number a heartbeat; its lines are those after the last ones."""
+        with self._lock:
+            held.seq += 1
+            log = LogLines(first=held.log_next, lines=list(lines)) if lines else None
+            return HeartbeatRequest(**{"seq": held.seq, "log": log, **members})
 
 
 def _call(name: str) -> Callable[..., dict[str, Any]]:
@@ -162,8 +194,7 @@ class FleetClient:
             sleep=sleep,
             one_database=one_database,
         )
-        self._lock = threading.Lock()
-        self._claims: dict[str, _Held] = {}  # by job
+        self._claims = _Claims()
 
     def close(self) -> None:
         """Close the idle connections; the client stays usable."""
@@ -199,30 +230,19 @@ class FleetClient:
         if reply.job_id is None:
             return reply
         grant = replace(decoded(came, Grant), database_id=shown_by(came))
-        with self._lock:
-            self._claims[grant.job_id] = _Held(grant.claim_id, grant.database_id)
+        self._claims.granted(grant)
         return grant
 
     def heartbeat(
-        self,
-        job_id: str,
-        message: HeartbeatRequest | None = None,
-        *,
-        lines: Sequence[str] = (),
-        tries: int | None = None,
-        **members: Any,
+        self, job_id: str, message: HeartbeatRequest | None = None, *, lines: Sequence[str] = (), **members: Any
     ) -> HeartbeatReply:
         """Renew the lease; report progress, the use of the host and output (``HeartbeatRequest``, whole or by members).
 
         By members, heartbeats number themselves, and ``lines`` are those after the last ones.
         """
-        held = self._held(job_id, members.get("claim_id"))
-        if message is None:
-            with self._lock:
-                held.seq += 1
-                log = LogLines(first=held.log_next, lines=list(lines)) if lines else None
-                message = HeartbeatRequest(**{"seq": held.seq, "log": log, **members})
-        reply: HeartbeatReply = self._report("heartbeat", job_id, message, tries)
+        tries, held = members.pop("tries", None), self._claims.of(job_id, members.get("claim_id"))
+        message = message or self._claims.beat(held, lines, members)
+        reply = self._report("heartbeat", HeartbeatReply, job_id, message, tries)
         held.log_next = reply.log_next
         return reply
 
@@ -230,22 +250,19 @@ class FleetClient:
         self, job_id: str, message: FailRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> StatusReply:
         """End the attempt without an artifact, or hand the job back (``FailRequest``, whole or by members)."""
-        status: StatusReply = self._end("fail", job_id, message or FailRequest(**members), tries)
-        return status
+        return self._end("fail", StatusReply, job_id, message or FailRequest(**members), tries)
 
     def complete(
         self, job_id: str, message: CompleteRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> CompleteReply:
         """Complete the job by an artifact uploaded before (``CompleteRequest``); the receiver re-hashes it first."""
-        receipt: CompleteReply = self._end("complete", job_id, message or CompleteRequest(**members), tries)
-        return receipt
+        return self._end("complete", CompleteReply, job_id, message or CompleteRequest(**members), tries)
 
     def output(
         self, job_id: str, message: OutputRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> OutputReply:
         """Send output lines of an attempt, also after its end; without lines, ask for the first missing one."""
-        kept: OutputReply = self._report("output", job_id, message or OutputRequest(**members), tries)
-        return kept
+        return self._report("output", OutputReply, job_id, message or OutputRequest(**members), tries)
 
     def upload_artifact(
         self,
@@ -261,7 +278,7 @@ class FleetClient:
 
         ``progress`` is called with the bytes done and the size. Every try that gets further counts as the first.
         """
-        held = self._held(job_id, claim_id)
+        held = self._claims.of(job_id, claim_id)
         named = {HEADER_CLAIM_ID: claim_id or held.claim_id, HEADER_HOST_ID: self.host_id}
         headers = {name: value for name, value in named.items() if value is not None}
         headers[HEADER_SHA256] = sha256 or file_sha256(Path(path))
@@ -329,12 +346,7 @@ class FleetClient:
         return self.call("forecast") if question is None else self.call("forecast_of", body=question)
 
     def get_model(
-        self,
-        ref: str,
-        path: str | os.PathLike[str],
-        *,
-        attempt: int | None = None,
-        progress: Progress | None = None,
+        self, ref: str, path: str | os.PathLike[str], *, attempt: int | None = None, progress: Progress | None = None
     ) -> Fetched:
         """Fetch a completed job's bundle to ``path``, which appears only when its SHA-256 is verified.
 
@@ -349,26 +361,19 @@ class FleetClient:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _held(self, job_id: str, claim_id: str | None = None) -> _Held:
-        with self._lock:
-            known = self._claims.get(job_id)
-            if known is None or claim_id not in (None, known.claim_id):
-                known = self._claims[job_id] = _Held(claim_id, None if known is None else known.granted_by)
-            return known
-
     def _about(self, held: _Held) -> Caller:
         return self._caller if self._caller.granted_by else self._caller.about(held.granted_by)
 
-    def _report(self, name: str, job_id: str, message: Report, tries: int | None) -> Any:
+    def _report(self, name: str, _reply: type[R], job_id: str, message: Report, tries: int | None) -> R:
         """Send a worker's message about a job under its claim."""
-        held = self._held(job_id, message.claim_id)
+        held = self._claims.of(job_id, message.claim_id)
         message = replace(message, host_id=self.host_id, claim_id=held.claim_id)
-        return self._about(held).call(name, job_id, body=message, tries=tries)
+        reply: R = self._about(held).call(name, job_id, body=message, tries=tries)
+        return reply
 
-    def _end(self, name: str, job_id: str, message: Report, tries: int | None) -> Any:
-        reply = self._report(name, job_id, message, tries)
-        with self._lock:
-            self._claims.pop(job_id, None)
+    def _end(self, name: str, kind: type[R], job_id: str, message: Report, tries: int | None) -> R:
+        reply = self._report(name, kind, job_id, message, tries)
+        self._claims.over(job_id)
         return reply
 
 

@@ -5,7 +5,7 @@ They stand apart from those of operators and readers, so that a worker, which is
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 
@@ -34,6 +34,7 @@ Reason = Annotated[  # job.REPORTABLE; other spellings are understood
         }
     ),
 ]
+Order = Annotated[str, Meta(extra_json_schema={"enum": ["drain", "hand_back", "pause"]})]  # a worker ignores others
 Echo = Annotated[str, Meta(max_length=64)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Slots = Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
@@ -90,7 +91,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
 class HostTerms(Wire, frozen=True, kw_only=True):
     """The conditions of a host's owner and operators, for its worker now. Null means no request."""
 
-    order: Literal["pause", "drain", "hand_back"] | None = None  # of an operator
+    order: Order | None = None  # of an operator
     by: str | None = None  # who gave it
     # the owner's conditions: spans of minutes of the week in which it may train, by its own clock; null: always
     hours: list[tuple[Minute, Minute]] | None = None

@@ -139,3 +139,7 @@ class Action(StrEnum):
     CONTINUE = "continue"
     STOP = "stop"  # cancelled: stop the trainer, deliver no result
     DRAIN = "drain"  # finish this job, then claim no more; reserved, no receiver sends it yet
+
+    @classmethod
+    def _missing_(cls, value: object) -> Action:  # noqa: ARG003 - of a newer receiver, whose other words still count
+        return cls.CONTINUE

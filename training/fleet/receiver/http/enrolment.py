@@ -12,7 +12,7 @@ from training.fleet.receiver.http.bodies import acting, caller, read_json
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import reply
 from training.fleet.receiver.security.authority import Authority, AuthorityError, Issued
-from training.fleet.receiver.security.registry import CODE_LIFE_S, Apply, Certified, Invitation, Token
+from training.fleet.receiver.security.registry import CODE_LIFE_S, Certified, Invitation, Token
 from training.fleet.service.audit import Act
 from training.fleet.service.membership import expel
 from training.fleet.wire.constants import HOST_ID_PATTERN, ProblemType, Refusal
@@ -65,8 +65,7 @@ async def join(context: ReceiverContext, request: Request) -> Response:
         context.authenticator.limit.failed(address)
         raise
     issued = await _issue(context, own, body.csr, role, name)
-    certified = Certified(issued.fingerprint, role, name, *_times(issued))
-    await _enter(context, request, certified, code, asked, f"address {address}")
+    await _enter(context, request, _certified(issued, role, name), code, asked, f"address {address}")
     logger.info("%s %s joined from %s", role, name, address)
     return reply(_certificate(own, issued, role, name))
 
@@ -80,8 +79,7 @@ async def renew(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, RenewRequest)
     await context.act(request, lambda: context.authenticator.registry.check_pace(role, name))
     issued = await _issue(context, own, body.csr, role, name)
-    certified = Certified(issued.fingerprint, role, name, *_times(issued))
-    await _enter(context, request, certified, None, body.csr.encode(), acting(context, request))
+    await _enter(context, request, _certified(issued, role, name), None, body.csr.encode(), acting(context, request))
     logger.info("%s %s renewed its certificate", role, name)
     return reply(_certificate(own, issued, role, name))
 
@@ -124,24 +122,24 @@ async def invite(context: ReceiverContext, request: Request) -> Response:
 async def revoke(context: ReceiverContext, request: Request) -> Response:
     """Revoke the certificates, end the host's attempts, and close its connections: all before this answers."""
     body = await read_json(context, request, RevokeRequest)
-    role, name = _role(body.role), _name(body.name)
-    who = acting(context, request)
+    role, name, who = _role(body.role), _name(body.name), acting(context, request)
+    registry = context.authenticator.registry
 
-    def decide() -> tuple[int, int, Apply]:
-        gone, apply = context.authenticator.registry.revoke(role, name)
+    def decide() -> tuple[list[Certified], int]:
+        gone = registry.revoke(role, name)
         jobs = expel(context.service, name) if role is Role.HOST else 0
         had = {"certificates": len(gone), "jobs": jobs}
         context.audit.write(who, Act.REVOKE, f"{role} {name}", before=had)
-        return len(gone), jobs, apply
+        return gone, jobs
 
-    count, jobs, apply = await context.act(request, decide)
-    apply()
-    context.hang_up(context.authenticator.registry.revoked)
+    gone, jobs = await context.act(request, decide)
+    registry.apply(gone)
+    context.hang_up(registry.revoked)
     if role is Role.HOST:
         await context.forget_uploads()
     context.room.wake()  # wakes claims that wait behind a proxy: they are refused now
-    logger.warning("%s %s was revoked: %d certificates, %d jobs", role, name, count, jobs)
-    return reply(RevokeReply(name=name, certificates=count, jobs=jobs))
+    logger.warning("%s %s was revoked: %d certificates, %d jobs", role, name, len(gone), jobs)
+    return reply(RevokeReply(name=name, certificates=len(gone), jobs=jobs))
 
 
 async def certificates(context: ReceiverContext, _request: Request) -> Response:
@@ -162,33 +160,32 @@ async def add_token(context: ReceiverContext, request: Request) -> Response:
     role = _role(body.role)
     if role in (Role.HOST, Role.WATCHER):
         raise Refusal(ProblemType.BAD_REQUEST, "$.role: expected operator or reader; hosts have certificates")
-    who = acting(context, request)
+    who, registry = acting(context, request), context.authenticator.registry
 
-    def decide() -> tuple[str, Token, Apply]:
-        made = context.authenticator.registry.add_token(name, body.days, role)
-        context.audit.write(who, Act.TOKEN_ADD, name, after={"until": made[1].expires_at})
-        return made
+    def decide() -> tuple[str, Token]:
+        secret, token = registry.add_token(name, body.days, role)
+        context.audit.write(who, Act.TOKEN_ADD, name, after={"until": token.expires_at})
+        return secret, token
 
-    secret, token, apply = await context.act(request, decide)
-    apply()
+    secret, token = await context.act(request, decide)
+    registry.apply([token])
     logger.info("a token for %s was made", name)
     return reply(TokenReply(name=name, token=secret, expires_at=token.expires_at))
 
 
 async def revoke_token(context: ReceiverContext, request: Request) -> Response:
     body = await read_json(context, request, TokenRevokeRequest)
-    name = _name(body.name)
-    who = acting(context, request)
+    name, who, registry = _name(body.name), acting(context, request), context.authenticator.registry
 
-    def decide() -> tuple[int, Apply]:
-        gone = context.authenticator.registry.revoke_token(name, every=body.every)
-        context.audit.write(who, Act.TOKEN_REVOKE, name, before={"tokens": gone[0]})
+    def decide() -> list[Token]:
+        gone = registry.revoke_token(name, every=body.every)
+        context.audit.write(who, Act.TOKEN_REVOKE, name, before={"tokens": len(gone)})
         return gone
 
-    count, apply = await context.act(request, decide)
-    apply()
-    logger.warning("%d tokens of %s were revoked", count, name)
-    return reply(TokenRevokeReply(name=name, revoked=count))
+    gone = await context.act(request, decide)
+    registry.apply(gone)
+    logger.warning("%d tokens of %s were revoked", len(gone), name)
+    return reply(TokenRevokeReply(name=name, revoked=len(gone)))
 
 
 # -- inside -----------------------------------------------------------------------------------------------------
@@ -215,8 +212,10 @@ async def _issue(context: ReceiverContext, own: Authority, csr: str, role: Role,
 async def _enter(
     context: ReceiverContext, request: Request, certified: Certified, code: str | None, asked: bytes, who: str
 ) -> None:
-    def decide() -> tuple[list[Certified], Apply]:
-        gone, apply = context.authenticator.registry.admit(certified, code, asked)
+    registry = context.authenticator.registry
+
+    def decide() -> list[Certified]:
+        gone = registry.admit(certified, code, asked)
         context.audit.write(
             who,
             Act.RENEW if code is None else Act.JOIN,
@@ -224,20 +223,20 @@ async def _enter(
             before={"certificates": len(gone)} if gone else None,
             after={"certificate": certified.fingerprint, "until": certified.expires_at},
         )
-        return gone, apply
+        return gone
 
-    gone, apply = await context.act(request, decide)
-    apply()
+    gone = await context.act(request, decide)
+    registry.apply([*gone, certified])
     if gone:  # closes their holders' connections; the next request is refused with the reason
-        context.hang_up(context.authenticator.registry.revoked)
+        context.hang_up(registry.revoked)
         context.room.wake()
         logger.warning(
             "%s %s joined again: %d earlier certificates are revoked", certified.role, certified.name, len(gone)
         )
 
 
-def _times(issued: Issued) -> tuple[float, float]:
-    return issued.issued_at, issued.expires_at
+def _certified(issued: Issued, role: Role, name: str) -> Certified:
+    return Certified(issued.fingerprint, role, name, issued.issued_at, issued.expires_at)
 
 
 def _certificate(own: Authority, issued: Issued, role: Role, name: str) -> CertificateReply:

@@ -1,8 +1,8 @@
 """The registry of credentials: certificates, one-time codes and operators' tokens, in the database and in memory.
 
 Changes run on the writer's thread, inside its transaction, and count once that is durable: every changing method
-returns the function to call then. Reads are answered from memory, for every request, so that a revocation holds from
-the next request on. Secrets are never stored, only the SHA-256 of codes and tokens.
+returns what is for :meth:`apply` then. Reads are answered from memory, for every request, so that a revocation holds
+from the next request on. Secrets are never stored, only the SHA-256 of codes and tokens.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
@@ -21,7 +22,6 @@ from training.fleet.wire.identity import Role, enrolling
 CODE_LIFE_S = 15 * 60.0
 DAY_S = 86_400.0
 A_DAY_MAX = 5  # certificates of one name; a renewal whose answer is lost is repeated
-Apply = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,14 @@ class Registry:
                 found = token
         return found
 
+    def apply(self, changed: Iterable[Certified | Token]) -> None:
+        """Know what was written, once that is durable. A revocation stays, which may have been applied before."""
+        for each in changed:
+            known: dict[str, Any] = self._certificates if isinstance(each, Certified) else self._tokens
+            key = each.fingerprint if isinstance(each, Certified) else each.secret_sha256.hex()
+            if key not in known or known[key].revoked_at is None:
+                known[key] = each
+
     # -- within the writer's transaction ------------------------------------------------------------------------
 
     def is_revoked_on_record(self, digest: str) -> bool:
@@ -154,7 +162,7 @@ class Registry:
 
     # -- certificates -------------------------------------------------------------------------------------------
 
-    def admit(self, certified: Certified, code_sha256: str | None, request: bytes) -> tuple[list[Certified], Apply]:
+    def admit(self, certified: Certified, code_sha256: str | None, request: bytes) -> list[Certified]:
         """Enter a certificate and use up its code (None: a renewal); returns the certificates that it revokes.
 
         Joining again revokes the earlier certificates. A renewal does not: its answer may be lost. Nor does the same
@@ -186,13 +194,7 @@ class Registry:
             issued_at=certified.issued_at,
             expires_at=certified.expires_at,
         )
-
-        def apply() -> None:
-            self._certificates.update({each.fingerprint: each for each in gone})
-            # A revocation that was written after this one may have been applied before it.
-            self._certificates.setdefault(certified.fingerprint, certified)
-
-        return gone, apply
+        return gone
 
     def check_pace(self, role: Role, name: str) -> None:
         """Refuse a renewal beyond the limit; called before signing, and again by :meth:`admit`."""
@@ -203,7 +205,7 @@ class Registry:
         rows = self._db.all("certificates_of", role=role, name=name)
         return [each for each in map(_certified, rows) if each.revoked_at is None and now < each.expires_at]
 
-    def revoke(self, role: Role, name: str) -> tuple[list[Certified], Apply]:
+    def revoke(self, role: Role, name: str) -> list[Certified]:
         """Revoke every certificate and open code of this name; Refusal when there is none."""
         now = self._clock.now()
         codes = self._db.run("forget_invitations", role=role, name=name)
@@ -216,15 +218,11 @@ class Registry:
                 f"no {role} called {name[:80]!r} has a certificate; `cis490-jobs certificates` shows who has",
             )
         self._db.run("revoke_certificates", role=role, name=name, now=now)
-
-        def apply() -> None:
-            self._certificates.update({each.fingerprint: each for each in gone})
-
-        return gone, apply
+        return gone
 
     # -- tokens -------------------------------------------------------------------------------------------------
 
-    def add_token(self, name: str, days: float, role: Role = Role.OPERATOR) -> tuple[str, Token, Apply]:
+    def add_token(self, name: str, days: float, role: Role = Role.OPERATOR) -> tuple[str, Token]:
         """Make an operator's or a reader's token for ``name``, shown this once.
 
         A name may have two valid ones, for rotation. Raises Refusal when it has two, or one of the other role.
@@ -253,14 +251,10 @@ class Registry:
             expires_at=token.expires_at,
             role=None if role is Role.OPERATOR else role,
         )
+        return secret, token
 
-        def apply() -> None:
-            self._tokens[digest.hex()] = token
-
-        return secret, token, apply
-
-    def revoke_token(self, name: str, *, every: bool = False) -> tuple[int, Apply]:
-        """Revoke the oldest valid token of this name, or all; returns their number."""
+    def revoke_token(self, name: str, *, every: bool = False) -> list[Token]:
+        """Revoke the oldest valid token of this name, or all."""
         now = self._clock.now()
         valid = [each for each in self.tokens() if each.name == name and each.valid(now)]
         if not valid:
@@ -268,14 +262,10 @@ class Registry:
                 ProblemType.UNKNOWN_NAME,
                 f"no valid token is called {name[:80]!r}; `cis490-jobs tokens list` shows them",
             )
-        gone = valid if every else valid[:1]
+        gone = [replace(each, revoked_at=now) for each in (valid if every else valid[:1])]
         for each in gone:
             self._db.run("revoke_token", token_sha256=each.secret_sha256.hex(), now=now)
-
-        def apply() -> None:
-            self._tokens.update({each.secret_sha256.hex(): replace(each, revoked_at=now) for each in gone})
-
-        return len(gone), apply
+        return gone
 
 
 def _check_pace(standing: list[Certified], now: float) -> None:
