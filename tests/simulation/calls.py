@@ -99,7 +99,7 @@ class SimCalls:
                 return
             self._open.pop(request.call, None)
             if not self._host.has_slots and isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
-                event = replace(event, reply=structs.replace(event.reply, slots=None))
+                event = structs.replace(event, reply=structs.replace(event.reply, slots=None))
             self._host.post(event)
 
         def answered(outcome: Outcome) -> None:
