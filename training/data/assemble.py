@@ -52,6 +52,10 @@ class ChosenChannels:
     views: dict[str, str]
     dropped: list[str]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(channel.name for channel in self.channels)
+
     def has(self, meta: Meta, name: str) -> bool:
         """Tell whether a recording's channel means what the data set's does."""
         return self.views.get(name, meta.view) == meta.view

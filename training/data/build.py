@@ -22,12 +22,13 @@ from typing import Any
 import msgspec
 
 from training.clock import SystemClock
-from training.contract import SCHEMA_FILE, TENSORS_FOLDER, Exit, Mode
+from training.contract import SCHEMA_FILE, Exit, Mode
 from training.data import placing
 from training.data.absent import notes_on_absent
 from training.data.alone import FolderBusy, alone
 from training.data.assemble import (
     BuildOptions,
+    ChosenChannels,
     benign_names,
     choose_channels,
     label_names,
@@ -60,10 +61,9 @@ from training.data.executors.names import SCRATCH, add_executor, spread_over
 from training.data.extract import EpisodeFacts, key, load_facts, remembered
 from training.data.identity import find_kin
 from training.data.meter import on_stderr
-from training.data.placing import BuildWork, Cutting, PlannedWindows
-from training.data.schema import ChannelSpec, FeatureSchema, read_schema
+from training.data.placing import BuildWork, Cutting, CutWindows, PlannedWindows
+from training.data.schema import FeatureSchema, read_schema
 from training.data.summary import Understood, counts_of, recordings_of
-from training.data.tensors import read_manifest
 from training.data.validate import EpisodeFindings
 from training.streams import replace_unprintable
 
@@ -154,7 +154,6 @@ def _made(
     check_alike(sorted({one.meta.host for one in facts}), "host")
     check_alike(sorted({phase for one in facts for phase in one.label_phase}), "phase")
     chosen = choose_channels(facts, options.like)
-    channels = chosen.channels
     references = measure_references(good, chosen, sample_hz)
     if options.like is not None and options.like.normaliser != references.rule:
         raise DataError(
@@ -163,8 +162,9 @@ def _made(
             if references.fleet is None
             else "The schema was made without references, so its data cannot be normalised: leave them out."
         )
-    labels, benign = label_names(facts, options), benign_names(facts, options)
-    labelling = Labelling(target=options.target if benign else NO_ALARM, names=labels, benign=benign)
+    benign = benign_names(facts, options)
+    target = options.target if benign else NO_ALARM
+    labelling = Labelling(target=target, names=label_names(facts, options), benign=benign)
     planned = PlannedWindows.of([e for e in good if not e.facts.meta.baseline], sample_hz, options)
     if planned is None:
         raise DataError(f"No episode is long enough for a window of {options.window_s:g} s with a single label.")
@@ -180,27 +180,18 @@ def _made(
         cutting = Cutting(chosen, references, sample_hz, options, new, Path(scratch).absolute(), memory)
         reference = None if usual is None else cutting.references(usual, work)
         windows, kept = cutting.windows(planned, work)
-        understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
         work.progress("judging", 0.0)
-        names = [channel.name for channel in channels]
-        said = (
-            *find_kin(windows.X, names, windows.rows, kept.digests).notes,
-            *notes_on_absent(names, windows.rows.label, windows.rows.host, kept.absent),
-            *notes_on_views(verdicts, chosen.views),
-            *doubts(in_question(windows, channels, benign, sample_hz), DETECTORS),
-            *doubtful(verdicts),
-        )
-        understood = msgspec.structs.replace(understood, notes=(*understood.notes, *said))
-        schema = write_beside(
+        understood = understand(windows, kept, chosen, verdicts, rows, left_out, sample_hz, labelling, options)
+        manifest = write_beside(
             new,
             (windows.X, kept.index),
             Sampling(
-                channels=channels,
+                channels=chosen.channels,
                 sample_hz=sample_hz,
                 window_s=options.window_s,
                 stride_s=options.stride_s,
                 normaliser=references.rule,
-                optional=lacked(windows, names) if options.like is None else options.like.optional,
+                optional=lacked(windows, chosen.names) if options.like is None else options.like.optional,
                 views=chosen.views if options.like is None else options.like.views,
             ),
             labelling,
@@ -210,7 +201,6 @@ def _made(
             understood=understood,
         )
         (new / REFERENCES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(references), indent=1) + b"\n")
-        digest = read_manifest(new / TENSORS_FOLDER).data_digest
     _forget(memory, {e.samples for e in found} | kept.files)
     hosts = counts_of(windows.rows.host, windows.rows.host.names.tolist())
     return Summary(
@@ -219,14 +209,14 @@ def _made(
         quarantined={one.episode_id: list(one.reasons) for one in verdicts if not one.ok},
         windows=len(windows.X),
         benign=list(benign),
-        labels=counts_of(windows.rows.label, labels),
+        labels=understood.classes,
         hosts=hosts,
         hosts_without_baseline=references.without(list(hosts)),
-        channels={str(m): sum(m in c.modes for c in schema.channels) for m in Mode},
-        features={str(m): sum(m in f.modes for f in schema.features) for m in Mode},
+        channels={str(m): sum(m in c.modes for c in chosen.channels) for m in Mode},
+        features={str(m): sum(m in f.modes for f in manifest.schema.features) for m in Mode},
         dropped_channels=chosen.dropped,
-        schema_hash=schema.hash(),
-        data_digest=digest,
+        schema_hash=manifest.schema_hash,
+        data_digest=manifest.data_digest,
         seconds=round(work.clock.monotonic() - begun, 3),
         out_dir=str(out_dir),
         understood=understood,
@@ -242,33 +232,55 @@ def _forget(memory: Path, used: Collection[Path]) -> None:
 
 def understand(
     windows: ManyWindows,
-    channels: Sequence[ChannelSpec],
-    left_out: Sequence[str],
+    kept: CutWindows,
+    chosen: ChosenChannels,
+    verdicts: Sequence[EpisodeFindings],
     rows: Sequence[dict[str, Any]],
+    left_out: Sequence[str],
     sample_hz: float,
-    labels: Sequence[str],
-    benign: Sequence[str],
+    labelling: Labelling,
     options: BuildOptions,
 ) -> Understood:
-    """The table of what was read as what."""
+    """The table of what was read as what, with all doubts.
+
+    Values are measured against the host's reference, and the laboratory's privileged channels may well tell the label.
+    """
+    names, of = chosen.names, windows.rows
+    hidden = tuple(c.name for c in chosen.channels if Mode.REALISTIC not in c.modes)
+    asked = WindowsInQuestion(
+        X=windows.X,
+        channels=names,
+        rows=of,
+        benign=labelling.benign,
+        sample_hz=sample_hz,
+        exempt=hidden,
+        by_flags=False,
+    )
     hosts = sorted({str(row["host"]) for row in rows if row["host"] and not row["baseline"]})
     return Understood(
         source=f"{len(rows):,} recordings",
-        channels=tuple(channel.name for channel in channels),
-        oracle_only=tuple(c.name for c in channels if Mode.REALISTIC not in c.modes),
-        hosts=counts_of(windows.rows.host, hosts),
+        channels=names,
+        oracle_only=hidden,
+        hosts=counts_of(of.host, hosts),
         **recordings_of(rows),
-        classes=counts_of(windows.rows.label, labels),
-        benign=tuple(benign),
+        classes=counts_of(of.label, labelling.names),
+        benign=tuple(labelling.benign),
         benign_why="as the recordings declare their phases",
-        window_samples=int(windows.X.shape[2]),
+        window_samples=windows.X.shape[2],
         sample_hz=sample_hz,
         window_s=options.window_s,
         stride_s=options.stride_s,
         rate_why="the schema's" if options.like else "the commonest of the recordings",
         clock="the recordings' own",
-        span=(float(windows.rows.t_start.min()), float(windows.rows.t_end.max())),
+        span=(float(of.t_start.min()), float(of.t_end.max())),
         left_out=tuple(left_out),
+        notes=(
+            *find_kin(windows.X, names, of, kept.digests).notes,
+            *notes_on_absent(names, of.label, of.host, kept.absent),
+            *notes_on_views(verdicts, chosen.views),
+            *doubts(asked, DETECTORS),
+            *doubtful(verdicts),
+        ),
     )
 
 
@@ -283,9 +295,8 @@ def undeclared(verdicts: Sequence[EpisodeFindings]) -> list[str]:
 
 def notes_on_views(verdicts: Sequence[EpisodeFindings], views: Mapping[str, str]) -> list[str]:
     """A sentence on channels that count as absent where a recording's view means something else by them."""
-    metas = [verdict.meta for verdict in verdicts if verdict.ok and verdict.meta is not None]
     by_view: dict[str, set[str]] = {}
-    for meta in metas:
+    for meta in (verdict.meta for verdict in verdicts if verdict.ok and verdict.meta is not None):
         for name in {c.name for c in meta.channels} & {name for name, view in views.items() if view != meta.view}:
             by_view.setdefault(f"{name} in the view {views[name]}", set()).add(meta.host)
     return [
@@ -297,30 +308,9 @@ def notes_on_views(verdicts: Sequence[EpisodeFindings], views: Mapping[str, str]
 def doubtful(verdicts: Sequence[EpisodeFindings]) -> list[str]:
     """A sentence on the values by which some recorder may mean that nothing was measured."""
     counts = Counter(said for verdict in verdicts for said in verdict.doubtful)
-    shown = [f"{said} in {count} recordings" for said, count in sorted(counts.items())]
-    if not shown:
-        return []
-    return [
-        f"Repeated, and apart from all other values: {listed(shown)}: if nothing was measured there, leave it empty."
-    ]
-
-
-def in_question(
-    windows: ManyWindows, channels: Sequence[ChannelSpec], benign: Sequence[str], sample_hz: float
-) -> WindowsInQuestion:
-    """The windows for the detectors of doubts; their values are measured against the host's reference.
-
-    The laboratory's privileged channels may well tell the label.
-    """
-    return WindowsInQuestion(
-        X=windows.X,
-        channels=[channel.name for channel in channels],
-        rows=windows.rows,
-        benign=benign,
-        sample_hz=sample_hz,
-        exempt={channel.name for channel in channels if Mode.REALISTIC not in channel.modes},
-        by_flags=False,
-    )
+    shown = listed([f"{said} in {count} recordings" for said, count in sorted(counts.items())])
+    said = f"Repeated, and apart from all other values: {shown}: if nothing was measured there, leave it empty."
+    return [said] if shown else []
 
 
 def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptEpisode]:
@@ -354,11 +344,7 @@ def _sharing(facts: EpisodeFacts, known: dict[bytes, Meta]) -> EpisodeFacts:
 
 def _together(found: Sequence[KeptEpisode], like: FeatureSchema | None) -> list[KeptEpisode]:
     verdicts = judge_together([e.verdict for e in found], like)
-    return [_judged(e, verdict) for e, verdict in zip(found, verdicts, strict=True)]
-
-
-def _judged(episode: KeptEpisode, verdict: EpisodeFindings) -> KeptEpisode:
-    return episode._replace(facts=replace(episode.facts, verdict=verdict))
+    return [episode.judged(verdict) for episode, verdict in zip(found, verdicts, strict=True)]
 
 
 def _one_rate(
@@ -376,12 +362,12 @@ def _one_rate(
         hz = verdict.meta.sample_hz if verdict.ok and verdict.meta else wanted
         if hz < wanted:
             reason = f"It was sampled at {hz:g} Hz, slower than the data set's {wanted:g} Hz."
-            result[number] = _judged(found[number], replace(verdict, reasons=(reason,)))
+            result[number] = found[number].judged(replace(verdict, reasons=(reason,)))
         elif hz > wanted:
             faster.append(number)
     again = _gather([(found[number].path, wanted) for number in faster], memory, work) if faster else []
     for number, episode in zip(faster, again, strict=True):
-        result[number] = _judged(episode, verdicts[number])
+        result[number] = episode.judged(verdicts[number])
     return result, wanted
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,10 @@ class KeptEpisode(NamedTuple):
     @property
     def verdict(self) -> EpisodeFindings:
         return self.facts.verdict
+
+    def judged(self, verdict: EpisodeFindings) -> KeptEpisode:
+        """The same under another verdict."""
+        return self._replace(facts=replace(self.facts, verdict=verdict))
 
     def load(self) -> Extract:
         """The episode with its samples: from the memory, or where that was damaged from the recording."""

@@ -173,7 +173,7 @@ def write_processed(
         parts = extract_blocks(X, ordered, sampling.sample_hz)
         index = WindowIndex(windows.rows)
         features = write_features(new, index, ordered, parts, progress)
-        return write_beside(
+        manifest = write_beside(
             new,
             (X, index),
             sampling,
@@ -183,6 +183,7 @@ def write_processed(
             reference=kept,
             understood=understood,
         )
+    return manifest.schema
 
 
 @contextmanager
@@ -249,8 +250,8 @@ def write_beside(
     validation_rows: Sequence[dict[str, Any]],
     reference: Placed | None = None,
     understood: Understood | None = None,
-) -> FeatureSchema:
-    """Write what belongs to windows and features that lie in the new folder already, and return the schema.
+) -> TensorManifest:
+    """Write what belongs to windows and features that lie in the new folder already, and return the manifest.
 
     Channels come as the files want them, and ``optional`` is known; the rest is as in :func:`write_processed`.
     """
@@ -278,7 +279,7 @@ def write_beside(
     (new / HOSTS_FILE).write_text(json.dumps({"hosts": index.hosts}) + "\n", encoding="utf-8")
     validation = pl.DataFrame(list(validation_rows), schema=VALIDATION_SCHEMA)
     validation.write_parquet(new / VALIDATION_FILE, compression="zstd", statistics=False, metadata=metadata(understood))
-    tensor_files.write_manifest(
+    return tensor_files.write_manifest(
         new / TENSORS_FOLDER,
         windows,
         schema,
@@ -286,7 +287,6 @@ def write_beside(
         features_sha256=features_sha256,
         validation_digest=validation_digest(validation, understood),
     )
-    return schema
 
 
 def write_features(

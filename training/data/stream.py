@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.windows import Bools, Floats, gap_limit_s, holes_between, rates
+from training.data.windows import Bools, Floats, gap_limit_s, holes_between, on_edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,4 @@ class WindowStream:
         bounds = np.concatenate([[min(edges[0], known[0])], known, [max(self._edge(rows), known[-1])]])
         if holes_between(edges, bounds, self._limit_s).any():
             return None
-        values = np.array(self._values)
-        result = np.full((self._window, values.shape[1]), np.nan, dtype=np.float32)
-        for channel in np.flatnonzero(self._measured).tolist():
-            present = np.isfinite(values[:, channel])
-            column, at = values[present, channel], t[present]
-            if self._is_counter[channel]:
-                result[:, channel] = rates(edges, at, column)
-            else:
-                result[:, channel] = np.interp(edges[1:], at, column)
-        return result
+        return on_edges(edges, t, np.array(self._values), self._is_counter)

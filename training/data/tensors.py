@@ -165,7 +165,7 @@ def write_manifest(
     *,
     features_sha256: str,
     validation_digest: str,
-) -> None:
+) -> TensorManifest:
     """Write index and manifest beside placed windows; the manifest comes last and makes the folder whole."""
     X, index = windows
     parts = (schema.hash(), array_sha256(X), index.write(folder / INDEX), features_sha256)
@@ -187,6 +187,7 @@ def write_manifest(
         validation_digest=validation_digest,
     )
     write_whole(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    return manifest
 
 
 def read_manifest(folder: Path) -> TensorManifest:

@@ -45,37 +45,35 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
     A counter's missing samples are bridged by its neighbours, like a gauge's, unless more time than ``gap_limit_s``
     lies between these; the rows there are holes. A counter that falls has been reset: that step counts as no growth.
     """
-    step = 1.0 / sample_hz
     # A tenth of a step of leave: an even recording is not to lose its last row to jitter.
     count = max(0, int((t[-1] - t[0]) * sample_hz + 0.1)) if len(t) > 1 else 0
-    edges = t[0] + step * np.arange(count + 1) if count else np.zeros(1)
-    result = np.zeros((count, values.shape[1]), dtype=np.float32)
-    holes = np.zeros(count, dtype=bool)
-    limit = gap_limit_s(sample_hz)
+    edges = t[0] + 1.0 / sample_hz * np.arange(count + 1) if count else np.zeros(1)
     measured = np.asarray(np.isfinite(values).any(axis=0))
     complete = np.isfinite(values[:, measured]).all(axis=1) & measured.any()
-    holes |= _holes(edges, t[complete], limit)
-    for i in range(values.shape[1] if count else 0):
-        present = np.isfinite(values[:, i])
-        if not measured[i]:
-            result[:, i] = np.nan
-            continue
-        if is_counter[i]:
-            result[:, i] = rates(edges, t[present], growth_of(values[present, i]))
+    holes = _holes(edges, t[complete], gap_limit_s(sample_hz))
+    grown = values.astype(np.float64)
+    for channel in np.flatnonzero(measured & is_counter).tolist():
+        present = np.isfinite(values[:, channel])
+        grown[present, channel] = growth_of(values[present, channel])
+    return Grid(float(edges[0]), sample_hz, on_edges(edges, t, grown, is_counter), holes)
+
+
+def on_edges(edges: Floats, t: Floats, values: Floats, is_counter: Bools) -> NDArray[np.float32]:
+    """Values (S, C) between each two edges: rates of the growth of counters, levels of gauges; NaN without any."""
+    result = np.full((len(edges) - 1, values.shape[1]), np.nan, dtype=np.float32)
+    for channel in np.flatnonzero(np.isfinite(values).any(axis=0)).tolist() if len(result) else ():
+        present = np.isfinite(values[:, channel])
+        column, at = values[present, channel], t[present]
+        if is_counter[channel]:
+            result[:, channel] = np.diff(np.interp(edges, at, column)) / np.diff(edges)
         else:
-            result[:, i] = np.interp(edges[1:], t[present], values[present, i])
-    return Grid(start_s=float(edges[0]), sample_hz=sample_hz, values=result, holes=holes)
+            result[:, channel] = np.interp(edges[1:], at, column)
+    return result
 
 
 def growth_of(counted: Floats) -> Floats:
     """The growth of a counter since its first value: a value that falls is a reset, and counts as none."""
     return np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(counted), 0.0))])
-
-
-def rates(edges: Floats, t: Floats, growth: Floats) -> Floats:
-    """The growth a second between each two edges."""
-    at_edges = np.interp(edges, t, growth)
-    return np.asarray(np.diff(at_edges) / np.diff(edges))
 
 
 def _holes(edges: Floats, t: Floats, limit_s: float) -> Bools:
