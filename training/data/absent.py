@@ -12,13 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import AnyArray, Bools, Floats, Floats32, Ints, Names
 from training.data.classes import listed
 from training.data.coded import Coded
 from training.data.scratch import blocks
-
-Bools = NDArray[np.bool_]
 
 KNOWN_MIN = 0.5  # of a channel's samples in a window; with fewer it is absent there
 LACKING_MIN = 0.5  # of a host's windows; without a channel in as many the host lacks it
@@ -28,19 +26,19 @@ STEP_MIN = 16  # values in windows; fewer show no step
 PAIR = "~"  # between the two channels of a correlation
 
 
-def absent(X: NDArray[Any]) -> Bools:
+def absent(X: AnyArray) -> Bools:
     """(N, C): which channels of settled windows ``X`` (N, C, T) are absent."""
     first: Bools = np.isnan(X[:, :, 0])
     return first
 
 
-def is_settled(X: NDArray[Any]) -> bool:
+def is_settled(X: AnyArray) -> bool:
     """Tell whether each channel of the windows (N, C, T) is known throughout or absent throughout."""
     unknown = np.isnan(X)
     return bool((unknown.any(axis=2) == unknown.all(axis=2)).all())
 
 
-def settled(X: NDArray[np.float32]) -> NDArray[np.float32]:
+def settled(X: Floats32) -> Floats32:
     """The windows (N, C, T) with each channel known throughout, or absent; the same array where that is so."""
     known = ~np.isnan(X)
     share = known.mean(axis=2)
@@ -53,7 +51,7 @@ def settled(X: NDArray[np.float32]) -> NDArray[np.float32]:
     return result
 
 
-def _bridged(rows: NDArray[np.float32], known: Bools) -> NDArray[np.float64]:
+def _bridged(rows: Floats32, known: Bools) -> Floats:
     """Rows (m, T) without gaps: straight lines between neighbours, and level ends. Each row knows some sample."""
     samples = rows.shape[1]
     place = np.broadcast_to(np.arange(samples), rows.shape)
@@ -66,7 +64,7 @@ def _bridged(rows: NDArray[np.float32], known: Bools) -> NDArray[np.float64]:
     return np.asarray(low + (high - low) * way)
 
 
-def columns_of(features: Sequence[str], channel: str) -> NDArray[np.int64]:
+def columns_of(features: Sequence[str], channel: str) -> Ints:
     """The places of the features that need this channel, by their names: its statistics and its correlations."""
     return np.array([i for i, name in enumerate(features) if channel in channels_of(name)], dtype=np.int64)
 
@@ -76,19 +74,19 @@ def channels_of(feature: str) -> tuple[str, ...]:
     return tuple(feature.rpartition(".")[0].split(PAIR))
 
 
-def without(X: NDArray[np.float32], names: Sequence[str], taken: Iterable[str]) -> NDArray[np.float32]:
+def without(X: Floats32, names: Sequence[str], taken: Iterable[str]) -> Floats32:
     """The windows (N, C, T) of channels ``names`` with those ``taken`` away absent."""
     result = np.array(X, dtype=np.float32)
     result[:, [names.index(name) for name in taken]] = np.nan
     return result
 
 
-def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_] | Coded) -> Bools:
+def lacking_hosts(X: AnyArray, host: Names | Coded) -> Bools:
     """(H, C): which hosts, in the order of their names, lack which channels of settled windows ``X`` (N, C, T)."""
     return lacking(((start, absent(part)) for start, part in blocks(X)), host)
 
 
-def lacking(gone: Iterable[tuple[int, NDArray[Any]]], host: NDArray[np.str_] | Coded) -> Bools:
+def lacking(gone: Iterable[tuple[int, AnyArray]], host: Names | Coded) -> Bools:
     """The same by which channels (n, C) are absent in some windows at a time, from a first one on."""
     of_host = Coded.of(host).codes
     count = np.bincount(of_host)
@@ -109,7 +107,7 @@ class Rare(NamedTuple):
     even: bool  # those samples are as many throughout
 
 
-def rare_channels(names: Sequence[str], host: NDArray[np.str_] | Coded, gone: NDArray[Any], samples: int) -> list[Rare]:
+def rare_channels(names: Sequence[str], host: Names | Coded, gone: AnyArray, samples: int) -> list[Rare]:
     """Channels that slower sensors measure than windows of so many ``samples`` need, in all hosts or in some.
 
     ``gone`` (N, C) counts what is missing in each window.
@@ -138,9 +136,9 @@ def rare_channels(names: Sequence[str], host: NDArray[np.str_] | Coded, gone: ND
 
 def notes_on_absent(
     names: Sequence[str],
-    label: NDArray[np.str_] | Coded,
-    host: NDArray[np.str_] | Coded,
-    gone: NDArray[Any],
+    label: Names | Coded,
+    host: Names | Coded,
+    gone: AnyArray,
     samples: int = 1,
 ) -> list[str]:
     """Say which hosts have no value of some channels, and where gaps may tell the class.
@@ -163,7 +161,7 @@ def notes_on_absent(
     return said
 
 
-def _told_by_gaps(name: str, label: Coded, there: NDArray[np.bool_], gone: NDArray[np.float64]) -> list[str]:
+def _told_by_gaps(name: str, label: Coded, there: Bools, gone: Floats) -> list[str]:
     """A sentence on a channel that hosts which have it (``there``) miss in one class, and hardly in the others."""
     mine, share = Coded.of(label.take(there)), gone[there]
     shares = [(float(share[mine.codes == number].mean()), one) for number, one in enumerate(mine.names.tolist())]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.contract import Mode
 from training.data import normalise
+from training.data.arrays import Floats, Floats32, Indices, Ints
 from training.data.channels import CHANNELS, UNLIKE, Measure, view_of
 from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import REFERENCE
@@ -21,8 +21,6 @@ from training.data.executors.names import PROCESSES, Name
 from training.data.extract import EpisodeFacts, Extract, Loadable
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.windows import ClassSpan, class_spans, placed_rows
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, st
     return dict.fromkeys(sorted(UNLIKE & set(names)), most)
 
 
-def values_of(extracted: Extract, chosen: ChosenChannels) -> Array:
+def values_of(extracted: Extract, chosen: ChosenChannels) -> Floats32:
     """The episode's compressed grid (G, C), with the data set's channels in its order; NaN for those it lacks."""
     meta = extracted.facts.meta
     places = {c.name: i for i, c in enumerate(meta.channels) if chosen.has(meta, c.name)}
@@ -104,7 +102,7 @@ def values_of(extracted: Extract, chosen: ChosenChannels) -> Array:
     return normalise.compress(values, chosen.channels)
 
 
-def measured_values(extracted: Extract, chosen: ChosenChannels, references: normalise.NormalReferences) -> Array:
+def measured_values(extracted: Extract, chosen: ChosenChannels, references: normalise.NormalReferences) -> Floats32:
     """The same from the host's resting level."""
     return normalise.apply(values_of(extracted, chosen), extracted.facts.meta.host, references)
 
@@ -118,7 +116,7 @@ def measure_references(
         if episode.facts.meta.baseline:
             of_host[episode.facts.meta.host].append(episode)
 
-    def rows_of(episodes: Sequence[Loadable]) -> Iterator[Array]:
+    def rows_of(episodes: Sequence[Loadable]) -> Iterator[Floats32]:
         for episode in episodes:
             yield values_of(episode.load(), chosen)[~episode.facts.ground.holes]
 
@@ -188,8 +186,8 @@ def too_short(good: Sequence[EpisodeFacts], sample_hz: float, options: BuildOpti
 class WindowPlaces(NamedTuple):
     """The places of an episode's n windows: their first grid rows, their classes by number, and these by name."""
 
-    rows: NDArray[np.int64]
-    of: NDArray[np.int64]
+    rows: Ints
+    of: Ints
     names: list[str]
 
 
@@ -211,13 +209,13 @@ def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) ->
     return WindowPlaces(rows, number[of], names)
 
 
-def starts_of(episode: EpisodeFacts, rows: NDArray[np.int64], sample_hz: float) -> NDArray[np.float64]:
+def starts_of(episode: EpisodeFacts, rows: Ints, sample_hz: float) -> Floats:
     """The times of grid rows, in epoch seconds."""
     began: float = episode.meta.started_at + episode.ground.start_s
     return np.asarray(began + rows / sample_hz)
 
 
-def windows_of(values: Array, rows: NDArray[np.integer[Any]], window: int) -> Array:
+def windows_of(values: Floats32, rows: Indices, window: int) -> Floats32:
     """Windows (n, C, T) of values (G, C): the ``window`` rows from each of these on."""
-    every: Array = np.lib.stride_tricks.sliding_window_view(values, window, axis=0)
+    every: Floats32 = np.lib.stride_tricks.sliding_window_view(values, window, axis=0)
     return np.ascontiguousarray(every[rows])

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from training.data import absent as absences
 from training.data import assemble, features, normalise
 from training.data.absent import is_settled
+from training.data.arrays import Codes, Floats32
 from training.data.assemble import ChosenChannels, measured_values, windows_of
 from training.data.errors import DataError
 from training.data.extract import CODE_DIGEST, UNREADABLE, EpisodeFacts, Extract, digest_of, extract, load
@@ -78,7 +79,7 @@ class CutTask(NamedTuple):
     """An episode to be cut: its windows' first grid rows, what its host is measured by, and the number of the first."""
 
     episode: KeptEpisode
-    rows: NDArray[np.int32]
+    rows: Codes
     references: NormalReferences
     first: int
 
@@ -118,13 +119,13 @@ def cut(plan: CutPlan, task: CutTask) -> None:
     write_whole(task.features(plan), buffer.getvalue(), durable=False)
 
 
-def features_of(plan: CutPlan, task: CutTask) -> NDArray[np.float32]:
+def features_of(plan: CutPlan, task: CutTask) -> Floats32:
     """The features of an episode that was cut, (n, F); computed again where their file is damaged."""
     path = task.features(plan)
     for last in (False, True):
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                found: NDArray[np.float32] = stored["features"]
+                found: Floats32 = stored["features"]
                 return found
         except UNREADABLE:
             if last:

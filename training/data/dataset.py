@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 from msgspec.structs import replace as replace_struct
-from numpy.typing import NDArray
 
 from training import strict_json
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
 from training.data import tensors as tensor_files
 from training.data.absent import absent, is_settled, lacking_hosts
+from training.data.arrays import Floats32, Ints
 from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.coded import Coded
@@ -84,7 +84,7 @@ VALIDATION_SCHEMA: dict[str, Any] = {
 class WindowSet:
     """Windows ``X``, float32 (N, C, T), settled and already normalised, and the N rows that go with them."""
 
-    X: NDArray[np.float32]
+    X: Floats32
     rows: Rows
 
 
@@ -92,7 +92,7 @@ class WindowSet:
 class ManyWindows:
     """The same where they are many."""
 
-    X: NDArray[np.float32]
+    X: Floats32
     rows: CodedRows
 
 
@@ -293,7 +293,7 @@ def write_features(
     new: Path,
     index: WindowIndex,
     channels: tuple[ChannelSpec, ...],
-    parts: Iterable[NDArray[np.float32]],
+    parts: Iterable[Floats32],
     progress: Callable[[float], None] = lambda _share: None,
 ) -> str:
     """Write the feature table, some rows at a time, into the new folder; and return the digest of all features."""
@@ -421,8 +421,8 @@ class Dataset:
 
     schema: FeatureSchema
     data_digest: str
-    features: NDArray[np.float32] | None
-    tensors: NDArray[np.float32]
+    features: Floats32 | None
+    tensors: Floats32
     rows: Rows
     reference: WindowSet
     kinship: Kinship
@@ -450,7 +450,7 @@ class Dataset:
         return self.schema.channel_names
 
     @property
-    def y(self) -> NDArray[np.int64]:
+    def y(self) -> Ints:
         return self.rows.label
 
     @property
@@ -521,7 +521,7 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
         return data
     places = [data.channel_names.index(name) if name in own else None for name in like.channel_names]
 
-    def moved(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    def moved(X: Floats32) -> Floats32:
         result = ROOM.empty((len(X), len(places), X.shape[2]), np.float32)
         for start, part in blocks(X):
             for number, place in enumerate(places):
@@ -537,13 +537,13 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
 
 def _read_features(
     path: Path, manifest: TensorManifest, index: StoredIndex, columns: list[int], room: WorkingMemory = ROOM
-) -> NDArray[np.float32]:
+) -> Floats32:
     """The features at some places of all: (N, F), in memory or not."""
     names, count = manifest.schema.feature_names, len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
     result = room.empty((count, len(columns)), np.float32)
 
-    def parts() -> Iterator[NDArray[np.float32]]:
+    def parts() -> Iterator[Floats32]:
         table = pl.scan_parquet(path, glob=False)
         schema = table.collect_schema()
         if schema.names() != [*INDEX_COLUMNS, *names]:

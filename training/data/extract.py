@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data import channels, episode, identity, missing, validate, windows
+from training.data.arrays import Floats32
 from training.data.channels import Measure
 from training.data.episode import PACKED_SUFFIX, EpisodeError, Meta, no_access, read
 from training.data.errors import DataError
@@ -29,7 +29,7 @@ from training.files import write_whole
 UNREADABLE = (OSError, DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError)
 
 
-NOTHING: NDArray[np.float32] = np.empty((0, 0), dtype=np.float32)
+NOTHING: Floats32 = np.empty((0, 0), dtype=np.float32)
 
 
 def digest_of(*modules: ModuleType) -> str:
@@ -73,7 +73,7 @@ class Extract(NamedTuple):
     """The part of an episode that a build keeps; ``values`` (G, C) of the grid are those of its own channels."""
 
     facts: EpisodeFacts
-    values: NDArray[np.float32] = NOTHING
+    values: Floats32 = NOTHING
 
     def load(self) -> Extract:
         """The episode with its samples."""

@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.contract import Mode
 from training.data.absent import PAIR, absent, is_settled
+from training.data.arrays import Floats, Floats32
 from training.data.schema import ChannelSpec, FeatureSpec
 from training.data.scratch import ROOM, fill, release
-
-Array = NDArray[np.float64]
 
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
 BANDS = 4
@@ -82,7 +80,7 @@ def _unit(unit: str, statistic: str) -> str:
     return f"{unit}/s" if statistic == "slope" else unit
 
 
-def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float) -> NDArray[np.float32]:
+def extract(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) -> Floats32:
     """Features of windows ``X`` (N, C, T): float32 (N, F).
 
     Raises ValueError when a value is infinite, or missing in a channel that the window has.
@@ -92,9 +90,7 @@ def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz
     return result
 
 
-def extract_blocks(
-    X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float
-) -> Iterator[NDArray[np.float32]]:
+def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) -> Iterator[Floats32]:
     """The same in blocks of some windows, so that memory stays bounded."""
     count, width, samples = X.shape
     assert width == len(channels), "a channel a row of each window"
@@ -112,7 +108,7 @@ def extract_blocks(
         yield result
 
 
-def _summarise(part: Array, pairs: list[tuple[int, int]], sample_hz: float, result: NDArray[np.float32]) -> None:
+def _summarise(part: Floats, pairs: list[tuple[int, int]], sample_hz: float, result: Floats32) -> None:
     """Put the features of windows (n, C, T), which are overwritten where absent, into their rows (n, F)."""
     lacks = None
     if not np.isfinite(part).all():
@@ -130,7 +126,7 @@ def _summarise(part: Array, pairs: list[tuple[int, int]], sample_hz: float, resu
     result[:, width:] = paired
 
 
-def _per_channel(x: Array, sample_hz: float) -> Array:
+def _per_channel(x: Floats, sample_hz: float) -> Floats:
     """(n, C, T) -> (n, C, statistics), in the order of STATISTICS."""
     samples = x.shape[2]
     ordered = np.sort(x, axis=2)
@@ -156,7 +152,7 @@ def _per_channel(x: Array, sample_hz: float) -> Array:
     return np.stack(parts, axis=2)
 
 
-def _quantile(ordered: Array, q: float) -> Array:
+def _quantile(ordered: Floats, q: float) -> Floats:
     """A quantile of rows sorted along the last axis, interpolated linearly."""
     place = q * (ordered.shape[2] - 1)
     low = int(place)
@@ -165,7 +161,7 @@ def _quantile(ordered: Array, q: float) -> Array:
     return np.asarray(ordered[..., low] * (1 - share) + ordered[..., high] * share)
 
 
-def _bands(centred: Array) -> list[Array]:
+def _bands(centred: Floats) -> list[Floats]:
     """Log power in octave-like bands from the window's slowest oscillation to half the sampling rate."""
     samples = centred.shape[2]
     power = np.abs(np.fft.rfft(centred, axis=2)[..., 1:]) ** 2 / samples
@@ -175,7 +171,7 @@ def _bands(centred: Array) -> list[Array]:
     return [np.log1p(band) for band in bands]
 
 
-def _correlations(x: Array, pairs: list[tuple[int, int]]) -> Array:
+def _correlations(x: Floats, pairs: list[tuple[int, int]]) -> Floats:
     if not pairs:
         return np.empty((len(x), 0))
     used = sorted({i for pair in pairs for i in pair})

@@ -16,17 +16,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import AnyArray, Digests, Floats, Floats32, Indices, Names
 from training.data.coded import Coded
 from training.data.rows import CodedRows, Rows
 from training.data.scratch import ROOM, blocks, picked, release
-
-Digests = NDArray[np.uint64]
-IntArray = NDArray[np.integer[Any]]
 
 BLOCK_VALUES = 1 << 20
 SAMPLED_WINDOWS = 4096  # from which the usual steps of a channel are read off
@@ -57,7 +54,7 @@ class Kinship:
     notes: tuple[str, ...]  # one sentence each, for readers of the numbers
 
     @property
-    def recording(self) -> NDArray[np.str_]:
+    def recording(self) -> Names:
         """The same as an array of names (N)."""
         return self.of.laid()
 
@@ -65,12 +62,12 @@ class Kinship:
 # -- digests -----------------------------------------------------------------------------------------------------------
 
 
-def window_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
+def window_digests(X: Floats32, names: Sequence[str]) -> Digests:
     """(N,) digests of windows ``X`` (N, C, T) whose channels are ``names``; the channels' order does not matter."""
     return _whole(_sample_digests(X, names))
 
 
-def digest_of_recording(values: NDArray[Any], names: Sequence[str]) -> str:
+def digest_of_recording(values: AnyArray, names: Sequence[str]) -> str:
     """SHA-256 over samples (S, C) in the order of the channels' names: neither name, host, time nor label counts."""
     order = sorted(range(len(names)), key=lambda i: names[i])
     total = hashlib.sha256("\0".join(names[i] for i in order).encode())
@@ -79,7 +76,7 @@ def digest_of_recording(values: NDArray[Any], names: Sequence[str]) -> str:
     return total.hexdigest()
 
 
-def sketch_of_recording(values: NDArray[Any], names: Sequence[str]) -> tuple[int, ...]:
+def sketch_of_recording(values: AnyArray, names: Sequence[str]) -> tuple[int, ...]:
     """The lowest digests among all runs of ``RUN`` steps of samples (S, C), ascending: a fair draw of the content.
 
     Recordings that overlap share entries, also if they begin elsewhere and their counters at another level. A run in
@@ -100,7 +97,7 @@ def sketch_of_recording(values: NDArray[Any], names: Sequence[str]) -> tuple[int
     return tuple(found)
 
 
-def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
+def _sample_digests(X: Floats32, names: Sequence[str]) -> Digests:
     """(N, T) digests of each sample, all channels together; read in blocks, as ``X`` may be larger than memory."""
     total: Digests = ROOM.empty((len(X), X.shape[2]), np.uint64)
     for start, part in blocks(X, 4 * BLOCK_VALUES):
@@ -109,7 +106,7 @@ def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
     return total
 
 
-def sample_digests(values: NDArray[np.float32], names: Sequence[str]) -> Digests:
+def sample_digests(values: Floats32, names: Sequence[str]) -> Digests:
     """Digests (...) of samples ``values`` (C, ...), of all channels together."""
     total = np.zeros(values.shape[1:], dtype=np.uint64)
     for channel, name in zip(values, names, strict=True):
@@ -144,11 +141,11 @@ def _runs(rows: Digests, length: int) -> Digests:
 class Marks(NamedTuple):
     """Runs of samples inside windows, drawn by their content: who cuts the same samples otherwise draws the same."""
 
-    window: IntArray  # (n,) the window of each run
+    window: Indices  # (n,) the window of each run
     digest: Digests  # (n,)
 
 
-def marks_of(X: NDArray[np.float32], names: Sequence[str], every: int, *, telling: bool) -> Marks:
+def marks_of(X: Floats32, names: Sequence[str], every: int, *, telling: bool) -> Marks:
     """One in ``every`` runs of samples of windows ``X`` (N, C, T); ``telling``: only such as chance does not repeat."""
     length = run_length(X.shape[2])
     samples = _sample_digests(X, names)
@@ -178,9 +175,7 @@ def run_length(samples: int) -> int:
 # -- kin ---------------------------------------------------------------------------------------------------------------
 
 
-def find_kin(
-    X: NDArray[np.float32], names: Sequence[str], rows: Rows | CodedRows, digests: Digests | None = None
-) -> Kinship:
+def find_kin(X: Floats32, names: Sequence[str], rows: Rows | CodedRows, digests: Digests | None = None) -> Kinship:
     """Find the recordings among windows ``X`` (N, C, T) that are kin; ``digests`` (N, T) are those of their samples."""
     rows = rows.coded
     ids, of = rows.episode.names, rows.episode.codes
@@ -222,9 +217,7 @@ def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
     )
 
 
-def _equal_windows(
-    X: NDArray[np.float32], whole: Digests, of: IntArray, chance: _ChanceEquality
-) -> Counter[tuple[int, int]]:
+def _equal_windows(X: Floats32, whole: Digests, of: Indices, chance: _ChanceEquality) -> Counter[tuple[int, int]]:
     """Count the telling windows that two recordings share, by their numbers; each is compared with its first one."""
     order = np.lexsort((of, whole))
     same = np.r_[False, whole[order][1:] == whole[order][:-1]]
@@ -239,7 +232,7 @@ def _equal_windows(
 
 
 def _shared_samples(
-    X: NDArray[np.float32], digests: Digests, of: IntArray, chance: _ChanceEquality
+    X: Floats32, digests: Digests, of: Indices, chance: _ChanceEquality
 ) -> tuple[set[tuple[int, int]], int]:
     """Pairs of recordings of which one holds the first samples of a window of the other; and how many windows do."""
     length = run_length(X.shape[2])
@@ -253,7 +246,7 @@ def _shared_samples(
     shares = np.zeros(len(X), dtype=bool)
     telling: dict[int, bool] = {}
 
-    def take(rows: IntArray, groups: IntArray) -> None:
+    def take(rows: Indices, groups: Indices) -> None:
         other = of[rows] != of[holder[groups]]
         rows, groups = rows[other], groups[other]
         new = [g for g in np.unique(groups).tolist() if g not in telling]
@@ -284,14 +277,14 @@ def _shared_samples(
 class _ChanceEquality:
     """Judges whether samples may be equal by chance: by how often their first value, and each step, occurs."""
 
-    def __init__(self, X: NDArray[np.float32]) -> None:
+    def __init__(self, X: Floats32) -> None:
         """Keep the windows ``X`` (N, C, T); nothing is counted before something asks."""
         count, _, samples = X.shape
         self._X = X
         self._needed = log2(max(count, 1)) + log2(max(count * samples, 1)) + SPARE_BITS
         self._usual: list[tuple[_Frequencies, _Frequencies]] | None = None
 
-    def excluded(self, X: NDArray[np.float32], rows: IntArray, start: int, length: int) -> dict[int, bool]:
+    def excluded(self, X: Floats32, rows: Indices, start: int, length: int) -> dict[int, bool]:
         """By row: are these ``length`` samples more than chance would repeat? In the most telling channel."""
         if not rows.size:
             return {}
@@ -315,7 +308,7 @@ class _ChanceEquality:
         ]
 
 
-def _constant_where_absent(values: NDArray[Any]) -> NDArray[np.float32]:
+def _constant_where_absent(values: AnyArray) -> Floats32:
     """The values with 0 for those that are absent: what is absent in both tells nothing of either."""
     return np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
 
@@ -323,16 +316,16 @@ def _constant_where_absent(values: NDArray[Any]) -> NDArray[np.float32]:
 class _Frequencies(NamedTuple):
     """The frequency of each value; one that did not is held for half as frequent as one seen once."""
 
-    values: NDArray[np.float32]
-    bits_of: NDArray[np.float64]
+    values: Floats32
+    bits_of: Floats
     bits_unseen: float
 
     @classmethod
-    def of(cls, seen: NDArray[np.float32]) -> _Frequencies:
+    def of(cls, seen: Floats32) -> _Frequencies:
         values, counts = np.unique(seen, return_counts=True)
         return cls(values, -np.log2(counts / seen.size), log2(2 * seen.size))
 
-    def bits(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+    def bits(self, values: Floats32) -> Floats:
         """(n,) information of the rows of ``values`` (n, k), as if each were drawn by itself.
 
         What comes again within a row adds nothing: a sensor that is stuck stays where it is.
@@ -346,7 +339,7 @@ class _Frequencies(NamedTuple):
 
 
 def _overlaps_in_time(
-    of: IntArray, hosts: NDArray[np.str_], t_start: NDArray[np.float64], t_end: NDArray[np.float64]
+    of: Indices, hosts: Names, t_start: Floats, t_end: Floats
 ) -> tuple[list[tuple[int, int]], int, list[str]]:
     """Pairs of recordings of one host whose windows overlap in time; how many windows; and whose clock is unclear.
 
@@ -396,7 +389,7 @@ def _root(tree: list[int], number: int) -> int:
 
 
 def _notes(
-    windows: int, ids: NDArray[np.str_], root: IntArray, sharing: int, overlapping: int, unclear: Sequence[str]
+    windows: int, ids: Names, root: Indices, sharing: int, overlapping: int, unclear: Sequence[str]
 ) -> tuple[str, ...]:
     notes = []
     if ids.size == windows > 1:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import AnyArray, Bools, Digests, Floats
 from training.data.classes import listed
 from training.data.errors import DataError
 from training.data.scratch import spans
@@ -57,7 +57,7 @@ def is_usual(value: float) -> bool:
 # -- channels ----------------------------------------------------------------------------------------------------------
 
 
-def stand_in(channel: str, column: NDArray[Any]) -> StandIn | None:
+def stand_in(channel: str, column: AnyArray) -> StandIn | None:
     """The least or the largest value of a channel, where it stands apart from the others as no measurement does.
 
     ``column`` holds samples (S), or windows (N, T) that may overlap: of these a value counts as often as it stands at
@@ -86,7 +86,7 @@ def stand_in(channel: str, column: NDArray[Any]) -> StandIn | None:
     return None
 
 
-def _ends(column: NDArray[Any], but: float = np.nan) -> tuple[float, float]:
+def _ends(column: AnyArray, but: float = np.nan) -> tuple[float, float]:
     """The least and the largest known value, ``but`` one."""
     low, high = np.inf, -np.inf
     for here in spans(column):
@@ -96,7 +96,7 @@ def _ends(column: NDArray[Any], but: float = np.nan) -> tuple[float, float]:
     return low, high
 
 
-def _distinct(column: NDArray[Any], but: float) -> NDArray[np.float64]:
+def _distinct(column: AnyArray, but: float) -> Floats:
     """The different known values, ``but`` one; of more than DISTINCT_MAX some, drawn by their bits."""
     found, thinned = np.empty(0), 0
     for here in spans(column):
@@ -109,13 +109,13 @@ def _distinct(column: NDArray[Any], but: float) -> NDArray[np.float64]:
     return found
 
 
-def _drawn(values: NDArray[np.float64], halvings: int) -> Any:
+def _drawn(values: Floats, halvings: int) -> Any:
     """Mark one value in two to the power of ``halvings``, whatever their order is."""
-    mixed: NDArray[np.uint64] = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
+    mixed: Digests = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
     return (mixed & np.uint64((1 << halvings) - 1)) == 0
 
 
-def judge_stand_ins(columns: Iterable[tuple[str, NDArray[Any]]], level: Sequence[str]) -> list[str]:
+def judge_stand_ins(columns: Iterable[tuple[str, AnyArray]], level: Sequence[str]) -> list[str]:
     """Notes on the channels; raises DataError for a value that is surely no measurement and was not said to be one."""
     found = [one for name, column in columns if name not in level and (one := stand_in(name, column))]
     sure = [one for one in found if one.sure]
@@ -154,7 +154,7 @@ def read_missing(text: str, *, is_like: bool = False) -> Missing:
     return Missing(channel if named else None, float(value), is_like)
 
 
-def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence[NDArray[Any]]) -> list[str]:
+def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence[AnyArray]) -> list[str]:
     """Make what was said to be missing NaN, in place, and count it. Raises DataError for what is not there."""
     counts = {(name, is_like): 0 for is_like in (False, True) for name in names}
     for one in said:
@@ -183,7 +183,7 @@ def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence
 # -- labels ------------------------------------------------------------------------------------------------------------
 
 
-def labelled(y: NDArray[Any], unlabelled: Sequence[str]) -> NDArray[np.bool_]:
+def labelled(y: AnyArray, unlabelled: Sequence[str]) -> Bools:
     """Mark the labels (N) that name a class: all but ``unlabelled``. Raises DataError for one that is not there."""
     keep = np.ones(y.shape, dtype=np.bool_)
     for word in unlabelled:

@@ -19,12 +19,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import Floats32
 from training.data.schema import ChannelSpec
 from training.data.scratch import ROOM, WorkingMemory, quantile, release
-
-Array = NDArray[np.float32]
 
 RESTING_QUANTILE = 0.10
 CLIP = 30.0  # compressed units; beyond lies nothing but broken counters
@@ -78,7 +76,7 @@ def scale_of(unit: str) -> float:
     return SCALES.get(unit, 1.0)
 
 
-def compress(values: Array, channels: Sequence[ChannelSpec]) -> Array:
+def compress(values: Floats32, channels: Sequence[ChannelSpec]) -> Floats32:
     """Symmetric logarithm of the channels (last axis) that ask for it: sign(v) log(1 + |v| / scale)."""
     result = np.array(values, dtype=np.float32)
     for i, channel in enumerate(channels):
@@ -96,10 +94,10 @@ class Recorded(NamedTuple):
 
     recordings: int
     rows: int
-    parts: Iterable[Array]
+    parts: Iterable[Floats32]
 
     @classmethod
-    def of(cls, parts: Sequence[Array]) -> Recorded:
+    def of(cls, parts: Sequence[Floats32]) -> Recorded:
         """The same of arrays that are there."""
         return cls(len(parts), sum(map(len, parts)), parts)
 
@@ -144,7 +142,7 @@ def _fleet(hosts: Mapping[str, HostReference]) -> HostReference | None:
     )
 
 
-def apply(values: Array, host: str, references: NormalReferences) -> Array:
+def apply(values: Floats32, host: str, references: NormalReferences) -> Floats32:
     """Compressed values (..., C) from the host's resting level, clipped to a range that no network chokes on."""
     reference = references.hosts.get(host, references.fleet)
     if reference is not None and references.fleet is not None:

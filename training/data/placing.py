@@ -16,6 +16,7 @@ from training.clock import Clock
 from training.contract import TENSORS_FOLDER
 from training.data import tensors as tensor_files
 from training.data.absent import absent
+from training.data.arrays import Codes, Digests
 from training.data.assemble import (
     BuildOptions,
     ChosenChannels,
@@ -62,7 +63,7 @@ class PlannedWindows(Generic[E]):
     """The places of N windows: those of each episode, and a row for each window, in the order of the episodes."""
 
     episodes: list[E]
-    places: list[NDArray[np.int32]]
+    places: list[Codes]
     rows: CodedRows
 
     @property
@@ -116,7 +117,7 @@ class CutWindows:
 
     index: WindowIndex
     features_sha256: str
-    digests: NDArray[np.uint64]  # (N, T) of the samples
+    digests: Digests  # (N, T) of the samples
     absent: NDArray[np.uint8]  # (N, C)
     files: frozenset[Path]  # that are remembered
 

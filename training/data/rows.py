@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from training.data.arrays import AnyArray, Floats, Names
 from training.data.coded import Coded
 
 MARK = "\x1f"  # between the parts of a mark: NumPy's texts lose a NUL at their end
@@ -22,13 +22,13 @@ class Rows:
     is written, and their numbers where one is read.
     """
 
-    episode: NDArray[np.str_]
-    host: NDArray[np.str_]
-    t_start: NDArray[np.float64]
-    t_end: NDArray[np.float64]
-    label: NDArray[Any]
-    recording: NDArray[np.str_]
-    window_id: NDArray[np.str_] | None = None  # None until the data set has been written
+    episode: Names
+    host: Names
+    t_start: Floats
+    t_end: Floats
+    label: AnyArray
+    recording: Names
+    window_id: Names | None = None  # None until the data set has been written
 
     def __post_init__(self) -> None:
         """Refuse columns of unlike lengths."""
@@ -64,12 +64,12 @@ class Rows:
     def __len__(self) -> int:
         return int(self.label.size)
 
-    def take(self, index: NDArray[Any]) -> Rows:
+    def take(self, index: AnyArray) -> Rows:
         """The rows of the given numbers, or those that a mask selects."""
         return Rows(**{name: column[index] for name, column in self._columns().items()})
 
     @property
-    def marks(self) -> NDArray[np.str_]:
+    def marks(self) -> Names:
         """(N,) host, episode and start of each window in one text: two windows of a data set never have the same."""
         named = zip(self.host.tolist(), self.episode.tolist(), self.t_start.tolist(), strict=True)
         return np.array([MARK.join((host, episode, f"{start:.6f}")) for host, episode, start in named], dtype=np.str_)
@@ -80,7 +80,7 @@ class Rows:
         names = {name: Coded.of(getattr(self, name)) for name in ("episode", "host", "label")}
         return CodedRows(**names, t_start=self.t_start, t_end=self.t_end)
 
-    def _columns(self) -> dict[str, NDArray[Any]]:
+    def _columns(self) -> dict[str, AnyArray]:
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: column for name, column in found.items() if column is not None}
 
@@ -92,8 +92,8 @@ class CodedRows:
     episode: Coded
     host: Coded
     label: Coded
-    t_start: NDArray[np.float64]
-    t_end: NDArray[np.float64]
+    t_start: Floats
+    t_end: Floats
 
     def __len__(self) -> int:
         return len(self.label)
@@ -103,9 +103,7 @@ class CodedRows:
         """These rows."""
         return self
 
-    def laid(
-        self, label: NDArray[Any], recording: NDArray[np.str_] | None = None, window_id: NDArray[np.str_] | None = None
-    ) -> Rows:
+    def laid(self, label: AnyArray, recording: Names | None = None, window_id: Names | None = None) -> Rows:
         """The same with a name in each row, and with these labels; without ``recording`` each episode is one."""
         episode = self.episode.laid()
         return Rows(

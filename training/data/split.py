@@ -14,15 +14,13 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training import strict_json
 from training.contract import Recipe
+from training.data.arrays import Bools, Floats, Ints, Names
 from training.data.doubts.spelling import alike_hosts
 from training.data.rows import Rows
 from training.data.stratify import stratify
-
-IntArray = NDArray[np.int64]
 
 VAL_FRACTION = 0.15  # of the training side's episodes, for early stopping
 CAL_FRACTION = 0.25  # for the threshold: 19 benign episodes are wanted at 5 %, and most data sets are small
@@ -64,19 +62,19 @@ class Split:
     recipe: Recipe
     train_hosts: tuple[str, ...]  # sorted; empty unless the recipe goes by host
     seed: int
-    train: IntArray
-    val: IntArray
-    cal: IntArray
-    test: IntArray
+    train: Ints
+    val: Ints
+    cal: Ints
+    test: Ints
     n: Mapping[str, SideCount]  # by side
     fingerprint: str  # SHA-256 over recipe and the episodes of each side
     notes: tuple[str, ...] = ()  # what a reader of the numbers must know, one sentence each
     test_hosts: tuple[str, ...] = ()  # sorted; empty: every host that does not train is tested
     left_out: tuple[str, ...] = ()  # hosts that neither train nor test, sorted
 
-    def side(self, side: Side) -> IntArray:
+    def side(self, side: Side) -> Ints:
         """Row numbers of one side."""
-        rows: IntArray = getattr(self, side.value)
+        rows: Ints = getattr(self, side.value)
         return rows
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,11 +94,11 @@ class Split:
 class _Episodes:
     """One row an episode, in the order of the sorted ids."""
 
-    ids: NDArray[np.str_]
-    of_window: IntArray  # (N,) row of the window's episode
-    host: NDArray[np.str_]
-    start: NDArray[np.float64]  # earliest window's start, seconds
-    has_class: NDArray[np.bool_]  # (E, K): some window of the episode carries the class
+    ids: Names
+    of_window: Ints  # (N,) row of the window's episode
+    host: Names
+    start: Floats  # earliest window's start, seconds
+    has_class: Bools  # (E, K): some window of the episode carries the class
 
 
 def make_split(
@@ -201,7 +199,7 @@ def _choose_test(
     train_hosts: tuple[str, ...],
     test_hosts: tuple[str, ...],
     rng: np.random.Generator,
-) -> NDArray[np.bool_]:
+) -> Bools:
     if recipe.by_host:
         return _test_by_host(episodes, recipe, train_hosts, test_hosts)
     if train_hosts or test_hosts:
@@ -217,7 +215,7 @@ def _choose_test(
 
 def _test_by_host(
     episodes: _Episodes, recipe: Recipe, train_hosts: tuple[str, ...], test_hosts: tuple[str, ...]
-) -> NDArray[np.bool_]:
+) -> Bools:
     known = sorted(set(episodes.host.tolist()))
     there = f"the data holds episodes of {', '.join(known)}"
     if not train_hosts:
@@ -233,13 +231,13 @@ def _test_by_host(
         )
     if test_hosts:
         return np.asarray(np.isin(episodes.host, test_hosts), dtype=np.bool_)
-    in_test: NDArray[np.bool_] = ~np.isin(episodes.host, train_hosts)
+    in_test: Bools = ~np.isin(episodes.host, train_hosts)
     if not in_test.any():
         raise SplitError(f"train_hosts names every host, so that none is left to test on: {there}")
     return in_test
 
 
-def _test_by_time(episodes: _Episodes) -> NDArray[np.bool_]:
+def _test_by_time(episodes: _Episodes) -> Bools:
     if not np.isfinite(episodes.start).all():
         raise SplitError("the split recipe 'time' needs a start time for every window")
     if episodes.ids.size > 1 and np.ptp(episodes.start) == 0:
@@ -255,7 +253,7 @@ def _test_by_time(episodes: _Episodes) -> NDArray[np.bool_]:
     return in_test
 
 
-def _without_overlap(episodes: _Episodes, in_test: NDArray[np.bool_], rows: Rows) -> NDArray[np.bool_]:
+def _without_overlap(episodes: _Episodes, in_test: Bools, rows: Rows) -> Bools:
     """Training windows that reach into the test's time on their own host carry the test's samples."""
     keep = np.ones(len(rows), dtype=bool)
     window_in_test = in_test[episodes.of_window]
@@ -272,11 +270,11 @@ def _without_overlap(episodes: _Episodes, in_test: NDArray[np.bool_], rows: Rows
 
 def _carve(
     episodes: _Episodes,
-    in_test: NDArray[np.bool_],
-    out: NDArray[np.bool_],
+    in_test: Bools,
+    out: Bools,
     cal_fraction: float,
     rng: np.random.Generator,
-) -> IntArray:
+) -> Ints:
     """Side of every episode, as the position in `Side`; -1 where it is ``out``."""
     rest = np.flatnonzero(~in_test & ~out)
     needed = MIN_TRAIN_SIDE_EPISODES - (not cal_fraction)
@@ -295,7 +293,7 @@ def _carve(
 # -- the result --------------------------------------------------------------------------------------------------------
 
 
-def _check_sides(split: Split, y: IntArray, *, supervised: bool, calibrated: bool) -> None:
+def _check_sides(split: Split, y: Ints, *, supervised: bool, calibrated: bool) -> None:
     for side in Side:
         if split.side(side).size == 0 and (side is not Side.CAL or calibrated):
             raise SplitError(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
+from training.data.arrays import Bools, Floats, Ints, Names
 
 
-def stratify(
-    has_class: NDArray[np.bool_], host: NDArray[np.str_], shares: tuple[float, ...], rng: np.random.Generator
-) -> IntArray:
+def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.random.Generator) -> Ints:
     """The part of each of E episodes; ``has_class`` is (E, K), ``shares`` sum to 1.
 
     Episodes are lined up by their rarest class, then host, then chance; each goes to the part that
@@ -32,13 +29,13 @@ def stratify(
     return part
 
 
-def _rarest_class(has_class: NDArray[np.bool_]) -> IntArray:
+def _rarest_class(has_class: Bools) -> Ints:
     episodes_with = has_class.sum(axis=0).astype(np.float64)
     ranked = np.where(has_class, episodes_with, np.inf)
     return np.asarray(ranked.argmin(axis=1), dtype=np.int64)
 
 
-def _fill_empty_parts(part: IntArray, goal: NDArray[np.float64], has_class: NDArray[np.bool_]) -> None:
+def _fill_empty_parts(part: Ints, goal: Floats, has_class: Bools) -> None:
     """Move single episodes, in place: the largest part gets every class, then each other part what can be spared."""
     largest = int(goal.argmax())
     for carries in has_class.T:
@@ -53,9 +50,7 @@ def _fill_empty_parts(part: IntArray, goal: NDArray[np.float64], has_class: NDAr
                 _spare(part, largest, number, has_class, carries)
 
 
-def _spare(
-    part: IntArray, giver: int, taker: int, has_class: NDArray[np.bool_], wanted: NDArray[np.bool_] | None = None
-) -> bool:
+def _spare(part: Ints, giver: int, taker: int, has_class: Bools, wanted: Bools | None = None) -> bool:
     """Give one episode, of the ``wanted`` ones, if the giver keeps all its classes without it; whether it could."""
     mine = part == giver
     kept = (has_class[mine].sum(axis=0) > 1) | ~has_class

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from training.data.windows import Bools, Floats, gap_limit_s, holes_between, on_edges
+from training.data.arrays import Bools, Floats, Floats32
+from training.data.windows import gap_limit_s, holes_between, on_edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class GridWindow:
 
     row: int
     start_s: float
-    values: NDArray[np.float32]
+    values: Floats32
 
 
 class WindowStream:
@@ -97,7 +97,7 @@ class WindowStream:
             del self._t[: int(before[-1])], self._values[: int(before[-1])]
         return cuts
 
-    def _grid(self, t: Floats, known: Floats, rows: int) -> NDArray[np.float32] | None:
+    def _grid(self, t: Floats, known: Floats, rows: int) -> Floats32 | None:
         """The values (T, C) of the next window; None where a hole touches it."""
         rows_here = np.arange(self._row, self._row + self._window + 1, dtype=np.float64)
         edges: Floats = self._edge(0) + self._step * rows_here

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from training.data.arrays import Names
 from training.data.coded import Coded
 from training.data.errors import DataError
 
@@ -156,7 +156,7 @@ def recordings_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def counts_of(values: NDArray[np.str_] | Coded, names: Sequence[str]) -> dict[str, int]:
+def counts_of(values: Names | Coded, names: Sequence[str]) -> dict[str, int]:
     """Count how often each of ``names`` occurs, 0 included."""
     of = Coded.of(values)
     known = dict(zip(of.names.tolist(), np.bincount(of.codes).tolist(), strict=True))

@@ -18,10 +18,10 @@ from typing import IO, Any, cast
 import msgspec
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from training.contract import Mode
+from training.data.arrays import AnyArray, Floats32, Names
 from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.rows import CodedRows, Rows
@@ -99,7 +99,7 @@ class WindowIndex:
         return _index_sha256(lambda name: (self._column(name, here) for here in parts))
 
 
-Placed = tuple[NDArray[np.float32], WindowIndex]  # windows where they are to lie, and the rows that go with them
+Placed = tuple[Floats32, WindowIndex]  # windows where they are to lie, and the rows that go with them
 
 
 class TensorManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +119,7 @@ class TensorManifest(msgspec.Struct, frozen=True, kw_only=True):
     validation_digest: str  # of the validation table
 
 
-def place_tensors(
-    folder: Path, X: NDArray[np.float32], order: list[int], *, name: str = TENSORS
-) -> NDArray[np.float32]:
+def place_tensors(folder: Path, X: Floats32, order: list[int], *, name: str = TENSORS) -> Floats32:
     """Write the windows with their channels in ``order`` and map them.
 
     Rows are copied in blocks, so ``X`` may itself be a memory map larger than memory.
@@ -151,9 +149,9 @@ def _header(file: IO[bytes], shape: tuple[int, ...]) -> None:
     np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
 
 
-def map_tensors(path: Path) -> NDArray[np.float32]:
+def map_tensors(path: Path) -> Floats32:
     """The windows of a file that was just written."""
-    placed: NDArray[np.float32] = np.load(path, mmap_mode="r")
+    placed: Floats32 = np.load(path, mmap_mode="r")
     return placed
 
 
@@ -203,12 +201,12 @@ def read_manifest(folder: Path) -> TensorManifest:
         raise DataError(f"{path} is not a tensor manifest ({error}): build the data set again.") from None
 
 
-def open_windows(folder: Path, manifest: TensorManifest) -> tuple[NDArray[np.float32], StoredIndex]:
+def open_windows(folder: Path, manifest: TensorManifest) -> tuple[Floats32, StoredIndex]:
     """The windows, memory-mapped read-only, and their rows, after their digests were checked. Raises DataError."""
     return _opened(folder / TENSORS, folder / INDEX, manifest.shape, (manifest.tensor_sha256, manifest.index_sha256))
 
 
-def open_reference(folder: Path, manifest: TensorManifest) -> tuple[NDArray[np.float32], StoredIndex] | None:
+def open_reference(folder: Path, manifest: TensorManifest) -> tuple[Floats32, StoredIndex] | None:
     """The same of the reference recordings, or None where there are none. Raises DataError."""
     if manifest.baseline_shape is None or manifest.baseline_sha256 is None:
         return None
@@ -218,13 +216,13 @@ def open_reference(folder: Path, manifest: TensorManifest) -> tuple[NDArray[np.f
 
 def _opened(
     array: Path, index: Path, shape: tuple[int, int, int], digests: tuple[str, str]
-) -> tuple[NDArray[np.float32], StoredIndex]:
+) -> tuple[Floats32, StoredIndex]:
     path = index
     try:
         rows = StoredIndex(index)
         found = rows.digest()
         path = array
-        X: NDArray[np.float32] = np.load(array, mmap_mode="r", allow_pickle=False)
+        X: Floats32 = np.load(array, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path} cannot be read ({_first_line(error)}): build the data set again.") from None
     if found != digests[1]:
@@ -269,7 +267,7 @@ class StoredIndex:
         )
         return CodedRows(episode=episode, host=host, label=label, t_start=t_start, t_end=t_end)
 
-    def texts(self, name: str) -> NDArray[np.str_]:
+    def texts(self, name: str) -> Names:
         """A column of names of which each occurs once."""
         width = max((cast("int", part.str.len_chars().max()) for part in self.parts(name) if len(part)), default=1)
         dtype = np.dtype((np.str_, max(1, width)))
@@ -291,11 +289,11 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _shape(X: NDArray[np.float32]) -> tuple[int, int, int]:
+def _shape(X: Floats32) -> tuple[int, int, int]:
     return (X.shape[0], X.shape[1], X.shape[2])
 
 
-def array_sha256(array: NDArray[Any]) -> str:
+def array_sha256(array: AnyArray) -> str:
     """SHA-256 of an array's dtype, shape and C-order bytes, read in blocks."""
     total = begun_sha256(array.dtype, array.shape)
     for _, part in blocks(array):

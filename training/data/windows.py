@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from training.data.arrays import Bools, Floats, Floats32, Ints
+
 ClassSpan = tuple[float, float, str | None]  # from, to, class
 
 
@@ -35,7 +34,7 @@ class Grid:
 
     start_s: float
     sample_hz: float
-    values: NDArray[np.float32]
+    values: Floats32
     holes: Bools
 
 
@@ -58,7 +57,7 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
     return Grid(float(edges[0]), sample_hz, on_edges(edges, t, grown, is_counter), holes)
 
 
-def on_edges(edges: Floats, t: Floats, values: Floats, is_counter: Bools) -> NDArray[np.float32]:
+def on_edges(edges: Floats, t: Floats, values: Floats, is_counter: Bools) -> Floats32:
     """Values (S, C) between each two edges: rates of the growth of counters, levels of gauges; NaN without any."""
     result = np.full((len(edges) - 1, values.shape[1]), np.nan, dtype=np.float32)
     for channel in np.flatnonzero(np.isfinite(values).any(axis=0)).tolist() if len(result) else ():
@@ -107,9 +106,7 @@ def class_spans(label_t: Sequence[float], classes: Sequence[str | None], end_s: 
     return spans
 
 
-def placed_rows(
-    grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def placed_rows(grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int) -> tuple[Ints, Ints]:
     """Place windows of ``window`` rows, ``stride`` rows apart: the first row of each, and the number of its span."""
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks

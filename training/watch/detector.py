@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data import normalise
+from training.data.arrays import Floats
 from training.data.assemble import ChosenChannels, choose_channels
 from training.data.channels import CHANNELS, Measure
 from training.data.dataset import Dataset, WindowSet, unwritten
@@ -41,7 +41,7 @@ class ScoredWindow:
     window: Window
     score: float
     threshold: float
-    share: NDArray[np.float64] | None = None  # (C,) of the channels in an alarm's score
+    share: Floats | None = None  # (C,) of the channels in an alarm's score
     measures: Values | None = None  # (M,) by which the host is held against its reference
 
 
@@ -150,7 +150,7 @@ class HostDetector:
         """The model, which measures this host from its reference where its family does so."""
         return self._model.fitted if self._known is None else self._known.fitted
 
-    def _shares(self, judged: Judged) -> dict[int, NDArray[np.float64]]:
+    def _shares(self, judged: Judged) -> dict[int, Floats]:
         """The shares of the channels in each alarm, by its number."""
         inputs, alarm = judged.inputs, judged.alarm
         alarms = np.flatnonzero([] if alarm is None else alarm)

@@ -14,10 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
-from numpy.typing import NDArray
-
 from training.clock import Clock, SystemClock
+from training.data.arrays import Floats
 from training.locking import LockedError, exclusive
 from training.trainer.changes import ToldChange, Values
 from training.trainer.checkpoint import read, schema_of
@@ -171,7 +169,7 @@ class HostWatch:
     windows: int = 0
     alarms: int = 0
     raised: int = 0
-    _shares: list[tuple[float, NDArray[np.float64]]] = field(default_factory=list)  # start and channels of late alarms
+    _shares: list[tuple[float, Floats]] = field(default_factory=list)  # start and channels of late alarms
     _kept_at: float = 0.0
     _alive_at: float = -math.inf
     _doubted: bool = False

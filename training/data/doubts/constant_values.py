@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import Bools, Floats32, Ints
 from training.data.classes import listed
 from training.data.coded import Coded
 from training.data.doubts.windows import WindowsInQuestion, evenly
 from training.data.scratch import picked
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 SHARE = 0.05  # of a class's samples (or windows), from which
 SHARE_MAX = 0.5
@@ -92,13 +89,13 @@ def _few(rows: Ints, samples: int) -> Ints:
     return evenly(rows, max(WINDOWS_MIN, SAMPLES_MAX // samples))
 
 
-def _moving(windows: NDArray[np.float32]) -> NDArray[np.float32]:
+def _moving(windows: Floats32) -> Floats32:
     """The windows (N, T) in which a channel moves: a value that fills whole ones is a state."""
-    moving: NDArray[np.float32] = windows[windows.min(axis=1) < windows.max(axis=1)]
+    moving: Floats32 = windows[windows.min(axis=1) < windows.max(axis=1)]
     return moving
 
 
-def _repeated(windows: NDArray[np.float32]) -> tuple[float | None, float]:
+def _repeated(windows: Floats32) -> tuple[float | None, float]:
     """The value that a channel's windows (N, T) repeat as no measurement does, and its share; or none."""
     moving = _moving(windows)
     if moving.size < SAMPLES_MIN:
@@ -145,7 +142,7 @@ def padding(windows: WindowsInQuestion) -> list[str]:
     return notes
 
 
-def _still_ends(X: NDArray[np.float32]) -> tuple[float, float]:
+def _still_ends(X: Floats32) -> tuple[float, float]:
     """Shares of the windows (N, C, T) of which some samples at the beginning, and at the end, are all equal."""
     run = max(PADDED_MIN, X.shape[2] // 8)
     moves = np.any(np.abs(np.diff(X, axis=2)) > 0, axis=1)  # (N, T - 1)

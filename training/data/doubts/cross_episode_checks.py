@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import Bools, Digests
 from training.data.channels import Measure
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.validate import CLASSES, EpisodeFindings
@@ -72,17 +72,17 @@ def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings
     return result
 
 
-def _sketch(verdict: EpisodeFindings) -> NDArray[np.uint64]:
+def _sketch(verdict: EpisodeFindings) -> Digests:
     return np.frombuffer(verdict.sketch, dtype="<u8")
 
 
-def _among(sketch: NDArray[np.uint64], entries: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def _among(sketch: Digests, entries: Digests) -> Bools:
     """Mark the entries that are among ascending ones."""
     place = np.minimum(np.searchsorted(entries, sketch), max(0, entries.size - 1))
     return entries[place] == sketch if entries.size else np.zeros(sketch.size, dtype=bool)
 
 
-def _in_several(sketches: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+def _in_several(sketches: Sequence[Digests]) -> Digests:
     """The entries that occur more than once: the only ones that tell of two recordings."""
     parts = np.uint64(1 + sum(sketch.size for sketch in sketches) // SORTED)
     found = [np.empty(0, dtype=np.uint64)]

@@ -6,11 +6,11 @@ They are refused with the flags that say otherwise; those of one value are noted
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.arrays import Floats, Floats32, Indices
 from training.data.classes import listed
 from training.data.doubts.windows import WindowsInQuestion
 from training.data.errors import DataError
@@ -43,9 +43,7 @@ def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
     return found
 
 
-def _of_channels(
-    X: NDArray[np.float32], order: NDArray[np.intp]
-) -> Iterator[tuple[list[NDArray[np.intp]], list[NDArray[np.float32]]]]:
+def _of_channels(X: Floats32, order: NDArray[np.intp]) -> Iterator[tuple[list[NDArray[np.intp]], list[Floats32]]]:
     """Some windows at a time, in this order: by channel those that have it, by number and with their values (n, T)."""
     for _, rows in blocks(order, 8 * max(1, PART_BYTES // (4 * X.shape[1] * X.shape[2]))):
         part = X[rows] if (np.diff(rows) == 1).all() else picked(X, rows)
@@ -66,7 +64,7 @@ class Course:
         self._last_high: tuple[int, np.float32, np.float32] | None = None
         self._to_bottom = True
 
-    def add(self, values: NDArray[np.float32], *groups: NDArray[np.integer[Any]]) -> None:
+    def add(self, values: Floats32, *groups: Indices) -> None:
         """Take the next windows (n, T) and their class, host and recording."""
         if not len(values):
             return
@@ -118,7 +116,7 @@ class Course:
         falls, rises = self._falls + self._falls_later, self._rises + self._rises_later
         return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
 
-    def add_falls(self, values: NDArray[np.float32], recording: NDArray[np.integer[Any]]) -> None:
+    def add_falls(self, values: Floats32, recording: Indices) -> None:
         """Look at the next windows again: a level sinks a little; a total that was reset continues at its bottom."""
         if not len(values):
             return
@@ -138,13 +136,13 @@ class Course:
         self._last_high = int(recording[-1]), first[-1], high[-1]
 
 
-def _values_of(least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def _values_of(least: Floats, most: Floats) -> Floats | None:
     """The value of each group that has some, where every one has a single value."""
     there = least <= most
     return least[there] if (least[there] == most[there]).all() else None
 
 
-def _each_its_own(values: NDArray[np.float64] | None) -> bool:
+def _each_its_own(values: Floats | None) -> bool:
     return values is not None and np.unique(values).size == values.size > 1
 
 

@@ -9,17 +9,15 @@ to see it. All functions are pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import Bools, Floats32, Indices
 from training.data.classes import listed
 from training.data.doubts.windows import WindowsInQuestion, evenly
 from training.data.errors import DataError
 from training.data.scratch import picked
-
-Ints = NDArray[np.integer[Any]]
 
 TELLS = 0.99  # AUROC of the samples, by one threshold, on every host
 AGREES = 0.95  # of the samples of each class
@@ -67,8 +65,8 @@ def telling(windows: WindowsInQuestion) -> Telling:
 
 
 def _known(
-    values: NDArray[np.float32], hosts: Sequence[Ints], *groups: Sequence[Ints]
-) -> tuple[list[NDArray[np.float32]], list[Ints], list[Ints]]:
+    values: Floats32, hosts: Sequence[Indices], *groups: Sequence[Indices]
+) -> tuple[list[Floats32], list[Indices], list[Indices]]:
     """A channel's windows (N, T) of each host that has some, without those that lack it; and their classes."""
     drawn = [picked(values, rows) for rows in hosts]
     kept = [~np.isnan(windows[:, 0]) for windows in drawn]
@@ -79,7 +77,7 @@ def _known(
 
 
 def _tells(
-    samples: Sequence[NDArray[np.float32]], by_class: Sequence[Ints], by_alarm: Sequence[Ints], slack: float = 0.0
+    samples: Sequence[Floats32], by_class: Sequence[Indices], by_alarm: Sequence[Indices], slack: float = 0.0
 ) -> str | None:
     if not samples:
         return None
@@ -88,17 +86,17 @@ def _tells(
     return "level" if by_alarm and _threshold_tells(samples, by_alarm, slack) else None
 
 
-def _drawn(of_class: Ints, of_host: Ints, wanted: Sequence[bool]) -> list[Ints]:
+def _drawn(of_class: Indices, of_host: Indices, wanted: Sequence[bool]) -> list[Indices]:
     """Some windows of each host that is wanted, evenly from each class."""
     order = np.lexsort((of_class, of_host))
     edges = np.flatnonzero(np.diff(of_host[order]) | np.diff(of_class[order])) + 1
-    by_host: dict[int, list[Ints]] = {}
+    by_host: dict[int, list[Indices]] = {}
     for rows in np.split(order, edges):
         by_host.setdefault(int(of_host[rows[0]]), []).append(evenly(rows, WINDOWS_MAX))
     return [np.concatenate(parts) for number, parts in by_host.items() if wanted[number]]
 
 
-def _has_two(of_class: Ints, of_host: Ints) -> NDArray[np.bool_]:
+def _has_two(of_class: Indices, of_host: Indices) -> Bools:
     """Mark the hosts that have windows of more than one class."""
     first = np.full(of_host.max() + 1, of_class.max() + 1)
     last = np.full(of_host.max() + 1, -1)
@@ -107,7 +105,7 @@ def _has_two(of_class: Ints, of_host: Ints) -> NDArray[np.bool_]:
     return first < last
 
 
-def _threshold_tells(samples: Sequence[NDArray[np.float32]], alarm: Sequence[Ints], slack: float) -> bool:
+def _threshold_tells(samples: Sequence[Floats32], alarm: Sequence[Indices], slack: float) -> bool:
     """One threshold tells the classes on every host that has both, the same way round."""
     way = None
     for values, raised in zip(samples, alarm, strict=True):
@@ -122,13 +120,13 @@ def _threshold_tells(samples: Sequence[NDArray[np.float32]], alarm: Sequence[Int
     return way is not None
 
 
-def _auroc(there: NDArray[np.float32], others: NDArray[np.float32]) -> float:
+def _auroc(there: Floats32, others: Floats32) -> float:
     others = np.sort(others)
     below = np.searchsorted(others, there, "left") + np.searchsorted(others, there, "right")
     return float(below.sum() / 2 / there.size / others.size)
 
 
-def _is_state(samples: Sequence[NDArray[np.float32]], groups: Sequence[Ints], slack: float) -> bool:
+def _is_state(samples: Sequence[Floats32], groups: Sequence[Indices], slack: float) -> bool:
     """The channel has a value for each class, nearly always, and no third."""
     values = np.concatenate([part.ravel() for part in samples])
     of = np.repeat(np.concatenate(groups), samples[0].shape[1])

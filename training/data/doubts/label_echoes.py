@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import Bools, Floats, Ints
 from training.data.classes import listed
 from training.data.coded import Coded
 from training.data.doubts.label_copies import notes_on_copies, telling
 from training.data.doubts.windows import WindowsInQuestion
 from training.data.scratch import picked
-
-Floats = NDArray[np.float64]
 
 FOLLOWS = 0.97  # correlation inside recordings
 CHANGES_MIN = 4  # of the label, in all recordings that are looked at: a single ramp resembles many things
@@ -76,7 +74,7 @@ def echoes(windows: WindowsInQuestion) -> list[str]:
     return [name for name, one in zip(names, alike.tolist(), strict=True) if one >= FOLLOWS]
 
 
-def _recordings_of_both(episode: Coded, alarm: NDArray[np.bool_]) -> Iterable[NDArray[np.int64]]:
+def _recordings_of_both(episode: Coded, alarm: Bools) -> Iterable[Ints]:
     """The rows of the longest recordings that have windows of either side."""
     of = episode.codes
     counts, raised = np.bincount(of), np.bincount(of, alarm)

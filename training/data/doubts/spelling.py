@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import Names
 from training.data.doubts.windows import WindowsInQuestion
 from training.data.errors import DataError
 
@@ -16,7 +16,7 @@ NOTHING = ("nan", "nat", "null", "na", "n/a", "<na>", "?", "-")
 LABEL = "label"
 
 
-def tidy(names: NDArray[np.str_], what: str) -> NDArray[np.str_]:
+def tidy(names: Names, what: str) -> Names:
     """Names without spaces around them. Raises DataError for one that says nothing, and for two that look alike."""
     found, place = np.unique(names, return_inverse=True)
     stripped = np.array([name.strip() for name in found.tolist()])

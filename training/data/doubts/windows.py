@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from training.data.arrays import Floats32, Ints
 from training.data.rows import CodedRows
 
 
@@ -15,7 +15,7 @@ from training.data.rows import CodedRows
 class WindowsInQuestion:
     """N windows of T samples on C channels, with what is known of them."""
 
-    X: NDArray[np.float32]  # (N, C, T)
+    X: Floats32  # (N, C, T)
     channels: Sequence[str]
     rows: CodedRows
     benign: Sequence[str]  # classes that raise no alarm
@@ -33,7 +33,7 @@ class WindowsInQuestion:
         return "if so, take it out of each meta.json"
 
 
-def evenly(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def evenly(rows: Ints, most: int) -> Ints:
     """At most so many of the rows, evenly drawn."""
     return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.int64)]
 
