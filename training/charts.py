@@ -7,7 +7,7 @@ page decides about light and dark. Coordinates are rounded to tenths of a unit o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -19,8 +19,7 @@ Point = Sequence[float]
 Range = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """A line: its label and its points [x, y]; with ``dots``, one of that radius stands on each point."""
 
     label: str
@@ -28,8 +27,7 @@ class Series:
     dots: Sequence[float] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Whisker:
+class Whisker(NamedTuple):
     """A value with its interval, one row of a whisker chart."""
 
     label: str
@@ -39,8 +37,7 @@ class Whisker:
     strong: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(NamedTuple):
     """A map from data to the view box."""
 
     x: Range

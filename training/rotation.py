@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.contract import Recipe, digest, identity_of
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """The place of one job in its rotation. ``key`` is equal for all jobs of a rotation, and for no other job."""
 
     key: str

@@ -38,8 +38,7 @@ class BuildOptions:
     like: FeatureSchema | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenChannels:
+class ChosenChannels(NamedTuple):
     """The channels of a data set, in the order of the channel table.
 
     ``views``: the view whose meaning a channel has, where recordings of several were put together or the schema says

@@ -11,9 +11,8 @@ machine cannot measure is absent from its recordings.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.contract import Mode
 
@@ -34,8 +33,7 @@ BOTH = (Mode.ORACLE, Mode.REALISTIC)
 PRIVILEGED = (Mode.ORACLE,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
+class Channel(NamedTuple):
     """One measured quantity. ``unit`` is that of the recorded values; a counter's rate has ``unit`` per second."""
 
     name: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,8 +58,7 @@ class KeptEpisode(NamedTuple):
         return load(self.samples) or extract(self.path, self.sample_hz)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutPlan:
+class CutPlan(NamedTuple):
     """The rules by which windows are cut, and the places of the results.
 
     ``begin`` is the byte of ``tensors`` at which windows begin. ``digests``: the file of those of the windows' samples

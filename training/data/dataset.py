@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -574,8 +574,7 @@ def _read_features(
     return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
+class Validation(NamedTuple):
     """The validator's findings: how many episodes there are, and the quarantined ones with their reasons."""
 
     episodes: int

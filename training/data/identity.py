@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log2
 from typing import NamedTuple
 
@@ -42,8 +41,7 @@ class Pair(NamedTuple):
     windows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kinship:
+class Kinship(NamedTuple):
     """The kinship of recordings. ``of`` names, for each of N windows, the one that all its kin count as."""
 
     of: Coded

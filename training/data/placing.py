@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,7 @@ POOL_MIN, POOL_WINDOWS = 24, 8192  # fewer episodes, or windows, are worked on f
 E = TypeVar("E", bound=Loadable)
 
 
-@dataclass(frozen=True, slots=True)
-class BuildWork:
+class BuildWork(NamedTuple):
     """The engine of a build, and the receiver of its progress: the step, and the share of it that is done."""
 
     mapped: Callable[..., Iterator[Any]]
@@ -122,8 +121,7 @@ class CutWindows:
     files: frozenset[Path]  # that are remembered
 
 
-@dataclass(frozen=True, slots=True)
-class Cutting:
+class Cutting(NamedTuple):
     """The rules by which a build cuts, and its folders."""
 
     chosen: ChosenChannels

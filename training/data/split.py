@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,7 @@ class Side(StrEnum):
     TEST = "test"
 
 
-@dataclass(frozen=True, slots=True)
-class SideCount:
+class SideCount(NamedTuple):
     """The counts of one side."""
 
     windows: int
@@ -90,8 +89,7 @@ class Split:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Episodes:
+class _Episodes(NamedTuple):
     """One row an episode, in the order of the sorted ids."""
 
     ids: Names

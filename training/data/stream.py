@@ -7,7 +7,7 @@ than the next window needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from training.data.arrays import Bools, Floats, Floats32
 from training.data.windows import gap_limit_s, holes_between, on_edges
 
 
-@dataclass(frozen=True, slots=True)
-class GridWindow:
+class GridWindow(NamedTuple):
     """A window: its first grid row, when that begins in seconds of the recording, and its grid values (T, C)."""
 
     row: int

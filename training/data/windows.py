@@ -9,7 +9,7 @@ to its last: one in which the label changes is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ def gap_limit_s(sample_hz: float) -> float:
     return max(3.0 / sample_hz, 0.5)
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(NamedTuple):
     """An episode on an even grid. ``start_s`` is the time of the grid's first edge, in seconds of the episode.
 
     ``values`` float32 (G, C): row k covers the time from edge k to edge k + 1; counters are rates per second. A channel

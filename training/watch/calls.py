@@ -16,10 +16,9 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.printable import one_line
 from training.trainer.changes import LOOK, SHOWN, ToldChange
@@ -39,8 +38,7 @@ REPORTER = "training.fleet.client.watching"  # the command that tells the fleet
 NEVER_TAKEN = 65  # its exit code for what the receiver refuses for good
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(NamedTuple):
     """A way to carry calls away; ``call`` raises ``HookError`` for one that was not taken."""
 
     name: str  # under which its calls are kept

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,8 +35,7 @@ TOUCH_S = 0.01  # between spans, which are no spans of their own then: epoch sec
 FEW = 10  # windows of this host that say how unlike it is
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredWindow:
+class ScoredWindow(NamedTuple):
     """A scored window of the host."""
 
     window: Window

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.arrays import Floats, Floats32, Indices
+from training.data.arrays import Bools, Floats, Floats32, Indices
 from training.data.classes import listed
 from training.data.doubts.windows import WindowsInQuestion
 from training.data.errors import DataError
@@ -33,6 +33,8 @@ def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
             course.add(one, *(group[here] for group in groups))
     unsure = [number for number, course in enumerate(courses) if course.may_be_reset]
     if unsure:
+        for number in unsure:
+            courses[number].rewind()
         for rows_of, values in _of_channels(X, order):
             for number in unsure:
                 courses[number].add_falls(values[number], groups[2][rows_of[number]])
@@ -59,10 +61,17 @@ class Course:
     def __init__(self, classes: int, hosts: int, recordings: int) -> None:
         """Count nothing yet; the groups are numbered from 0."""
         self._ranges = [np.tile([[np.inf], [-np.inf]], count) for count in (classes, hosts, recordings)]
-        self._falls = self._rises = self._falls_later = self._rises_later = 0
-        self._last: tuple[int, np.float32] | None = None  # the last window's recording and first value
-        self._last_high: tuple[int, np.float32, np.float32] | None = None
+        self._falls = self._rises = 0  # inside windows
+        self._falls_later = self._rises_later = 0  # from one to the next of their recording
+        self._last: tuple[int, Floats32] | None = None  # the last window's recording and values
         self._to_bottom = True
+
+    def _behind_the_last(self, values: Floats32, recording: Indices) -> tuple[Floats32, Indices, Bools]:
+        """Windows with the one before them, their recordings, and which of them follow one of their own."""
+        if self._last is not None:
+            values, recording = np.concatenate([self._last[1], values]), np.r_[self._last[0], recording]
+        self._last = int(recording[-1]), values[-1:].copy()
+        return values, recording, recording[1:] == recording[:-1]
 
     def add(self, values: Floats32, *groups: Indices) -> None:
         """Take the next windows (n, T) and their class, host and recording."""
@@ -75,13 +84,10 @@ class Course:
         inside = np.diff(values, axis=1)
         self._falls += int((inside < 0).sum())
         self._rises += int((inside > 0).sum())
-        recording, first = groups[2], values[:, 0]
-        if self._last is not None:
-            recording, first = np.r_[self._last[0], recording], np.r_[self._last[1], first]
-        follows, between = recording[1:] == recording[:-1], np.diff(first)
+        joined, _, follows = self._behind_the_last(values, groups[2])
+        between = np.diff(joined[:, 0])
         self._falls_later += int((follows & (between < 0)).sum())
         self._rises_later += int((follows & (between > 0)).sum())
-        self._last = int(recording[-1]), first[-1]
 
     def kind(self, *, several: bool) -> str | None:
         """The way its values look, if that is suspicious; ``several``: windows a recording.
@@ -116,6 +122,10 @@ class Course:
         falls, rises = self._falls + self._falls_later, self._rises + self._rises_later
         return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
 
+    def rewind(self) -> None:
+        """Begin with the first window again."""
+        self._last = None
+
     def add_falls(self, values: Floats32, recording: Indices) -> None:
         """Look at the next windows again: a level sinks a little; a total that was reset continues at its bottom."""
         if not len(values):
@@ -125,15 +135,10 @@ class Course:
         low, before, after = bottom[recording[window]], values[window, place], values[window, place + 1]
         self._to_bottom &= bool((after - low <= BOTTOM * (before - low)).all())
         # Between two windows it had time to grow again.
-        first, high, least = values[:, 0], values.max(axis=1), values.min(axis=1)
-        if self._last_high is not None:
-            recording = np.r_[self._last_high[0], recording]
-            first, high = np.r_[self._last_high[1], first], np.r_[self._last_high[2], high]
-            least = np.r_[np.float32(0), least]  # of which nothing is asked
-        later = np.flatnonzero((recording[1:] == recording[:-1]) & (np.diff(first) < 0))
-        low, before, after = bottom[recording[later]], high[later], least[later + 1]
+        joined, of, follows = self._behind_the_last(values, recording)
+        later = np.flatnonzero(follows & (np.diff(joined[:, 0]) < 0))
+        low, before, after = bottom[of[later]], joined[later].max(axis=1), joined[later + 1].min(axis=1)
         self._to_bottom &= bool((after - low <= BOTTOM_LATER * (before - low)).all())
-        self._last_high = int(recording[-1]), first[-1], high[-1]
 
 
 def _values_of(least: Floats, most: Floats) -> Floats | None:

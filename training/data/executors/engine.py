@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class EngineError(Exception):
@@ -24,8 +24,7 @@ def no_trouble() -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(NamedTuple):
     """Workers behind an executor. An executor repairs itself: after a lost worker it takes tasks again."""
 
     executor: Executor

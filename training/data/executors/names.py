@@ -9,10 +9,9 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.data.executors import payload
 from training.data.executors.engine import Engine, EngineError
@@ -31,8 +30,7 @@ SCRATCH = ".scratch-"  # the beginning of a folder's name: what a killed program
 Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(NamedTuple):
     """The name of an engine: its kind, and where it is; "" for processes of this machine."""
 
     kind: str = HERE

@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from training.watch.recording.loopback import FarEnd
 from training.watch.recording.words import WORDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(NamedTuple):
     """The surroundings of a behaviour: its own scratch folder (already filled), its randomness, its intensity, and whom
     it may talk to."""
 
@@ -37,8 +36,7 @@ class Context:
 Steps = Callable[[Context], Iterator[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Behaviour:
+class Behaviour(NamedTuple):
     """``paced`` behaviours are slowed by the pacer; the others keep a rhythm of their own."""
 
     name: str

@@ -11,6 +11,7 @@ import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from training.watch.recording.proc import number, pairs, pressure_s, read_text
 
@@ -98,8 +99,7 @@ def is_bounded(group: Cgroup) -> bool:
     return quota.isdigit() and int(quota) > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerLimits:
+class ContainerLimits(NamedTuple):
     """The limits of a container. ``cpu_cores`` may be a fraction; rates are bytes a second of the scratch's disk."""
 
     cpu_cores: float

@@ -19,8 +19,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 
 from training.streams import replace_unprintable
 from training.watch.recording.words import WORDS
@@ -47,8 +47,7 @@ class _Page(BaseHTTPRequestHandler):
         """Stay silent: the recorder owns standard error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FarEnd:
+class FarEnd(NamedTuple):
     """Ports on loopback: one that swallows what is sent, one that answers datagrams, some web servers."""
 
     sink: int
@@ -143,7 +142,7 @@ def free_port() -> int:
 
 def main() -> int:
     replace_unprintable()
-    print(json.dumps(asdict(open_far_end())), flush=True)
+    print(json.dumps(open_far_end()._asdict()), flush=True)
     sys.stdin.read()  # until the recorder that started this goes away
     return 0
 

@@ -22,8 +22,8 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from training.clock import SystemClock
 from training.data import episode
@@ -43,8 +43,7 @@ BENIGN_TAKES, MALICIOUS_TAKES, REFERENCE_TAKES = 2, 4, 4
 TRIES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Box(NamedTuple):
     """A host of the sample: its limits, what it does all day, and what its references are made of."""
 
     name: str
@@ -109,8 +108,7 @@ def own_network() -> None:
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP_RUNNING))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleSettings:
+class SampleSettings(NamedTuple):
     """The settings for recording a sample; ``short``: one take of each scenario."""
 
     seed: int

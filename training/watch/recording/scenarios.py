@@ -8,7 +8,7 @@ Everything is drawn from the generator handed in; equal seeds give equal plans.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training.watch.recording.workloads import BEHAVIOURS
 
@@ -18,8 +18,7 @@ SHORTEST_S = 10.0
 ALONE = 0.55  # of all active phases; in the others something harmless runs beside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class Phase(NamedTuple):
     """A stretch of an episode: ``name`` holds from ``start_s`` (seconds since its beginning) until the next phase.
 
     ``behaviour`` is what runs meanwhile (``None``: nothing is started), at ``intensity`` between 0 and 1. ``company``
@@ -38,8 +37,7 @@ class Phase:
         return tuple(p for p in (self, self.company) if p is not None and p.behaviour is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(NamedTuple):
     name: str
     malicious: bool
     summary: str
