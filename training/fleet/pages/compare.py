@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from training.fleet.pages.curves import figures, roc
@@ -30,7 +29,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     views, ids = asked.views, list(dict.fromkeys(asked.jobs))
     if not 2 <= len(ids) <= JOBS_MAX:
         raise Refusal(ProblemType.BAD_REQUEST, f"compare takes two to {JOBS_MAX} jobs: /compare?jobs=NAME,NAME")
-    details: list[dict[str, Any]] = [msgspec.to_builtins(views.job(each)) for each in ids]
+    details = [views.job(each).to_dict() for each in ids]
     unlike, alike = differences([detail["spec"] for detail in details])
     return render(
         "compare.html",
@@ -52,7 +51,7 @@ def _rotations(views: Views, ids: Sequence[str]) -> dict[str, Any]:
     of_job = {one.job_id: place for place, each in enumerate(known) for host in each.by_host for one in host.jobs}
     places = dict.fromkeys(of_job[job_id] for job_id in ids if job_id in of_job)
     mine = with_gaps([structs.replace(known[place], gap=None) for place in places])
-    found: list[dict[str, Any]] = msgspec.to_builtins(mine)
+    found = [each.to_dict() for each in mine]
     return {"rotations": found, "rotated_hosts": results.rotated_hosts(found, HOSTS_MAX)}
 
 
@@ -62,7 +61,7 @@ def _results(views: Views, details: Sequence[Json]) -> dict[str, Any]:
         views.models.report(each["job"]["job_id"]) if each["job"]["status"] == "completed" else None for each in details
     ]
     known = [(each["job"]["name"], report) for each, report in zip(details, found, strict=True) if report is not None]
-    said = [None if report is None else msgspec.to_builtins(report) for report in found]
+    said = [None if report is None else report.to_dict() for report in found]
     of = [None if each is None else each["result"] for each in said]
     tests = {each["test"] for each in of if each is not None}
     hosts: dict[str, list[Json | None]] = {}

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
 from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
@@ -42,16 +40,16 @@ def page(asked: PageRequest, frame: Frame) -> str:
     assert health is not None
     incidents, changed = views.incidents.open(), views.incidents.changed()
     workers = views.workers(limit=HOSTS_SHOWN)
-    live: list[Json] = msgspec.to_builtins(views.live())
+    live = [each.to_dict() for each in views.live()]
     waiting, held = views.waiting(), views.held()
     counts = views.counts()
     granted = [(str(job["host"]), job["name"], job["claimed_at"] or frame.now) for job in live]
     failed: list[Json] = []
     if counts["failed"]:
         found, _ = views.found(JobFilter(status="failed"), "newest", ListPlace(), FAILED_SHOWN)
-        failed = msgspec.to_builtins(found)
+        failed = [each.to_dict() for each in found]
     today = day(views.moves(MOVES_MAX), granted, counts["pending"], frame.now)
-    hosts = msgspec.to_builtins(workers.workers)
+    hosts = [each.to_dict() for each in workers.workers]
     return render(
         "fleet.html",
         frame,
@@ -190,7 +188,7 @@ def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iter
 def of_changes(changed: Mapping[str, IncidentView]) -> Iterator[Attention]:
     """List the hosts that are not as their reference any more."""
     for host, one in sorted(changed.items())[:INCIDENTS_SHOWN]:
-        said = words.changed(msgspec.to_builtins(one))
+        said = words.changed(one.to_dict())
         yield Attention(f"{host} {said}", f"/incidents?host={path_part(host)}")
     if len(changed) > INCIDENTS_SHOWN:
         yield Attention(f"{len(changed) - INCIDENTS_SHOWN} further hosts have changed", "/incidents")
@@ -213,8 +211,7 @@ def _declined(name: str, to_come: UpcomingTime | None) -> str | None:
     """Say which job a host leaves to another, and why."""
     if to_come is None or name not in to_come.declined:
         return None
-    told: Json = msgspec.to_builtins(to_come.declined[name])
-    return one_line(words.declined(told, to_come.begin, when), 400)
+    return one_line(words.declined(to_come.declined[name].to_dict(), to_come.begin, when), 400)
 
 
 def _can(capability: Mapping[str, Any]) -> str:

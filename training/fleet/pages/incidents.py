@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
-
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, local, render
 from training.fleet.service.guards import incidents_for
@@ -28,7 +26,7 @@ Json = Mapping[str, Any]
 def page(asked: PageRequest, frame: Frame) -> str:
     """Render a page of the incidents of a host, or of all."""
     host, before = incidents_for(asked.host, asked.query.get("host", "")[:HOST_CHARS]), asked.number("before")
-    told: dict[str, Any] = msgspec.to_builtins(asked.views.incidents.incidents(host=host, before=before))
+    told = asked.views.incidents.incidents(host=host, before=before).to_dict()
     older = told["next_before"]
     return render(
         "incidents.html",

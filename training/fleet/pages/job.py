@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from training.fleet.pages.curves import figures, roc, usage
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
@@ -25,12 +23,12 @@ Json = Mapping[str, Any]
 def page(asked: PageRequest, frame: Frame) -> str:
     """Render the page; ``attempt`` in its address: whose log is shown, by default the last one's."""
     views, (job_id,), attempt = asked.views, asked.jobs, asked.number("attempt") or None
-    detail: dict[str, Any] = msgspec.to_builtins(views.job(job_id))
+    detail = views.job(job_id).to_dict()
     job, attempts = detail["job"], detail["attempts"]
     number = attempt or job["attempt"]
     if attempt and all(each["attempt"] != attempt for each in attempts):
         raise Refusal(ProblemType.BAD_REQUEST, f"{one_line(job['name'], 60)} has no attempt {attempt}")
-    explained = msgspec.to_builtins(views.explain(job_id)) if job["status"] == "pending" else None
+    explained = views.explain(job_id).to_dict() if job["status"] == "pending" else None
     log = views.log_end(job_id, number, LINES_SHOWN) if number else None
     return render(
         "job.html",
@@ -57,7 +55,7 @@ def _result(views: Views, detail: Json) -> dict[str, Any]:
         return {"report": None, "drawing": None, "no_report": None}
     found = views.models.report(job["job_id"])
     if found is not None:
-        return {"report": msgspec.to_builtins(found), "drawing": roc([("", found)]), "no_report": None}
+        return {"report": found.to_dict(), "drawing": roc([("", found)]), "no_report": None}
     record = (attempts[-1]["record"] if attempts else None) or {}
     said = one_line(record.get("no_report") or "the job was trained before reports were kept", 200)
     return {"report": None, "drawing": None, "no_report": said}

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
-
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.scheduling.job import JobStatus
@@ -75,7 +73,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         "jobs.html",
         frame,
         query=query,
-        jobs=msgspec.to_builtins(shown),
+        jobs=[each.to_dict() for each in shown],
         sentence=sentence(total, len(shown), query),
         states=_options(kinds, query.wanted, "status", [*JobStatus]),
         models=_options(kinds, query.wanted, "model"),

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
-
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.service.guards import refuse_host
@@ -22,7 +20,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     """Render the models judged on one test, by default the most used one."""
     refuse_host(asked.host, "all models")
     test, after = asked.query.get("test"), asked.query.get("after", "")
-    reply: dict[str, Any] = msgspec.to_builtins(asked.views.models.models(test=test, after=after, limit=ROWS_MAX))
+    reply = asked.views.models.models(test=test, after=after, limit=ROWS_MAX).to_dict()
     chosen = reply["test"]
     whole = max((each["models"] for each in reply["tests"] if each["test"] == chosen), default=0)
     return render(

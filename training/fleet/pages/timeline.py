@@ -5,8 +5,9 @@ Pure: moves and a forecast in, segments out.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from training.fleet.scheduling.job import LIVE
 from training.fleet.service.views import Move
@@ -100,14 +101,6 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
     )
 
 
-@dataclass
-class _HostRows:
-    segments: dict[str, list[Segment]] = field(default_factory=dict)
-
-    def add(self, host: str, segment: Segment) -> None:
-        self.segments.setdefault(host, []).append(segment)
-
-
 def day(moves: Sequence[Move], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
     """Draw up the day before ``now`` from the moves in it, newest first.
 
@@ -118,7 +111,7 @@ def day(moves: Sequence[Move], live: Iterable[tuple[str, str, float]], pending: 
     # If the moves do not reach back over the whole day, it begins with the oldest.
     if within and len(within) == len(moves) and moves[-1].seq > 1:
         begin = within[-1].at
-    hosts, ends, open_since = _HostRows(), [], dict[tuple[str, int | None], float]()
+    hosts, ends, open_since = defaultdict[str, list[Segment]](list), [], dict[tuple[str, int | None], float]()
     for move in reversed(within):
         key = (move.job_id, move.attempt)
         goes, went = move.to_status in LIVE, move.from_status in LIVE
@@ -126,13 +119,13 @@ def day(moves: Sequence[Move], live: Iterable[tuple[str, str, float]], pending: 
             open_since[key] = move.at
         elif went and not goes and move.host:
             since = open_since.pop(key, begin)
-            hosts.add(move.host, Segment(move.name, since, move.at, move.to_status))
+            hosts[move.host].append(Segment(move.name, since, move.at, move.to_status))
         if (move.from_status == _PENDING) != (move.to_status == _PENDING):
             ends.append((move.at, 1 if move.to_status == _PENDING else -1))
     for host, name, granted_at in live:
-        hosts.add(host, Segment(name, max(granted_at, begin), now, "running"))
+        hosts[host].append(Segment(name, max(granted_at, begin), now, "running"))
     waiting = _steps(ends, pending, begin, now)
-    return Day(begin, now, hosts.segments, waiting, max(count for _, count in waiting))
+    return Day(begin, now, hosts, waiting, max(count for _, count in waiting))
 
 
 def _steps(changes: Sequence[tuple[float, int]], pending: int, begin: float, now: float) -> list[tuple[float, int]]:

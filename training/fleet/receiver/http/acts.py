@@ -17,7 +17,7 @@ from training.fleet.queue.rows import jobs_by_host
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import acting, read_form, read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.service import acts
 from training.fleet.service.acts import ActOutlook, Done, Selection
 from training.fleet.service.audit import Act
@@ -108,20 +108,20 @@ def forecast_in(context: ReceiverContext, database: Database, doing: JobAct, sel
     return acts.forecast_of(doing, acts.chosen(database, selection), context.clock.now())
 
 
-async def act_on_jobs(context: ReceiverContext, request: Request) -> Response:
+async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
     """Say what an act on all jobs that match a filter would do; do it when the request names their number."""
     asked = await read_json(context, request, ActRequest)
     doing, wanted = asked.what, JobFilter(asked.status, asked.model, asked.mode, asked.host, asked.q)
     if wanted == JobFilter():  # no filter means no job, and never all
-        return reply(_answer(acts.forecast_of(doing, [], context.clock.now()), None))
+        return _answer(acts.forecast_of(doing, [], context.clock.now()), None)
     forecast = await context.look(lambda: forecast_in(context, context.reader, doing, Selection(wanted)))
     if asked.jobs is None:
-        return reply(_answer(forecast, None))
+        return _answer(forecast, None)
     done = await _done(context, request, doing, Selection(wanted), asked.jobs)
     if done is None:
         now = f"it would be now: {acts.in_words(forecast)}"
         raise Refusal(ProblemType.WRONG_STATE, f"the number of jobs has changed meanwhile; nothing was done; {now}")
-    return reply(_answer(forecast, done))
+    return _answer(forecast, done)
 
 
 def _answer(forecast: ActOutlook, done: Done | None) -> ActReply:

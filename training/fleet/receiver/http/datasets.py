@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting, proven_host, read_bytes, read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer, reply
 from training.fleet.service.audit import Act
 from training.fleet.service.data_use import NameMoved, check_name_unused, check_unused, name_moved
 from training.fleet.service.membership import check_fetch
@@ -39,15 +39,15 @@ from training.fleet.wire.messages import (
 logger = logging.getLogger(__name__)
 
 
-async def datasets(context: ReceiverContext, _request: Request) -> Response:
+async def datasets(context: ReceiverContext, _request: Request) -> Answer:
     found = await context.disk(_dataset_store(context).sets)
-    return reply(DatasetsReply(datasets=[_view(each) for each in found], now=context.clock.now()))
+    return DatasetsReply(datasets=[_view(each) for each in found], now=context.clock.now())
 
 
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def announce_dataset(context: ReceiverContext, request: Request) -> Response:
+async def announce_dataset(context: ReceiverContext, request: Request) -> Answer:
     """Take a listing; the answer names missing chunks, the first when there are many."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     document = await read_bytes(context, request, LISTING_BYTES_MAX)
@@ -63,14 +63,14 @@ async def announce_dataset(context: ReceiverContext, request: Request) -> Respon
     )
 
 
-async def bring_piece(context: ReceiverContext, request: Request) -> Response:
+async def bring_piece(context: ReceiverContext, request: Request) -> Answer:
     dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
     data = await read_bytes(context, request, CHUNK_BYTES)
     await context.disk(lambda: dataset_store.put(dataset_id, [(sha256, data)]))
     return Response()
 
 
-async def bring_pieces(context: ReceiverContext, request: Request) -> Response:
+async def bring_pieces(context: ReceiverContext, request: Request) -> Answer:
     """Take many small chunks at once, or a folder of ten thousand files would take as many requests."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX)
@@ -82,7 +82,7 @@ async def bring_pieces(context: ReceiverContext, request: Request) -> Response:
     return Response()
 
 
-async def publish_dataset(context: ReceiverContext, request: Request) -> Response:
+async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     body = await read_json(context, request, DatasetPublishRequest)
     now = context.clock.now()
@@ -109,7 +109,7 @@ async def publish_dataset(context: ReceiverContext, request: Request) -> Respons
     )
 
 
-async def remove_dataset(context: ReceiverContext, request: Request) -> Response:
+async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
     """Forget a data set that no job needs."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     await context.act(request, lambda: check_unused(context.service, dataset_id))
@@ -122,10 +122,10 @@ async def remove_dataset(context: ReceiverContext, request: Request) -> Response
 
     await context.act(request, noted)
     logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)
-    return reply(DatasetRemoveReply(dataset_id=dataset_id, freed=freed))
+    return DatasetRemoveReply(dataset_id=dataset_id, freed=freed)
 
 
-async def unname_dataset(context: ReceiverContext, request: Request) -> Response:
+async def unname_dataset(context: ReceiverContext, request: Request) -> Answer:
     """Free one of several names of a data set, which stays."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     name = (await read_json(context, request, DatasetUnnameRequest)).name
@@ -133,20 +133,20 @@ async def unname_dataset(context: ReceiverContext, request: Request) -> Response
     shelved = await context.disk(lambda: dataset_store.unname(dataset_id, name))
     who = acting(context, request)
     await context.act(request, lambda: context.audit.write(who, Act.DATASET_REMOVE, dataset_id, before={"name": name}))
-    return reply(_view(shelved))
+    return _view(shelved)
 
 
 # -- hosts, and operators -----------------------------------------------------------------------------------------
 
 
-async def dataset(context: ReceiverContext, request: Request) -> Response:
+async def dataset(context: ReceiverContext, request: Request) -> Answer:
     """Return the listing's bytes; their SHA-256 is the data set's id."""
     dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
     document = await context.disk(lambda: dataset_store.listing(dataset_id))
     return Response(document, media_type="application/json", headers={HEADER_SHA256: dataset_id})
 
 
-async def piece(context: ReceiverContext, request: Request) -> Response:
+async def piece(context: ReceiverContext, request: Request) -> Answer:
     dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
     sha256 = request.path_params["sha256"]
     data = await context.disk(lambda: dataset_store.piece(dataset_id, sha256))

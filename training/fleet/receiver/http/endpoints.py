@@ -37,7 +37,7 @@ from training.fleet.receiver.http.bodies import acting, query_number, read_json,
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.naming import NamingRoute
-from training.fleet.receiver.http.problems import PLAIN, answerable, reply
+from training.fleet.receiver.http.problems import PLAIN, Answer, answerable, reply
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.service.acts import move
 from training.fleet.service.acts import order as order_host
@@ -64,7 +64,7 @@ from training.printable import printable_lines
 logger = logging.getLogger(__name__)
 
 _RETRY_LEAST_S = 1.0  # between two looks for one waiting claim without news
-Endpoint = Callable[[ReceiverContext, Request], Awaitable[Response]]
+Endpoint = Callable[[ReceiverContext, Request], Awaitable[Answer]]
 _WORKERS_AND_DATA = (uploads, enrolment, datasets, states)
 _NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, login, acts, results, gc, forecasts, incident_calls)
 
@@ -91,7 +91,7 @@ def endpoints() -> dict[str, Endpoint]:
 # -- workers ----------------------------------------------------------------------------------------------------
 
 
-async def claim(context: ReceiverContext, request: Request) -> Response:
+async def claim(context: ReceiverContext, request: Request) -> Answer:
     """Grant a job; with ``wait_s``, keep the claim waiting until there is one or the time is over."""
     body = await read_json(context, request, ClaimRequest)
     news = context.room.news(body.host_id)
@@ -102,7 +102,7 @@ async def claim(context: ReceiverContext, request: Request) -> Response:
     if answer.job_id is not None:
         again = " (again)" if answer.repeated else ""
         logger.info("%s: attempt %s to %s%s", answer.name, answer.attempt, body.host_id, again)
-    return reply(answer)
+    return answer
 
 
 async def _ask(context: ReceiverContext, request: Request, body: ClaimRequest, poll: int | None = None) -> ClaimReply:
@@ -145,64 +145,64 @@ async def _disconnect(request: Request) -> object:
             return message
 
 
-async def heartbeat(context: ReceiverContext, request: Request) -> Response:
+async def heartbeat(context: ReceiverContext, request: Request) -> Answer:
     body = await read_json(context, request, HeartbeatRequest)
     job_id = request.path_params["job_id"]
-    return reply(await context.act(request, lambda: context.service.heartbeat(job_id, body)))
+    return await context.act(request, lambda: context.service.heartbeat(job_id, body))
 
 
-async def complete(context: ReceiverContext, request: Request) -> Response:
+async def complete(context: ReceiverContext, request: Request) -> Answer:
     body = await read_json(context, request, CompleteRequest, RESULT_BODY_MAX)
     steps = context.delivery.complete(request.path_params["job_id"], body)
-    return reply(await carry_out(context, request, steps))
+    return await carry_out(context, request, steps)
 
 
-async def deliver(context: ReceiverContext, request: Request) -> Response:
+async def deliver(context: ReceiverContext, request: Request) -> Answer:
     body = await read_json(context, request, DeliverRequest, RESULT_BODY_MAX)
     steps = context.delivery.deliver(request.path_params["job_id"], body)
-    return reply(await carry_out(context, request, steps))
+    return await carry_out(context, request, steps)
 
 
-async def fail(context: ReceiverContext, request: Request) -> Response:
+async def fail(context: ReceiverContext, request: Request) -> Answer:
     body = await read_json(context, request, FailRequest)
     job_id = request.path_params["job_id"]
     answer = await context.act(request, lambda: context.service.fail(job_id, body))
     logger.info("job %s: %s, now %s", job_id[:12], reported_reason(body), answer.status)
-    return reply(answer)
+    return answer
 
 
-async def output(context: ReceiverContext, request: Request) -> Response:
+async def output(context: ReceiverContext, request: Request) -> Answer:
     body = await read_json(context, request, OutputRequest)
     job_id = request.path_params["job_id"]
-    return reply(await context.act(request, lambda: context.service.output(job_id, body)))
+    return await context.act(request, lambda: context.service.output(job_id, body))
 
 
 # -- readers ----------------------------------------------------------------------------------------------------
 
 
-async def jobs(context: ReceiverContext, request: Request) -> Response:
+async def jobs(context: ReceiverContext, request: Request) -> Answer:
     asked = request.query_params
     wanted = JobFilter(*(asked.get(name, "") for name in ("status", "model", "mode", "host", "q")))
     after, limit = query_number(request, "after", 0), query_number(request, "limit", 1000)
-    return reply(await context.look(lambda: context.views.jobs(wanted, after=after, limit=limit)))
+    return await context.look(lambda: context.views.jobs(wanted, after=after, limit=limit))
 
 
-async def job(context: ReceiverContext, request: Request) -> Response:
+async def job(context: ReceiverContext, request: Request) -> Answer:
     job_id = await resolved(context, request)
-    return reply(await context.look(lambda: context.views.job(job_id)))
+    return await context.look(lambda: context.views.job(job_id))
 
 
 job_by_name = job
 
 
-async def log(context: ReceiverContext, request: Request) -> Response:
+async def log(context: ReceiverContext, request: Request) -> Answer:
     job_id = await resolved(context, request)
     after = query_number(request, "after", 0)
     attempt = query_number(request, "attempt", 0) or None
-    return reply(await context.look(lambda: context.views.log(job_id, attempt=attempt, after=after)))
+    return await context.look(lambda: context.views.log(job_id, attempt=attempt, after=after))
 
 
-async def log_text(context: ReceiverContext, request: Request) -> Response:
+async def log_text(context: ReceiverContext, request: Request) -> Answer:
     """Stream all lines of an attempt; what is not kept, a line says."""
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
@@ -220,35 +220,35 @@ async def log_text(context: ReceiverContext, request: Request) -> Response:
     return StreamingResponse(text(), headers=PLAIN, media_type="text/plain; charset=utf-8")
 
 
-async def curve(context: ReceiverContext, request: Request) -> Response:
+async def curve(context: ReceiverContext, request: Request) -> Answer:
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
     points = query_number(request, "points", CURVE_POINTS)
-    return reply(await context.look(lambda: context.views.curve(job_id, attempt=attempt, points=points)))
+    return await context.look(lambda: context.views.curve(job_id, attempt=attempt, points=points))
 
 
-async def explain(context: ReceiverContext, request: Request) -> Response:
+async def explain(context: ReceiverContext, request: Request) -> Answer:
     job_id = await resolved(context, request)
-    return reply(await context.look(lambda: context.views.explain(job_id)))
+    return await context.look(lambda: context.views.explain(job_id))
 
 
-async def workers(context: ReceiverContext, request: Request) -> Response:
+async def workers(context: ReceiverContext, request: Request) -> Answer:
     after, limit = (
         request.query_params.get("after", ""),
         query_number(request, "limit", WORKERS_PAGE),
     )
-    return reply(await context.look(lambda: context.views.workers(after=after, limit=limit)))
+    return await context.look(lambda: context.views.workers(after=after, limit=limit))
 
 
-async def speeds(context: ReceiverContext, _request: Request) -> Response:
-    return reply(await context.look(context.views.durations.speeds))
+async def speeds(context: ReceiverContext, _request: Request) -> Answer:
+    return await context.look(context.views.durations.speeds)
 
 
-async def health(context: ReceiverContext, _request: Request) -> Response:
-    return reply(await health_now(context))
+async def health(context: ReceiverContext, _request: Request) -> Answer:
+    return await health_now(context)
 
 
-async def metrics(context: ReceiverContext, request: Request) -> Response:
+async def metrics(context: ReceiverContext, request: Request) -> Answer:
     """Return the figures for Prometheus, as text or OpenMetrics."""
     if context.halted is not None:
         raise Refusal(ProblemType.UNAVAILABLE, context.halted)
@@ -262,7 +262,7 @@ async def metrics(context: ReceiverContext, request: Request) -> Response:
     return Response(body, headers={**PLAIN, "Content-Type": media})
 
 
-async def openapi(context: ReceiverContext, _request: Request) -> Response:
+async def openapi(context: ReceiverContext, _request: Request) -> Answer:
     """Describe this program's endpoints for other programs; the same bytes as docs/openapi.json."""
     from training.fleet.receiver.http.openapi import text  # asked for rarely, and not small
 
@@ -272,25 +272,25 @@ async def openapi(context: ReceiverContext, _request: Request) -> Response:
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def cancel(context: ReceiverContext, request: Request) -> Response:
+async def cancel(context: ReceiverContext, request: Request) -> Answer:
     """Cancel a job: until a requeue, or with ``?removed=true`` until the plan names it again."""
     return await _moved(context, request, Act.CANCEL, as_removed=request.query_params.get("removed") == "true")
 
 
-async def requeue(context: ReceiverContext, request: Request) -> Response:
+async def requeue(context: ReceiverContext, request: Request) -> Answer:
     return await _moved(context, request, Act.REQUEUE)
 
 
-async def hold(context: ReceiverContext, request: Request) -> Response:
+async def hold(context: ReceiverContext, request: Request) -> Answer:
     """Hold a job: no host gets it until it is unheld; a running attempt continues."""
     return await _moved(context, request, Act.HOLD)
 
 
-async def unhold(context: ReceiverContext, request: Request) -> Response:
+async def unhold(context: ReceiverContext, request: Request) -> Answer:
     return await _moved(context, request, Act.UNHOLD)
 
 
-async def _moved(context: ReceiverContext, request: Request, act: Act, *, as_removed: bool = False) -> Response:
+async def _moved(context: ReceiverContext, request: Request, act: Act, *, as_removed: bool = False) -> Answer:
     ref, who = request.path_params["job_id"], acting(context, request)
 
     def decide() -> MovedReply:
@@ -298,32 +298,32 @@ async def _moved(context: ReceiverContext, request: Request, act: Act, *, as_rem
 
     answer = await context.act(request, decide)
     logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
-    return reply(answer)
+    return answer
 
 
-async def release(context: ReceiverContext, request: Request) -> Response:
+async def release(context: ReceiverContext, request: Request) -> Answer:
     """Release a host from quarantine; its waiting claim may get a job at once."""
     name, who = request.path_params["host_id"], acting(context, request)
     answer = await context.act(request, lambda: release_host(context.service, context.audit, name, who))
     context.room.wake()
     logger.info("host %s: released by the operator", name)
-    return reply(answer)
+    return answer
 
 
-async def pause(context: ReceiverContext, request: Request) -> Response:
+async def pause(context: ReceiverContext, request: Request) -> Answer:
     return await _ordered(context, request, Act.PAUSE)
 
 
-async def drain(context: ReceiverContext, request: Request) -> Response:
+async def drain(context: ReceiverContext, request: Request) -> Answer:
     """Drain a host; with ``?now=true`` its trainers stop politely, and their jobs are handed back."""
     return await _ordered(context, request, Act.DRAIN, at_once=request.query_params.get("now") == "true")
 
 
-async def resume(context: ReceiverContext, request: Request) -> Response:
+async def resume(context: ReceiverContext, request: Request) -> Answer:
     return await _ordered(context, request, Act.RESUME)
 
 
-async def _ordered(context: ReceiverContext, request: Request, act: Act, *, at_once: bool = False) -> Response:
+async def _ordered(context: ReceiverContext, request: Request, act: Act, *, at_once: bool = False) -> Answer:
     """Give a host an order, or end it. Its waiting claim is answered at once, and so are those of other hosts."""
     name, who = request.path_params["host_id"], acting(context, request)
     answer = await context.act(
@@ -331,19 +331,19 @@ async def _ordered(context: ReceiverContext, request: Request, act: Act, *, at_o
     )
     context.room.wake()
     logger.info("host %s: %s by the operator", name, act)
-    return reply(answer)
+    return answer
 
 
-async def reload(context: ReceiverContext, request: Request) -> Response:
-    return reply(await context.reload(acting(context, request)))
+async def reload(context: ReceiverContext, request: Request) -> Answer:
+    return await context.reload(acting(context, request))
 
 
-async def audit(context: ReceiverContext, request: Request) -> Response:
+async def audit(context: ReceiverContext, request: Request) -> Answer:
     """List who did what, oldest first."""
     after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
     entries = await context.look(lambda: page(context.reader, after, limit))
     more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None
-    return reply(AuditReply(entries=entries, next_after=more, now=context.clock.now()))
+    return AuditReply(entries=entries, next_after=more, now=context.clock.now())
 
 
 # -- around every endpoint --------------------------------------------------------------------------------------
@@ -369,7 +369,8 @@ class _Guarded:
         try:
             origins.check(request.method, request.headers, context.own_names)
             context.authenticator.admit(request, row.access)
-            return await self.functions[row.name](context, request)
+            found = await self.functions[row.name](context, request)
+            return found if isinstance(found, Response) else reply(found)
         except Exception as error:  # noqa: BLE001 - every error becomes a problem document
             return await html.refused(context, request, answerable(request, error))
 

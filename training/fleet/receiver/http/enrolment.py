@@ -6,11 +6,10 @@ import logging
 import re
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting, caller, read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer, reply
 from training.fleet.receiver.security.authority import Authority, AuthorityError, Issued
 from training.fleet.receiver.security.registry import CODE_LIFE_S, Certified, Invitation, Token
 from training.fleet.service.audit import Act
@@ -44,14 +43,13 @@ DAYS_MAX = 366.0
 # -- joining machines -------------------------------------------------------------------------------------------
 
 
-async def authority(context: ReceiverContext, _request: Request) -> Response:
+async def authority(context: ReceiverContext, _request: Request) -> Answer:
     """Return the authority's certificate; its fingerprint proves it before TLS does."""
     own = _authority(context)
-    answer = AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=context.clock.now())
-    return reply(answer)
+    return AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=context.clock.now())
 
 
-async def join(context: ReceiverContext, request: Request) -> Response:
+async def join(context: ReceiverContext, request: Request) -> Answer:
     """Issue a certificate for a one-time code. Wrong codes count against the client's IP address."""
     own, address = _authority(context), context.authenticator.address(request)
     context.authenticator.limit.check(address)
@@ -67,10 +65,10 @@ async def join(context: ReceiverContext, request: Request) -> Response:
     issued = await _issue(context, own, body.csr, role, name)
     await _enter(context, request, _certified(issued, role, name), code, asked, f"address {address}")
     logger.info("%s %s joined from %s", role, name, address)
-    return reply(_certificate(own, issued, role, name))
+    return _certificate(own, issued, role, name)
 
 
-async def renew(context: ReceiverContext, request: Request) -> Response:
+async def renew(context: ReceiverContext, request: Request) -> Answer:
     """Renew the certificate of the connection; the old one stays valid until its end."""
     own, principal = _authority(context), caller(request)
     assert principal is not None
@@ -81,13 +79,13 @@ async def renew(context: ReceiverContext, request: Request) -> Response:
     issued = await _issue(context, own, body.csr, role, name)
     await _enter(context, request, _certified(issued, role, name), None, body.csr.encode(), acting(context, request))
     logger.info("%s %s renewed its certificate", role, name)
-    return reply(_certificate(own, issued, role, name))
+    return _certificate(own, issued, role, name)
 
 
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def invite(context: ReceiverContext, request: Request) -> Response:
+async def invite(context: ReceiverContext, request: Request) -> Answer:
     own = _authority(context)
     body = await read_json(context, request, InviteRequest)
     role, name = _role(body.role), _name(body.name)
@@ -119,7 +117,7 @@ async def invite(context: ReceiverContext, request: Request) -> Response:
     )
 
 
-async def revoke(context: ReceiverContext, request: Request) -> Response:
+async def revoke(context: ReceiverContext, request: Request) -> Answer:
     """Revoke the certificates, end the host's attempts, and close its connections: all before this answers."""
     body = await read_json(context, request, RevokeRequest)
     role, name, who = _role(body.role), _name(body.name), acting(context, request)
@@ -139,20 +137,20 @@ async def revoke(context: ReceiverContext, request: Request) -> Response:
         await context.forget_uploads()
     context.room.wake()  # wakes claims that wait behind a proxy: they are refused now
     logger.warning("%s %s was revoked: %d certificates, %d jobs", role, name, len(gone), jobs)
-    return reply(RevokeReply(name=name, certificates=len(gone), jobs=jobs))
+    return RevokeReply(name=name, certificates=len(gone), jobs=jobs)
 
 
-async def certificates(context: ReceiverContext, _request: Request) -> Response:
+async def certificates(context: ReceiverContext, _request: Request) -> Answer:
     views = [CertificateView.of(each) for each in context.authenticator.registry.certificates()]
-    return reply(CertificatesReply(certificates=views, now=context.clock.now()))
+    return CertificatesReply(certificates=views, now=context.clock.now())
 
 
-async def tokens(context: ReceiverContext, _request: Request) -> Response:
+async def tokens(context: ReceiverContext, _request: Request) -> Answer:
     views = [TokenView.of(each) for each in context.authenticator.registry.tokens()]
-    return reply(TokensReply(tokens=views, now=context.clock.now()))
+    return TokensReply(tokens=views, now=context.clock.now())
 
 
-async def add_token(context: ReceiverContext, request: Request) -> Response:
+async def add_token(context: ReceiverContext, request: Request) -> Answer:
     body = await read_json(context, request, TokenRequest)
     name = _name(body.name)
     if not 0 < body.days <= DAYS_MAX:
@@ -170,10 +168,10 @@ async def add_token(context: ReceiverContext, request: Request) -> Response:
     secret, token = await context.act(request, decide)
     registry.apply([token])
     logger.info("a token for %s was made", name)
-    return reply(TokenReply(name=name, token=secret, expires_at=token.expires_at))
+    return TokenReply(name=name, token=secret, expires_at=token.expires_at)
 
 
-async def revoke_token(context: ReceiverContext, request: Request) -> Response:
+async def revoke_token(context: ReceiverContext, request: Request) -> Answer:
     body = await read_json(context, request, TokenRevokeRequest)
     name, who, registry = _name(body.name), acting(context, request), context.authenticator.registry
 
@@ -185,7 +183,7 @@ async def revoke_token(context: ReceiverContext, request: Request) -> Response:
     gone = await context.act(request, decide)
     registry.apply(gone)
     logger.warning("%d tokens of %s were revoked", len(gone), name)
-    return reply(TokenRevokeReply(name=name, revoked=len(gone)))
+    return TokenRevokeReply(name=name, revoked=len(gone))
 
 
 # -- inside -----------------------------------------------------------------------------------------------------

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.keeping import let_go
 from training.fleet.receiver.http.plans import check_reader
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.scheduling.retention import Removal, RemovalKind
 from training.fleet.service.audit import Act
 from training.fleet.service.retention import RemovalProposal
@@ -22,12 +21,12 @@ SHOWN_MAX = 1_000
 AT_ONCE = 500  # by one call: its answer must not take minutes
 
 
-async def gc(context: ReceiverContext, request: Request) -> Response:
+async def gc(context: ReceiverContext, request: Request) -> Answer:
     check_reader(request)
-    return reply(_answer(context, await context.look(context.retention.proposal)))
+    return _answer(context, await context.look(context.retention.proposal))
 
 
-async def gc_now(context: ReceiverContext, request: Request) -> Response:
+async def gc_now(context: ReceiverContext, request: Request) -> Answer:
     """Delete what the plan's retention no longer keeps, as the receiver does every hour."""
     who = acting(context, request)
     await context.act(request, lambda: None)  # one who was revoked meanwhile removes nothing
@@ -36,7 +35,7 @@ async def gc_now(context: ReceiverContext, request: Request) -> Response:
         removed = dict(Counter(str(each.kind) for each in gone).items())
         after = {**removed, "bytes": sum(each.size for each in gone)}
         await context.call(lambda: context.audit.write(who, Act.GC, "the plan's retention", after=after))
-    return reply(_answer(context, RemovalProposal(gone, []), more=len(gone) >= AT_ONCE))
+    return _answer(context, RemovalProposal(gone, []), more=len(gone) >= AT_ONCE)
 
 
 def _answer(context: ReceiverContext, found: RemovalProposal, *, more: bool = False) -> GcReply:

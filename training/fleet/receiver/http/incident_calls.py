@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import acting, proven_host, query_number, read_form, read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.service.guards import incidents_for
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.incident_messages import PAGE, JudgeRequest, WatchRequest
@@ -20,30 +19,30 @@ from training.fleet.wire.incident_messages import PAGE, JudgeRequest, WatchReque
 logger = logging.getLogger(__name__)
 
 
-async def watch(context: ReceiverContext, request: Request) -> Response:
+async def watch(context: ReceiverContext, request: Request) -> Answer:
     """Accept a watch's report on itself, and on an incident."""
     body = await read_json(context, request, WatchRequest)
     told = await context.act(request, lambda: context.incidents.report(body))
     if told.number is not None and not told.known:
         logger.warning("host %s: incident %d", body.host_id, told.number)
-    return reply(told)
+    return told
 
 
-async def incidents(context: ReceiverContext, request: Request) -> Response:
+async def incidents(context: ReceiverContext, request: Request) -> Answer:
     asked = request.query_params
     host = incidents_for(proven_host(request), asked.get("host", ""))
     before, limit = query_number(request, "before", 0), query_number(request, "limit", PAGE)
-    return reply(await context.look(lambda: context.views.incidents.incidents(host=host, before=before, limit=limit)))
+    return await context.look(lambda: context.views.incidents.incidents(host=host, before=before, limit=limit))
 
 
-async def judge(context: ReceiverContext, request: Request) -> Response:
+async def judge(context: ReceiverContext, request: Request) -> Answer:
     """Keep what a person found of an incident."""
     body = await read_json(context, request, JudgeRequest)
     number, who = _number(request.path_params["number"]), acting(context, request)
-    return reply(await context.act(request, lambda: context.incidents.judge(number, body.verdict, who)))
+    return await context.act(request, lambda: context.incidents.judge(number, body.verdict, who))
 
 
-async def judge_on_page(context: ReceiverContext, request: Request) -> Response:
+async def judge_on_page(context: ReceiverContext, request: Request) -> Answer:
     """Do the same for a form of the page, and show the page again."""
     form = {key: values[0] for key, values in (await read_form(context, request)).items()}
     who = acting(context, request)

@@ -17,13 +17,12 @@ from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from training.fleet.database.writer import DatabaseError
 from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.receiver.http.bodies import read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.service.notify.notices import Notices
 from training.fleet.service.notify.outbox import NoticeOutbox
 from training.fleet.service.notify.rules import Message
@@ -139,17 +138,17 @@ class Notifier:
         return NotifyTestView(channel=channel.name, kind=channel.kind, error=error)
 
 
-async def notify(context: ReceiverContext, _request: Request) -> Response:
+async def notify(context: ReceiverContext, _request: Request) -> Answer:
     """List the channels for notices."""
     channels = context.service.plan.channels
     outbox = NoticeOutbox(context.reader, context.clock)
     found = await context.look(lambda: outbox.waiting(channels))
     dumb = await context.disk(lambda: {each.name: unreadable(each) for each in channels})
     shown = [ChannelView(**asdict(each) | {"error": dumb[each.channel] or each.error}) for each in found]
-    return reply(NotifyReply(channels=shown, now=context.clock.now()))
+    return NotifyReply(channels=shown, now=context.clock.now())
 
 
-async def notify_test(context: ReceiverContext, request: Request) -> Response:
+async def notify_test(context: ReceiverContext, request: Request) -> Answer:
     """Send a test message, and say for each channel if it arrived."""
     body = await read_json(context, request, NotifyTestRequest)
     channels = [each for each in context.service.plan.channels if body.channel in (None, each.name)]
@@ -157,4 +156,4 @@ async def notify_test(context: ReceiverContext, request: Request) -> Response:
         known = ", ".join(each.name for each in context.service.plan.channels) or "none"
         raise Refusal(ProblemType.UNKNOWN_NAME, f"the plan has no channel {body.channel}; its [notify.*] are: {known}")
     notifier = Notifier(context)
-    return reply(NotifyTestReply(results=list(await asyncio.gather(*map(notifier.test, channels)))))
+    return NotifyTestReply(results=list(await asyncio.gather(*map(notifier.test, channels))))

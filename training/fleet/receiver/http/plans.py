@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import proven_host, read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.service.preview import Previews
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.plans import PLAN_BODY_MAX, PlanReply, PlanRequest
 
 
-async def plan(context: ReceiverContext, request: Request) -> Response:
+async def plan(context: ReceiverContext, request: Request) -> Answer:
     """Judge the receiver's own manifest."""
     check_reader(request)
     return await _preview(context, Previews.own)
 
 
-async def plan_of(context: ReceiverContext, request: Request) -> Response:
+async def plan_of(context: ReceiverContext, request: Request) -> Answer:
     """Judge a plan that was read elsewhere."""
     check_reader(request)
     body = await read_json(context, request, PlanRequest, PLAN_BODY_MAX)
@@ -35,5 +34,5 @@ def check_reader(request: Request) -> None:
         raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} sees its own jobs alone; ask as an operator")
 
 
-async def _preview(context: ReceiverContext, look: Callable[[Previews], PlanReply]) -> Response:
-    return reply(await context.preview(look))
+async def _preview(context: ReceiverContext, look: Callable[[Previews], PlanReply]) -> Answer:
+    return await context.preview(look)

@@ -33,10 +33,12 @@ from training.fleet.store.errors import (
     WrongDigest,
 )
 from training.fleet.wire.constants import HEADER_OFFSET, HEADER_PROBLEM, JSON_BODY_MAX, ProblemType, Refusal
+from training.fleet.wire.message import Wire
 from training.fleet.wire.messages import Problem
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Answer = Response | Wire  # of an endpoint: a message is answered as JSON
 
 MEDIA_TYPE = "application/problem+json"
 # A browser neither shows an answer as a page nor caches it.

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import caller, read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.states import Calling, SavedStates
@@ -19,36 +19,36 @@ from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADE
 from training.fleet.wire.states import StateKeepRequest
 
 
-async def announce_state(context: ReceiverContext, request: Request) -> Response:
+async def announce_state(context: ReceiverContext, request: Request) -> Answer:
     """Take a listing; the answer names missing chunks, the first when there are many."""
-    return reply(await carry_out(context, request, _states(context).announce(_calling(request), _id(request))))
+    return await carry_out(context, request, _states(context).announce(_calling(request), _id(request)))
 
 
-async def bring_state_piece(context: ReceiverContext, request: Request) -> Response:
+async def bring_state_piece(context: ReceiverContext, request: Request) -> Answer:
     sha256 = request.path_params["sha256"]
     await carry_out(context, request, _states(context).bring(_calling(request), _id(request), sha256))
     return Response()
 
 
-async def bring_state_pieces(context: ReceiverContext, request: Request) -> Response:
+async def bring_state_pieces(context: ReceiverContext, request: Request) -> Answer:
     await carry_out(context, request, _states(context).bring(_calling(request), _id(request), None))
     return Response()
 
 
-async def keep_state(context: ReceiverContext, request: Request) -> Response:
+async def keep_state(context: ReceiverContext, request: Request) -> Answer:
     """Let a whole state be the job's newest, unless its attempt has ended meanwhile."""
     states = _states(context)
     body = await read_json(context, request, StateKeepRequest)
-    return reply(await carry_out(context, request, states.keep(_calling(request), _id(request), body)))
+    return await carry_out(context, request, states.keep(_calling(request), _id(request), body))
 
 
-async def state(context: ReceiverContext, request: Request) -> Response:
+async def state(context: ReceiverContext, request: Request) -> Answer:
     """Return the listing's bytes; their SHA-256 is the state's id."""
     document = await carry_out(context, request, _states(context).listing(_calling(request), _id(request)))
     return Response(document, media_type="application/json", headers={HEADER_SHA256: _id(request)})
 
 
-async def state_piece(context: ReceiverContext, request: Request) -> Response:
+async def state_piece(context: ReceiverContext, request: Request) -> Answer:
     sha256 = request.path_params["sha256"]
     data = await carry_out(context, request, _states(context).piece(_calling(request), _id(request), sha256))
     headers = {HEADER_SHA256: sha256, "X-Content-Type-Options": "nosniff"}

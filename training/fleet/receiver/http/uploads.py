@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import BinaryIO
 
-from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from training.fleet.receiver.http.bodies import BLOCK_BYTES, caller, proven_host, query_number
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.delivery import Announced
@@ -36,7 +35,7 @@ _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-async def probe(context: ReceiverContext, request: Request) -> Response:
+async def probe(context: ReceiverContext, request: Request) -> Answer:
     """Answer ``HEAD``: with a claim the offset of its upload, without one the headers of ``GET``."""
     if not any(each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)):
         return await model(context, request)
@@ -44,11 +43,11 @@ async def probe(context: ReceiverContext, request: Request) -> Response:
     return Response(headers={HEADER_OFFSET: str(offset)})
 
 
-async def upload(context: ReceiverContext, request: Request) -> Response:
-    return reply(await carry_out(context, request, context.delivery.upload(_announced(request))))
+async def upload(context: ReceiverContext, request: Request) -> Answer:
+    return await carry_out(context, request, context.delivery.upload(_announced(request)))
 
 
-async def model(context: ReceiverContext, request: Request) -> Response:
+async def model(context: ReceiverContext, request: Request) -> Answer:
     """Serve the bundle of a completed job or of a given attempt, or a range of it."""
     ref = request.path_params["job_id"]
     job_id = await context.act(request, lambda: readable(context.service, ref, proven_host(request)))
@@ -59,7 +58,7 @@ async def model(context: ReceiverContext, request: Request) -> Response:
     if artifact is None:
         gone = await context.look(lambda: context.views.bundle_gone(model, mode, name))
         if gone is not None:
-            raise NotStored(removed_sentence(to_builtins(job), gone.at, gone.why))
+            raise NotStored(removed_sentence(job.to_dict(), gone.at, gone.why))
         raise NotStored(f"the bundle of job {job.name} is missing from the store; requeue the job")
     headers = {
         HEADER_SHA256: artifact.artifact_id,
