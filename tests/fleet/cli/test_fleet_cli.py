@@ -206,6 +206,11 @@ class Session:
         self.world = replace(self.world, out=io.StringIO(), err=io.StringIO())
         return program.main(argv, context=self.world)
 
+    def says(self, *argv: str, code: int = 0) -> str:
+        """What a command prints, or what it complains of where it ends with another code."""
+        assert self(*argv) == code, self.err
+        return self.err if code else self.out
+
     @property
     def out(self) -> str:
         return self.world.out.getvalue()  # type: ignore[attr-defined]
@@ -220,7 +225,7 @@ class Session:
 
 
 @pytest.fixture
-def run() -> Session:
+def run():
     return Session(FakeReceiver(RUNNING, FAILED, STUCK, DONE), CIS490_OPERATOR_TOKEN="secret")
 
 
@@ -282,8 +287,7 @@ def test_status_of_a_long_queue_shows_what_matters():
     receiver = FakeReceiver(*pending, RUNNING, FAILED)
     receiver.page = 50
     run = Session(receiver)
-    assert run("status") == 0
-    assert "gbt-oracle" in run.out
+    assert "gbt-oracle" in run.says("status")
     assert "mlp-oracle: line one" in run.out
     assert "and 10 more pending" in run.out
     assert "p0, p1, p2, p3 and 46 more: too small" in run.out
@@ -300,32 +304,26 @@ def test_status_of_an_empty_fleet():
 
 def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
     run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720}
-    run("status")
-    assert "12/60 (20%)   not seen for 12 min   1 min 30 s ago" in run.out
-    run("show", "gbt-oracle")
-    assert "12/60 (20%), not seen for 12 min" in run.out
+    assert "12/60 (20%)   not seen for 12 min   1 min 30 s ago" in run.says("status")
+    assert "12/60 (20%), not seen for 12 min" in run.says("show", "gbt-oracle")
     for silence, shown in ((61, "not seen for 1 min 1 s"), (60, "3 min"), (-5, "3 min")):
         run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}
-        run("status")
-        assert f"12/60 (20%)   {shown}   1 min 30 s ago" in run.out
+        assert f"12/60 (20%)   {shown}   1 min 30 s ago" in run.says("status")
     over = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
     run.receiver.views["gbt-oracle"] = over
-    run("status")
-    assert "not seen" not in run.out
+    assert "not seen" not in run.says("status")
 
 
 def test_status_notes_what_is_worth_knowing_of_a_job(run):
     said = "waits for w1, not seen for 31 d 0 h"
     run.receiver.views["cnn-oracle"] = STUCK | {"obstacle": None, "note": said}
-    run("status")
-    assert f"Worth knowing\n  cnn-oracle: {said}\n" in run.out
+    assert f"Worth knowing\n  cnn-oracle: {said}\n" in run.says("status")
     noted = [{"name": "cnn-oracle", "job_id": IDS[3], "note": said}]
     assert run.json("status")["notes"] == noted
-    run("show", "cnn-oracle")
-    assert said in run.out
+    assert said in run.says("show", "cnn-oracle")
 
 
-def test_a_command_is_registered_once() -> None:
+def test_a_command_is_registered_once():
     """Every module that adds commands is in the program's list; an unknown command is an error."""
     folder = Path(program.__file__).parent
     written = {path.stem for path in folder.glob("*.py") if "\n@as_command(" in path.read_text(encoding="utf-8")}
@@ -337,9 +335,7 @@ def test_a_command_is_registered_once() -> None:
 
 
 @pytest.mark.parametrize("error", [AttributeError, KeyError, TypeError, ValueError])
-def test_a_mistake_of_ours_is_not_called_the_receivers(
-    run, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_of_ours_is_not_called_the_receivers(run, error, monkeypatch):
     def broken(_jobs: object, **_: object) -> None:
         raise error("ours")
 
@@ -348,7 +344,7 @@ def test_a_mistake_of_ours_is_not_called_the_receivers(
         run("list")
 
 
-def test_commands_to_type_reach_the_same_receiver() -> None:
+def test_commands_to_type_reach_the_same_receiver():
     """The address is added to each command that calls a receiver, and to no other."""
     context = CommandContext(given=["--receiver-url", "http://r"], callers=program.callers())
     for name in program.command().commands:
@@ -390,13 +386,11 @@ def test_jobs_that_left_the_plan_and_are_over_are_counted_instead_of_shown(run):
         name = f"old-{status}"
         run.receiver.views[name] = view(name, status, number, in_manifest=False)
     for command in ("list", "status"):
-        run(command)
-        assert "2 jobs that left the plan are not shown: `cis490-jobs list --all`\n" in run.out
+        assert "2 jobs that left the plan are not shown: `cis490-jobs list --all`\n" in run.says(command)
         assert ("old-completed" in run.out, "old-cancelled" in run.out) == (False, False)
         assert "old-failed" in run.out, "it can be requeued, or cancelled"
         assert "old-pending" in run.out, "it will be trained"
-    run("list", "--all")
-    assert "old-completed" in run.out
+    assert "old-completed" in run.says("list", "--all")
     assert "not shown" not in run.out
     assert len(run.json("list")["jobs"]) == 8
 
@@ -448,8 +442,7 @@ def test_explain_shows_every_hosts_word(run):
     }
     run.receiver.answers["GET", "/v1/job/cnn-oracle/explain"] = answer
     assert run.json("explain", "cnn-oracle") == answer
-    run("explain", "cnn-oracle")
-    assert "cnn-oracle: no known host can run it" in run.out
+    assert "cnn-oracle: no known host can run it" in run.says("explain", "cnn-oracle")
     assert "prefers CUDA" in run.out
     assert "5 min" in run.out
 
@@ -483,8 +476,7 @@ def test_workers_show_what_they_have_and_what_is_wrong(run):
         assert piece in run.out
     assert "2 h 30 min ago" in run.out
     run.receiver.answers["GET", "/v1/workers"] = {"workers": [], "now": NOW}
-    run("workers")
-    assert "start one with" in run.out
+    assert "start one with" in run.says("workers")
 
 
 def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
@@ -519,24 +511,19 @@ def test_what_is_held_is_seen_by_whom_and_since_when(run):
     mark = {"held_by": "ada", "held_at": NOW - 7200}
     kept = view("mlp-oracle", "pending", 3, **mark)
     run.receiver.views = {v["name"]: v for v in (kept, RUNNING | mark, DONE | mark)}
-    run("list")
-    assert "pending (held)" in run.out
+    assert "pending (held)" in run.says("list")
     assert "running (held)" in run.out
     assert "completed (held)" not in run.out
-    run("status")
-    assert "Held until `cis490-jobs unhold`" in run.out
+    assert "Held until `cis490-jobs unhold`" in run.says("status")
     assert "mlp-oracle: by ada, 2 h 00 min ago" in run.out
     assert [each["name"] for each in run.json("status")["held"]] == ["mlp-oracle"]
-    run("show", "mlp-oracle")
-    assert "by ada, 2 h 00 min ago" in run.out
+    assert "by ada, 2 h 00 min ago" in run.says("show", "mlp-oracle")
 
 
 def test_a_job_off_the_plan_that_is_requeued_is_said_to_be_off_it(run):
     run.receiver.views["gbt-oracle"] = view("gbt-oracle", "completed", 1, in_manifest=False)
-    run("requeue", "gbt-oracle")
-    assert "the plan does not name it, but it will be trained" in run.out
-    run("cancel", "gbt-oracle")
-    assert "the plan" not in run.out
+    assert "the plan does not name it, but it will be trained" in run.says("requeue", "gbt-oracle")
+    assert "the plan" not in run.says("cancel", "gbt-oracle")
 
 
 def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
@@ -553,8 +540,7 @@ def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
     cancelled = [path for method, path, _ in run.receiver.asked if method == "POST"]
     expected = [f"/v1/job/{IDS[number]}/cancel?removed=true" for number in (4, 7)]
     assert sorted(cancelled) == sorted(expected), "what is completed stays as it is"
-    assert run("cancel") == 2
-    assert "name a job" in run.err
+    assert "name a job" in run.says("cancel", code=2)
     del run.receiver.views[IDS[4]]
     assert run("cancel", "--removed") == 0
     assert "nothing to cancel" in run.err
@@ -572,14 +558,12 @@ def test_open_opens_a_page_where_there_is_a_display_and_says_who_may_look(run):
     shown = run.json("open", RUNNING["name"])
     assert shown == {"url": f"http://127.0.0.1:8445/jobs/{RUNNING['job_id']}", "opened": True}
     assert opened == [shown["url"]]
-    assert run("--receiver-url", "https://pi.lan:8445", "open") == 0
-    assert "imported into it" in run.out
+    assert "imported into it" in run.says("--receiver-url", "https://pi.lan:8445", "open")
 
 
 @pytest.mark.parametrize("words", [("requeue", ""), ("cancel", "one", " "), ("show", "")])
 def test_an_empty_name_is_told_what_to_name(run, words):
-    assert run(*words) == 2
-    assert "name a job: its name, its id, or a unique prefix of the id" in run.err
+    assert "name a job: its name, its id, or a unique prefix of the id" in run.says(*words, code=2)
     assert run.receiver.asked == []
 
 
@@ -620,8 +604,7 @@ def test_hosts_are_paused_drained_and_resumed_and_each_line_says_what_follows(ru
     assert run.json("pause", "desk") == {"hosts": [answer("pause")]}
     told = "paused by ada; `cis490-jobs resume desk` ends that"
     receiver.answers["GET", "/v1/health"] = {"status": "ok", "detail": None, "resting": {"desk": told}}
-    assert run("status") == 0
-    assert f"Hosts at rest\n  desk: {told}" in run.out
+    assert f"Hosts at rest\n  desk: {told}" in run.says("status")
     worker = {"hostname": "desk", "alive": True, "resting": told}
     receiver.answers["GET", "/v1/workers"] = {"workers": [worker], "now": NOW}
     assert run("workers") == 0
@@ -661,12 +644,10 @@ def test_workers_say_which_data_sets_they_hold(run):
     told = {"bytes": 3 * 1024**3, "bytes_max": 20 * 1024**3, "sets": sets}
     workers = [{"hostname": "desk", "capability": {"data_sets": told}}, {"hostname": "pi", "capability": {}}]
     run.receiver.answers["GET", "/v1/workers"] = {"workers": workers, "now": NOW}
-    assert run("workers") == 0
-    assert "DATA SETS" in run.out
+    assert "DATA SETS" in run.says("workers")
     assert "3.0 GiB of 20.0 GiB: aaaaaaaaaaaa, bbbbbbbbbbbb, cccccccccccc, …" in " ".join(run.out.split())
     workers[0]["capability"]["data_sets"] = {"bytes": "odd", "sets": 5}
-    assert run("workers") == 0
-    assert "DATA SETS" not in run.out
+    assert "DATA SETS" not in run.says("workers")
 
 
 def test_suggested_commands_ask_the_receiver_that_was_named(run):
@@ -768,7 +749,7 @@ def test_logs_follow_while_the_attempt_lives(run):
     ("reason", "code", "said"),
     [("completed", 0, ""), ("trainer_failed", 3, "attempt 2 ended: trainer failed"), ("cancelled", 4, "cancelled")],
 )
-def test_following_exits_as_the_attempt_ended(run, reason: str, code: int, said: str) -> None:
+def test_following_exits_as_the_attempt_ended(run, reason, code, said):
     GrowingLog(run.receiver, ["one"], grows=1)
     detail = {"job": RUNNING, "attempts": [{"attempt": 2, "end_reason": reason}], "events": [], "now": NOW}
     run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = detail
@@ -778,7 +759,7 @@ def test_following_exits_as_the_attempt_ended(run, reason: str, code: int, said:
     assert run("logs", "gbt-oracle") == 0, "without --follow it only reads"
 
 
-def test_following_waits_for_the_last_lines_and_says_when_they_do_not_come(run) -> None:
+def test_following_waits_for_the_last_lines_and_says_when_they_do_not_come(run):
     log = GrowingLog(run.receiver, ["one"])
     log.complete = False
     detail = {"job": DONE, "attempts": [{"attempt": 2, "end_reason": "completed"}], "events": [], "now": NOW}
@@ -792,7 +773,7 @@ def test_following_waits_for_the_last_lines_and_says_when_they_do_not_come(run) 
     assert "its last lines have not arrived" in run.err
 
 
-def test_lines_that_are_not_kept_are_said_beside_the_output(run) -> None:
+def test_lines_that_are_not_kept_are_said_beside_the_output(run):
     log = GrowingLog(run.receiver, ["one", "two"])
     log.gap = "lines 1–7 were not kept: 64 MiB an attempt"
     assert run("logs", "gbt-oracle") == 0
@@ -828,7 +809,7 @@ def packed(folder: Path) -> bytes:
 
 
 @pytest.fixture
-def finished(tmp_path) -> Session:
+def finished(tmp_path):
     bundle = packed(tmp_path / "trained")
     artifact = hashlib.sha256(bundle).hexdigest()
     receiver = FakeReceiver(view("done", "completed", 4, artifact_id=artifact), STUCK)
@@ -856,21 +837,18 @@ def test_get_chooses_a_folder_of_its_own(finished, tmp_path, monkeypatch):
 
 
 def test_a_folders_name_is_not_read_as_markup(finished, tmp_path):
-    assert finished("get", "done", "--out", str(tmp_path / "[red]x")) == 0
-    assert "[red]x" in finished.out
+    assert "[red]x" in finished.says("get", "done", "--out", str(tmp_path / "[red]x"))
 
 
 def test_get_keeps_nothing_that_is_not_what_was_promised(finished, tmp_path):
     finished.receiver.bundle += b"x"
-    assert finished("get", "done", "--out", str(tmp_path / "model")) == 1
-    assert "got another model meanwhile" in finished.err
+    assert "got another model meanwhile" in finished.says("get", "done", "--out", str(tmp_path / "model"), code=1)
     assert list((tmp_path / "model").iterdir()) == []
 
 
 def test_get_of_a_damaged_copy_is_refused_and_says_what_helps(finished, tmp_path):
     finished.receiver.digest = "0" * 64
-    assert finished("get", "done", "--out", str(tmp_path / "model")) == 1
-    assert "arrived damaged" in finished.err
+    assert "arrived damaged" in finished.says("get", "done", "--out", str(tmp_path / "model"), code=1)
     assert "requeue the job" in finished.err
     assert list((tmp_path / "model").iterdir()) == []
 
@@ -892,16 +870,17 @@ def test_get_of_an_attempt_fetches_what_it_left_before_a_requeue(finished, tmp_p
         "job": requeued, "spec": SPEC, "attempts": kept, "events": [], "now": NOW
     }  # fmt: skip
     folder = tmp_path / "old"
-    assert finished("get", "done", "--out", str(folder)) == 1
-    assert "has no model yet; --attempt fetches that of 1 or 3" in finished.err
-    assert finished("get", "done", "--attempt", "2", "--out", str(folder)) == 1
-    assert "attempt 2 of job done left no model; --attempt fetches" in finished.err
+    assert "has no model yet; --attempt fetches that of 1 or 3" in finished.says(
+        "get", "done", "--out", str(folder), code=1
+    )
+    assert "attempt 2 of job done left no model; --attempt fetches" in finished.says(
+        "get", "done", "--attempt", "2", "--out", str(folder), code=1
+    )
     assert finished("get", "done", "--attempt", "1", "--out", str(folder)) == 0
     assert (folder / "gbt_oracle.xgb.json").exists()
     assert finished.receiver.asked[-1][1].endswith("?attempt=1")
     assert finished("get", "--all", "--attempt", "1") == 2
-    finished("show", "done")
-    assert old[:12] in finished.out
+    assert old[:12] in finished.says("show", "done")
 
 
 def test_get_never_replaces_a_file_that_differs_but_for_force(finished, tmp_path):
@@ -909,8 +888,9 @@ def test_get_never_replaces_a_file_that_differs_but_for_force(finished, tmp_path
     folder.mkdir()
     edited = folder / "gbt_oracle_train.json"
     edited.write_text("mine")
-    assert finished("get", "done", "--out", str(folder)) == 1
-    assert f"{edited} is there already, and is another file" in finished.err
+    assert f"{edited} is there already, and is another file" in finished.says(
+        "get", "done", "--out", str(folder), code=1
+    )
     assert "--force" in finished.err
     assert {path.name: path.read_text() for path in folder.iterdir()} == {edited.name: "mine"}
     assert finished("get", "done", "--out", str(folder), "--force") == 0
@@ -922,8 +902,7 @@ def test_get_puts_no_half_of_another_model_beside_its_own(finished, tmp_path):
     folder.mkdir()
     half = folder / "gbt_oracle.pt"
     half.write_text("of another")
-    assert finished("get", "done", "--out", str(folder)) == 1
-    assert f"{half} belongs to another model" in finished.err
+    assert f"{half} belongs to another model" in finished.says("get", "done", "--out", str(folder), code=1)
     assert finished("get", "done", "--out", str(folder), "--force") == 0
     assert not half.exists()
 
@@ -948,8 +927,7 @@ def test_a_model_whose_files_do_not_say_whose_they_are_gets_a_folder_of_its_own(
     for _ in range(2):
         assert run("get", "own", "--out", str(folder)) == 0, "the same again is no error"
     (folder / "model.json").write_text("of another job")
-    assert run("get", "own", "--out", str(folder)) == 1
-    assert "holds other files (model.json)" in run.err
+    assert "holds other files (model.json)" in run.says("get", "own", "--out", str(folder), code=1)
     (folder / "model.bin").unlink()
     assert run("get", "own", "--out", str(folder)) == 1
     assert not (folder / "model.bin").exists()
@@ -963,8 +941,7 @@ def test_a_link_in_a_files_place_is_another_file(finished, tmp_path):
     model = folder / "gbt_oracle.xgb.json"
     model.rename(tmp_path / "elsewhere")
     model.symlink_to(tmp_path / "elsewhere")
-    assert finished("get", "done", "--out", str(folder)) == 1
-    assert "is another file" in finished.err
+    assert "is another file" in finished.says("get", "done", "--out", str(folder), code=1)
 
 
 def test_get_where_it_may_not_write_is_one_sentence(finished, tmp_path):
@@ -1004,8 +981,7 @@ def test_wait_for_all_is_for_the_jobs_of_the_plan_and_says_what_cannot_run(run):
 
     run.receiver.views["kept"] = view("kept", "pending", 8, held_by="ada", held_at=NOW)
     run.world = replace(run.world, sleep=later)
-    assert run("wait", "--all", "--json") == 3
-    assert "cnn-oracle cannot run anywhere: pi: no CUDA device" in run.err
+    assert "cnn-oracle cannot run anywhere: pi: no CUDA device" in run.says("wait", "--all", "--json", code=3)
     assert run.err.count("kept is held by ada: unhold it") == 1
     over = json.loads(run.out)["jobs"]
     assert [job["name"] for job in over] == ["mlp-oracle", "gbt-realistic", "gbt-oracle", "cnn-oracle", "kept"]
@@ -1072,10 +1048,8 @@ def test_get_on_a_full_disk_names_the_folder(finished, tmp_path, monkeypatch):
 
 def test_bare_and_version(run, capsys):
     for argv in ([], ["--receiver-url", "http://pi:1"], ["--json"]):
-        assert run(*argv) == 0
-        assert "Usage: cis490-jobs [OPTIONS] COMMAND" in run.out
-    assert run("--json", "dataset") == 0
-    assert "Usage: cis490-jobs dataset [OPTIONS] COMMAND" in run.out
+        assert "Usage: cis490-jobs [OPTIONS] COMMAND" in run.says(*argv)
+    assert "Usage: cis490-jobs dataset [OPTIONS] COMMAND" in run.says("--json", "dataset")
     assert run.receiver.asked == []
     assert run("--version") == 0
     assert re.fullmatch(r"cis490-jobs \d+\.\d+\.\d+\n", capsys.readouterr().out)
@@ -1238,13 +1212,6 @@ def test_a_hostile_bundle_leaves_nothing_behind(tmp_path, name):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["b.tar.zst", "out"]
 
 
-def test_what_is_not_compressed_is_refused(tmp_path):
-    bundle = tmp_path / "b.tar.zst"
-    bundle.write_bytes(member(GOOD) + b"\0" * 1024)
-    with pytest.raises(BundleRefused, match="zstd"):
-        unpack(bundle, tmp_path / "out", ALLOWED)
-
-
 def test_what_compresses_well_is_fetched(tmp_path):
     bundle = tmp_path / "b.tar.zst"
     bundle.write_bytes(zstandard.compress(member(GOOD, b"\0" * 300 * 2**20) + b"\0" * 1024))
@@ -1364,8 +1331,7 @@ def test_printable_text_is_printable_and_harmless_text_is_left_alone(text):
 
 def test_markup_is_shown_and_not_obeyed(run):
     run.receiver.views["mlp-oracle"] = FAILED | {"error": "[bold]loud[/bold] :smile:"}
-    run("status")
-    assert "[bold]loud[/bold] :smile:" in run.out
+    assert "[bold]loud[/bold] :smile:" in run.says("status")
 
 
 @given(
@@ -1419,8 +1385,7 @@ def test_wrong_usage_is_exit_code_2_and_one_sentence(argv, begins):
 def test_bytes_that_are_no_text_name_no_job(run):
     refusal = {"type": "unknown_job", "detail": "no job is called '?'"}
     run.receiver.answers["GET", "/v1/job/%3F"] = Response(404, SHOWN, json.dumps(refusal).encode())
-    assert run("show", "\udcff") == 1
-    assert "no job is called '?'" in run.err
+    assert "no job is called '?'" in run.says("show", "\udcff", code=1)
 
 
 def test_the_receivers_address_comes_from_flag_variable_or_default(run):
@@ -1444,12 +1409,10 @@ def test_the_receivers_address_comes_from_flag_variable_or_default(run):
 )
 def test_another_services_ok_is_never_shown_as_the_receivers(run, call, argv):
     run.receiver.answers[call] = Response(200, SHOWN, b'{"status": "ok", "name": "printer"}')
-    assert run(*argv) == 75
-    assert "is it another version or program?" in run.err
+    assert "is it another version or program?" in run.says(*argv, code=75)
     assert not run.out
     run.receiver.answers[call] = Response(200, {"content-type": "text/html", "server": "nginx"}, b"<html>")
-    assert run(*argv) == 75
-    assert "200 from nginx: a page (text/html)" in run.err
+    assert "200 from nginx: a page (text/html)" in run.says(*argv, code=75)
 
 
 def test_json_may_stand_before_the_command(run):
@@ -1459,31 +1422,7 @@ def test_json_may_stand_before_the_command(run):
 
 def test_a_token_that_no_header_can_carry_is_refused_here(run):
     run.world = replace(run.world, environ={"CIS490_OPERATOR_TOKEN": "a\nb"})
-    assert run("cancel", "gbt-oracle") == 2
-    assert "holds characters that no token has" in run.err
-
-
-def test_a_missing_token_is_the_receivers_to_explain(run):
-    refusal = {"type": "operator_token", "detail": "set CIS490_OPERATOR_TOKEN to the receiver's"}
-    run.receiver.answers["POST", "/v1/job/gbt-oracle/cancel"] = refusal | {"status_code": 403}
-    assert run("cancel", "gbt-oracle") == 1
-    assert "set CIS490_OPERATOR_TOKEN" in run.err
-
-
-def test_an_answer_of_another_version_is_one_sentence(run):
-    run.receiver.answers["GET", "/v1/jobs"] = Response(200, SHOWN, b"{}")
-    assert run("status") == 75
-    assert "missing required field `jobs`); is it another version or program?" in run.err
-    run.receiver.answers["GET", "/v1/jobs"] = Response(200, SHOWN, b"<html>")
-    assert run("status") == 75
-
-
-def test_help_names_every_command(run, capsys):
-    assert run("--help") == 0
-    page = capsys.readouterr().out
-    needed = ["status", "list", "show", "cancel", "requeue", "reload", "workers", "get", "logs"]
-    for command in [*needed, "explain"]:
-        assert f"  {command} " in page
+    assert "holds characters that no token has" in run.says("cancel", "gbt-oracle", code=2)
 
 
 def test_the_entry_by_path_works_from_anywhere(tmp_path):

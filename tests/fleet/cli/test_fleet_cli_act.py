@@ -37,7 +37,7 @@ def at(receiver: Receiver, *, token: str | None = TOKEN) -> Callable[..., Ran]:
     return jobs
 
 
-def test_the_number_is_said_before_it_is_done(tmp_path: Path) -> None:
+def test_the_number_is_said_before_it_is_done(tmp_path):
     with running(tmp_path) as receiver:
         jobs = at(receiver)
         code, out, _ = jobs("cancel", "--model", "gbt", "--dry-run")
@@ -59,7 +59,7 @@ def test_the_number_is_said_before_it_is_done(tmp_path: Path) -> None:
         assert [each["act"] for each in audit].count("cancel") == 3, "each has its row"
 
 
-def test_what_changed_meanwhile_is_not_done(tmp_path: Path) -> None:
+def test_what_changed_meanwhile_is_not_done(tmp_path):
     """The operator agrees to a number: with another one, nothing is done."""
     with running(tmp_path) as receiver:
         client, wanted = receiver.client(), {"model": "gbt"}
@@ -77,7 +77,7 @@ def test_what_changed_meanwhile_is_not_done(tmp_path: Path) -> None:
             client.act("cancel", {"status": "tired"})
 
 
-def test_who_is_no_operator_is_told_nothing(tmp_path: Path) -> None:
+def test_who_is_no_operator_is_told_nothing(tmp_path):
     with running(tmp_path) as receiver:
         code, out, err = at(receiver, token=None)("cancel", "--model", "gbt", "--yes")
         assert (code, out) == (1, "")

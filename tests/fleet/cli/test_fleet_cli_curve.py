@@ -58,7 +58,7 @@ class Answers:
         return stream.getvalue().decode(encoding) + errors.getvalue()
 
 
-def test_one_job_is_drawn_in_dots_within_80_columns_without_a_terminal() -> None:
+def test_one_job_is_drawn_in_dots_within_80_columns_without_a_terminal():
     shown = Answers(reply("mlp", FALLING, 31, usage=USE))("mlp").splitlines()
     assert max(map(len, shown)) <= 80
     picture = [line.partition("| ")[2] for line in shown[2:14]]
@@ -75,7 +75,7 @@ def test_one_job_is_drawn_in_dots_within_80_columns_without_a_terminal() -> None
     assert not any(line.startswith("GPU") for line in shown)
 
 
-def test_several_jobs_share_a_picture_and_each_has_its_letter() -> None:
+def test_several_jobs_share_a_picture_and_each_has_its_letter():
     steep = {epoch: 2.0 / epoch**2 for epoch in range(1, 31)}
     shown = Answers(reply("mlp", FALLING), reply("gru", steep), reply("none", {}))("mlp", "gru", "none")
     picture = shown.partition("a  mlp: last")[0]
@@ -85,31 +85,31 @@ def test_several_jobs_share_a_picture_and_each_has_its_letter() -> None:
     assert "\x1b" not in shown, "no colour where there is no terminal"
 
 
-def test_a_stream_without_braille_gets_letters() -> None:
+def test_a_stream_without_braille_gets_letters():
     shown = Answers(reply("mlp", FALLING, 31, usage=USE))("mlp", encoding="ascii")
     assert re.search(r"\| .*a.*a", shown)
     assert "?" not in shown
     assert "CPU          3.0 cores, at most 3.0 cores" in shown
 
 
-def test_a_job_without_epochs_says_so_and_hostile_words_show_as_text() -> None:
+def test_a_job_without_epochs_says_so_and_hostile_words_show_as_text():
     bare = reply("mlp", {}) | {"attempts": [], "status": "pen\x1b[2Jding"}
     shown = Answers(bare)("mlp")
     assert shown == "mlp is pen\\x1b[2Jding and has reported no epoch\n"
 
 
-def test_a_curve_that_retention_took_is_not_called_one_that_never_was() -> None:
+def test_a_curve_that_retention_took_is_not_called_one_that_never_was():
     gone = reply("mlp", {}) | {"attempts": [], "status": "completed", "removed": {"at": 86400.0, "why": "too old"}}
     assert Answers(gone)("mlp") == "mlp is completed and its curve was removed on 1970-01-02: too old\n"
 
 
-def test_a_curve_whose_end_has_not_arrived_says_so() -> None:
+def test_a_curve_whose_end_has_not_arrived_says_so():
     cut = reply("mlp", FALLING)
     cut["attempts"][0] |= {"end_reason": "completed", "complete": False}
     assert "from epoch 1 (completed), whose last lines have not arrived" in Answers(cut)("mlp").replace("\n", " ")
 
 
-def test_a_thinned_curve_says_so_and_csv_asks_for_every_epoch() -> None:
+def test_a_thinned_curve_says_so_and_csv_asks_for_every_epoch():
     answers = Answers(reply("mlp", {1: 0.5, 2: None}, epochs=7000))
     assert "2 of 7,000 epochs are drawn" in answers("mlp", "--attempt", "3")
     rows = list(csv.DictReader(io.StringIO(answers("mlp", "mlp", "--csv"))))
@@ -121,7 +121,7 @@ def test_a_thinned_curve_says_so_and_csv_asks_for_every_epoch() -> None:
     assert (rows[1]["epoch"], rows[1]["loss"]) == ("2", "")
 
 
-def test_json_is_the_receivers_answer_and_not_also_csv() -> None:
+def test_json_is_the_receivers_answer_and_not_also_csv():
     one = reply("mlp", FALLING)
     assert json.loads(Answers(one)("mlp", "--json")) == {"curves": [one]}
     assert "ask for one of them" in Answers(one)("mlp", "--json", "--csv", code=2)
@@ -129,20 +129,20 @@ def test_json_is_the_receivers_answer_and_not_also_csv() -> None:
 
 
 @pytest.mark.parametrize("losses", [{5: 0.0}, {1: 3.0, 2: 3.0}, {0: -1.0, 2**53: 1e299}])
-def test_every_curve_has_a_place(losses: dict[int, float]) -> None:
+def test_every_curve_has_a_place(losses):
     shown = Answers(reply("mlp", losses))("mlp")
     assert any(sign > "\u2800" for sign in shown)
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_logarithmic_axis_leaves_out_what_has_no_logarithm() -> None:
+def test_a_logarithmic_axis_leaves_out_what_has_no_logarithm():
     shown = Answers(reply("mlp", {1: 0.0, 2: 100.0, 3: 10.0, 4: 1.0}))("mlp", "--log")
     assert "loss by epoch (logarithmic)" in shown
     assert re.search(r"^ +100 \|", shown, re.MULTILINE)
     assert "no value is above 0" in Answers(reply("mlp", {1: 0.0}))("mlp", "--log")
 
 
-def test_figures_and_sparks_are_short() -> None:
+def test_figures_and_sparks_are_short():
     assert [figure(each) for each in (0.41234, 37.0, 0.000012, -3.0, 1e9)] == ["0.412", "37", "1.2e-05", "-3", "1e+09"]
     assert spark([0.0, 1.0, 2.0, 4.0, 0.0, 0.0], 3) == "▃█▁"
     assert spark([0.0, 0.0], 8) == "▁▁"

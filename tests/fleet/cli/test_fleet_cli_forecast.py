@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,7 +55,7 @@ def asked(*argv: str, answer: dict[str, Any] = ANSWER, code: int = 0) -> tuple[s
     return out.getvalue() + err.getvalue(), questions
 
 
-def test_who_trains_what_when_and_when_all_is_done() -> None:
+def test_who_trains_what_when_and_when_all_is_done():
     said, questions = asked()
     assert questions == [None]
     flat = " ".join(said.split())
@@ -69,11 +68,11 @@ def test_who_trains_what_when_and_when_all_is_done() -> None:
     assert "\x1b" not in said
 
 
-def test_for_machines_it_is_the_answer() -> None:
+def test_for_machines_it_is_the_answer():
     assert json.loads(asked("--json")[0]) == ANSWER
 
 
-def test_other_hosts_are_part_of_the_question() -> None:
+def test_other_hosts_are_part_of_the_question():
     _, questions = asked("--without", "laptop", "--with", "desk2=like:desk,gpu:24,cores:16", "--with", "pi5=ram:8")
     imagined = {"desk2": {"like": "desk", "vram_gib": 24.0, "cores": 16}, "pi5": {"ram_gib": 8.0}}
     assert questions == [{"without": ["laptop"], "imagined": imagined}]
@@ -83,7 +82,7 @@ def test_other_hosts_are_part_of_the_question() -> None:
     "spec", ["desk2", "=gpu:24", "d=gpu", "d=gpu:x", "d=gpu:-1", "d=gpu:nan", "d=tpu:8", "d=", "d=like:a,like:b",
              "d=cores:0", "d=cores:2.5", "a b=gpu:24", "d=like:a b"]
 )  # fmt: skip
-def test_a_spec_that_is_none_says_what_is_expected(spec: str) -> None:
+def test_a_spec_that_is_none_says_what_is_expected(spec):
     said, questions = asked("--with", spec, code=2)
     assert f"--with {spec}: " in " ".join(said.split())
     assert not questions
@@ -97,13 +96,13 @@ def test_a_spec_that_is_none_says_what_is_expected(spec: str) -> None:
         (["--with", "d=ram:8", "--with", "D=gpu:8"], "--with D=gpu:8: D is given twice"),
     ],
 )
-def test_a_host_that_cannot_be_meant_is_refused_where_the_command_runs(argv: list[str], says: str) -> None:
+def test_a_host_that_cannot_be_meant_is_refused_where_the_command_runs(argv, says):
     said, questions = asked(*argv, code=2)
     assert says in " ".join(said.split())
     assert not questions
 
 
-def test_a_plan_is_read_here_and_only_its_jobs_travel(tmp_path: Path) -> None:
+def test_a_plan_is_read_here_and_only_its_jobs_travel(tmp_path):
     file = tmp_path / "plan.toml"
     file.write_text('[[jobs]]\nname = "a"\nmodel = "gbt"\nmode = "oracle"\n')
     _, ((question),) = asked("--plan", str(file))
@@ -116,7 +115,7 @@ def test_a_plan_is_read_here_and_only_its_jobs_travel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("width", [30, 60, 80, 200])
-def test_the_picture_has_the_width_of_the_terminal(width: int, encoding: str) -> None:
+def test_the_picture_has_the_width_of_the_terminal(width, encoding):
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n") as out:
         Console(file=out, width=width).print(rendered({**ANSWER, "hosts": [], "nowhere": {}}))
@@ -130,7 +129,7 @@ def test_the_picture_has_the_width_of_the_terminal(width: int, encoding: str) ->
     assert even in desk
 
 
-def test_nothing_to_do_and_nothing_known_are_said() -> None:
+def test_nothing_to_do_and_nothing_known_are_said():
     nothing = {**ANSWER, "done_at": None, "jobs": [], "count": 0, "hosts": [], "nowhere": {}, "held": 0}
     assert asked(answer=nothing)[0] == f"No job waits for training.\n\ncomputed at {clock(NOW, NOW)}\n"
     assert asked(answer={**nothing, "nowhere": {"a": "no host"}})[0].startswith("No job that waits can be trained now.")
@@ -138,7 +137,7 @@ def test_nothing_to_do_and_nothing_known_are_said() -> None:
     assert sentence({**ANSWER, "left_out": 7}).startswith("The first 4 jobs are done")
 
 
-def test_the_demos_last_screen_shows_its_forecasts_whole_in_80_columns() -> None:
+def test_the_demos_last_screen_shows_its_forecasts_whole_in_80_columns():
     told = {"now": 1.0, "done_at": 3000.0, "done_low_at": 119.0, "done_high_at": 21_270.0}
     out = io.StringIO()
     Console(file=out, width=80).print(demo.forecasts({demo.BEGUN: told, demo.HALF: told}, [{"finished_at": 371.0}]))

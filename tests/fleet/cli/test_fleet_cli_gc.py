@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 from builders import a_capability, a_job
 from receiver_running import TOKEN, Receiver
@@ -18,7 +17,7 @@ from training.fleet.scheduling.retention import Rules
 JOBS = [a_job("better", priority=20), a_job("worse", priority=10)]
 
 
-def test_gc_shows_asks_removes_and_is_audited(tmp_path: Path) -> None:
+def test_gc_shows_asks_removes_and_is_audited(tmp_path):
     with Receiver(tmp_path, JOBS) as receiver:
         client = receiver.client("pi")
         for metric in (0.75, 0.5):
@@ -63,7 +62,7 @@ def test_gc_shows_asks_removes_and_is_audited(tmp_path: Path) -> None:
         assert client.claim(a_capability()) is None
 
 
-def test_a_receiver_without_retention_says_so(tmp_path: Path) -> None:
+def test_a_receiver_without_retention_says_so(tmp_path):
     with Receiver(tmp_path, JOBS) as receiver:
         out = Terminal()
         world = CommandContext(connect=lambda _u, _t: receiver.client(), out=out, err=Terminal(), environ={})

@@ -38,7 +38,7 @@ def shown(*argv: str, **answer: Any) -> str:
     return f"{asked} {out.getvalue()}"
 
 
-def test_incidents_are_listed_with_reasons_and_verdicts() -> None:
+def test_incidents_are_listed_with_reasons_and_verdicts():
     text = shown("incidents", "--host", "office")
     assert "'host': 'office'" in text
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -49,19 +49,19 @@ def test_incidents_are_listed_with_reasons_and_verdicts() -> None:
     assert json.loads(shown("incidents", "--json").partition("] ")[2])["incidents"][1] == ONE
 
 
-def test_nobody_watched_and_nothing_told_are_said_apart() -> None:
+def test_nobody_watched_and_nothing_told_are_said_apart():
     assert "no host is watched" in shown("incidents", incidents=[], watches=[])
     silent = shown("incidents", incidents=[], watches=[{**WATCH, "silent": True}])
     assert "attic (gbt realistic) last reported 1 min ago: is its watch running?" in silent
     assert "no incident was reported" in silent
 
 
-def test_a_verdict_is_said_back() -> None:
+def test_a_verdict_is_said_back():
     assert "[(17, {'verdict': 'false'})] incident 17 on office\\x1b[31m: false" in shown("judge", "17", "false")
     assert "not judged" in shown("judge", "17", "open", verdict=None)
 
 
-def test_changes_are_listed_among_incidents() -> None:
+def test_changes_are_listed_among_incidents():
     over = {**CHANGE, "host": "attic", "at_once": True, "ended": "confirmed"}
     lines = [" ".join(line.split()) for line in shown("incidents", incidents=[CHANGE, over, ONE]).splitlines()]
     how = "has changed since 1970-01-01 00:00:40 UTC: spread of fo\\x1brks 0.21 → 3.4 and 2 more"
@@ -71,7 +71,7 @@ def test_changes_are_listed_among_incidents() -> None:
     assert "--confirm-change" not in shown("incidents", incidents=[over])
 
 
-def test_a_change_that_an_operator_closed_needs_no_person() -> None:
+def test_a_change_that_an_operator_closed_needs_no_person():
     text = shown("incidents", incidents=[{**CHANGE, "verdict": "closed", "judged_by": "ada\x1b"}])
     assert ("closed by ada\\x1b" in text, "--confirm-change" in text) == (True, False)
     said = shown("judge", "2", "closed", verdict="closed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,13 +67,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def desk(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "default_describer", TableDescriber)
     with Receiver(tmp_path, [], operator_token=TOKEN) as receiver:
         yield Desk(receiver, tmp_path)
 
 
-def test_plan_shows_what_a_file_would_change_and_changes_nothing(desk: Desk) -> None:
+def test_plan_shows_what_a_file_would_change_and_changes_nothing(desk):
     assert desk("plan", str(desk.file)) == 3
     for line in ("2 new, 1 edited", "  b[seed=7]", "  a, priority: at once", "no worker has asked for work yet"):
         assert line in desk.out
@@ -85,7 +84,7 @@ def test_plan_shows_what_a_file_would_change_and_changes_nothing(desk: Desk) -> 
     assert json.loads(desk.out)["reload"]["inserted"] == 2
 
 
-def test_a_new_channel_alone_is_shown_and_applied(desk: Desk) -> None:
+def test_a_new_channel_alone_is_shown_and_applied(desk):
     desk.file.write_text(OLD + '[notify.phone]\nkind = "command"\ncommand = ["true"]\n')
     assert desk("plan", str(desk.file)) == 3
     assert "[notify.phone]: new" in desk.out
@@ -101,7 +100,7 @@ def test_a_new_channel_alone_is_shown_and_applied(desk: Desk) -> None:
         (NEW + 'dataset = "lab"\n', ': job "b[seed=8]".dataset: there is no data set `lab`'),
     ],
 )
-def test_an_invalid_file_is_told_with_all_reasons_and_changes_nothing(desk: Desk, text: str, words: str) -> None:
+def test_an_invalid_file_is_told_with_all_reasons_and_changes_nothing(desk, text, words):
     desk.file.write_text(text)
     for command in (["plan"], ["apply", "--yes"]):
         assert desk(*command, str(desk.file)) == 2
@@ -111,20 +110,20 @@ def test_an_invalid_file_is_told_with_all_reasons_and_changes_nothing(desk: Desk
     assert (desk.names(), desk.manifest.read_text(), desk.before.exists()) == (["a"], OLD, False)
 
 
-def test_a_job_that_stays_cancelled_is_no_edit(desk: Desk) -> None:
+def test_a_job_that_stays_cancelled_is_no_edit(desk):
     desk.receiver.client(token=TOKEN).cancel("a")
     assert desk("plan") == 0
     assert "Edited" not in desk.out
     assert "  a: cancelled (operator: cancelled)" in desk.out
 
 
-def test_the_receivers_own_manifest_is_judged_there(desk: Desk) -> None:
+def test_the_receivers_own_manifest_is_judged_there(desk):
     desk.manifest.write_text("[[job]]\n")
     assert desk("plan") == 2
     assert f"{desk.manifest}:1: job: a manifest has no key `job`" in desk.err
 
 
-def test_apply_asks_puts_the_file_in_place_and_keeps_the_one_before(desk: Desk) -> None:
+def test_apply_asks_puts_the_file_in_place_and_keeps_the_one_before(desk):
     desk.manifest.chmod(0o640)
     assert desk("apply", str(desk.file), typed="n\n") == 1
     assert (desk.names(), desk.manifest.read_text(), desk.before.exists()) == (["a"], OLD, False)
@@ -136,7 +135,7 @@ def test_apply_asks_puts_the_file_in_place_and_keeps_the_one_before(desk: Desk) 
     assert "nothing to do" in desk.out
 
 
-def test_apply_without_a_file_reloads_the_manifest_as_it_lies_there(desk: Desk) -> None:
+def test_apply_without_a_file_reloads_the_manifest_as_it_lies_there(desk):
     desk.manifest.write_text(NEW)
     assert desk("apply", "--yes", "--json") == 0
     said = json.loads(desk.out)
@@ -146,13 +145,13 @@ def test_apply_without_a_file_reloads_the_manifest_as_it_lies_there(desk: Desk) 
     assert (desk.names(), desk.before.exists()) == (["a"], False), "the one of before is not overwritten with itself"
 
 
-def test_apply_without_a_terminal_says_what_to_add(desk: Desk) -> None:
+def test_apply_without_a_terminal_says_what_to_add(desk):
     assert desk("apply", str(desk.file)) == 2
     assert "add --yes" in desk.err
     assert desk.manifest.read_text() == OLD
 
 
-def test_apply_on_another_machine_says_where_the_file_belongs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apply_on_another_machine_says_where_the_file_belongs(desk, monkeypatch):
     monkeypatch.setattr("training.fleet.cli.plan.mark_of", lambda path: "f" * 64)  # another file of that name
     assert desk("apply", str(desk.file), "--yes") == 1
     assert f"the receiver reads {desk.manifest} on " in desk.err
@@ -160,7 +159,7 @@ def test_apply_on_another_machine_says_where_the_file_belongs(desk: Desk, monkey
     assert (desk.names(), desk.before.exists()) == (["a"], False)
 
 
-def test_who_may_not_reload_replaces_no_file(desk: Desk) -> None:
+def test_who_may_not_reload_replaces_no_file(desk):
     desk.world = replace(desk.world, environ={})
     assert desk("apply", str(desk.file), "--yes") == 1
     assert "operator token" in desk.err
@@ -168,7 +167,7 @@ def test_who_may_not_reload_replaces_no_file(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("which", ["file", "manifest"])
-def test_what_changes_while_one_is_asked_is_not_applied(desk: Desk, which: str) -> None:
+def test_what_changes_while_one_is_asked_is_not_applied(desk, which):
     changed: Path = getattr(desk, which)
 
     class Slow(Terminal):
@@ -182,9 +181,7 @@ def test_what_changes_while_one_is_asked_is_not_applied(desk: Desk, which: str) 
     assert (desk.names(), desk.before.exists()) == (["a"], False)
 
 
-def test_a_refused_reload_puts_the_manifest_back_and_a_lost_one_says_what_stands(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_reload_puts_the_manifest_back_and_a_lost_one_says_what_stands(desk, monkeypatch):
     refusing = desk.receiver.hub.read_manifest
 
     def lost(*_: object) -> Any:
@@ -200,7 +197,7 @@ def test_a_refused_reload_puts_the_manifest_back_and_a_lost_one_says_what_stands
     assert desk.manifest.read_text() == NEW
 
 
-def test_why_names_the_fields_of_an_id_and_those_in_which_two_differ(desk: Desk) -> None:
+def test_why_names_the_fields_of_an_id_and_those_in_which_two_differ(desk):
     assert desk("plan", "--why", "a") == 0
     assert ["seed", "1"] in [line.split() for line in desk.out.splitlines()]
     assert desk("plan", "--why", "a", "b[seed=7]", "--in", str(desk.file), "--json") == 0
@@ -216,7 +213,7 @@ def test_why_names_the_fields_of_an_id_and_those_in_which_two_differ(desk: Desk)
     assert desk("plan", "--why", "nobody") == 1
 
 
-def test_a_model_that_retention_took_is_not_shown_as_one_that_is_there() -> None:
+def test_a_model_that_retention_took_is_not_shown_as_one_that_is_there():
     done = {"state": "completed", "artifact_id": "a" * 64, "host": "pi", "at": 0.0}
     jobs = [done | {"name": "kept"}, done | {"name": "gone", "removed": {"at": 86400.0, "why": "too old"}}]
     out = io.StringIO()
@@ -227,7 +224,7 @@ def test_a_model_that_retention_took_is_not_shown_as_one_that_is_there() -> None
     assert went.endswith("requeued (1)\n  gone: removed on 1970-01-02: too old\n")
 
 
-def test_memory_is_proposed_beside_what_is_asked_now() -> None:
+def test_memory_is_proposed_beside_what_is_asked_now():
     told = {"jobs": ["a", "b", "c", "d"], "count": 7, "asked_gib": 0.0, "held_gib": 2.0, "propose_gib": 2.4}
     out = io.StringIO()
     answer = whole(PlanReply, memory=[told, told | {"jobs": ["e"], "count": 1, "asked_gib": 9.0}])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
 from html import unescape
-from pathlib import Path
 
 import pytest
 from receiver_running import Receiver
@@ -21,7 +19,7 @@ from training.fleet.wire.routes import PAGES
 
 
 @pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def receiver(tmp_path_factory):
     with shown(tmp_path_factory.mktemp("shown"), {**_a_hostile_job()}) as found:
         yield found
 
@@ -39,7 +37,7 @@ def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def test_a_site_holds_the_pages_whole_without_receiver_and_script(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_site_holds_the_pages_whole_without_receiver_and_script(receiver, tmp_path):
     site = tmp_path / "site"
     code, said, _ = run(receiver, "report", "--out", str(site), "--json")
     shape = json.loads(said)
@@ -62,7 +60,7 @@ def test_a_site_holds_the_pages_whole_without_receiver_and_script(receiver: Rece
     assert any("differ in 1 of" in page for name, page in pages.items() if name.startswith("compare-"))
 
 
-def test_a_second_one_replaces_its_own_files_and_no_others(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_second_one_replaces_its_own_files_and_no_others(receiver, tmp_path):
     site = tmp_path / "site"
     assert run(receiver, "report", "--out", str(site))[0] == 0
     (site / "mine.txt").write_text("mine")
@@ -78,7 +76,7 @@ def test_a_second_one_replaces_its_own_files_and_no_others(receiver: Receiver, t
     assert json.loads((site / MARK).read_text()) == mark
 
 
-def test_a_folder_of_something_else_is_refused(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_refused(receiver, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     code, _, said = run(receiver, "report", "--out", str(tmp_path))
     assert (code, "holds other files; name a new or empty folder with --out" in said) == (1, True)
@@ -87,7 +85,7 @@ def test_a_folder_of_something_else_is_refused(receiver: Receiver, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_models_are_told_in_the_terminal_as_on_the_page(receiver: Receiver) -> None:
+def test_models_are_told_in_the_terminal_as_on_the_page(receiver):
     code, said, _ = run(receiver, "models")
     assert code == 0
     assert said.startswith("Of 3 models judged on the same test, no model is surely ahead: gbt-oracle")
@@ -100,7 +98,7 @@ def test_models_are_told_in_the_terminal_as_on_the_page(receiver: Receiver) -> N
     assert (code, "there is no test 9" in said) == (2, True)
 
 
-def test_a_site_goes_on_to_every_page_of_a_list_and_leaves_out_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_goes_on_to_every_page_of_a_list_and_leaves_out_what_is_gone(monkeypatch):
     pages = {
         "/": '<a href="/jobs/one">one</a><a href="/jobs/gone">gone</a><a href="/act?what=hold">hold</a>',
         "/jobs": '<a href="/jobs?after=2">more</a>',
@@ -121,13 +119,13 @@ def test_a_site_goes_on_to_every_page_of_a_list_and_leaves_out_what_is_gone(monk
 
 
 @pytest.mark.parametrize("address", ["/static/../../x", "/static/a/b", "/jobs/../../x", "/jobs/%2e%2e%2fx", "//e/x"])
-def test_no_link_leads_out_of_the_sites_folder(address: str) -> None:
+def test_no_link_leads_out_of_the_sites_folder(address):
     found = place(address)
     assert found is None or re.fullmatch(r"(jobs/)?[\w-][\w.-]*\.html", found)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_site_holds_every_page_of_the_menu(receiver: Receiver, name: str) -> None:
+def test_a_site_holds_every_page_of_the_menu(receiver, name):
     shown_as = PAGES[name].shown
     assert shown_as is not None
     assert bool(place(PAGES[name].path)) == bool(shown_as.menu or "{" in PAGES[name].path)

@@ -42,7 +42,7 @@ def shown(*argv: str, kinds: list[dict[str, Any]] | None = None) -> str:
     return out
 
 
-def test_each_time_says_what_it_rests_on() -> None:
+def test_each_time_says_what_it_rests_on():
     lines = shown().splitlines()
     assert [" ".join(line.split()) for line in lines[2:6]] == [
         "gbt oracle · max_depth 4 · up to 419.8 MiB desk 1 min 40 s 50 s to 3 min 2 such jobs here",
@@ -53,18 +53,18 @@ def test_each_time_says_what_it_rests_on() -> None:
     assert lines[-1] == "from 3 completed jobs"
 
 
-def test_model_and_host_narrow_it() -> None:
+def test_model_and_host_narrow_it():
     assert "mlp" not in shown("--model", "gbt")
     assert "laptop" not in shown("--host", "DESK")
     assert json.loads(shown("--json", "--model", "mlp"))["kinds"] == [NET]
 
 
-def test_nothing_known_says_what_will_be() -> None:
+def test_nothing_known_says_what_will_be():
     assert "completed job is of this model or host" in shown("--model", "cnn")
     assert "nothing is known yet" in shown(kinds=[]).replace("no completed", "nothing is known yet: no completed")
 
 
-def test_an_unknown_host_is_refused_and_one_without_jobs_is_not() -> None:
+def test_an_unknown_host_is_refused_and_one_without_jobs_is_not():
     code, out, err = run("--host", "nobody")
     assert (code, out) == (1, "")
     assert "no host is called nobody; `cis490-jobs workers` lists them" in err

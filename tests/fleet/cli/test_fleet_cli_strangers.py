@@ -108,7 +108,7 @@ def others(command: Any, before: str = "") -> Iterator[str]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def desk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(load, "default_describer", TableDescriber)
     Path("plan.toml").write_text('[[jobs]]\nname = "x"\nmodel = "gbt"\nmode = "oracle"\n')
@@ -118,7 +118,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("argv", [*TALKING, *others(program.command())])
-def test_an_answer_without_the_id_of_a_database_is_no_answer(argv: str, desk: Path) -> None:
+def test_an_answer_without_the_id_of_a_database_is_no_answer(argv, desk):
     keeps = argv.startswith(("get", "plan", "apply", "dataset"))
     before = sorted(desk.rglob("*"))
     for name, (answer, words) in STRANGERS.items():
@@ -157,7 +157,7 @@ class Changing:
         ("get --all", 0),
     ],
 )
-def test_one_command_believes_one_database(argv: str, sent: int, desk: Path) -> None:
+def test_one_command_believes_one_database(argv, sent, desk):
     gone = FAILED | {"in_manifest": False, "name": "gone", "job_id": "f" * 64}
     receiver = FakeReceiver(FAILED, DONE, gone)
     receiver.page = 1
@@ -168,14 +168,14 @@ def test_one_command_believes_one_database(argv: str, sent: int, desk: Path) -> 
     assert sum(method == "POST" for method, _, _ in receiver.asked) == sent, "and no more after that"
 
 
-def test_it_may_be_another_ones_at_the_next_command(desk: Path) -> None:
+def test_it_may_be_another_ones_at_the_next_command(desk):
     run = Session(FakeReceiver(DONE))
     assert run("list") == 0
     run = Session(Changing(FakeReceiver(DONE), 0))  # type: ignore[arg-type]
     assert run("list") == 0, "nothing is remembered between commands"
 
 
-def test_a_wait_outlives_a_portal(desk: Path) -> None:
+def test_a_wait_outlives_a_portal(desk):
     """It goes on when the receiver answers again; what the portal said is told once."""
     receiver = FakeReceiver(FAILED)
     running = FAILED | {"status": "running"}

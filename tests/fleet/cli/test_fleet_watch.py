@@ -9,8 +9,6 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from builders import a_capability, a_job
@@ -21,14 +19,14 @@ from torture.fleet import until
 
 
 @pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def receiver(tmp_path_factory):
     jobs = [a_job("gbt-oracle", priority=90), a_job("needs-gpu", require_cuda=True), a_job("later")]
     with Receiver(tmp_path_factory.mktemp("watched"), jobs) as made:
         yield made
 
 
 @pytest.fixture
-def tmux(tmp_path: Path) -> Iterator[Callable[..., str]]:
+def tmux(tmp_path):
     program = shutil.which("tmux")
     if program is None:
         pytest.skip("no tmux here")
@@ -47,7 +45,7 @@ def command(receiver: Receiver, *words: str) -> str:
     return " ".join([sys.executable, "-m", "training.fleet.cli", *words, "--receiver-url", receiver.url])
 
 
-def test_it_draws_in_place_follows_what_happens_and_quits(receiver: Receiver, tmux: Callable[..., str]) -> None:
+def test_it_draws_in_place_follows_what_happens_and_quits(receiver, tmux):
     line = f"trap : INT; NO_COLOR=1 {command(receiver, 'watch')}; echo code=$?; read end"
     tmux("new-session", "-d", "-x", "80", "-y", "24", "-s", "w", line)
 
@@ -68,7 +66,7 @@ def test_it_draws_in_place_follows_what_happens_and_quits(receiver: Receiver, tm
     until(lambda: "code=130" in shown(), "it quits, and the last picture stays")
 
 
-def test_into_a_pipe_it_prints_at_each_change(receiver: Receiver) -> None:
+def test_into_a_pipe_it_prints_at_each_change(receiver):
     words = [sys.executable, "-m", "training.fleet.cli", "watch", "--json", "--receiver-url", receiver.url]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

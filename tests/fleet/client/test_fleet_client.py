@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,7 +100,7 @@ def client_of(script: Script, **how: Any) -> tuple[FleetClient, list[float]]:
     return client, slept
 
 
-def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
+def test_the_longest_message_of_a_worker_is_not_too_long():
     """Also where every character takes four bytes, and numbers are written with a blank between them."""
     wide = "\N{GRINNING FACE}"
     lines = fitting(("x" * constants.LOG_LINE_CHARS_MAX,) * constants.LOG_LINES_MAX)
@@ -156,12 +155,12 @@ def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
         (302, "", Verdict.FINAL),
     ],
 )
-def test_retry_table(status: int, problem_type: str, meaning: Verdict) -> None:
+def test_retry_table(status, problem_type, meaning):
     assert verdict(status, problem_type) is meaning
 
 
 @pytest.mark.parametrize("problem_type", constants.ProblemType)
-def test_every_slug_of_the_wire_has_its_error(problem_type: constants.ProblemType) -> None:
+def test_every_slug_of_the_wire_has_its_error(problem_type):
     client, _ = client_of(Script(problem(problem_type)), tries=1)
     with pytest.raises(client_answers.Answered) as caught:
         client.health()
@@ -170,32 +169,32 @@ def test_every_slug_of_the_wire_has_its_error(problem_type: constants.ProblemTyp
 
 
 @given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
-def test_backoff_stays_within_its_bounds(failures: int, chance: float) -> None:
+def test_backoff_stays_within_its_bounds(failures, chance):
     assert 0 <= backoff_s(failures, chance) < 60
     assert backoff_s(failures, chance, least_s=7) >= 7
     assert backoff_s(failures, 0.0) == 0
 
 
-def test_backoff_doubles_up_to_its_cap() -> None:
+def test_backoff_doubles_up_to_its_cap():
     ceilings = [backoff_s(n, 1.0) for n in range(1, 9)]
     assert ceilings == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_it_tries_again_while_that_can_help() -> None:
+def test_it_tries_again_while_that_can_help():
     script = Script(TransportError("cut"), problem(constants.ProblemType.INTERNAL), ok(WELL))
     client, slept = client_of(script)
     assert client.health()["status"] == "ok"
     assert slept == [0.5, 1.0]
 
 
-def test_retry_after_is_honoured() -> None:
+def test_retry_after_is_honoured():
     later = problem(constants.ProblemType.DISK_FULL, **{"retry-after": "30"})
     client, slept = client_of(Script(later, ok(WELL)))
     client.health()
     assert slept == [30.5]
 
 
-def test_it_gives_up_after_its_tries() -> None:
+def test_it_gives_up_after_its_tries():
     script = Script(*[TransportError("connection refused")] * 2)
     client, slept = client_of(script, tries=2)
     with pytest.raises(Unreachable, match=r"cannot reach the receiver at .*: connection refused"):
@@ -203,7 +202,7 @@ def test_it_gives_up_after_its_tries() -> None:
     assert len(slept) == 1
 
 
-def test_for_ever_means_for_ever() -> None:
+def test_for_ever_means_for_ever():
     script = Script(*[TransportError("no answer in time")] * 50, ok(WELL))
     client, slept = client_of(script, tries=None)
     client.health()
@@ -218,7 +217,7 @@ def test_for_ever_means_for_ever() -> None:
         (constants.ProblemType.UNKNOWN_JOB, Refused),
     ],
 )
-def test_a_refusal_is_final(problem_type: constants.ProblemType, kind: type[Refused]) -> None:
+def test_a_refusal_is_final(problem_type, kind):
     client, slept = client_of(Script(problem(problem_type)))
     with pytest.raises(kind):
         client.heartbeat("job")
@@ -226,14 +225,14 @@ def test_a_refusal_is_final(problem_type: constants.ProblemType, kind: type[Refu
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"\xff", b"[" * 100_000, b'{"action": 1'])
-def test_what_is_not_json_counts_as_nobody_there(body: bytes) -> None:
+def test_what_is_not_json_counts_as_nobody_there(body):
     client, _ = client_of(Script(Response(200, SHOWN, body)), tries=1)
     with pytest.raises(Unreachable):
         client.heartbeat("job")
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>busy</html>", b"[1, 2]", b"\xff\xfe"])
-def test_a_proxys_error_page_is_understood(body: bytes) -> None:
+def test_a_proxys_error_page_is_understood(body):
     client, _ = client_of(Script(Response(502, {}, body)), tries=1)
     with pytest.raises(Stranger, match=r"502 from .* does not reach the receiver behind it"):
         client.health()
@@ -242,7 +241,7 @@ def test_a_proxys_error_page_is_understood(body: bytes) -> None:
 # -- the simple form --------------------------------------------------------------------------------------------
 
 
-def test_claims_heartbeats_and_lines_are_remembered() -> None:
+def test_claims_heartbeats_and_lines_are_remembered():
     beat = {"action": "continue", "lease_s": 600.0, "log_next": 2}
     receipt = {"job_id": GRANT["job_id"], "status": "completed", "artifact_id": "a", "attempt": 1}
     script = Script(ok(GRANT), ok(beat), ok(beat), ok(receipt))
@@ -263,7 +262,7 @@ def test_claims_heartbeats_and_lines_are_remembered() -> None:
     assert script.sent[1][1] == f"/v1/job/{'j' * 64}/heartbeat"
 
 
-def test_the_bodies_sent_are_those_of_the_wire() -> None:
+def test_the_bodies_sent_are_those_of_the_wire():
     import msgspec
 
     beat = {"action": "continue", "lease_s": 1.0}
@@ -283,14 +282,14 @@ def test_the_bodies_sent_are_those_of_the_wire() -> None:
         assert message.host_id == "pi"
 
 
-def test_a_repeated_claim_carries_the_same_request() -> None:
+def test_a_repeated_claim_carries_the_same_request():
     script = Script(TransportError("cut"), ok(GRANT))
     client, _ = client_of(script)
     client.claim({})
     assert script.body(0)["request_id"] == script.body(1)["request_id"] != ""
 
 
-def test_no_work_says_why() -> None:
+def test_no_work_says_why():
     nothing = {"job_id": None, "reason": "no job is pending", "retry_after_s": 12.5}
     client, _ = client_of(Script(ok(nothing), ok(nothing)))
     assert client.ask({}) == attempts.ClaimReply(reason="no job is pending", retry_after_s=12.5)
@@ -311,13 +310,13 @@ def test_no_work_says_why() -> None:
         ({"slots": 1.5}, r"Expected `int \| null`, got `float` - at `\$\.slots`"),
     ],
 )
-def test_a_malformed_answer_is_one_sentence_and_counts_as_nobody_there(wrong: dict[str, Any], words: str) -> None:
+def test_a_malformed_answer_is_one_sentence_and_counts_as_nobody_there(wrong, words):
     client, _ = client_of(Script(ok(GRANT | wrong)), tries=1)
     with pytest.raises(Unreachable, match=rf"^the receiver's answer has another form .*\({words}\); is it another"):
         client.claim({})
 
 
-def test_words_of_a_newer_receiver_leave_the_rest_of_its_answer_whole() -> None:
+def test_words_of_a_newer_receiver_leave_the_rest_of_its_answer_whole():
     """An older worker ignores an order that it does not know: the receiver gives it no job meanwhile."""
     client, _ = client_of(Script(ok(GRANT), ok({"action": "dance", "lease_s": 60.0, "terms": {"order": "rest"}})))
     client.claim({})
@@ -325,7 +324,7 @@ def test_words_of_a_newer_receiver_leave_the_rest_of_its_answer_whole() -> None:
     assert (beat.action, beat.lease_s) == (constants.Action.CONTINUE, 60.0)
 
 
-def test_answers_have_both_forms() -> None:
+def test_answers_have_both_forms():
     client, _ = client_of(Script(ok(GRANT)))
     grant = client.claim({})
     assert isinstance(grant, Grant)
@@ -335,7 +334,7 @@ def test_answers_have_both_forms() -> None:
         grant["a_newer_field"]
 
 
-def test_every_call_of_a_program_has_its_route() -> None:
+def test_every_call_of_a_program_has_its_route():
     """A call that is misspelled, or given too little or too much, is a bug of ours."""
     client, _ = client_of(Script())
     for wrong in (
@@ -349,7 +348,7 @@ def test_every_call_of_a_program_has_its_route() -> None:
             wrong()
 
 
-def test_the_token_goes_with_operators_calls_whatever_its_letters() -> None:
+def test_the_token_goes_with_operators_calls_whatever_its_letters():
     script = Script(ok(filled(attempts.MovedReply, status="cancelled")))
     client = FleetClient(URL, operator_token=" Schlüssel\n", transport=script)
     client.cancel("a name/with a slash")
@@ -360,7 +359,7 @@ def test_the_token_goes_with_operators_calls_whatever_its_letters() -> None:
         FleetClient(URL, operator_token="two\nlines", transport=script)
 
 
-def test_all_jobs_follows_the_pages() -> None:
+def test_all_jobs_follows_the_pages():
     pages = [filled(views.JobsReply, jobs=[{"name": name}], next_after=n) for name, n in (("a", 7), ("b", None))]
     script = Script(*map(ok, pages))
     client, _ = client_of(script)
@@ -369,7 +368,7 @@ def test_all_jobs_follows_the_pages() -> None:
     assert "status=failed" in script.sent[1][1]
 
 
-def test_workers_follows_the_pages() -> None:
+def test_workers_follows_the_pages():
     found = (("a", "a b"), ("c", None))
     pages = [filled(views.WorkersReply, workers=[{"hostname": name}], next_after=n) for name, n in found]
     script = Script(*map(ok, pages))
@@ -384,7 +383,7 @@ def test_workers_follows_the_pages() -> None:
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
+def bundle(tmp_path):
     path = tmp_path / "bundle.tar.zst"
     path.write_bytes(bytes(range(250)) * 10)
     return path
@@ -397,7 +396,7 @@ def at(offset: int) -> Response:
 STORED = ok({"artifact_id": "stored", "job_id": "j", "size": 2500})
 
 
-def test_an_upload_goes_on_from_what_is_there(bundle: Path) -> None:
+def test_an_upload_goes_on_from_what_is_there(bundle):
     seen: list[tuple[int, int]] = []
     script = Script(at(1000), STORED)
     client, _ = client_of(script)
@@ -414,14 +413,14 @@ def test_an_upload_goes_on_from_what_is_there(bundle: Path) -> None:
     assert seen[-1] == (2500, 2500)
 
 
-def test_an_upload_whose_answer_was_lost_sends_nothing_twice(bundle: Path) -> None:
+def test_an_upload_whose_answer_was_lost_sends_nothing_twice(bundle):
     script = Script(at(0), TransportError("cut"), at(2500), STORED)
     client, _ = client_of(script)
     assert client.upload_artifact("j", bundle) == "stored"
     assert [len(sent[3] or b"") for sent in script.sent] == [0, 2500, 0, 0]
 
 
-def test_getting_further_renews_the_patience(bundle: Path) -> None:
+def test_getting_further_renews_the_patience(bundle):
     steps: list[Response | Exception] = []
     for offset in range(0, 1000, 100):
         steps += [at(offset), TransportError("cut")]
@@ -432,14 +431,14 @@ def test_getting_further_renews_the_patience(bundle: Path) -> None:
         client.upload_artifact("j", bundle)
 
 
-def test_an_offset_that_moved_is_asked_for_again(bundle: Path) -> None:
+def test_an_offset_that_moved_is_asked_for_again(bundle):
     script = Script(at(900), problem(constants.ProblemType.OFFSET_MISMATCH), at(700), STORED)
     client, _ = client_of(script)
     assert client.upload_artifact("j", bundle) == "stored"
     assert script.sent[3][2]["Upload-Offset"] == "700"
 
 
-def test_bytes_that_arrive_wrong_are_sent_anew_but_not_for_ever(bundle: Path) -> None:
+def test_bytes_that_arrive_wrong_are_sent_anew_but_not_for_ever(bundle):
     wrong = problem(constants.ProblemType.WRONG_DIGEST)
     client, _ = client_of(Script(at(10), wrong, at(0), STORED))
     assert client.upload_artifact("j", bundle) == "stored"
@@ -448,7 +447,7 @@ def test_bytes_that_arrive_wrong_are_sent_anew_but_not_for_ever(bundle: Path) ->
         client.upload_artifact("j", bundle, tries=None)
 
 
-def test_what_the_receiver_has_beyond_the_file_is_not_of_the_file(bundle: Path) -> None:
+def test_what_the_receiver_has_beyond_the_file_is_not_of_the_file(bundle):
     script = Script(at(9999), STORED)
     client, _ = client_of(script)
     client.upload_artifact("j", bundle)
@@ -463,9 +462,7 @@ def test_what_the_receiver_has_beyond_the_file_is_not_of_the_file(bundle: Path) 
         (Response(410, {**SHOWN, "x-problem": "gone"}), Cancelled),
     ],
 )
-def test_a_dead_claim_costs_no_byte_and_is_named(
-    bundle: Path, answer: Response, kind: type[client_answers.Answered]
-) -> None:
+def test_a_dead_claim_costs_no_byte_and_is_named(bundle, answer, kind):
     script = Script(answer)
     client, _ = client_of(script)
     with pytest.raises(kind) as refused:
@@ -477,7 +474,7 @@ def test_a_dead_claim_costs_no_byte_and_is_named(
 # -- fetching ---------------------------------------------------------------------------------------------------
 
 
-def test_a_fetched_bundle_appears_only_when_verified(bundle: Path, tmp_path: Path) -> None:
+def test_a_fetched_bundle_appears_only_when_verified(bundle, tmp_path):
     body, target = bundle.read_bytes(), tmp_path / "got"
     head = Response(200, {**SHOWN, "content-length": str(len(body))})
     good = Response(200, {**SHOWN, "x-content-sha256": file_sha256(bundle)}, body)
@@ -545,7 +542,7 @@ def answering(*bodies: bytes, close: bool = False) -> Callable[[socket.socket], 
     return talk
 
 
-def test_connections_are_kept_alive() -> None:
+def test_connections_are_kept_alive():
     with server(answering(b"one", b"two")) as url:
         transport = HttpTransport(url)
         answers = [transport.request("GET", "/", {}, None, 10) for _ in range(2)]
@@ -554,7 +551,7 @@ def test_connections_are_kept_alive() -> None:
         transport.close()
 
 
-def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+def test_a_connection_that_was_closed_while_idle_is_replaced():
     with server(answering(b"one"), answering(b"two", close=True)) as url:
         transport = HttpTransport(url)
         assert transport.request("GET", "/", {}, None, 10).body == b"one"
@@ -563,7 +560,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
         transport.close()
 
 
-def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(monkeypatch):
     monkeypatch.setattr("training.fleet.client.transport._readable", lambda _: False)  # a moment too early
     with server(answering(b"one"), answering(b"two", close=True)) as url:
         transport = HttpTransport(url)
@@ -572,7 +569,7 @@ def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(monkeypatc
         transport.close()
 
 
-def test_a_body_is_streamed_and_an_answer_too() -> None:
+def test_a_body_is_streamed_and_an_answer_too():
     got: list[bytes] = []
     requests: list[bytes] = []
 
@@ -605,7 +602,7 @@ class DamagedDisk(io.BytesIO):
     ("body", "sink", "number"),
     [(None, FullDisk().write, errno.ENOSPC), (DamagedDisk(), None, errno.EIO)],
 )
-def test_a_file_that_fails_on_its_way_is_not_the_networks_failure(body: Any, sink: Any, number: int) -> None:
+def test_a_file_that_fails_on_its_way_is_not_the_networks_failure(body, sink, number):
     def talk(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
@@ -615,7 +612,7 @@ def test_a_file_that_fails_on_its_way_is_not_the_networks_failure(body: Any, sin
     assert failed.value.errno == number
 
 
-def test_a_refusal_in_the_middle_of_the_body_is_heard() -> None:
+def test_a_refusal_in_the_middle_of_the_body_is_heard():
     def talk(connection: socket.socket) -> None:
         connection.recv(100_000)
         connection.sendall(b"HTTP/1.1 507 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -641,12 +638,12 @@ def test_a_refusal_in_the_middle_of_the_body_is_heard() -> None:
     ],
     ids=["hangs_up", "half_a_header", "half_a_body", "nonsense"],
 )
-def test_a_broken_answer_is_a_transport_error(talk: Callable[[socket.socket], None]) -> None:
+def test_a_broken_answer_is_a_transport_error(talk):
     with server(talk) as url, pytest.raises(TransportError):
         HttpTransport(url).request("GET", "/", {}, None, 10)
 
 
-def test_silence_ends_after_the_time_out() -> None:
+def test_silence_ends_after_the_time_out():
     done = threading.Event()
     with server(lambda connection: done.wait(20) and None) as url:
         with pytest.raises(TransportError, match="no answer in time"):
@@ -657,7 +654,7 @@ def test_silence_ends_after_the_time_out() -> None:
 @pytest.mark.parametrize(
     "said", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"]
 )
-def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said: bytes) -> None:
+def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said):
     def talk(connection: socket.socket) -> None:
         read_request(connection)
         connection.sendall(said)
@@ -671,7 +668,7 @@ def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said: bytes) -> 
             transport.request("GET", "/", {}, None, 0.05)
 
 
-def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch):
     given: list[float | None] = []
     monkeypatch.setattr(
         "training.fleet.client.transport._Deadline", lambda seconds: given.append(seconds) or _Deadline(None)
@@ -686,7 +683,7 @@ def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch: pytest.MonkeyP
     assert given == [45.0, 120, None, None]
 
 
-def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(monkeypatch):
     """Found by `kill -9` of a receiver: the reset came before there was a connection to read from."""
 
     def reset(*_: object, **__: object) -> socket.socket:
@@ -697,7 +694,7 @@ def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(monkeypatch:
         HttpTransport("http://127.0.0.1:1").request("GET", "/", {}, None, 5.0)
 
 
-def test_nobody_there() -> None:
+def test_nobody_there():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = free.getsockname()[1]
@@ -713,12 +710,12 @@ def test_nobody_there() -> None:
         *("https://[::1", "https://[pi.lan:8445]:1", "https://pi.lan:84450"),
     ],
 )
-def test_an_address_that_is_none_is_one_sentence(url: str) -> None:
+def test_an_address_that_is_none_is_one_sentence(url):
     with pytest.raises(ValueError, match="it looks like"):
         FleetClient(url, "pi")
 
 
-def test_importing_the_client_needs_the_standard_library_only() -> None:
+def test_importing_the_client_needs_the_standard_library_only():
     code = (
         "import sys; import training.fleet.client; "
         "print(sorted(m for m in ('msgspec', 'starlette', 'numpy', 'torch') if m in sys.modules))"
@@ -728,18 +725,18 @@ def test_importing_the_client_needs_the_standard_library_only() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://10.100.0.1:8445", "http://pi.lan:8445", "http://[fe80::1]:1"])
-def test_an_operators_token_does_not_travel_unencrypted(url: str) -> None:
+def test_an_operators_token_does_not_travel_unencrypted(url):
     with pytest.raises(ValueError, match="use the receiver's https address"):
         FleetClient(url, operator_token="sesame")
     FleetClient(url).close()
 
 
 @pytest.mark.parametrize("url", ["https://pi.lan:8445", "http://localhost:1", "http://127.0.0.9:1", "http://[::1]:1"])
-def test_an_operators_token_travels_where_nobody_reads_it(url: str) -> None:
+def test_an_operators_token_travels_where_nobody_reads_it(url):
     FleetClient(url, operator_token="sesame").close()
 
 
-def test_a_reload_waits_for_trainers_that_are_asked_for_their_flags() -> None:
+def test_a_reload_waits_for_trainers_that_are_asked_for_their_flags():
     """One that hangs is ended after a minute; the receiver says so, and is there all the while."""
     patience = []
 

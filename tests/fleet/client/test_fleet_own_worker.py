@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ CAPABILITY = {"hostname": "mine", "cpu_cores": 4, "ram_available_gib": 8.0, "cud
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     with Receiver(tmp_path, [a_job("good"), a_job("bad", seed=2)]) as running:
         yield running
 
@@ -51,7 +51,7 @@ def work(client: FleetClient, folder: Path, *, as_items: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("as_items", [True, False])
-def test_a_workers_loop_of_ones_own(receiver: Receiver, tmp_path: Path, as_items: bool) -> None:
+def test_a_workers_loop_of_ones_own(receiver, tmp_path, as_items):
     client = receiver.client("mine")
     assert sorted(work(client, tmp_path, as_items=as_items)) == ["bad", "good"]
     assert {each["name"]: each["status"] for each in client.all_jobs()} == {"good": "completed", "bad": "cancelled"}

@@ -58,7 +58,7 @@ CALLS: dict[str, Call] = {
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
+def bundle(tmp_path):
     path = tmp_path / "b.tar.zst"
     path.write_bytes(b"bytes")
     return path
@@ -66,7 +66,7 @@ def bundle(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("answer", [*STRANGERS, *WORST], ids=lambda one: str(one.status))
-def test_nobody_elses_answer_is_an_answer(name: str, answer: Response, bundle: Path) -> None:
+def test_nobody_elses_answer_is_an_answer(name, answer, bundle):
     client, _ = client_of(Script(answer), tries=1)
     with pytest.raises(Stranger) as caught:
         CALLS[name](client, bundle)
@@ -74,7 +74,7 @@ def test_nobody_elses_answer_is_an_answer(name: str, answer: Response, bundle: P
 
 
 @pytest.mark.parametrize("answer", STRANGERS, ids=lambda one: str(one.status))
-def test_nor_in_the_middle_of_an_upload(answer: Response, bundle: Path) -> None:
+def test_nor_in_the_middle_of_an_upload(answer, bundle):
     asked = Response(200, {"upload-offset": "0", ID: OURS})
     client, _ = client_of(Script(asked, answer), tries=1)
     with pytest.raises(Stranger):
@@ -84,14 +84,14 @@ def test_nor_in_the_middle_of_an_upload(answer: Response, bundle: Path) -> None:
 @pytest.mark.parametrize(
     "problem_type", [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.TOO_LARGE]
 )
-def test_the_database_that_granted_is_believed(problem_type: ProblemType) -> None:
+def test_the_database_that_granted_is_believed(problem_type):
     client, _ = client_of(Script(problem(problem_type, **{ID: OURS})), tries=1)
     with pytest.raises(Refused) as caught:
         CALLS["heartbeat"](client, Path())
     assert caught.value.problem_type == problem_type
 
 
-def test_a_client_remembers_who_granted(bundle: Path) -> None:
+def test_a_client_remembers_who_granted(bundle):
     client, _ = client_of(Script(ok(GRANT, **{ID: OURS}), problem(ProblemType.JOB_CANCELLED)), tries=1)
     grant = client.claim({})
     assert grant is not None
@@ -100,7 +100,7 @@ def test_a_client_remembers_who_granted(bundle: Path) -> None:
         client.heartbeat(grant.job_id)
 
 
-def test_a_body_names_no_database(bundle: Path) -> None:
+def test_a_body_names_no_database(bundle):
     client, _ = client_of(Script(ok({**GRANT, "database_id": OTHER}, **{ID: OURS})), tries=1)
     grant = client.claim({})
     assert grant is not None
@@ -110,24 +110,24 @@ def test_a_body_names_no_database(bundle: Path) -> None:
 # -- answers without an id, or another one ----------------------------------------------------------------------
 
 
-def test_one_that_got_an_id_meanwhile_is_believed_too() -> None:
+def test_one_that_got_an_id_meanwhile_is_believed_too():
     answer = problem(ProblemType.LEASE_SUPERSEDED, **{ID: OTHER})
     assert stranger(answer, None) is None
 
 
 @pytest.mark.parametrize("answer", [*STRANGERS, *NAMELESS], ids=lambda one: str(one.status))
-def test_where_no_database_is_known_an_answer_needs_an_id_all_the_same(answer: Response) -> None:
+def test_where_no_database_is_known_an_answer_needs_an_id_all_the_same(answer):
     client, _ = client_of(Script(answer), tries=1)
     with pytest.raises(Stranger):
         client.heartbeat("j", claim_id="c")
 
 
 @pytest.mark.parametrize("shown", ["", "7", "A" * 32, "a" * 31, "a" * 33, "a" * 31 + "\n"])
-def test_what_is_no_id_is_none(shown: str) -> None:
+def test_what_is_no_id_is_none(shown):
     assert stranger(ok({}, **{ID: shown}), None) is not None
 
 
-def test_the_first_database_to_answer_a_client_is_the_only_one() -> None:
+def test_the_first_database_to_answer_a_client_is_the_only_one():
     answers = [ok(WELL, **{ID: shown}) for shown in (OURS, OTHER, OURS)]
     client, _ = client_of(Script(*answers), tries=1)
     client.health()
@@ -160,13 +160,13 @@ def test_the_first_database_to_answer_a_client_is_the_only_one() -> None:
         (problem(ProblemType.UNKNOWN_JOB, **{ID: OTHER}), f"--accept-database {OTHER}"),
     ],
 )
-def test_the_sentence_says_who_answered_and_what_helps(answer: Response, words: str) -> None:
+def test_the_sentence_says_who_answered_and_what_helps(answer, words):
     client, _ = client_of(Script(answer), tries=1)
     with pytest.raises(Stranger, match=words):
         CALLS["heartbeat"](client, Path())
 
 
-def test_a_portals_query_is_nobodys_business() -> None:
+def test_a_portals_query_is_nobodys_business():
     assert "for=you" not in str(stranger(Response(302, PORTAL), OURS))
 
 
@@ -180,7 +180,7 @@ answers = st.builds(
 
 
 @given(answers)
-def test_whatever_comes_without_an_id_is_told_in_one_printable_sentence(answer: Response) -> None:
+def test_whatever_comes_without_an_id_is_told_in_one_printable_sentence(answer):
     said = stranger(answer, OURS)
     assert said is not None
     assert said.isprintable()
@@ -199,7 +199,7 @@ def not_ours(worker: Worker, detail: str) -> list[str]:
     return said(worker)
 
 
-def test_finished_work_waits_for_its_database_and_nobody_is_asked_for_other_work() -> None:
+def test_finished_work_waits_for_its_database_and_nobody_is_asked_for_other_work():
     worker = Worker()
     granted = structs.replace(JOB, database_id=OURS)
     delivery = t.Delivery(assignment=granted, path="/b", sha256="ab", size=3)
@@ -221,7 +221,7 @@ def test_finished_work_waits_for_its_database_and_nobody_is_asked_for_other_work
 
 
 @pytest.mark.parametrize("kind", ["held", "delivery", "report"])
-def test_told_to_accept_another_database_it_brings_everything_there(kind: str) -> None:
+def test_told_to_accept_another_database_it_brings_everything_there(kind):
     granted = structs.replace(JOB, database_id=OURS)
     failure = Failure(EndReason.TRAINER_FAILED, "it broke")
     saved = {
@@ -242,7 +242,7 @@ def test_told_to_accept_another_database_it_brings_everything_there(kind: str) -
     assert {one.database_id for one in plain.state.backlog} == {OURS}
 
 
-def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path: Path) -> None:
+def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path):
     granted = structs.replace(JOB, database_id=OURS)
     folder = StateFolder(tmp_path / "state")
     folder.save(t.Saved(held=granted))
@@ -261,7 +261,7 @@ def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("flag", ["", "x", "a" * 31, "A" * 32])
-def test_what_cannot_be_a_databases_id_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_a_databases_id_is_refused(flag, capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["--accept-database", flag])
     assert "no database's id" in capsys.readouterr().err
@@ -309,9 +309,7 @@ def calls_to(url: str, events: list[t.Event]) -> Calls:
     return Calls(client, client, asker, lambda _claim, first: (first, ("a line",)), events.append)
 
 
-def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_again(
-    tmp_path: Path, bundle: Path
-) -> None:
+def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_again(tmp_path, bundle):
     folder = tmp_path / "receiver"
     folder.mkdir()
     with Receiver(folder, [a_job("one")]) as receiver:
@@ -352,9 +350,7 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
 
 
 @pytest.mark.parametrize(("delivering", "is_stranger", "tells"), [(0, 1, True), (1, 0, True), (1, 1, False)])
-def test_a_heartbeat_does_not_say_what_the_delivery_beside_it_says(
-    delivering: int, is_stranger: int, tells: bool
-) -> None:
+def test_a_heartbeat_does_not_say_what_the_delivery_beside_it_says(delivering, is_stranger, tells):
     worker = Worker().uploading() if delivering else Worker().running()
     while not worker.wants(t.SendHeartbeat):
         worker.wake()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,7 @@ URL = "https://receiver:8444"
 
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("name", ["office", "attic"])
-def test_only_a_certificate_of_this_host_tells_of_it(tmp_path: Path, role: Role, name: str) -> None:
+def test_only_a_certificate_of_this_host_tells_of_it(tmp_path, role, name):
     known = {"role": role.value, "name": name, "receiver_url": URL, "received_at": 0.0, "valid_s": 1.0}
     (tmp_path / "identity.json").write_text(json.dumps(known))
     if role in (Role.WATCHER, Role.HOST) and name == "office":
@@ -31,7 +30,7 @@ def test_only_a_certificate_of_this_host_tells_of_it(tmp_path: Path, role: Role,
 
 
 @pytest.mark.parametrize("problem", list(ProblemType))
-def test_what_may_be_taken_later_is_not_given_up(problem: ProblemType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_may_be_taken_later_is_not_given_up(problem, capsys):
     def refuse(_body: object) -> None:
         raise Refused(problem.status, problem, "no", {})
 
@@ -44,7 +43,7 @@ def test_what_may_be_taken_later_is_not_given_up(problem: ProblemType, capsys: p
 
 
 @pytest.mark.parametrize("event", ["changed", "confirmed", "referenced"])
-def test_a_change_is_reported_in_the_receivers_words(event: str) -> None:
+def test_a_change_is_reported_in_the_receivers_words(event):
     told: list[object] = []
     client = SimpleNamespace(watch=told.append, close=lambda: None)
     document = {"event": event, "host": "office", "model": "gbt", "checkpoint": "ab", "id": "cd", "since": 1.0}

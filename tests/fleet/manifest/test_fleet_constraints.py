@@ -9,9 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,13 +65,13 @@ def example(key: str) -> Example:
 
 
 @pytest.fixture(params=CONSTRAINTS)
-def key(request: pytest.FixtureRequest) -> str:
+def key(request):
     name: str = request.param
     return name
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[JobQueue]:
+def queue(tmp_path):
     jobs = JobQueue(tmp_path / "jobs.db", clock=FakeClock(), new_claim_id=Counting(), policy=Policy())
     yield jobs
     jobs.close()
@@ -84,14 +82,14 @@ def a_plan(**keys: Any) -> str:
     return HEAD + '[[jobs]]\nname = "a"\nmode = "oracle"\n' + "\n".join(lines)
 
 
-def test_the_manifest_takes_it_and_refuses_a_wrong_value(key: str) -> None:
+def test_the_manifest_takes_it_and_refuses_a_wrong_value(key):
     shown = example(key)
     spec = load(a_plan(**{key: shown.value})).jobs[0].to_dict()
     assert spec[key] == shown.value
     assert any(each.key.startswith(f"jobs[0].{key}") for each in mistakes(a_plan(**{key: shown.wrong})))
 
 
-def test_the_grant_heeds_it(key: str, queue: JobQueue) -> None:
+def test_the_grant_heeds_it(key, queue):
     shown = example(key)
     queue.sync_from_manifest([a_job(**{**shown.others, key: shown.value})])
     if shown.reason:
@@ -100,7 +98,7 @@ def test_the_grant_heeds_it(key: str, queue: JobQueue) -> None:
     assert queue.claim_next(worker_hostname=fitting, capability=shown.fit) is not None
 
 
-def test_jobs_that_differ_in_it_are_of_different_classes(key: str, queue: JobQueue) -> None:
+def test_jobs_that_differ_in_it_are_of_different_classes(key, queue):
     shown = example(key)
     queue.sync_from_manifest([a_job("one"), a_job("two", **{key: shown.value})])
     assert len(queue.classes.pending()) == 2
@@ -109,19 +107,19 @@ def test_jobs_that_differ_in_it_are_of_different_classes(key: str, queue: JobQue
     assert Needs.of(json.loads(needs.canonical())) == needs
 
 
-def test_a_worker_tells_what_a_host_has_of_it(key: str) -> None:
+def test_a_worker_tells_what_a_host_has_of_it(key):
     if key in AMOUNTS:
         assert detect().to_dict()[AMOUNTS[key].capability] > 0
 
 
-def test_it_is_said_where_a_job_is_shown(key: str) -> None:
+def test_it_is_said_where_a_job_is_shown(key):
     shown = example(key)
     sentence = constraints_in_words({key: shown.value})
     assert shown.written in sentence
     assert bool(shown.written) is bool(sentence)
 
 
-def test_pages_and_commands_show_the_sentence() -> None:
+def test_pages_and_commands_show_the_sentence():
     spec = a_job(**{key: example(key).value for key in CONSTRAINTS})
     view = dict.fromkeys(("note", "ended_by", "status", "held_by", "progress"))
     detail = {"job": spec | view, "spec": spec, "now": 0.0, "attempts": [], "events": []}
@@ -131,11 +129,11 @@ def test_pages_and_commands_show_the_sentence() -> None:
     assert constraints_in_words(spec) in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_the_published_interface_has_it(key: str) -> None:
+def test_the_published_interface_has_it(key):
     assert key in openapi.document()["components"]["schemas"]["JobSpec"]["properties"]
 
 
-def test_the_page_for_people_explains_it(key: str) -> None:
+def test_the_page_for_people_explains_it(key):
     page = (ROOT / "docs/manifest.md").read_text(encoding="utf-8")
     section = re.split(r"^### ", page.partition("\n### `[[jobs]]`")[2], maxsplit=1, flags=re.MULTILINE)[0]
     assert re.search(rf"^\|[^|]*`{key}`[^|]*\|", section, re.MULTILINE)

@@ -552,9 +552,7 @@ def test_a_trainer_that_does_not_answer_is_one_sentence(command, message):
         ProcessDescriber()(command)
 
 
-def test_the_folder_of_a_killed_question_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_a_killed_question_is_removed_by_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(describe.tempfile, "tempdir", str(tmp_path))
     abandoned, asking = (tmp_path / f"{describe.FOLDER}{name}" for name in ("abandoned", "asking"))
     for folder in (abandoned, asking):
@@ -842,7 +840,7 @@ def test_a_command_written_as_one_text_is_shown_as_the_list_that_runs():
         ),
     ],
 )
-def test_a_channel_with_a_mistake_is_named(table: str, key: str, words: str):
+def test_a_channel_with_a_mistake_is_named(table, key, words):
     mistake = only(f"{HEAD}[notify.x]\n{table}\n")
     assert mistake.key == key
     assert words in mistake.message
@@ -898,7 +896,7 @@ def test_a_host_declares_what_it_says_and_no_more():
 
 
 @pytest.mark.parametrize("value", ["true", "false", "3"])
-def test_urgent_is_a_mistake_that_names_priority(value: str) -> None:
+def test_urgent_is_a_mistake_that_names_priority(value):
     (mistake,) = mistakes(job(f"urgent = {value}"))
     assert (mistake.line, mistake.key, mistake.message) == (5, "jobs[0].urgent", "a job has no key `urgent`")
     assert mistake.suggestion == "give it a higher `priority`"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -32,7 +30,7 @@ from training.fleet.wire.constants import JobAct
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     clock = FakeClock()
     plan = [a_job(f"mlp-{n}", model="mlp") for n in range(4)] + [a_job(HOSTILE, model="gru", priority=-1)]
     with Receiver(tmp_path, plan, fleet_clock=clock) as found:
@@ -56,13 +54,13 @@ def fields_of(page: str) -> str:
 # -- rules ------------------------------------------------------------------------------------------------------
 
 
-def test_no_more_jobs_than_the_limit_are_moved_at_once() -> None:
+def test_no_more_jobs_than_the_limit_are_moved_at_once():
     found = [Target(str(n), "x", JobStatus.PENDING, None, False, True) for n in range(acts.JOBS_MAX + 1)]
     forecast = forecast_of(JobAct.CANCEL, found, 0.0)
     assert (len(forecast.targets), forecast.whole) == (acts.JOBS_MAX, False)
 
 
-def test_what_is_lost_is_said_and_what_is_not_is_not() -> None:
+def test_what_is_lost_is_said_and_what_is_not_is_not():
     def job(status: JobStatus, since: float | None = None, held: bool = False) -> Target:
         return Target(f"{status}{since}{held}", "x", status, since, held, True)
 
@@ -88,7 +86,7 @@ def test_what_is_lost_is_said_and_what_is_not_is_not() -> None:
 # -- by a browser without script --------------------------------------------------------------------------------
 
 
-def test_a_question_says_the_number_and_the_act_is_that_one(receiver: Receiver) -> None:
+def test_a_question_says_the_number_and_the_act_is_that_one(receiver):
     session = logged_in(receiver, TOKEN)
     status, page = look(receiver, "/act?what=cancel&all=1&model=mlp", Cookie=session)
     assert status == 200
@@ -107,7 +105,7 @@ def test_a_question_says_the_number_and_the_act_is_that_one(receiver: Receiver) 
     assert receiver.queue.counts()["pending"] == 5
 
 
-def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver: Receiver) -> None:
+def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver):
     session = logged_in(receiver, TOKEN)
     page = look(receiver, "/act?what=hold&all=1&status=pending", Cookie=session)[1]
     assert "Hold 4 pending jobs." in page
@@ -137,7 +135,7 @@ def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver: Receiver) ->
     assert "nothing, but that the job is held" in hostile
 
 
-def test_nobody_acts_without_an_operators_proof(receiver: Receiver) -> None:
+def test_nobody_acts_without_an_operators_proof(receiver):
     question = "/act?what=cancel&all=1"
     for status, page in (look(receiver, question), look(receiver, question, Cookie="cis490=1.2.3")):
         assert status == 403
@@ -178,9 +176,7 @@ CHANGE = {
         (CHANGE, "Close", "closed", "closed by operator operator"),
     ],
 )
-def test_an_operator_judges_an_incident_on_its_page_and_takes_that_back(
-    receiver: Receiver, told: dict[str, object], button: str, verdict: str, words: str
-) -> None:
+def test_an_operator_judges_an_incident_on_its_page_and_takes_that_back(receiver, told, button, verdict, words):
     receiver.client().watch({"host_id": "pi", "model": HOSTILE, "incident": told})
     session = logged_in(receiver, TOKEN)
     page = look(receiver, "/incidents", Cookie=session)[1]
@@ -203,7 +199,7 @@ def test_an_operator_judges_an_incident_on_its_page_and_takes_that_back(
     assert send(receiver, "/incidents", body=f"number=1&verdict={other}", Cookie=session)[0] == 409
 
 
-def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver: Receiver) -> None:
+def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver):
     session = logged_in(receiver, TOKEN)
     bad = urlencode({"x": HOSTILE})[2:]
     pages = [
@@ -232,13 +228,13 @@ def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver: Receiver
         ("/act?what=reload", "started without a manifest"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_a_sentence(receiver: Receiver, address: str, said: str) -> None:
+def test_a_question_that_makes_no_sense_is_a_sentence(receiver, address, said):
     status, page = look(receiver, address, Cookie=logged_in(receiver, TOKEN))
     assert status in (400, 404, 422)
     assert said in words_of(page)
 
 
-def test_a_host_is_released_from_its_notice(receiver: Receiver) -> None:
+def test_a_host_is_released_from_its_notice(receiver):
     queue = receiver.queue
     receiver.writer.submit(lambda: queue.quarantines.put("pi", Cause.DEATHS, "3 jobs died on it at once")).result()
     session = logged_in(receiver, TOKEN)
@@ -252,9 +248,7 @@ def test_a_host_is_released_from_its_notice(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize(("what", "does"), [("pause", "stop where they are"), ("drain", "runs to its end")])
-def test_a_host_is_paused_or_drained_from_its_row_and_resumed_from_its_notice(
-    receiver: Receiver, what: str, does: str
-) -> None:
+def test_a_host_is_paused_or_drained_from_its_row_and_resumed_from_its_notice(receiver, what, does):
     session = logged_in(receiver, TOKEN)
     fleet = html.unescape(look(receiver, "/", Cookie=session)[1])
     (address,) = {each for each in re.findall(r'href="(/act\?what=\w+&host=[^"]*)"', fleet) if f"what={what}" in each}
@@ -273,7 +267,7 @@ def test_a_host_is_paused_or_drained_from_its_row_and_resumed_from_its_notice(
     assert (status, "is neither paused nor drained" in page) == (409, True)
 
 
-def test_a_reload_says_before_what_it_changes(receiver: Receiver) -> None:
+def test_a_reload_says_before_what_it_changes(receiver):
     file = receiver.folder / "manifest.toml"
     file.write_text('jobs = [{ name = "new one", model = "gbt", mode = "oracle" }]')
     reloader = Reloader(file, receiver.service, receiver.writer, TableDescriber(), receiver.hub.audit)
@@ -293,7 +287,7 @@ def test_a_reload_says_before_what_it_changes(receiver: Receiver) -> None:
     assert "cis490-jobs gc --dry-run" in words, "what goes is not brought back by another edit"
 
 
-def test_many_jobs_are_moved_in_portions_and_a_job_that_moved_meanwhile_is_not(tmp_path: Path) -> None:
+def test_many_jobs_are_moved_in_portions_and_a_job_that_moved_meanwhile_is_not(tmp_path):
     clock = FakeClock()
     with closing(JobQueue(tmp_path / "jobs.db", clock=clock)) as queue:
         named = [a_job(f"job {n}") for n in range(2 * acts.PORTION + 1)]

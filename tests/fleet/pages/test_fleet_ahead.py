@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ def told(**fields: Any) -> ForecastReply:
     return ForecastReply(**(shape | fields))
 
 
-def test_each_host_has_its_jobs_to_come_on_a_scale_that_ends_with_the_last() -> None:
+def test_each_host_has_its_jobs_to_come_on_a_scale_that_ends_with_the_last():
     found = ahead(told())
     assert found is not None
     assert [(found.share(job.begin), found.share(job.finish), job.look) for job in found.hosts["desk"]] == [
@@ -51,21 +50,19 @@ def test_each_host_has_its_jobs_to_come_on_a_scale_that_ends_with_the_last() -> 
 
 
 @pytest.mark.parametrize("fields", [{"jobs": []}, {"done_at": None}, {"learned_from": 0}])
-def test_nothing_is_foretold_where_nothing_is_to_come_or_nothing_is_known(fields: dict[str, Any]) -> None:
+def test_nothing_is_foretold_where_nothing_is_to_come_or_nothing_is_known(fields):
     assert ahead(told(**fields)) is None
     assert ahead(None) is None
 
 
-def test_the_sentence_says_when_all_is_done_and_how_sure_that_is() -> None:
+def test_the_sentence_says_when_all_is_done_and_how_sure_that_is():
     said = fleet.sentence(COUNTS, [], [], 0, ahead(told()))
     assert re.search(r"; 1 is training, 2 wait\. Done about \S+ \(80 %: \S+ to \S+\)\.$", said)
     for partly in ({"nowhere": {"big": "no"}}, {"held": 1}, {"left_out": 5}):
         assert "All that can be is done about" in fleet.sentence(COUNTS, [], [], 0, ahead(told(**partly)))
 
 
-def test_the_page_shows_what_is_to_come_and_goes_without_where_that_is_not_to_be_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_shows_what_is_to_come_and_goes_without_where_that_is_not_to_be_had(tmp_path, monkeypatch):
     with shown(tmp_path) as receiver:
 
         def page() -> str:

@@ -6,7 +6,6 @@ One browser and one fleet serve the whole file. Nothing here skips: a machine th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,20 +49,20 @@ class Visit:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def fleet(tmp_path_factory):
     with shown(tmp_path_factory.mktemp("shown")) as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with sync_playwright() as tools:
         found = tools.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS.split())
         yield found
         found.close()
 
 
-def test_every_registered_page_is_visited() -> None:
+def test_every_registered_page_is_visited():
     places = [path.partition("?")[0] for path in PAGES.values()]
     for name, row in REGISTERED.items():
         assert any(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", row.path), place) for place in places), name
@@ -89,7 +88,7 @@ def violations(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_accessible_and_quiet_in_every_look(name: str, fleet: Receiver, browser: Browser) -> None:
+def test_a_page_is_accessible_and_quiet_in_every_look(name, fleet, browser):
     seen = visit(browser, fleet.url + PAGES[name])
     for scheme, width in LOOKS:
         seen.page.emulate_media(color_scheme=scheme)
@@ -103,7 +102,7 @@ def test_a_page_is_accessible_and_quiet_in_every_look(name: str, fleet: Receiver
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_can_be_used_by_keyboard_alone(name: str, fleet: Receiver, browser: Browser) -> None:
+def test_a_page_can_be_used_by_keyboard_alone(name, fleet, browser):
     """Everything that can be used is reached by Tab and shows it; the first step skips to the content."""
     seen = visit(browser, fleet.url + PAGES[name])
     reached = []
@@ -122,7 +121,7 @@ def test_a_page_can_be_used_by_keyboard_alone(name: str, fleet: Receiver, browse
     seen.page.context.close()
 
 
-def test_every_page_is_reached_by_links_and_works_without_script(fleet: Receiver, browser: Browser) -> None:
+def test_every_page_is_reached_by_links_and_works_without_script(fleet, browser):
     seen = visit(browser, fleet.url, script=False)
     assert seen.page.locator("h1").inner_text().startswith("4 of 14")
     found = {link.get_attribute("href") for link in seen.page.locator("nav a").all()}
@@ -130,7 +129,7 @@ def test_every_page_is_reached_by_links_and_works_without_script(fleet: Receiver
     seen.page.context.close()
 
 
-def test_a_slash_leads_to_the_search_and_a_name_to_its_job(fleet: Receiver, browser: Browser) -> None:
+def test_a_slash_leads_to_the_search_and_a_name_to_its_job(fleet, browser):
     seen = visit(browser, fleet.url)
     seen.page.keyboard.press("/")
     seen.page.keyboard.type("ssl")
@@ -142,7 +141,7 @@ def test_a_slash_leads_to_the_search_and_a_name_to_its_job(fleet: Receiver, brow
     seen.page.context.close()
 
 
-def test_long_names_break_no_word_and_push_nothing_aside(browser: Browser, tmp_path: Path) -> None:
+def test_long_names_break_no_word_and_push_nothing_aside(browser, tmp_path):
     jobs = [a_job("grid[seed=0,depth=4]", priority=1), a_job("x" * 100, model="m" * 40)]
     with Receiver(tmp_path, jobs) as receiver:
         client = receiver.client()
@@ -161,7 +160,7 @@ def test_long_names_break_no_word_and_push_nothing_aside(browser: Browser, tmp_p
         seen.page.context.close()
 
 
-def test_a_page_follows_what_happens_and_keeps_what_its_reader_did(browser: Browser, tmp_path: Path) -> None:
+def test_a_page_follows_what_happens_and_keeps_what_its_reader_did(browser, tmp_path):
     with Receiver(tmp_path, [a_job("one"), a_job("two", priority=1)]) as receiver:
         seen = visit(browser, f"{receiver.url}/jobs")
         seen.page.get_by_label("choose two").check()
@@ -174,7 +173,7 @@ def test_a_page_follows_what_happens_and_keeps_what_its_reader_did(browser: Brow
         seen.page.context.close()
 
 
-def test_an_operator_logs_in_and_acts_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+def test_an_operator_logs_in_and_acts_by_keyboard(browser, tmp_path):
     """Each page on the way is accessible and quiet; the one script that runs is ours."""
     with Receiver(tmp_path, [a_job("one"), a_job("two")]) as receiver:
         seen = visit(browser, f"{receiver.url}/jobs")
@@ -214,7 +213,7 @@ def test_an_operator_logs_in_and_acts_by_keyboard(browser: Browser, tmp_path: Pa
         page.context.close()
 
 
-def test_curves_answer_the_pointer_and_outlive_the_parts_around_them(fleet: Receiver, browser: Browser) -> None:
+def test_curves_answer_the_pointer_and_outlive_the_parts_around_them(fleet, browser):
     """The script draws over the receiver's own drawing, and again when the page's parts come anew."""
     bare = visit(browser, f"{fleet.url}/jobs/gbt-oracle", script=False)
     assert bare.page.locator("[data-plot] svg").first.is_visible()
@@ -239,7 +238,7 @@ def test_curves_answer_the_pointer_and_outlive_the_parts_around_them(fleet: Rece
     seen.page.context.close()
 
 
-def test_a_hostile_page_would_be_noticed(fleet: Receiver, browser: Browser) -> None:
+def test_a_hostile_page_would_be_noticed(fleet, browser):
     """The tests above see what they look for."""
     seen = visit(browser, fleet.url)
     with seen.page.expect_console_message(lambda message: message.text.startswith("CSP: ")):
@@ -252,7 +251,7 @@ def test_a_hostile_page_would_be_noticed(fleet: Receiver, browser: Browser) -> N
     seen.page.context.close()
 
 
-def test_ten_pages_of_one_browser_follow(browser: Browser, tmp_path: Path) -> None:
+def test_ten_pages_of_one_browser_follow(browser, tmp_path):
     addresses = (
         "/",
         "/jobs",
@@ -275,7 +274,7 @@ def test_ten_pages_of_one_browser_follow(browser: Browser, tmp_path: Path) -> No
         context.close()
 
 
-def test_a_hidden_page_asks_for_nothing_and_an_old_one_says_so(browser: Browser, tmp_path: Path) -> None:
+def test_a_hidden_page_asks_for_nothing_and_an_old_one_says_so(browser, tmp_path):
     with Receiver(tmp_path, [a_job("one"), a_job("two")]) as receiver:
         seen = visit(browser, f"{receiver.url}/login")
         page = seen.page

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -26,7 +24,7 @@ ADA, EVE = Token(b"a" * 32, "ada", 0.0, 9e9), Token(b"e" * 32, "eve", 0.0, 9e9)
 
 
 @pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def receiver(tmp_path_factory):
     with Receiver(tmp_path_factory.mktemp("login"), [a_job("one")]) as found:
         yield found
 
@@ -55,7 +53,7 @@ def logged_in(receiver: Receiver, token: str, to: str = "/") -> str:
 # -- sessions, without HTTP -------------------------------------------------------------------------------------
 
 
-def test_a_session_stands_for_its_token_until_it_is_over() -> None:
+def test_a_session_stands_for_its_token_until_it_is_over():
     clock = FakeClock()
     sessions = Sessions(clock)
     value = sessions.begin(ADA)
@@ -71,7 +69,7 @@ def test_a_session_stands_for_its_token_until_it_is_over() -> None:
 
 
 @given(st.text())
-def test_a_logout_with_what_is_no_session_is_not_remembered(text: str) -> None:
+def test_a_logout_with_what_is_no_session_is_not_remembered(text):
     sessions = Sessions(FakeClock())
     sessions.end(text, [ADA])
     sessions.end(Sessions(FakeClock()).begin(ADA), [ADA])
@@ -79,19 +77,19 @@ def test_a_logout_with_what_is_no_session_is_not_remembered(text: str) -> None:
 
 
 @given(st.text() | st.from_regex(r"\A[0-9]{1,30}\.[0-9a-f]{16}\.[0-9a-f]{64}\Z"))
-def test_no_text_is_a_session_by_chance(text: str) -> None:
+def test_no_text_is_a_session_by_chance(text):
     assert Sessions(FakeClock()).token(text, [ADA, EVE]) is None
 
 
 @given(st.integers(0, 96), st.characters(codec="ascii"))
-def test_a_session_with_another_character_is_none(place: int, character: str) -> None:
+def test_a_session_with_another_character_is_none(place, character):
     sessions = Sessions(FakeClock())
     value = sessions.begin(ADA)
     other = value[:place] + character + value[place + 1 :]
     assert (sessions.token(other, [ADA]) is ADA) == (other == value)
 
 
-def test_a_cookie_is_kept_from_scripts_and_other_sites() -> None:
+def test_a_cookie_is_kept_from_scripts_and_other_sites():
     assert cookie("x", tls=False) == "cis490=x; Path=/; HttpOnly; SameSite=Strict"
     assert cookie("x", tls=True) == "__Host-cis490=x; Path=/; HttpOnly; SameSite=Strict; Secure"
     assert "Max-Age=0" in cookie("", tls=True)
@@ -100,7 +98,7 @@ def test_a_cookie_is_kept_from_scripts_and_other_sites() -> None:
 @pytest.mark.parametrize(
     "elsewhere", ["", "jobs", "//evil.example", "https://evil.example", "/\\evil.example", "/a\r\nX: b", "/ü"]
 )
-def test_a_login_leads_to_pages_of_ours_alone(elsewhere: str) -> None:
+def test_a_login_leads_to_pages_of_ours_alone(elsewhere):
     assert way(elsewhere) == "/"
     assert way("/jobs?status=failed") == "/jobs?status=failed"
 
@@ -108,7 +106,7 @@ def test_a_login_leads_to_pages_of_ours_alone(elsewhere: str) -> None:
 # -- over HTTP --------------------------------------------------------------------------------------------------
 
 
-def test_a_login_makes_an_operator_of_a_browser_and_a_logout_ends_that(receiver: Receiver) -> None:
+def test_a_login_makes_an_operator_of_a_browser_and_a_logout_ends_that(receiver):
     assert "Log in" in look(receiver, "/")[1]
     session = logged_in(receiver, TOKEN, "/jobs?status=pending")
     page = look(receiver, "/", Cookie=session)[1]
@@ -121,7 +119,7 @@ def test_a_login_makes_an_operator_of_a_browser_and_a_logout_ends_that(receiver:
     assert "Log out" not in look(receiver, "/", Cookie=session)[1], "nor does a copy of the cookie"
 
 
-def test_wrong_tokens_are_said_on_the_page_and_counted(tmp_path: Path) -> None:
+def test_wrong_tokens_are_said_on_the_page_and_counted(tmp_path):
     with Receiver(tmp_path, []) as receiver:
         for _ in range(5):
             status, headers, page = send(receiver, "/login", body=urlencode({"token": "guess<b>", "to": "/jobs"}))
@@ -134,7 +132,7 @@ def test_wrong_tokens_are_said_on_the_page_and_counted(tmp_path: Path) -> None:
         assert "wrong tokens or codes came from 127.0.0.1 within a minute; wait one" in page
 
 
-def test_a_form_that_is_none_of_ours_begins_nothing(receiver: Receiver) -> None:
+def test_a_form_that_is_none_of_ours_begins_nothing(receiver):
     right = urlencode({"token": TOKEN})
     assert send(receiver, "/login", body=right, Origin="https://evil.example")[0] == 403
     assert send(receiver, "/login", body=right, Sec_Fetch_Site="same-site")[0] == 403
@@ -143,7 +141,7 @@ def test_a_form_that_is_none_of_ours_begins_nothing(receiver: Receiver) -> None:
     assert send(receiver, "/login", body="token=%ff%fe")[0] == 400
 
 
-def test_a_cookie_reads_and_sends_forms_and_calls_nothing_else(receiver: Receiver) -> None:
+def test_a_cookie_reads_and_sends_forms_and_calls_nothing_else(receiver):
     """Programs show a token; so no page that a browser is led to can make it call the API."""
     session = logged_in(receiver, TOKEN)
     assert look(receiver, "/v1/audit", Cookie=session)[0] == 200
@@ -152,7 +150,7 @@ def test_a_cookie_reads_and_sends_forms_and_calls_nothing_else(receiver: Receive
         assert wire.problem() == (403, "operator_token")
 
 
-def test_a_revoked_token_ends_its_sessions_at_once(receiver: Receiver) -> None:
+def test_a_revoked_token_ends_its_sessions_at_once(receiver):
     made = receiver.client().call("add_token", name="ada")["token"]
     session = logged_in(receiver, made)
     assert "ada · " in look(receiver, "/", Cookie=session)[1]
@@ -161,7 +159,7 @@ def test_a_revoked_token_ends_its_sessions_at_once(receiver: Receiver) -> None:
     assert look(receiver, "/v1/audit", Cookie=session)[0] == 403
 
 
-def test_over_tls_a_browser_without_certificate_sees_the_login_alone(tmp_path: Path) -> None:
+def test_over_tls_a_browser_without_certificate_sees_the_login_alone(tmp_path):
     with secure(tmp_path, a_job("hidden-job")) as receiver:
         operator = receiver.showing(receiver.admitted("ada", Role.OPERATOR)[0])
         reading = operator.call("add_token", name="wall", role="reader")["token"]

@@ -34,13 +34,13 @@ EMPTY = {"pending": 0, "claimed": 0, "running": 0, "completed": 0, "failed": 0, 
 
 
 @pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def receiver(tmp_path_factory):
     with shown(tmp_path_factory.mktemp("shown")) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def long(tmp_path_factory):
     """A plan that takes three pages."""
     named = [a_job(f"job {n}, with a comma", priority=n % 3) for n in range(120)]
     with Receiver(tmp_path_factory.mktemp("long"), [*named, a_job("other", model="mlp")]) as found:
@@ -61,7 +61,7 @@ def words_of(page: str) -> str:
 # -- how they come ----------------------------------------------------------------------------------------------
 
 
-def test_a_page_comes_with_a_strict_policy_and_is_kept_nowhere(receiver: Receiver) -> None:
+def test_a_page_comes_with_a_strict_policy_and_is_kept_nowhere(receiver):
     status, headers, page = get(receiver, "/")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert headers["content-security-policy"] == POLICY
@@ -74,7 +74,7 @@ def test_a_page_comes_with_a_strict_policy_and_is_kept_nowhere(receiver: Receive
     assert get(receiver, "/", Accept_Encoding="gzip")[1]["content-encoding"] == "gzip"
 
 
-def test_what_pages_load_is_ours_and_kept_by_its_digest(receiver: Receiver) -> None:
+def test_what_pages_load_is_ours_and_kept_by_its_digest(receiver):
     loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', get(receiver, "/")[2])
     assert len(loaded) >= 3
     for address in loaded:
@@ -88,11 +88,11 @@ def test_what_pages_load_is_ours_and_kept_by_its_digest(receiver: Receiver) -> N
     assert get(receiver, "/static/..%2Fstatic.py")[0] == 404
 
 
-def test_every_static_file_is_of_a_known_kind() -> None:
+def test_every_static_file_is_of_a_known_kind():
     assert {path.suffix for path in static.FOLDER.iterdir()} <= {*static.MEDIA, ".txt"}
 
 
-def test_a_receiver_that_nobody_looks_at_loads_no_templates(tmp_path: Path) -> None:
+def test_a_receiver_that_nobody_looks_at_loads_no_templates(tmp_path):
     """At rest each megabyte counts."""
     import subprocess
     import sys
@@ -105,7 +105,7 @@ def test_a_receiver_that_nobody_looks_at_loads_no_templates(tmp_path: Path) -> N
 # -- hostile text -----------------------------------------------------------------------------------------------
 
 
-def test_hostile_text_shows_as_text_on_every_page(tmp_path: Path) -> None:
+def test_hostile_text_shows_as_text_on_every_page(tmp_path):
     """A job's name and error, a host's device: none becomes markup, none steers what is around it."""
     hostile = a_job(HOSTILE, allowed_hosts=[HOSTILE])
     can = a_capability(cuda=True)
@@ -123,14 +123,14 @@ def test_hostile_text_shows_as_text_on_every_page(tmp_path: Path) -> None:
         assert "\\u202e\\x1b[2J" in get(receiver, "/")[2]
 
 
-def test_no_template_can_forget_to_make_a_value_harmless() -> None:
+def test_no_template_can_forget_to_make_a_value_harmless():
     shown = rendering._environment().from_string('<b title="{{ x }}">{{ x }}</b>').render(x=HOSTILE)
     assert shown.count("\\u202e\\x1b[2J&amp;&#34;&#39;") == 2
     assert "<script" not in shown
     assert not re.search("[\u202e\x1b]", shown)
 
 
-def test_templates_that_are_kept_compiled_are_not_compiled_again(tmp_path: Path) -> None:
+def test_templates_that_are_kept_compiled_are_not_compiled_again(tmp_path):
     """A process that may not write there compiles; code written for other settings is not used."""
     settings, kept = tmp_path / "settings.py", tmp_path / "kept"
     settings.write_text("as they are")
@@ -161,7 +161,7 @@ def address(path: str) -> str:
 # -- the fleet --------------------------------------------------------------------------------------------------
 
 
-def test_the_first_line_says_how_far_the_plan_is(receiver: Receiver) -> None:
+def test_the_first_line_says_how_far_the_plan_is(receiver):
     page = words_of(get(receiver, "/")[2])
     assert "4 of 14 jobs are trained; 2 are training, 7 wait, 1 failed." in page
     assert "mlp-oracle failed: ValueError: features_window_v1.parquet holds no rows cis490-jobs requeue" in page
@@ -170,7 +170,7 @@ def test_the_first_line_says_how_far_the_plan_is(receiver: Receiver) -> None:
     assert "7 for their turn ( gru-oracle , lstm-realistic , lstm-oracle , transformer-realistic and 3 more)" in page
 
 
-def test_an_empty_fleet_says_the_next_command(tmp_path: Path) -> None:
+def test_an_empty_fleet_says_the_next_command(tmp_path):
     with Receiver(tmp_path, []) as receiver:
         page = words_of(get(receiver, "/")[2])
     assert "There are no jobs yet." in page
@@ -189,7 +189,7 @@ def test_an_empty_fleet_says_the_next_command(tmp_path: Path) -> None:
         ({"running": 1, "failed": 1}, "0 of 2 jobs are trained; 1 is training (done in about 2 min), 1 failed."),
     ],
 )
-def test_one_sentence_for_every_state_of_a_plan(counts: dict[str, int], said: str) -> None:
+def test_one_sentence_for_every_state_of_a_plan(counts, said):
     live = [{"progress": {"eta_s": 120}}]
     waiting = [Waiting(None, 1, ()), Waiting("no GPU", 2, ())]
     assert fleet.sentence({**EMPTY, **counts}, live, waiting) == said
@@ -199,7 +199,7 @@ def test_one_sentence_for_every_state_of_a_plan(counts: dict[str, int], said: st
     ("stuck", "held", "said"),
     [(0, 3, "3 wait to be unheld."), (1, 1, "3 wait (1 of them for what no host offers now, 1 of them to be unheld).")],
 )
-def test_the_first_line_counts_held_jobs_as_such(stuck: int, held: int, said: str) -> None:
+def test_the_first_line_counts_held_jobs_as_such(stuck, held, said):
     waiting = [Waiting("no GPU", stuck, ())] if stuck else []
     assert fleet.sentence({**EMPTY, "pending": 3}, [], waiting, held).endswith(said)
 
@@ -211,7 +211,7 @@ def names_on(page: str) -> list[str]:
     return re.findall(r'scope="row"><a href="/jobs/[^"]*">([^<]*)</a>', page)
 
 
-def test_jobs_are_filtered_by_the_address_and_counted_alike(receiver: Receiver) -> None:
+def test_jobs_are_filtered_by_the_address_and_counted_alike(receiver):
     page = get(receiver, "/jobs")[2]
     assert "14 jobs." in page
     assert names_on(page)[:3] == ["cnn-oracle", "gru-realistic", "cnn-realistic"], "what changed last comes first"
@@ -231,7 +231,7 @@ def test_jobs_are_filtered_by_the_address_and_counted_alike(receiver: Receiver) 
 
 
 @pytest.mark.parametrize("sort", jobs.ORDERS)
-def test_pages_of_jobs_lead_to_each_job_once(sort: str, long: Receiver) -> None:
+def test_pages_of_jobs_lead_to_each_job_once(sort, long):
     seen, path = [], f"/jobs?sort={sort}&model=gbt"
     while path:
         page = get(long, path)[2]
@@ -246,7 +246,7 @@ def test_pages_of_jobs_lead_to_each_job_once(sort: str, long: Receiver) -> None:
         assert seen == [f"job {n}, with a comma" for n in range(120)], "what came at once stands in the plan's order"
 
 
-def test_a_place_that_makes_no_sense_is_the_beginning() -> None:
+def test_a_place_that_makes_no_sense_is_the_beginning():
     assert jobs.place("7,-12.5,a,b") == ListPlace(7, -12.5, "a,b")
     for text in ("", "x", "-1,0,", "1,nan,", "1,inf,", "9" * 400, "1,", ",,"):
         assert jobs.place(text) == ListPlace(), text
@@ -255,7 +255,7 @@ def test_a_place_that_makes_no_sense_is_the_beginning() -> None:
 # -- a job ------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_says_what_happens_with_it_and_why(receiver: Receiver) -> None:
+def test_a_job_says_what_happens_with_it_and_why(receiver):
     trained = words_of(get(receiver, "/jobs/mlp-realistic")[2])
     assert "mlp-realistic is trained: by spectral-desktop in 1 h 30 min, 5 h 20 min ago." in trained
     failed = words_of(get(receiver, "/jobs/mlp-oracle")[2])
@@ -276,7 +276,7 @@ def test_a_job_says_what_happens_with_it_and_why(receiver: Receiver) -> None:
     assert "model gru not in whitelist [gbt, mlp]" in waits
 
 
-def test_a_curve_is_drawn_with_a_table_behind_it(receiver: Receiver) -> None:
+def test_a_curve_is_drawn_with_a_table_behind_it(receiver):
     page = get(receiver, "/jobs/mlp-realistic")[2]
     drawn = re.findall(r'<svg viewBox="[^"]*" role="img" aria-label="([^"]*)"', page)
     assert [each for each in drawn if "by epoch" in each] == [
@@ -290,7 +290,7 @@ def test_a_curve_is_drawn_with_a_table_behind_it(receiver: Receiver) -> None:
     assert "<svg viewBox" not in get(receiver, "/jobs/lstm-oracle")[2], "nothing is drawn of nothing"
 
 
-def test_what_cannot_be_shown_is_said_in_a_sentence(receiver: Receiver) -> None:
+def test_what_cannot_be_shown_is_said_in_a_sentence(receiver):
     """To a browser on a page of its own, to a program as a problem document."""
     status, headers, page = get(receiver, "/jobs/nobody", Accept="text/html,*/*")
     assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
@@ -308,7 +308,7 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(receiver: Receiver) -> None:
 # -- comparing --------------------------------------------------------------------------------------------------
 
 
-def test_what_differs_between_jobs_comes_first(receiver: Receiver) -> None:
+def test_what_differs_between_jobs_comes_first(receiver):
     page = words_of(get(receiver, "/compare?jobs=gbt-realistic,mlp-oracle")[2])
     assert "gbt-realistic and mlp-oracle differ in 6 of 17 fields: " in page
     assert re.search(r"hyper.max_depth gbt-realistic 6 mlp-oracle –", page)
@@ -323,7 +323,7 @@ def test_what_differs_between_jobs_comes_first(receiver: Receiver) -> None:
 # -- events -----------------------------------------------------------------------------------------------------
 
 
-def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver: Receiver) -> None:
+def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver):
     page = words_of(get(receiver, "/models")[2])
     assert "Of 3 models judged on the same test, no model is surely ahead: gbt-oracle has the highest AUROC" in page
     assert "1 to rely on, 1 with caution, 1 not to be used" in page
@@ -334,7 +334,7 @@ def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver: Receiver) 
     assert f'href="/v1/model/{job_id({"name": "gbt-oracle"})}" download' in get(receiver, "/models")[2]
 
 
-def test_a_job_shows_what_its_report_says_and_one_without_says_why(receiver: Receiver) -> None:
+def test_a_job_shows_what_its_report_says_and_one_without_says_why(receiver):
     page = words_of(get(receiver, "/jobs/gbt-oracle")[2])
     assert "rely on it . Catches 85 % of malicious-like windows" in page
     assert "5.0 % → 6.0 % 3.0 to 9.0 %" in page
@@ -345,7 +345,7 @@ def test_a_job_shows_what_its_report_says_and_one_without_says_why(receiver: Rec
     assert "AUROC 0.951 0.921 to 0.981" in words_of(get(receiver, "/jobs")[2])
 
 
-def test_compared_results_stand_side_by_side_with_the_gap_and_what_it_is_worth(receiver: Receiver) -> None:
+def test_compared_results_stand_side_by_side_with_the_gap_and_what_it_is_worth(receiver):
     page = words_of(get(receiver, "/compare?jobs=gbt-realistic,gbt-oracle,mlp-realistic")[2])
     assert "+0.014 the intervals overlap: they do not show which is better" in page
     assert "−0.095 the intervals do not overlap" in page
@@ -374,7 +374,7 @@ HOSTILE_REPORTS = (
 )
 
 
-def test_no_report_breaks_a_page(tmp_path: Path) -> None:
+def test_no_report_breaks_a_page(tmp_path):
     names = [f"job-{n}" for n in range(len(HOSTILE_REPORTS))]
     with Receiver(tmp_path, [a_job(name, priority=100 - n) for n, name in enumerate(names)]) as receiver:
         client = receiver.client()
@@ -396,7 +396,7 @@ def test_no_report_breaks_a_page(tmp_path: Path) -> None:
         assert "The first 40 of 10000 hosts" in words_of(get(receiver, "/jobs/job-5")[2])
 
 
-def test_an_incident_lasts_to_its_last_alarm_and_the_first_spans_are_named() -> None:
+def test_an_incident_lasts_to_its_last_alarm_and_the_first_spans_are_named():
     def at(seconds: float) -> float:
         return datetime(2026, 11, 23, 23, 59).astimezone().timestamp() + seconds
 
@@ -409,7 +409,7 @@ def test_an_incident_lasts_to_its_last_alarm_and_the_first_spans_are_named() -> 
     assert shown == "23:59:00 to 23:59:01, 23:59:02 to 23:59:03, 23:59:04 to 23:59:05 and 2 more"
 
 
-def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receiver) -> None:
+def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver):
     page = words_of(get(receiver, "/incidents")[2])
     assert "1 incident is open and not judged. 1 host has changed. 1 watch fell silent." in page
     how = "UTC: forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 3 more"
@@ -432,7 +432,7 @@ def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receive
     assert 'href="/incidents?host=office-print">1 open incident</a>' in front
 
 
-def test_events_are_told_newest_first_by_day_and_filtered(receiver: Receiver) -> None:
+def test_events_are_told_newest_first_by_day_and_filtered(receiver):
     page = words_of(get(receiver, "/events")[2])
     assert "gru-realistic began training on spectral-desktop." in page
     assert page.index("gru-realistic was given to spectral-desktop") < page.index("mlp-oracle failed permanently")
@@ -448,7 +448,7 @@ def test_events_are_told_newest_first_by_day_and_filtered(receiver: Receiver) ->
     assert "mlp-oracle" not in one
 
 
-def test_events_go_on_page_by_page(long: Receiver) -> None:
+def test_events_go_on_page_by_page(long):
     seen, path = [], "/events?kind=insert"
     while path:
         page = get(long, path)[2]
@@ -462,7 +462,7 @@ def test_events_go_on_page_by_page(long: Receiver) -> None:
 
 
 @pytest.mark.parametrize("path", [row.path for row in PAGES.values()])
-def test_a_page_that_its_browser_shows_is_made_again_when_it_would_differ(tmp_path: Path, path: str) -> None:
+def test_a_page_that_its_browser_shows_is_made_again_when_it_would_differ(tmp_path, path):
     """At once after an event, soon after a change without one, and now and then for its times."""
     clock = FakeClock()
     with Receiver(tmp_path, [a_job(HOSTILE), a_job("plain", priority=1)], fleet_clock=clock) as receiver:
@@ -492,7 +492,7 @@ def test_a_page_that_its_browser_shows_is_made_again_when_it_would_differ(tmp_pa
         assert tag('"none of ours"')
 
 
-def test_what_one_caller_is_shown_is_news_for_another(receiver: Receiver) -> None:
+def test_what_one_caller_is_shown_is_news_for_another(receiver):
     """Operators see buttons: a page is never taken for another caller's."""
     session = logged_in(receiver, TOKEN)
     status, headers, page = get(receiver, "/jobs", Cookie=session)
@@ -502,7 +502,7 @@ def test_what_one_caller_is_shown_is_news_for_another(receiver: Receiver) -> Non
     assert (status, "Cancel…" in page) == (200, False)
 
 
-def test_a_page_is_registered_once_and_whole() -> None:
+def test_a_page_is_registered_once_and_whole():
     """A module with a page, its template and its row in the route table: none of them alone."""
     modules = {
         path.stem
@@ -515,7 +515,7 @@ def test_a_page_is_registered_once_and_whole() -> None:
     assert all(row.name == f"{name}_page" and row.media == HTML for name, row in PAGES.items())
 
 
-def test_an_unknown_page_is_an_error(receiver: Receiver) -> None:
+def test_an_unknown_page_is_an_error(receiver):
     for path in ("/fleet", "/v1/stream?of=/login", "/v1/stream"):
         status, headers, _ = get(receiver, path)
         assert (status, headers["content-type"]) == (404, "application/problem+json"), path
@@ -524,7 +524,7 @@ def test_an_unknown_page_is_an_error(receiver: Receiver) -> None:
 # -- the rest ---------------------------------------------------------------------------------------------------
 
 
-def test_the_day_shows_attempts_and_how_many_waited() -> None:
+def test_the_day_shows_attempts_and_how_many_waited():
     now = 10 * DAY_S
     told = [
         (1, now - 2 * DAY_S, "a", None, "pending", None, None),
@@ -547,7 +547,7 @@ def test_the_day_shows_attempts_and_how_many_waited() -> None:
     assert (found.waiting_most, short.waiting_most) == (1, 0)
 
 
-def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_other() -> None:
+def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_other():
     class Steps(list[tuple[float, int]]):
         read = 0
 
@@ -576,24 +576,24 @@ def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_o
         ("", "3f0c"),
     ],
 )
-def test_a_command_to_copy_names_one_job_in_every_shell(name: str, word: str) -> None:
+def test_a_command_to_copy_names_one_job_in_every_shell(name, word):
     job = {"name": name, "job_id": "3f0c"}
     assert words.typed(job) == word
     assert f"`cis490-jobs requeue {word}` trains" in words.removed_sentence(job, NOON, "old")
 
 
-def test_a_state_that_nobody_knows_shows_as_text() -> None:
+def test_a_state_that_nobody_knows_shows_as_text():
     shown_as = rendering.state_element({"status": "<b>asleep</b>"})
     assert "&lt;b&gt;asleep&lt;/b&gt;" in shown_as
     assert "<b>" not in shown_as
 
 
-def test_all_is_done_when_the_last_one_is() -> None:
+def test_all_is_done_when_the_last_one_is():
     live = [{"progress": {"eta_s": 120}}, {"progress": {"eta_s": 7200}}]
     assert "2 are training (done in about 2 h 00 min)" in fleet.sentence({**EMPTY, "running": 2}, live, [])
 
 
-def test_addresses_and_times() -> None:
+def test_addresses_and_times():
     assert job_path({"name": "a/b?c", "job_id": "12", "in_manifest": True}) == "/jobs/a%2Fb%3Fc"
     assert job_path({"name": "..", "job_id": "12", "in_manifest": True}) == "/jobs/12", "it is no folder"
     assert job_path({"name": "a", "job_id": "12", "in_manifest": False}) == "/jobs/12", "another job may have the name"
@@ -603,7 +603,7 @@ def test_addresses_and_times() -> None:
     assert time_element("yesterday", NOON) == ""
 
 
-def test_pages_stay_small(receiver: Receiver) -> None:
+def test_pages_stay_small(receiver):
     """The first page loads at most 25 kB of script and style, a job's page 50 kB, compressed."""
     for path, most in (("/", 25_000), ("/jobs/gbt-oracle", 50_000), ("/compare?jobs=gbt-oracle,mlp-realistic", 50_000)):
         loaded = set(re.findall(r'(?:src|href)="(/static/[^"]+\.(?:js|css))"', get(receiver, path)[2]))

@@ -54,7 +54,7 @@ def caddies() -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=caddies(), ids=lambda program: program[-30:])
-def caddy(request: pytest.FixtureRequest) -> str:
+def caddy(request):
     return str(request.param)
 
 
@@ -121,7 +121,7 @@ def behind(caddy: str, folder: Path, config: str) -> Iterator[Proxied]:
 
 
 @pytest.fixture(scope="module")
-def receiver(caddy: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+def receiver(caddy, tmp_path_factory):
     with behind(caddy, tmp_path_factory.mktemp("c"), CADDYFILE.read_text()) as receiver:
         yield receiver
 
@@ -137,12 +137,12 @@ def slug_of(receiver: Proxied, pem: bytes | None, **headers: str) -> str:
     return ""
 
 
-def test_a_host_is_who_its_certificate_says(receiver: Proxied) -> None:
+def test_a_host_is_who_its_certificate_says(receiver):
     assert slug_of(receiver, receiver.admitted("pi")[0]) == ""
     assert slug_of(receiver, receiver.admitted("desktop")[0]) == "host_mismatch"
 
 
-def test_without_a_certificate_one_may_join_and_no_more(receiver: Proxied) -> None:
+def test_without_a_certificate_one_may_join_and_no_more(receiver):
     assert slug_of(receiver, None) == "no_certificate"
     answer = receiver.showing(None).call("authority")
     assert answer["fingerprint"] == receiver.security.authority.fingerprint
@@ -151,21 +151,21 @@ def test_without_a_certificate_one_may_join_and_no_more(receiver: Proxied) -> No
 @pytest.mark.parametrize(
     "name", [HEADER_FINGERPRINT, "X_Client_Fingerprint", "x-client-fingerprint", "X-Client_Fingerprint"]
 )
-def test_a_spoofed_header_does_not_go_through(receiver: Proxied, name: str) -> None:
+def test_a_spoofed_header_does_not_go_through(receiver, name):
     _, good = receiver.admitted("pi")
     spoofed = {name.replace("-", "__"): good}
     assert slug_of(receiver, None, **spoofed) == "no_certificate"
     assert slug_of(receiver, receiver.admitted("desktop")[0], **spoofed) == "host_mismatch"
 
 
-def test_a_revoked_certificate_is_refused_behind_the_proxy_too(receiver: Proxied) -> None:
+def test_a_revoked_certificate_is_refused_behind_the_proxy_too(receiver):
     pem, _ = receiver.admitted("old")
     registry = receiver.hub.authenticator.registry
     registry.apply(receiver.writer.submit(lambda: registry.revoke(Role.HOST, "old")).result())
     assert slug_of(receiver, pem) == "certificate_revoked"
 
 
-def test_a_worker_that_was_put_out_learns_it_within_seconds(receiver: Proxied, tmp_path: Path) -> None:
+def test_a_worker_that_was_put_out_learns_it_within_seconds(receiver, tmp_path):
     """Its connection is not cut, and it has nothing to ask: it looks by itself, as often as the receiver wants."""
     pem, _ = receiver.admitted("pi")
     folder = tmp_path / "pi"
@@ -191,7 +191,7 @@ def test_a_worker_that_was_put_out_learns_it_within_seconds(receiver: Proxied, t
     looks._thread.join(20)
 
 
-def test_a_foreign_certificate_never_reaches_the_receiver(receiver: Proxied) -> None:
+def test_a_foreign_certificate_never_reaches_the_receiver(receiver):
     """It does not depend on how the proxy's version treats its list of authorities."""
     pem, fingerprint = Signer.new().sign(host("pi"))
     receiver.enter(fingerprint, "pi")
@@ -203,7 +203,7 @@ def test_a_foreign_certificate_never_reaches_the_receiver(receiver: Proxied) -> 
         secured.recv(1)
 
 
-def test_failures_are_counted_by_the_clients_address_not_the_proxys(receiver: Proxied) -> None:
+def test_failures_are_counted_by_the_clients_address_not_the_proxys(receiver):
     """The proxy's own word for it: what the client says of it is dropped."""
     client = receiver.showing(None, "guess")
     client._caller._headers = {"X-Operator-Token": "guess", "X-Forwarded-For": "10.9.9.9"}
@@ -213,7 +213,7 @@ def test_failures_are_counted_by_the_clients_address_not_the_proxys(receiver: Pr
     assert "127.0.0.1" in receiver.hub.authenticator.limit._failures
 
 
-def test_without_the_line_that_replaces_it_the_spoof_would_work(caddy: str, tmp_path: Path) -> None:
+def test_without_the_line_that_replaces_it_the_spoof_would_work(caddy, tmp_path):
     """So the tests above can fail, and the line must stay."""
     config = CADDYFILE.read_text().replace(HEADER_LINE, "")
     assert "header_up" not in config
@@ -223,7 +223,7 @@ def test_without_the_line_that_replaces_it_the_spoof_would_work(caddy: str, tmp_
 
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage"])
-def test_a_broken_list_of_authorities_lets_nobody_in(caddy: str, tmp_path: Path, content: bytes | None) -> None:
+def test_a_broken_list_of_authorities_lets_nobody_in(caddy, tmp_path, content):
     folder = tmp_path / "tls"
     folder.mkdir()
     if content is not None:
@@ -243,7 +243,7 @@ def test_a_broken_list_of_authorities_lets_nobody_in(caddy: str, tmp_path: Path,
 
 
 @pytest.fixture
-def socket_only(tmp_path: Path) -> Iterator[Proxied]:
+def socket_only(tmp_path):
     receiver = Proxied(tmp_path, [a_job("one")])
     receiver.listen()
     with receiver:
@@ -268,7 +268,7 @@ def over_the_socket(receiver: Proxied, *values: str) -> tuple[int, str]:
         return wire.problem()
 
 
-def test_what_a_wrongly_set_up_proxy_sends_is_refused(socket_only: Proxied) -> None:
+def test_what_a_wrongly_set_up_proxy_sends_is_refused(socket_only):
     refused = (403, "proxy_identity")
     assert over_the_socket(socket_only) == refused
     assert over_the_socket(socket_only, "{http.request.tls.client.fingerprint}") == refused
@@ -312,7 +312,7 @@ def claimed(receiver: Proxied, fingerprint: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("act", ["heartbeat", "complete", "fail", "log"])
-def test_what_a_host_began_to_say_before_it_was_put_out_counts_for_nothing(socket_only: Proxied, act: str) -> None:
+def test_what_a_host_began_to_say_before_it_was_put_out_counts_for_nothing(socket_only, act):
     _, pi = socket_only.admitted("pi")
     claim = claimed(socket_only, pi)
     body = {"claim_id": claim["claim_id"], "seq": 1, "artifact_id": "0" * 64, "error": "no"}
@@ -325,7 +325,7 @@ def test_what_a_host_began_to_say_before_it_was_put_out_counts_for_nothing(socke
     assert socket_only.queue.get(claim["job_id"]).status is JobStatus.PENDING
 
 
-def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(socket_only: Proxied) -> None:
+def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(socket_only):
     _, pi = socket_only.admitted("pi")
     claim, bundle = claimed(socket_only, pi), b"x" * 1000
     sha256, shows = hashlib.sha256(bundle).hexdigest(), {"X_Client_Fingerprint": pi}
@@ -349,7 +349,7 @@ def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(
     assert socket_only.queue.get(claim["job_id"]).status is JobStatus.PENDING
 
 
-def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_attempts(socket_only: Proxied) -> None:
+def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_attempts(socket_only):
     _, pi = socket_only.admitted("pi")
     claim, bundle = claimed(socket_only, pi), b"x" * 1000
     publish, attempt = socket_only.store.publish, socket_only.queue.attempts.by_claim(claim["claim_id"])
@@ -367,7 +367,7 @@ def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_atte
     assert socket_only.queue.attempts.artifacts_of(attempt) == set()
 
 
-def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(socket_only: Proxied) -> None:
+def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(socket_only):
     token = operate(socket_only, "/v1/tokens", name="ci", days=1)["token"]
     shows = {"X_Client_Fingerprint": NOBODYS, "X_Operator_Token": token}
     wire, rest = half_said(socket_only, "/v1/tokens", {"name": "more", "days": 366}, **shows)
@@ -377,7 +377,7 @@ def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(socke
     assert [each.name for each in socket_only.hub.authenticator.registry.tokens()] == ["ci"]
 
 
-def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(socket_only: Proxied) -> None:
+def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(socket_only):
     """The connection is the proxy's, and is not cut: it may be serving others."""
     _, pi = socket_only.admitted("pi")
     operate(socket_only, "/v1/job/one/cancel")
@@ -389,16 +389,16 @@ def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(
         assert waiting.problem() == (403, "certificate_revoked"), "at once, not after 30 s"
 
 
-def test_only_the_owner_and_its_group_may_open_the_socket(socket_only: Proxied) -> None:
+def test_only_the_owner_and_its_group_may_open_the_socket(socket_only):
     assert socket_only.socket_path.stat().st_mode & 0o777 == 0o660
 
 
-def test_a_live_receivers_socket_is_not_taken_away(socket_only: Proxied) -> None:
+def test_a_live_receivers_socket_is_not_taken_away(socket_only):
     with pytest.raises(StartError, match="choose another"):
         _listen_for_proxy(socket_only.socket_path)
 
 
-def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
+def test_a_socket_left_behind_is_replaced(tmp_path):
     path = tmp_path / "r.sock"
     _listen_for_proxy(path).close()
     assert path.exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from builders import a_capability
 from receiver_running import TOKEN, running
@@ -11,7 +9,7 @@ from receiver_running import TOKEN, running
 from training.fleet.client.client import Refused
 
 
-def test_a_forecast_is_asked_for_and_varied(tmp_path: Path) -> None:
+def test_a_forecast_is_asked_for_and_varied(tmp_path):
     with running(tmp_path, "one", "two") as receiver:
         assert receiver.client("pi").claim(a_capability()) is not None
         operator = receiver.client(token=TOKEN)

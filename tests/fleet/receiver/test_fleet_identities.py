@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from receiver_running import Receiver, Wire, running
@@ -32,7 +31,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="POSIX names")
 
 
 @posix
-def test_a_database_has_one_lock_whatever_links_lead_to_it(tmp_path: Path) -> None:
+def test_a_database_has_one_lock_whatever_links_lead_to_it(tmp_path):
     (tmp_path / "real").mkdir()
     SqliteDatabase(tmp_path / "real" / "jobs.db").close()
     (tmp_path / "folder").symlink_to(tmp_path / "real")
@@ -44,7 +43,7 @@ def test_a_database_has_one_lock_whatever_links_lead_to_it(tmp_path: Path) -> No
 
 
 @posix
-def test_a_database_with_a_second_name_of_its_own_is_not_opened(tmp_path: Path) -> None:
+def test_a_database_with_a_second_name_of_its_own_is_not_opened(tmp_path):
     SqliteDatabase(tmp_path / "jobs.db").close()
     (tmp_path / "second.db").hardlink_to(tmp_path / "jobs.db")
     for name in ("jobs.db", "second.db"):
@@ -52,7 +51,7 @@ def test_a_database_with_a_second_name_of_its_own_is_not_opened(tmp_path: Path) 
             lock_of(tmp_path / name)
 
 
-def test_one_receiver_a_store(tmp_path: Path) -> None:
+def test_one_receiver_a_store(tmp_path):
     with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
         _open_store(tmp_path / "models", first)
         with pytest.raises(StartError, match="another receiver uses the store"):
@@ -65,7 +64,7 @@ def test_one_receiver_a_store(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_a_database_that_goes_away_is_noticed_within_a_sweep(tmp_path: Path, what: str) -> None:
+def test_a_database_that_goes_away_is_noticed_within_a_sweep(tmp_path, what):
     with running(tmp_path) as receiver:
         receiver.judged = False
         hub, client = receiver.hub, receiver.client("pi")
@@ -92,7 +91,7 @@ def sweep(receiver: Receiver) -> None:
     asyncio.run_coroutine_threadsafe(receiver.hub.tick(), loop).result(20)
 
 
-def test_a_database_in_memory_cannot_go_away() -> None:
+def test_a_database_in_memory_cannot_go_away():
     with closing(SqliteDatabase(":memory:")) as database:
         assert database.gone() is None
 
@@ -103,13 +102,13 @@ def test_a_database_in_memory_cannot_go_away() -> None:
 @pytest.mark.parametrize(
     "lines", ["", "Host:\r\n", "Host: 127.0.0.1\r\nHost: 127.0.0.1\r\n"], ids=["no", "empty", "two"]
 )
-def test_a_request_names_the_receiver_once(tmp_path: Path, lines: str) -> None:
+def test_a_request_names_the_receiver_once(tmp_path, lines):
     with running(tmp_path) as receiver, Wire(receiver) as wire:
         wire.send(f"GET /v1/health HTTP/1.1\r\n{lines}\r\n")
         assert wire.problem() == (400, "bad_request")
 
 
-def test_thousands_of_pipelined_requests_leave_no_traceback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_thousands_of_pipelined_requests_leave_no_traceback(tmp_path, caplog):
     with running(tmp_path) as receiver, caplog.at_level(logging.WARNING):
         with Wire(receiver) as wire:
             wire.send(b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3000)
@@ -122,7 +121,7 @@ def test_thousands_of_pipelined_requests_leave_no_traceback(tmp_path: Path, capl
 
 
 @pytest.mark.parametrize("url", ["http://ada:geheim@pi:8445", "https://geheim@pi", "http://a:geheim@[x"])
-def test_an_address_with_a_password_is_refused_without_saying_it(url: str) -> None:
+def test_an_address_with_a_password_is_refused_without_saying_it(url):
     with pytest.raises(ValueError, match="no user and no password") as caught:
         Address.of(url)
     assert "geheim" not in str(caught.value)
@@ -142,7 +141,7 @@ class HangUpOnLoading:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
 @pytest.mark.parametrize("how", ["program", "module"])
-def test_a_hangup_while_the_receiver_is_still_loading_is_remembered(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hangup_while_the_receiver_is_still_loading_is_remembered(how, monkeypatch):
     before = signal.signal(signal.SIGHUP, lambda *_: None)
     monkeypatch.setattr(hangups, "EARLY", [])
     monkeypatch.setattr(sys, "meta_path", [HangUpOnLoading(), *sys.meta_path])

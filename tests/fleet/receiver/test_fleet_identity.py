@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fakes import FakeClock
@@ -47,23 +45,23 @@ def refused(problem_type: ProblemType, call: object) -> str:
 
 
 @given(st.sampled_from(Role), NAMES)
-def test_a_certificates_uri_names_its_owner(role: Role, name: str) -> None:
+def test_a_certificates_uri_names_its_owner(role, name):
     assert owner((urn(role, name),)) == (role, name)
 
 
 @given(st.sampled_from(Role), NAMES, st.text())
-def test_a_second_uri_makes_it_nobodys(role: Role, name: str, other: str) -> None:
+def test_a_second_uri_makes_it_nobodys(role, name, other):
     assert owner((urn(role, name), other)) is None
     assert owner((other, urn(role, name))) is None
 
 
 @given(st.text())
-def test_no_other_text_names_anybody(text: str) -> None:
+def test_no_other_text_names_anybody(text):
     found = owner((text,))
     assert found is None or urn(*found) == text
 
 
-def test_a_certificate_without_names_is_nobodys() -> None:
+def test_a_certificate_without_names_is_nobodys():
     assert owner(()) is None
     assert peer_of(None, None) == Peer(Entrance.TLS)
     assert peer_of({}, None) == Peer(Entrance.TLS)  # not verified: as if there were none
@@ -82,25 +80,25 @@ def test_a_certificate_without_names_is_nobodys() -> None:
         [f"{FINGERPRINT}, {FINGERPRINT}"],
     ],
 )
-def test_what_no_proxy_of_ours_sends_is_refused(values: list[str]) -> None:
+def test_what_no_proxy_of_ours_sends_is_refused(values):
     assert proxied(values) is None
 
 
-def test_what_our_proxy_sends() -> None:
+def test_what_our_proxy_sends():
     assert proxied([""]) == Peer(Entrance.PROXY)  # no certificate
     assert proxied([hashlib.sha256(b"").hexdigest()]) == Peer(Entrance.PROXY)  # nor here
     assert proxied([FINGERPRINT.upper()]) == Peer(Entrance.PROXY, FINGERPRINT)
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_fingerprints_are_read_as_they_are_written(digest: bytes) -> None:
+def test_fingerprints_are_read_as_they_are_written(digest):
     colons = ":".join(f"{byte:02X}" for byte in digest)
     for text in (digest.hex(), f"sha256:{digest.hex()}", colons):
         assert parse_fingerprint(text) == digest.hex()
 
 
 @pytest.mark.parametrize("text", ["", "sha256:", "sha1:" + "a" * 40, "g" * 64, FINGERPRINT + "0"])
-def test_anything_else_is_no_fingerprint(text: str) -> None:
+def test_anything_else_is_no_fingerprint(text):
     with pytest.raises(ValueError, match="sha256:"):
         parse_fingerprint(text)
 
@@ -122,7 +120,7 @@ TOKEN = Principal(Method.TOKEN, operator="ada")
         (Access.JOINING, [HOST, OPERATOR, TOKEN, LOCAL, None]),
     ],
 )
-def test_whom_the_table_admits(access: Access, admitted: list[Principal | None]) -> None:
+def test_whom_the_table_admits(access, admitted):
     for principal in (HOST, OPERATOR, TOKEN, LOCAL, None):
         if principal in admitted:
             check(access, principal)
@@ -132,7 +130,7 @@ def test_whom_the_table_admits(access: Access, admitted: list[Principal | None])
 
 
 @given(NAMES, st.none() | NAMES)
-def test_a_proven_host_acts_for_itself_alone(name: str, said: str | None) -> None:
+def test_a_proven_host_acts_for_itself_alone(name, said):
     proven = Principal(Method.CERTIFICATE, host_id=name)
     if said in (None, name):
         assert acting_host(proven, said) == name
@@ -145,7 +143,7 @@ def test_a_proven_host_acts_for_itself_alone(name: str, said: str | None) -> Non
 # -- guessing ---------------------------------------------------------------------------------------------------
 
 
-def test_five_failures_a_minute_and_address() -> None:
+def test_five_failures_a_minute_and_address():
     clock = FakeClock()
     limit = FailureLimit(clock)
     for _ in range(FAILURES_MAX):
@@ -159,7 +157,7 @@ def test_five_failures_a_minute_and_address() -> None:
     limit.check("10.0.0.1")
 
 
-def test_the_list_of_failures_stays_short() -> None:
+def test_the_list_of_failures_stays_short():
     limit = FailureLimit(FakeClock())
     for number in range(20_000):
         limit.failed(str(number))
@@ -170,19 +168,19 @@ def test_the_list_of_failures_stays_short() -> None:
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[JobQueue]:
+def queue(tmp_path):
     queue = JobQueue(tmp_path / "jobs.db")
     yield queue
     queue.close()
 
 
 @pytest.fixture
-def clock() -> FakeClock:
+def clock():
     return FakeClock()
 
 
 @pytest.fixture
-def registry(queue: JobQueue, clock: FakeClock) -> Registry:
+def registry(queue, clock):
     return Registry(queue.db, clock)
 
 
@@ -194,7 +192,7 @@ def entered(registry: Registry, clock: FakeClock, name: str = "pi", mark: str = 
     return made
 
 
-def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry: Registry, clock: FakeClock) -> None:
+def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry, clock):
     code = registry.invite(Role.HOST, "pi").code
     for role, name, guess in ((Role.HOST, "pi", code[:-1]), (Role.HOST, "desktop", code), (Role.OPERATOR, "pi", code)):
         refused(ProblemType.JOIN_REFUSED, lambda r=role, n=name, g=guess: registry.check_code(r, n, g, b""))
@@ -210,14 +208,14 @@ def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry: Registry,
     assert "too old" in said
 
 
-def test_a_new_code_voids_the_one_before(registry: Registry, clock: FakeClock) -> None:
+def test_a_new_code_voids_the_one_before(registry, clock):
     first, second = (registry.invite(Role.HOST, "pi").code for _ in range(2))
     assert registry.invite(Role.HOST, "other").expires_at == clock.now() + CODE_LIFE_S
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", first, b""))
     registry.check_code(Role.HOST, "pi", second, b"")
 
 
-def test_two_who_use_a_code_at_the_same_moment(registry: Registry, clock: FakeClock) -> None:
+def test_two_who_use_a_code_at_the_same_moment(registry, clock):
     code = registry.invite(Role.HOST, "pi").code
     digest = registry.check_code(Role.HOST, "pi", code, b"one")
     registry.check_code(Role.HOST, "pi", code, b"two")
@@ -226,7 +224,7 @@ def test_two_who_use_a_code_at_the_same_moment(registry: Registry, clock: FakeCl
     refused(ProblemType.JOIN_REFUSED, lambda: registry.admit(made, digest, b"two"))
 
 
-def test_nothing_secret_is_stored(registry: Registry, queue: JobQueue) -> None:
+def test_nothing_secret_is_stored(registry, queue):
     code = registry.invite(Role.HOST, "pi").code
     token, _ = registry.add_token("ada", 1)
     dump = "\n".join(queue._conn.iterdump())
@@ -235,7 +233,7 @@ def test_nothing_secret_is_stored(registry: Registry, queue: JobQueue) -> None:
     assert token not in dump
 
 
-def test_a_revocation_outlives_a_renewal_at_the_same_moment(registry: Registry, clock: FakeClock) -> None:
+def test_a_revocation_outlives_a_renewal_at_the_same_moment(registry, clock):
     """The order in which they are written and take effect does not matter."""
     entered(registry, clock)
     renewed = Certified("2" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
@@ -249,7 +247,7 @@ def test_a_revocation_outlives_a_renewal_at_the_same_moment(registry: Registry, 
     refused(ProblemType.UNKNOWN_NAME, lambda: registry.revoke(Role.HOST, "pi"))
 
 
-def test_a_revocation_voids_used_codes_too(registry: Registry, clock: FakeClock) -> None:
+def test_a_revocation_voids_used_codes_too(registry, clock):
     """A code serves the same request again, whose answer may have been lost: not to whom was put out."""
     code = registry.invite(Role.HOST, "pi").code
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
@@ -259,9 +257,7 @@ def test_a_revocation_voids_used_codes_too(registry: Registry, clock: FakeClock)
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
 
 
-def test_who_joins_anew_revokes_what_had_the_name_for_good(
-    registry: Registry, clock: FakeClock, queue: JobQueue
-) -> None:
+def test_who_joins_anew_revokes_what_had_the_name_for_good(registry, clock, queue):
     def join(number: str, name: str) -> None:
         digest = registry.check_code(Role.HOST, name, registry.invite(Role.HOST, name).code, b"csr")
         made = Certified(number * 64, Role.HOST, name, clock.now(), clock.now() + DAY_S)
@@ -274,7 +270,7 @@ def test_who_joins_anew_revokes_what_had_the_name_for_good(
         assert [each.revoked(number * 64) for number in "123"] == [True, False, False]
 
 
-def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry: Registry) -> None:
+def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry):
     code = registry.invite(Role.HOST, "pi").code
     made = registry.invite(Role.OPERATOR, "ada").code
     registry.check_code(Role.HOST, "pi", code, b"csr")
@@ -283,7 +279,7 @@ def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.OPERATOR, "ada", made, b"csr"))
 
 
-def test_what_was_taken_back_is_known_from_the_moment_it_is_written(registry: Registry, clock: FakeClock) -> None:
+def test_what_was_taken_back_is_known_from_the_moment_it_is_written(registry, clock):
     made = entered(registry, clock)
     secret, token = registry.add_token("ada", 30)
     registry.apply([token])
@@ -297,7 +293,7 @@ def test_what_was_taken_back_is_known_from_the_moment_it_is_written(registry: Re
     assert registry.token(secret.encode()) is None
 
 
-def test_a_revocation_voids_open_codes(registry: Registry) -> None:
+def test_a_revocation_voids_open_codes(registry):
     code = registry.invite(Role.HOST, "pi").code
     assert registry.revoke(Role.HOST, "pi") == []
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b""))
@@ -308,7 +304,7 @@ def _name(registry: Registry, secret: str) -> str | None:
     return None if token is None else token.name
 
 
-def test_what_is_written_is_read_again(registry: Registry, queue: JobQueue, clock: FakeClock) -> None:
+def test_what_is_written_is_read_again(registry, queue, clock):
     made = entered(registry, clock)
     token, _ = registry.add_token("ada", 30)
     again = Registry(queue.db, clock)
@@ -316,7 +312,7 @@ def test_what_is_written_is_read_again(registry: Registry, queue: JobQueue, cloc
     assert _name(again, token) == "ada"
 
 
-def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry: Registry, clock: FakeClock) -> None:
+def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry, clock):
     def add() -> str:
         secret, token = registry.add_token("ada", 30)
         registry.apply([token])
@@ -338,7 +334,7 @@ def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry: Registry,
 
 
 @given(st.binary())
-def test_no_bytes_are_a_token_by_chance(secret: bytes) -> None:
+def test_no_bytes_are_a_token_by_chance(secret):
     class Empty:
         def all(self, statement: str, **_: object) -> list[dict[str, object]]:
             if statement == "certificates":
@@ -349,7 +345,7 @@ def test_no_bytes_are_a_token_by_chance(secret: bytes) -> None:
     assert Registry(Empty(), FakeClock()).token(secret) is None  # type: ignore[arg-type]
 
 
-def test_callers_without_a_name_are_limited_by_their_address(queue: JobQueue) -> None:
+def test_callers_without_a_name_are_limited_by_their_address(queue):
     authenticator = Authenticator(Registry(queue.db, FakeClock()), FakeClock(), secure=True)
     for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
         scope = {"type": "http", "headers": [], "client": (host, 1), "state": {}}

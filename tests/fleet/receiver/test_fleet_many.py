@@ -13,14 +13,14 @@ pytestmark = [
 ]
 
 
-def test_200_slow_clients_beside_a_good_one() -> None:
+def test_200_slow_clients_beside_a_good_one():
     counts = slow_clients(200, to_the_end=False)
     assert counts["slow_clients"] == 200
     assert counts["good_claims"] > 10
     print(f"the good client's claims: p99 {counts['claim_p99_ms_max']} ms")
 
 
-def test_20_workers_for_8_seconds() -> None:
+def test_20_workers_for_8_seconds():
     counts = many_workers(20, 8.0)
     assert counts["completed"] > 20
     print(f"{counts['claims']} claims, p99 {counts['claim_p99_ms_max']} ms")

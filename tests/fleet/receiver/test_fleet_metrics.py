@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,7 @@ def told(world: World, host: str, checkpoint: str, **parts: Any) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path):
     found = World(tmp_path)
     yield found
     found.reader.close()
@@ -105,7 +104,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 # ── the list ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_docs_list_what_is_exported(tmp_path: Path) -> None:
+def test_the_docs_list_what_is_exported(tmp_path):
     rows = re.findall(r"^\| `(cis490_\w+)` \|([^|]*)\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     said = {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
     assert said == {metric.name: metric.labels for metric in METRICS}
@@ -121,13 +120,13 @@ def test_the_docs_list_what_is_exported(tmp_path: Path) -> None:
     assert "process_resident_memory_bytes" in families
 
 
-def test_open_metrics_for_those_who_prefer_it(world: World) -> None:
+def test_open_metrics_for_those_who_prefer_it(world):
     text, media = world.exposition.text("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert media.startswith("application/openmetrics-text; version=1.0.0")
     assert text.endswith(b"# EOF\n")
 
 
-def test_open_pages_and_messages_are_counted(world: World) -> None:
+def test_open_pages_and_messages_are_counted(world):
     found = world.scrape()
     assert not any(key[0] == "notifications_total" for key in found)
     world.tally.notified("phone", None)
@@ -140,7 +139,7 @@ def test_open_pages_and_messages_are_counted(world: World) -> None:
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_oldest_waiting_job_counts_from_when_it_could_be_claimed(world: World) -> None:
+def test_the_oldest_waiting_job_counts_from_when_it_could_be_claimed(world):
     world.add(a_job("one"), a_job("held"), a_job("gpu", require_cuda=True))
     world.clock.advance(100)
     world.add(a_job("late"))
@@ -157,7 +156,7 @@ def test_the_oldest_waiting_job_counts_from_when_it_could_be_claimed(world: Worl
     assert (found["blocked_jobs", "held"], found["blocked_jobs", "no_host"]) == (1, 1)
 
 
-def test_every_obstacle_by_what_holds_first() -> None:
+def test_every_obstacle_by_what_holds_first():
     pi, gpu = a_host("pi"), a_host("gpu", cuda=True, vram_free_gib=8.0)
     asks, wants = needs(), needs(require_cuda=True)
     set_id = "5" * 64
@@ -173,7 +172,7 @@ def test_every_obstacle_by_what_holds_first() -> None:
 # ── counters ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_ends_are_counted_once_and_never_taken_back(world: World) -> None:
+def test_ends_are_counted_once_and_never_taken_back(world):
     world.add(a_job("one"), a_job("two", model="mlp"))
     grants = [world.service.claim(a_claim("pi")) for _ in range(2)]
     world.clock.advance(LEASE_S + 1)
@@ -195,7 +194,7 @@ def test_ends_are_counted_once_and_never_taken_back(world: World) -> None:
     assert {key[1] for key in found if key[0] == "attempts_total"} == set(EndReason), "each from the start on, at 0"
 
 
-def test_counters_begin_anew_with_the_receiver(world: World) -> None:
+def test_counters_begin_anew_with_the_receiver(world):
     """A counter that went down by little, as old rows go, would look like a burst; one that begins at 0 is right."""
     world.add(a_job("one"), a_job("two"))
     world.service.claim(a_claim("pi"))
@@ -210,7 +209,7 @@ def test_counters_begin_anew_with_the_receiver(world: World) -> None:
         world.queue.hold("id-one")  # an event that is no end
 
 
-def test_a_histogram_adds_up() -> None:
+def test_a_histogram_adds_up():
     histogram, clock = Histogram((1.0, 5.0)), FakeClock()
     for seconds in (0.5, 1.0, 3.0, 9.0, -2.0):
         histogram.observe(seconds)
@@ -224,7 +223,7 @@ def test_a_histogram_adds_up() -> None:
 # ── bounds ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_number_of_series_is_bounded_and_labels_are_printable(world: World) -> None:
+def test_the_number_of_series_is_bounded_and_labels_are_printable(world):
     """Everything that can be many is, and what comes from elsewhere is hostile."""
     gpu = {"name": "GPU", "vram_total_gib": 8.0, "vram_free_gib": 1e400}
     odd = {"ram_total_gib": True, "ram_available_gib": -1.0, "cuda_devices": [gpu] * 20}
@@ -253,7 +252,7 @@ def test_the_number_of_series_is_bounded_and_labels_are_printable(world: World) 
     assert all(label.isprintable() and len(label) <= 64 for key in found for label in key[1:])
 
 
-def test_of_a_watched_host_the_watch_that_was_heard_last_counts(world: World) -> None:
+def test_of_a_watched_host_the_watch_that_was_heard_last_counts(world):
     begin = world.clock.now()
     numbers = dict.fromkeys(("began_at", "raised_at", "last_alarm_at", "alarms", "peak", "threshold"), 1)
     for number in range(HOSTS_MAX + 5):
@@ -273,7 +272,7 @@ def test_of_a_watched_host_the_watch_that_was_heard_last_counts(world: World) ->
     assert len([key for key in found if key[0] == "watch_silent"]) == HOSTS_MAX
 
 
-def test_a_snapshot_serves_all_who_ask_within_seconds(world: World) -> None:
+def test_a_snapshot_serves_all_who_ask_within_seconds(world):
     first = world.snapshots.latest()
     world.add(a_job())
     world.clock.advance(FRESH_S - 0.1)
@@ -282,14 +281,14 @@ def test_a_snapshot_serves_all_who_ask_within_seconds(world: World) -> None:
     assert (("pending",), 1) in world.snapshots.latest()["jobs"]
 
 
-def test_of_several_certificates_the_one_that_ends_last_counts(world: World) -> None:
+def test_of_several_certificates_the_one_that_ends_last_counts(world):
     now = world.clock.now()
     ends = [now + 100.0, now + 900.0, now + 500.0]
     world.credentials = ([Credential("host", "pi", end) for end in ends], [])
     assert world.scrape()["certificate_expiry_timestamp_seconds", "pi", "host"] == now + 900.0
 
 
-def test_free_and_total_memory_are_told_apart(world: World) -> None:
+def test_free_and_total_memory_are_told_apart(world):
     device = {"name": "GPU", "vram_total_gib": 8.0, "vram_free_gib": 3.0}
     capability = a_capability() | {"ram_total_gib": 16.0, "ram_available_gib": 5.0, "cuda_devices": [device]}
     world.service.host_registry.put(KnownHost("pi", capability, 0.0, world.clock.now()))
@@ -300,7 +299,7 @@ def test_free_and_total_memory_are_told_apart(world: World) -> None:
     assert (of_host, of_gpu) == ({"total": 16.0, "free": 5.0}, {"total": 8.0, "free": 3.0})
 
 
-def test_what_is_not_known_is_left_out(world: World) -> None:
+def test_what_is_not_known_is_left_out(world):
     capability = {"ram_total_gib": float("inf")}
     world.service.host_registry.put(KnownHost("pi", capability, 0.0, world.clock.now()))
     found = world.scrape()
@@ -311,7 +310,7 @@ def test_what_is_not_known_is_left_out(world: World) -> None:
     assert world.scrape()["backup_timestamp_seconds",] == 12.5
 
 
-def test_a_receiver_without_its_database_says_so_instead_of_figures(tmp_path: Path) -> None:
+def test_a_receiver_without_its_database_says_so_instead_of_figures(tmp_path):
     with Receiver(tmp_path, [a_job()]) as receiver, Wire(receiver) as wire:
         receiver.hub.halted = "the database is gone"
         assert wire.request("GET", "/metrics").problem() == (503, "unavailable")

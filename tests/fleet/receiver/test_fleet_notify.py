@@ -7,7 +7,7 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -43,7 +43,7 @@ NOWHERE = NotifyChannel(name="broken", kind=ChannelKind.COMMAND, command=("/no/s
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     with running(tmp_path, "gbt", operator_token=TOKEN) as found:
         channels = (to_file(tmp_path / "told"), NOWHERE)
         found.writer.submit(lambda: found.service.reload(found.plan, Plan(channels=channels))).result()
@@ -76,7 +76,7 @@ def fail_for_good(receiver: Receiver) -> None:
     receiver.writer.submit(fail).result()
 
 
-def test_a_failed_job_reaches_a_command_and_a_broken_channel_says_so(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_failed_job_reaches_a_command_and_a_broken_channel_says_so(receiver, tmp_path):
     notifier = Notifier(receiver.hub)
     ticked(receiver, notifier)
     assert not (tmp_path / "told").exists()
@@ -93,7 +93,7 @@ def test_a_failed_job_reaches_a_command_and_a_broken_channel_says_so(receiver: R
     assert "`/no/such` cannot be started" in " ".join(shown.split())
 
 
-def test_a_channel_whose_secret_cannot_be_read_is_not_called_ready(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_channel_whose_secret_cannot_be_read_is_not_called_ready(receiver, tmp_path):
     secret = tmp_path / "topic"
     dumb = NotifyChannel(name="phone", kind=ChannelKind.NTFY, url=Secret(file=str(secret)))
     receiver.writer.submit(lambda: receiver.service.reload(receiver.plan, Plan(channels=(dumb,)))).result()
@@ -104,7 +104,7 @@ def test_a_channel_whose_secret_cannot_be_read_is_not_called_ready(receiver: Rec
     assert "ready" in run(receiver, "notify")[1]
 
 
-def test_a_bug_in_a_channel_takes_nothing_with_it(receiver: Receiver) -> None:
+def test_a_bug_in_a_channel_takes_nothing_with_it(receiver):
     def send(_channel: NotifyChannel, _message: Message) -> None:
         raise ZeroDivisionError
 
@@ -113,7 +113,7 @@ def test_a_bug_in_a_channel_takes_nothing_with_it(receiver: Receiver) -> None:
     assert all("a bug in the receiver" in each["error"] for each in receiver.client(token=TOKEN).notify()["channels"])
 
 
-def test_a_test_message_says_for_each_channel_if_it_arrived(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_test_message_says_for_each_channel_if_it_arrived(receiver, tmp_path):
     code, shown = run(receiver, "notify", "test", "own")
     assert (code, shown.strip()) == (0, "own: the test message arrived")
     assert json.loads((tmp_path / "told").read_text())["key"].startswith("cis490-test-")
@@ -127,7 +127,7 @@ def test_a_test_message_says_for_each_channel_if_it_arrived(receiver: Receiver, 
         receiver.client(token=None).notify()
 
 
-def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver: Receiver) -> None:
+def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver):
     """The receiver ends between sending and noting: the next one sends the same again."""
     keys: SimpleQueue[str] = SimpleQueue()
     stopped = threading.Event()
@@ -152,7 +152,7 @@ def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver:
     assert keys.get(timeout=30) == before
 
 
-def test_a_send_error_is_the_one_sentence_that_is_kept(receiver: Receiver) -> None:
+def test_a_send_error_is_the_one_sentence_that_is_kept(receiver):
     def send(_channel: NotifyChannel, _message: Message) -> Any:
         raise SendError("the other side answered 500")
 

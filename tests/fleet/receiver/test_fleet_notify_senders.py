@@ -53,7 +53,7 @@ def written(tmp_path: Path, text: str, name: str = "secret") -> Secret:
     return Secret(str(tmp_path / name))
 
 
-def test_a_webhook_gets_the_message_as_json_with_its_key(tmp_path: Path) -> None:
+def test_a_webhook_gets_the_message_as_json_with_its_key(tmp_path):
     with hooked(204) as (port, got):
         url = written(tmp_path, f"http://127.0.0.1:{port}/hook/s3cret\n")
         send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
@@ -63,7 +63,7 @@ def test_a_webhook_gets_the_message_as_json_with_its_key(tmp_path: Path) -> None
     assert headers["Idempotency-Key"] == "cis490-dddddddddddd-event-41"
 
 
-def test_ntfy_gets_title_text_and_priority_in_any_alphabet(tmp_path: Path) -> None:
+def test_ntfy_gets_title_text_and_priority_in_any_alphabet(tmp_path):
     with hooked() as (port, got):
         url = written(tmp_path, f"http://127.0.0.1:{port}/my-topic")
         channel = NotifyChannel(name="p", kind=ChannelKind.NTFY, url=url, token=written(tmp_path, "tk_1", "token"))
@@ -76,9 +76,7 @@ def test_ntfy_gets_title_text_and_priority_in_any_alphabet(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "answered 404: no such |"), (500, "answered 500"), (302, "302")])
-def test_a_refusal_is_said_without_the_address_and_no_redirect_is_followed(
-    tmp_path: Path, status: int, words: str
-) -> None:
+def test_a_refusal_is_said_without_the_address_and_no_redirect_is_followed(tmp_path, status, words):
     with hooked(status) as (port, got):
         url = written(tmp_path, f"http://127.0.0.1:{port}/s3cret")
         with pytest.raises(SendError) as caught:
@@ -91,21 +89,19 @@ def test_a_refusal_is_said_without_the_address_and_no_redirect_is_followed(
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/s3cret", "ftp://x/s3cret", "s3cret", "http://[s3cret",
                                      "http://127.0.0.1:s3cret/"])  # fmt: skip
 @pytest.mark.parametrize("kind", [ChannelKind.WEBHOOK, ChannelKind.NTFY])
-def test_an_address_that_leads_nowhere_is_one_sentence_without_it(
-    tmp_path: Path, address: str, kind: ChannelKind
-) -> None:
+def test_an_address_that_leads_nowhere_is_one_sentence_without_it(tmp_path, address, kind):
     with pytest.raises(SendError) as caught:
         send(NotifyChannel(name="ops", kind=kind, url=written(tmp_path, address)), MESSAGE)
     assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "words"), [("", "one line"), ("a\nb", "one line"), ("x" * 5000, "4096")])
-def test_a_secrets_file_holds_one_line(tmp_path: Path, text: str, words: str) -> None:
+def test_a_secrets_file_holds_one_line(tmp_path, text, words):
     with pytest.raises(SendError, match=words):
         read_secret(written(tmp_path, text))
 
 
-def test_a_secret_that_is_not_there_is_named_by_its_place(tmp_path: Path) -> None:
+def test_a_secret_that_is_not_there_is_named_by_its_place(tmp_path):
     with pytest.raises(SendError, match=r"the file .*none cannot be read \(No such file or directory\)"):
         read_secret(Secret(str(tmp_path / "none")))
     with pytest.raises(SendError, match=r"the variable \$HOOK is not set"):
@@ -139,7 +135,7 @@ class Mail(socketserver.StreamRequestHandler):
 
 
 @pytest.mark.parametrize(("refuse", "words"), [("nobody", None), ("bob", "refused bob@example.org"), ("@", "no such")])
-def test_a_mail_has_its_key_and_says_who_was_refused(refuse: str, words: str | None) -> None:
+def test_a_mail_has_its_key_and_says_who_was_refused(refuse, words):
     server = socketserver.TCPServer(("127.0.0.1", 0), Mail)
     server.got, server.refuse = [], refuse  # type: ignore[attr-defined]
     with serving(server) as port:
@@ -160,7 +156,7 @@ def test_a_mail_has_its_key_and_says_who_was_refused(refuse: str, words: str | N
     assert letter.get_payload(decode=True).decode().strip() == NOTICE.sentence
 
 
-def test_a_mail_server_that_is_not_there_is_one_sentence() -> None:
+def test_a_mail_server_that_is_not_there_is_one_sentence():
     channel = NotifyChannel(name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=1, sender="a@b", to=("c@d",))
     with pytest.raises(SendError, match=r"127\.0\.0\.1 did not take the mail: .*refused"):
         send(channel, MESSAGE)
@@ -173,9 +169,7 @@ def commanded(code: str) -> NotifyChannel:
     return NotifyChannel(name="own", kind=ChannelKind.COMMAND, command=(sys.executable, "-c", code))
 
 
-def test_a_command_gets_the_message_on_standard_input_and_no_variable_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_gets_the_message_on_standard_input_and_no_variable_of_ours(tmp_path, monkeypatch):
     monkeypatch.setenv("CIS490_OPERATOR_TOKEN", "sesame")
     code = (
         f"import sys, os; open({str(tmp_path / 'got')!r}, 'w').write(sys.stdin.read() + '\\n' + ' '.join(os.environ))"
@@ -187,7 +181,7 @@ def test_a_command_gets_the_message_on_standard_input_and_no_variable_of_ours(
     assert "CIS490" not in names
 
 
-def test_a_command_that_fails_or_hangs_did_not_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_or_hangs_did_not_carry_it(monkeypatch):
     with pytest.raises(SendError, match="ended with exit code 3: out of paper"):
         send(commanded("import sys; print('a' * 100000 + '\\nout of paper', file=sys.stderr); sys.exit(3)"), MESSAGE)
     with pytest.raises(SendError, match="cannot be started"):

@@ -63,7 +63,7 @@ def filling(receiver: Receiver, free: int) -> None:
     disk.write = less  # type: ignore[method-assign]
 
 
-def test_an_upload_of_unknown_length_leaves_the_reserve_alone(tmp_path: Path) -> None:
+def test_an_upload_of_unknown_length_leaves_the_reserve_alone(tmp_path):
     with running(tmp_path) as receiver:
         grant = claimed(receiver)
         filling(receiver, RESERVE_BYTES + 3 * MIB)
@@ -77,7 +77,7 @@ def test_an_upload_of_unknown_length_leaves_the_reserve_alone(tmp_path: Path) ->
         assert receiver.disk.free >= RESERVE_BYTES
 
 
-def test_what_is_being_written_is_room_no_more() -> None:
+def test_what_is_being_written_is_room_no_more():
     """The disk may not count it yet, and another upload asks meanwhile."""
     seen: list[bool] = []
 
@@ -115,7 +115,7 @@ def bundles(receiver: Receiver) -> int:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_an_attempt_brings_only_so_many_bundles(tmp_path: Path, declared: bool) -> None:
+def test_an_attempt_brings_only_so_many_bundles(tmp_path, declared):
     with running(tmp_path) as receiver:
         grant = claimed(receiver)
         bodies = [b"%d" % n * 1000 for n in range(BUNDLES_MAX + 1)]
@@ -130,7 +130,7 @@ def test_an_attempt_brings_only_so_many_bundles(tmp_path: Path, declared: bool) 
         assert receipt.status == "completed"
 
 
-def test_who_completed_a_job_brings_no_further_bundle(tmp_path: Path) -> None:
+def test_who_completed_a_job_brings_no_further_bundle(tmp_path):
     with running(tmp_path) as receiver:
         grant = claimed(receiver)
         assert answered(receiver, grant, b"good" * 99, X_Content_SHA256=sha(b"good" * 99))[0] == 200
@@ -140,7 +140,7 @@ def test_who_completed_a_job_brings_no_further_bundle(tmp_path: Path) -> None:
         assert bundles(receiver) == 1
 
 
-def test_bundles_at_once_are_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundles_at_once_are_counted_too(tmp_path, monkeypatch):
     """While one is made durable, another of the same claim comes to its end and is told to come again."""
     with running(tmp_path) as receiver:
         grant = claimed(receiver)
@@ -163,7 +163,7 @@ def test_bundles_at_once_are_counted_too(tmp_path: Path, monkeypatch: pytest.Mon
         assert answered(receiver, grant, b"", **tail) == (200, "")
 
 
-def test_a_claim_leaves_only_so_many_unfinished_uploads() -> None:
+def test_a_claim_leaves_only_so_many_unfinished_uploads():
     fs = MemoryFs()
     store = ArtifactStore(Path("/models"), fs)
     other = store.open_part("b" * 32, sha(b"other"))
@@ -219,7 +219,7 @@ class Sender:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(data: st.DataObject) -> None:
+def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(data):
     sizes = data.draw(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 600)), min_size=1, max_size=8))
     senders = [Sender(host, f"{n:032x}", bytes([n]) * size) for n, (host, size) in enumerate(sizes)]
     fs = MemoryFs(capacity=10**6)
@@ -253,7 +253,7 @@ def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(da
     assert all(each.done for each in senders)
 
 
-def test_the_folder_of_uploads_is_not_listed_for_each_block() -> None:
+def test_the_folder_of_uploads_is_not_listed_for_each_block():
     listed: list[Path] = []
 
     class Listed(MemoryFs):
@@ -276,7 +276,7 @@ def test_the_folder_of_uploads_is_not_listed_for_each_block() -> None:
     assert store._incoming._unfinished("ada") == 5000
 
 
-def test_another_large_upload_waits_and_is_told_why() -> None:
+def test_another_large_upload_waits_and_is_told_why():
     fs = MemoryFs(capacity=1000)
     store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
     free = fs.free_bytes(Path("/models"))
@@ -289,7 +289,7 @@ def test_another_large_upload_waits_and_is_told_why() -> None:
     store.open_part("b" * 32, sha(large), host="bob", coming=len(large)).close()
 
 
-def test_halves_of_uploads_keep_no_other_out() -> None:
+def test_halves_of_uploads_keep_no_other_out():
     fs = MemoryFs(capacity=1000)
     store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
     room = fs.free_bytes(Path("/models"))
@@ -304,7 +304,7 @@ def test_halves_of_uploads_keep_no_other_out() -> None:
     assert store.offset("a" * 32, sha(body)) == 0
 
 
-def test_who_is_refused_in_the_place_of_another_leaves_nobody_the_turn() -> None:
+def test_who_is_refused_in_the_place_of_another_leaves_nobody_the_turn():
     fs = MemoryFs(capacity=1000)
     store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
     large = b"l" * (fs.free_bytes(Path("/models")) // 2)
@@ -317,7 +317,7 @@ def test_who_is_refused_in_the_place_of_another_leaves_nobody_the_turn() -> None
     assert store.uploading() == set(), "and it can be removed"
 
 
-def test_what_a_host_began_before_a_restart_counts_as_its_own() -> None:
+def test_what_a_host_began_before_a_restart_counts_as_its_own():
     fs = MemoryFs(capacity=1000)
     store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
     body = b"x" * (fs.free_bytes(Path("/models")) // 5)
@@ -338,7 +338,7 @@ def test_what_a_host_began_before_a_restart_counts_as_its_own() -> None:
 
 
 @pytest.mark.parametrize("what", ["confirm", "open_part", "verify"])
-def test_what_is_read_on_demand_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_what_is_read_on_demand_holds_nobody_up(tmp_path, monkeypatch, what):
     body = b"bundle" * 1000
     with running(tmp_path) as receiver:
         grant = claimed(receiver)
@@ -383,7 +383,7 @@ def test_what_is_read_on_demand_holds_nobody_up(tmp_path: Path, monkeypatch: pyt
 # -- connections ------------------------------------------------------------------------------------------------
 
 
-def test_one_host_has_only_so_many_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_host_has_only_so_many_connections(tmp_path, monkeypatch):
     monkeypatch.setattr(GuardedProtocol, "each_max", 3)
     with secure(tmp_path) as receiver, ExitStack() as open_ones:
         pem, _ = receiver.admitted("pi")
@@ -416,7 +416,7 @@ def test_one_host_has_only_so_many_connections(tmp_path: Path, monkeypatch: pyte
 # -- certificates -----------------------------------------------------------------------------------------------
 
 
-def test_a_host_gets_only_so_many_certificates_a_day(tmp_path: Path) -> None:
+def test_a_host_gets_only_so_many_certificates_a_day(tmp_path):
     with secure(tmp_path) as receiver:
         pem, _ = receiver.admitted("pi")
         host = receiver.showing(pem)
@@ -436,7 +436,7 @@ def test_a_host_gets_only_so_many_certificates_a_day(tmp_path: Path) -> None:
         assert renewed()
 
 
-def test_renewals_at_once_are_counted_too() -> None:
+def test_renewals_at_once_are_counted_too():
     """Each was asked for before the others were written."""
     database, clock = SqliteDatabase(":memory:"), FakeClock()
     registry = Registry(database, clock)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from receiver_running import Receiver, Wire, running
+from receiver_running import Wire, running
 from test_fleet_manifest import TableDescriber
 
 from training.fleet.client.client import Refused
@@ -26,7 +25,7 @@ PATH = "/v1/manifest/plan"
 
 
 @pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def receiver(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plans")
     with running(folder) as receiver:
         file = folder / "manifest.toml"
@@ -37,7 +36,7 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
         yield receiver
 
 
-def test_both_calls_answer_without_a_token(receiver: Receiver) -> None:
+def test_both_calls_answer_without_a_token(receiver):
     client = receiver.client(token=None)
     own, given = client.plan(), client.plan({"jobs": [JOB]})
     assert (own["reload"]["removed"], own["states"]) == (1, {})
@@ -56,7 +55,7 @@ def test_both_calls_answer_without_a_token(receiver: Receiver) -> None:
         ({"jobs": [], "run": "rm"}, "unknown field `run`"),
     ],
 )
-def test_a_body_of_another_form_is_refused_with_its_path(receiver: Receiver, body: dict[str, Any], path: str) -> None:
+def test_a_body_of_another_form_is_refused_with_its_path(receiver, body, path):
     with Wire(receiver) as wire:
         status, _, answer = wire.request("POST", PATH, json.dumps(body).encode()).answer()
     assert status == 400
@@ -79,24 +78,24 @@ def test_a_body_of_another_form_is_refused_with_its_path(receiver: Receiver, bod
         ({"retention": {"keep": {}}}, "retention.keep"),
     ],
 )
-def test_a_hostile_plan_is_refused_as_a_bad_manifest_is(receiver: Receiver, body: dict[str, Any], key: str) -> None:
+def test_a_hostile_plan_is_refused_as_a_bad_manifest_is(receiver, body, key):
     with pytest.raises(Refused) as caught:
         receiver.client().plan(body)
     assert key in [each["key"] for each in caught.value.extra["mistakes"]]
 
 
-def test_a_body_beyond_the_limit_is_refused(receiver: Receiver) -> None:
+def test_a_body_beyond_the_limit_is_refused(receiver):
     with Wire(receiver) as wire:
         assert wire.request("POST", PATH, b" " * (PLAN_BODY_MAX + 1)).problem() == (413, "too_large")
 
 
-def test_a_bad_plan_names_every_mistake(receiver: Receiver) -> None:
+def test_a_bad_plan_names_every_mistake(receiver):
     with pytest.raises(Refused) as caught:
         receiver.client().plan({"jobs": [JOB | {"mode": "orcale"}, JOB | {"model": "gtb"}]})
     assert [each["key"] for each in caught.value.extra["mistakes"]] == ["jobs[0].mode", "jobs[1].model", "jobs[1].name"]
 
 
-def test_a_proven_host_is_refused(receiver: Receiver) -> None:
+def test_a_proven_host_is_refused(receiver):
     principal = SimpleNamespace(operator=None, host_id="pi")
     request: Any = SimpleNamespace(state=SimpleNamespace(principal=principal))
     with pytest.raises(Refusal, match="sees its own jobs alone") as caught:
@@ -104,7 +103,7 @@ def test_a_proven_host_is_refused(receiver: Receiver) -> None:
     assert caught.value.problem_type == "not_yours"
 
 
-def test_few_plans_wait_to_be_judged(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_plans_wait_to_be_judged(receiver, monkeypatch):
     monkeypatch.setattr(http_context, "PREVIEWS_MAX", 0)
     with Wire(receiver) as wire:
         assert wire.request("GET", PATH).problem() == (429, "slow_down")

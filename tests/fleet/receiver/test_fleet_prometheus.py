@@ -51,7 +51,7 @@ def told(*command: str, text: str | None = None, folder: Path | None = None) -> 
     return said
 
 
-def test_the_text_is_to_promtools_liking(tmp_path: Path) -> None:
+def test_the_text_is_to_promtools_liking(tmp_path):
     with running(tmp_path) as receiver, Wire(receiver) as wire:
         receiver.client().claim(a_capability(cuda=True))
         note_backup(tmp_path / "jobs.db", 1.0)
@@ -59,7 +59,7 @@ def test_the_text_is_to_promtools_liking(tmp_path: Path) -> None:
     assert told("promtool", "check", "metrics", text=body.decode()) == "", "no complaint about a name or a unit"
 
 
-def test_alerts_that_need_days(tmp_path: Path) -> None:
+def test_alerts_that_need_days(tmp_path):
     text = Path(__file__).with_name("alerts.test.yml").read_text(encoding="utf-8")
     (tmp_path / "test.yml").write_text(text.replace("ALERTS", str(ALERTS)), encoding="utf-8")
     told("promtool", "test", "rules", "test.yml", folder=tmp_path)
@@ -72,7 +72,7 @@ def expressions() -> list[str]:
     return [each.replace("$__rate_interval", "1m") for each in found]
 
 
-def test_dashboard_and_docs_show_everything() -> None:
+def test_dashboard_and_docs_show_everything():
     shown = " ".join(expressions())
     assert [metric.name for metric in METRICS if not re.search(rf"\b{metric.name}(_bucket)?\b", shown)] == []
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -176,7 +176,7 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+def watched(tmp_path, monkeypatch):
     roomy = SimpleNamespace(free=50 * 2**30, total=100 * 2**30)  # the disk of whoever runs this is no part of it
     monkeypatch.setattr(shutil, "disk_usage", lambda _place: roomy)
     place = tmp_path / "receiver"
@@ -193,7 +193,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched
             yield found
 
 
-def test_a_healthy_fleet_fills_the_dashboard_and_raises_no_alert_until_one_has_a_cause(watched: Watched) -> None:
+def test_a_healthy_fleet_fills_the_dashboard_and_raises_no_alert_until_one_has_a_cause(watched):
     fills_the_dashboard(watched)
     raises_no_alert(watched)
     raises_every_alert(watched)

@@ -8,9 +8,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,7 +34,6 @@ from training.fleet.receiver.security.registry import Registry
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.wire import forecasts, incident_messages, messages
 from training.fleet.wire.identity import Role
-from training.fleet.wire.routes import ROUTES, Access
 
 BODY = bytes(range(256)) * 12_000  # three blocks and a bit
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -44,20 +41,20 @@ JOB = job_id(a_job("gbt-realistic"))
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     with running(tmp_path) as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="module")
-def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def idle(tmp_path_factory):
     """One receiver for all tests that change nothing."""
     with running(tmp_path_factory.mktemp("idle")) as receiver:
         yield receiver
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
+def bundle(tmp_path):
     path = tmp_path / "bundle.tar.zst"
     path.write_bytes(BODY)
     return path
@@ -78,7 +75,7 @@ def put(wire: Wire, claim_id: str | None, body: bytes = BODY, **headers: Any) ->
 # -- the life of a job ------------------------------------------------------------------------------------------
 
 
-def test_from_claim_to_verified_bundle(receiver: Receiver, bundle: Path, tmp_path: Path) -> None:
+def test_from_claim_to_verified_bundle(receiver, bundle, tmp_path):
     client = receiver.client()
     grant = claimed(client)
     assert (grant.name, grant.attempt, grant.lease_s) == ("gbt-realistic", 1, 600.0)
@@ -113,7 +110,7 @@ def test_from_claim_to_verified_bundle(receiver: Receiver, bundle: Path, tmp_pat
         client.get_model("gbt-realistic", tmp_path / "again", attempt=1)
 
 
-def test_the_old_form_names_its_host_alone(receiver: Receiver, bundle: Path) -> None:
+def test_the_old_form_names_its_host_alone(receiver, bundle):
     claimed(receiver.client("pi"))
     old, stranger = receiver.client("pi"), receiver.client("desktop")
     old.heartbeat(JOB)
@@ -128,7 +125,7 @@ def test_the_old_form_names_its_host_alone(receiver: Receiver, bundle: Path) -> 
     assert old.complete(JOB, artifact_id=artifact).status == "completed"
 
 
-def test_a_failure_shows_its_error(receiver: Receiver) -> None:
+def test_a_failure_shows_its_error(receiver):
     client = receiver.client()
     grant = claimed(client)
     moved = client.fail(grant.job_id, error="no column `label`", exit_code=65)
@@ -137,7 +134,7 @@ def test_a_failure_shows_its_error(receiver: Receiver) -> None:
     assert "no column `label`" in job["error"]
 
 
-def test_repeated_answers_are_the_same(receiver: Receiver, bundle: Path) -> None:
+def test_repeated_answers_are_the_same(receiver, bundle):
     client = receiver.client()
     how = {"request_id": "r1", "instance_id": "i", "session_id": "s"}
     grant, again = client.ask(a_capability(), **how), client.ask(a_capability(), **how)
@@ -154,7 +151,7 @@ def test_repeated_answers_are_the_same(receiver: Receiver, bundle: Path) -> None
     assert caught.value.problem_type == "result_conflict"
 
 
-def test_equal_bundles_of_two_attempts_are_stored_once(tmp_path: Path, bundle: Path) -> None:
+def test_equal_bundles_of_two_attempts_are_stored_once(tmp_path, bundle):
     with running(tmp_path, "one", "two") as receiver:
         client = receiver.client()
         for _ in range(2):
@@ -166,7 +163,7 @@ def test_equal_bundles_of_two_attempts_are_stored_once(tmp_path: Path, bundle: P
         assert len(list(folder.iterdir())) == 2
 
 
-def test_many_at_once_get_different_jobs(tmp_path: Path) -> None:
+def test_many_at_once_get_different_jobs(tmp_path):
     names = [f"job-{n}" for n in range(24)]
     with running(tmp_path, *names) as receiver:
         got: list[str] = []
@@ -188,7 +185,7 @@ def test_many_at_once_get_different_jobs(tmp_path: Path) -> None:
 # -- what completes a job ---------------------------------------------------------------------------------------
 
 
-def test_only_what_is_stored_and_sound_completes(receiver: Receiver, bundle: Path, tmp_path: Path) -> None:
+def test_only_what_is_stored_and_sound_completes(receiver, bundle, tmp_path):
     client = receiver.client()
     claimed(client)
     with pytest.raises(Refused) as caught:
@@ -215,7 +212,7 @@ def test_only_what_is_stored_and_sound_completes(receiver: Receiver, bundle: Pat
 
 
 @pytest.mark.parametrize("why", ["cancelled", "requeued and taken by another", "revoked"])
-def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver: Receiver, tmp_path: Path, why: str) -> None:
+def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver, tmp_path, why):
     def revoked_before_the_start() -> None:
         name = {"role": Role.HOST, "name": "pi"}
         times = {"issued_at": 0.0, "expires_at": 10.0**12}
@@ -256,7 +253,7 @@ def tick(receiver: Receiver) -> None:
     asyncio.run_coroutine_threadsafe(receiver.hub.tick(), loop).result(30)
 
 
-def test_an_upload_that_was_cut_goes_on(receiver: Receiver, bundle: Path, tmp_path: Path) -> None:
+def test_an_upload_that_was_cut_goes_on(receiver, bundle, tmp_path):
     client = receiver.client()
     grant = claimed(client)
     half = BODY[: len(BODY) // 2]
@@ -283,7 +280,7 @@ def wait_for_offset(receiver: Receiver, grant: Grant, wanted: int) -> int:
     raise AssertionError(f"only {offset} of {wanted} bytes were kept")
 
 
-def test_a_stale_claim_is_refused_before_the_body(receiver: Receiver, bundle: Path) -> None:
+def test_a_stale_claim_is_refused_before_the_body(receiver, bundle):
     client = receiver.client()
     first = claimed(client)
     client.requeue("gbt-realistic")
@@ -298,7 +295,7 @@ def test_a_stale_claim_is_refused_before_the_body(receiver: Receiver, bundle: Pa
         client.upload_artifact(JOB, bundle)
 
 
-def test_a_claim_that_dies_during_the_upload_stores_nothing(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_claim_that_dies_during_the_upload_stores_nothing(receiver, tmp_path):
     client = receiver.client()
     grant = claimed(client)
     with Wire(receiver) as wire:
@@ -312,7 +309,7 @@ def test_a_claim_that_dies_during_the_upload_stores_nothing(receiver: Receiver, 
     assert list((tmp_path / "models" / "incoming").iterdir()) == []
 
 
-def test_wrong_bytes_are_refused(receiver: Receiver) -> None:
+def test_wrong_bytes_are_refused(receiver):
     grant = claimed(receiver.client())
     with Wire(receiver) as wire:
         put(wire, grant.claim_id, BODY[::-1], X_Content_SHA256=SHA)
@@ -320,7 +317,7 @@ def test_wrong_bytes_are_refused(receiver: Receiver) -> None:
     assert wait_for_offset(receiver, grant, 0) == 0
 
 
-def test_an_upload_without_a_digest_is_named_by_its_bytes(receiver: Receiver) -> None:
+def test_an_upload_without_a_digest_is_named_by_its_bytes(receiver):
     grant = claimed(receiver.client())
     with Wire(receiver) as wire:
         put(wire, grant.claim_id)
@@ -329,7 +326,7 @@ def test_an_upload_without_a_digest_is_named_by_its_bytes(receiver: Receiver) ->
     assert json.loads(body) == {"artifact_id": SHA, "job_id": JOB, "size": len(BODY)}
 
 
-def test_an_upload_in_chunks(receiver: Receiver) -> None:
+def test_an_upload_in_chunks(receiver):
     grant = claimed(receiver.client())
     chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
     with Wire(receiver) as wire:
@@ -338,7 +335,7 @@ def test_an_upload_in_chunks(receiver: Receiver) -> None:
         assert wire.answer()[0] == 200
 
 
-def test_an_offset_beyond_what_is_stored(receiver: Receiver) -> None:
+def test_an_offset_beyond_what_is_stored(receiver):
     grant = claimed(receiver.client())
     with Wire(receiver) as wire:
         put(wire, grant.claim_id, b"tail", Upload_Offset=99, X_Content_SHA256=SHA)
@@ -357,14 +354,14 @@ def test_an_offset_beyond_what_is_stored(receiver: Receiver) -> None:
         ({"X_Claim_Id": ""}, (409, "lease_superseded")),
     ],
 )
-def test_headers_that_lie(receiver: Receiver, headers: dict[str, str], refusal: tuple[int, str]) -> None:
+def test_headers_that_lie(receiver, headers, refusal):
     grant = claimed(receiver.client())
     with Wire(receiver) as wire:
         put(wire, None, b"x", **{"X_Claim_Id": grant.claim_id, **headers})
         assert wire.problem() == refusal
 
 
-def test_too_large_a_bundle(tmp_path: Path) -> None:
+def test_too_large_a_bundle(tmp_path):
     with running(tmp_path, artifact_bytes_max=1_500_000) as receiver:
         grant = claimed(receiver.client())
         with Wire(receiver) as wire:
@@ -376,7 +373,7 @@ def test_too_large_a_bundle(tmp_path: Path) -> None:
             assert wire.problem() == (413, "too_large")
 
 
-def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver: Receiver, bundle: Path) -> None:
+def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver, bundle):
     client = receiver.client()
     grant = claimed(client)
     receiver.disk.free = 1000
@@ -396,7 +393,7 @@ def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver: Receive
     assert client.upload_artifact(JOB, bundle) == SHA
 
 
-def test_a_slow_body_is_cut_off_and_kept(tmp_path: Path, bundle: Path) -> None:
+def test_a_slow_body_is_cut_off_and_kept(tmp_path, bundle):
     with running(tmp_path, upload_window_s=0.02) as receiver:
         client = receiver.client()
         grant = claimed(client)
@@ -411,7 +408,7 @@ def test_a_slow_body_is_cut_off_and_kept(tmp_path: Path, bundle: Path) -> None:
 
 
 @pytest.fixture
-def with_model(receiver: Receiver, bundle: Path) -> Receiver:
+def with_model(receiver, bundle):
     client = receiver.client()
     claimed(client)
     client.upload_artifact(JOB, bundle)
@@ -432,7 +429,7 @@ def with_model(receiver: Receiver, bundle: Path) -> Receiver:
         ("lines=1-2", 200, BODY),
     ],
 )
-def test_ranges(with_model: Receiver, asked: str | None, status: int, part: bytes) -> None:
+def test_ranges(with_model, asked, status, part):
     with Wire(with_model) as wire:
         wire.request("GET", "/v1/model/gbt-realistic", Range=asked)
         got, headers, body = wire.answer()
@@ -444,7 +441,7 @@ def test_ranges(with_model: Receiver, asked: str | None, status: int, part: byte
         assert headers["content-range"].endswith(f"/{len(BODY)}")
 
 
-def test_a_job_without_a_model(idle: Receiver) -> None:
+def test_a_job_without_a_model(idle):
     with Wire(idle) as wire:
         assert wire.request("GET", "/v1/model/gbt-realistic").problem() == (404, "no_artifact")
         assert wire.request("GET", "/v1/model/nobody").problem() == (404, "unknown_job")
@@ -453,7 +450,7 @@ def test_a_job_without_a_model(idle: Receiver) -> None:
 # -- waiting ----------------------------------------------------------------------------------------------------
 
 
-def test_a_waiting_claim_gets_the_job_that_comes(receiver: Receiver) -> None:
+def test_a_waiting_claim_gets_the_job_that_comes(receiver):
     claimed(receiver.client("desktop"))
     client = receiver.client()
     with in_background(lambda: client.ask(a_capability(), wait_s=30)) as result:
@@ -462,7 +459,7 @@ def test_a_waiting_claim_gets_the_job_that_comes(receiver: Receiver) -> None:
     assert result[0].name == "mlp-oracle"
 
 
-def test_a_waiting_claim_is_told_why_when_the_time_is_over(receiver: Receiver) -> None:
+def test_a_waiting_claim_is_told_why_when_the_time_is_over(receiver):
     claimed(receiver.client("desktop"))
     answer = receiver.client().ask(a_capability(), wait_s=0.05)
     assert not isinstance(answer, Grant)
@@ -472,7 +469,7 @@ def test_a_waiting_claim_is_told_why_when_the_time_is_over(receiver: Receiver) -
     assert receiver.room.waiting.acquire(timeout=0)
 
 
-def test_the_newest_of_a_hosts_waiting_claims_waits_alone(receiver: Receiver) -> None:
+def test_the_newest_of_a_hosts_waiting_claims_waits_alone(receiver):
     """Or each would tell another capability on every turn, and make a new schedule, after which both ask again."""
     claimed(receiver.client("desktop"))
     before, after = receiver.client(), receiver.client()
@@ -487,7 +484,7 @@ def test_the_newest_of_a_hosts_waiting_claims_waits_alone(receiver: Receiver) ->
     assert outdated[0].retry_after_s == 10.0
 
 
-def test_a_waiting_claim_does_not_hold_a_stop_up(receiver: Receiver) -> None:
+def test_a_waiting_claim_does_not_hold_a_stop_up(receiver):
     claimed(receiver.client("desktop"))
     client = receiver.client()
     with in_background(lambda: client.ask(a_capability(), wait_s=30)) as result:
@@ -496,7 +493,7 @@ def test_a_waiting_claim_does_not_hold_a_stop_up(receiver: Receiver) -> None:
     assert not isinstance(result[0], Grant)
 
 
-def test_nobody_who_has_hung_up_is_given_a_job(receiver: Receiver) -> None:
+def test_nobody_who_has_hung_up_is_given_a_job(receiver):
     claimed(receiver.client("desktop"))
     with Wire(receiver) as wire:
         request = {"host_id": "pi", "capability": a_capability(), "wait_s": 30}
@@ -510,7 +507,7 @@ def test_nobody_who_has_hung_up_is_given_a_job(receiver: Receiver) -> None:
 # -- onlookers --------------------------------------------------------------------------------------------------
 
 
-def test_lists_and_details(tmp_path: Path) -> None:
+def test_lists_and_details(tmp_path):
     with running(tmp_path, "one", "two", "three") as receiver:
         client = receiver.client(token=None)
         grant = claimed(client)
@@ -540,7 +537,7 @@ OPERATOR = [f"/v1/job/{JOB}/cancel", f"/v1/job/{JOB}/requeue", "/v1/manifest/rel
 
 
 @pytest.mark.parametrize("path", OPERATOR)
-def test_operators_calls_need_the_token(idle: Receiver, path: str) -> None:
+def test_operators_calls_need_the_token(idle, path):
     idle.hub.authenticator.limit = FailureLimit(FakeClock())  # a new minute
     with Wire(idle) as wire:
         assert wire.request("POST", path).problem() == (403, "operator_token")
@@ -551,7 +548,7 @@ def test_operators_calls_need_the_token(idle: Receiver, path: str) -> None:
 
 
 @pytest.mark.parametrize("token", [None, ""])
-def test_without_a_configured_token_they_say_how_to_set_one(tmp_path: Path, token: str | None) -> None:
+def test_without_a_configured_token_they_say_how_to_set_one(tmp_path, token):
     with running(tmp_path, operator_token=token) as receiver, Wire(receiver) as wire:
         wire.request("POST", OPERATOR[0], X_Operator_Token="")
         status, _, body = wire.answer()
@@ -559,7 +556,7 @@ def test_without_a_configured_token_they_say_how_to_set_one(tmp_path: Path, toke
         assert "CIS490_OPERATOR_TOKEN" in json.loads(body)["detail"]
 
 
-def test_cancel_requeue_reload(receiver: Receiver) -> None:
+def test_cancel_requeue_reload(receiver):
     client = receiver.client()
     grant = claimed(client)
     assert client.cancel("gbt-realistic").status == "cancelled"
@@ -572,27 +569,6 @@ def test_cancel_requeue_reload(receiver: Receiver) -> None:
     answer = client.reload()
     assert {key: answer[key] for key in counts} == counts
     assert answer["edits"] == []
-
-
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://[::", "http://localhost"]
-)
-def test_web_pages_of_others_may_not_act(idle: Receiver, origin: str) -> None:
-    with Wire(idle) as wire:
-        wire.request("POST", "/v1/job/claim", b"{}", Origin=origin)
-        assert wire.problem() == (403, "origin_refused")
-        assert wire.request("GET", "/v1/health", Origin=origin).answer()[0] == 200
-
-
-def test_a_page_whose_name_was_pointed_here_may_not_act(idle: Receiver) -> None:
-    idle.hub.authenticator.limit = FailureLimit(FakeClock())
-    with Wire(idle) as wire:
-        wire.request("POST", OPERATOR[0], Host="evil.example", Origin="http://evil.example")
-        assert wire.problem() == (421, "misdirected")
-        wire.request(
-            "POST", OPERATOR[0], Host="localhost:8445", Origin="http://localhost:8445", X_Operator_Token="wrong"
-        )
-        assert wire.problem() == (403, "operator_token")  # past the question of origin
 
 
 # -- bad input --------------------------------------------------------------------------------------------------
@@ -631,29 +607,27 @@ CLAIM, BEAT = "/v1/job/claim", f"/v1/job/{JOB}/heartbeat"
         ("PATCH", f"/v1/model/{JOB}", b"", (405, "method_not_allowed")),
     ],
 )
-def test_bad_requests(idle: Receiver, method: str, path: str, body: bytes, refusal: tuple[int, str]) -> None:
+def test_bad_requests(idle, method, path, body, refusal):
     with Wire(idle) as wire:
         assert wire.request(method, path, body).problem() == refusal
         # The connection, and the idle behind it, go on.
         assert wire.request("GET", "/v1/health").answer()[0] == 200
 
 
-def test_a_wrong_type_is_named_by_its_path(idle: Receiver) -> None:
+def test_a_wrong_type_is_named_by_its_path(idle):
     with Wire(idle) as wire:
         wire.request("POST", CLAIM, b'{"host_id": "pi", "capability": {}, "slot": "one"}')
         _, _, body = wire.answer()
     assert "$.slot" in json.loads(body)["detail"]
 
 
-def test_unknown_fields_are_ignored(receiver: Receiver) -> None:
+def test_unknown_fields_are_ignored(receiver):
     with Wire(receiver) as wire:
         body = {"host_id": "pi", "capability": {"a": [1]}, "from_the_future": {"x": 1}}
         assert wire.request("POST", CLAIM, json.dumps(body).encode()).answer()[0] == 200
 
 
-def test_a_bug_is_one_sentence_and_a_line_in_the_log(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bug_is_one_sentence_and_a_line_in_the_log(receiver, monkeypatch, caplog):
     monkeypatch.setattr(receiver.service, "claim", lambda _: 1 / 0)
     with Wire(receiver) as wire:
         wire.request("POST", CLAIM, b'{"host_id": "pi", "capability": {}}')
@@ -665,7 +639,7 @@ def test_a_bug_is_one_sentence_and_a_line_in_the_log(
 # -- connections ------------------------------------------------------------------------------------------------
 
 
-def test_a_slow_json_body_is_cut_off(tmp_path: Path) -> None:
+def test_a_slow_json_body_is_cut_off(tmp_path):
     with running(tmp_path, body_s=0.02) as receiver, Wire(receiver) as wire:
         wire.request("POST", CLAIM, b"{", Content_Length=100)
         assert wire.problem() == (408, "request_timeout")
@@ -674,7 +648,7 @@ def test_a_slow_json_body_is_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "half", ["GET /v1/health HTTP/1.1\r\nHo", "GET /v1/hea", "G"], ids=["header", "line", "letter"]
 )
-def test_half_a_header_is_cut_off(tmp_path: Path, half: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_header_is_cut_off(tmp_path, half, monkeypatch):
     monkeypatch.setattr(GuardedProtocol, "header_s", 0.02)
     with running(tmp_path) as receiver, Wire(receiver) as wire:
         assert wire.send(half).problem() == (408, "request_timeout")
@@ -682,20 +656,20 @@ def test_half_a_header_is_cut_off(tmp_path: Path, half: str, monkeypatch: pytest
             wire.answer()
 
 
-def test_half_a_second_header_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_second_header_is_cut_off(tmp_path, monkeypatch):
     monkeypatch.setattr(GuardedProtocol, "header_s", 0.05)
     with running(tmp_path) as receiver, Wire(receiver) as wire:
         assert wire.request("GET", "/v1/health").answer()[0] == 200
         assert wire.send("GET /v1/hea").problem() == (408, "request_timeout")
 
 
-def test_a_silent_connection_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_closed(tmp_path, monkeypatch):
     monkeypatch.setattr(GuardedProtocol, "header_s", 0.02)
     with running(tmp_path) as receiver, Wire(receiver) as wire, pytest.raises(EOFError):
         wire.answer()
 
 
-def test_a_body_that_nobody_wants_does_not_go_on_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_nobody_wants_does_not_go_on_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(GuardedProtocol, "unread_body_s", 0.02)
     with running(tmp_path) as receiver, Wire(receiver) as wire:
         put(wire, "stale", b"some", Content_Length=10**9)
@@ -705,13 +679,13 @@ def test_a_body_that_nobody_wants_does_not_go_on_for_ever(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("what", ["one large", "many small"])
-def test_headers_have_a_limit(idle: Receiver, what: str) -> None:
+def test_headers_have_a_limit(idle, what):
     lines = "X: " + "y" * HEADER_BYTES_MAX if what == "one large" else "Xy: z\r\n" * HEADER_BYTES_MAX
     with Wire(idle) as wire:
         assert wire.send(f"GET / HTTP/1.1\r\n{lines}\r\n\r\n").problem() == (413, "too_large")
 
 
-def test_nonsense_is_refused(idle: Receiver) -> None:
+def test_nonsense_is_refused(idle):
     with Wire(idle) as wire:
         assert wire.send("\0\1\2 what?\r\n\r\n").problem() == (400, "bad_request")
     assert idle.client().health()["status"] == "ok"
@@ -720,13 +694,13 @@ def test_nonsense_is_refused(idle: Receiver) -> None:
 @pytest.mark.parametrize(
     "half", ["POST /v1/job/claim HTTP/1.1\r\nHost", "POST /v1/job/claim HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
 )
-def test_half_a_request_that_ends_is_told_so(idle: Receiver, half: str) -> None:
+def test_half_a_request_that_ends_is_told_so(idle, half):
     with Wire(idle) as wire:
         wire.send(half).socket.shutdown(socket.SHUT_WR)
         assert wire.problem() == (400, "bad_request")
 
 
-def test_slow_clients_beside_a_good_one(receiver: Receiver) -> None:
+def test_slow_clients_beside_a_good_one(receiver):
     wires = [Wire(receiver).send("POST /v1/job/claim HTTP/1.1\r\nX-Half:") for _ in range(200)]
     client = receiver.client()
     grant = claimed(client)
@@ -738,13 +712,13 @@ def test_slow_clients_beside_a_good_one(receiver: Receiver) -> None:
 # -- the page ---------------------------------------------------------------------------------------------------
 
 
-def test_no_route_that_changes_anything_serves_anyone() -> None:
+def test_no_route_that_changes_anything_serves_anyone():
     operator = {row.name for row in ROUTES if row.access is Access.OPERATOR}
     assert operator >= {"cancel", "requeue"}
     assert {r.name for r in ROUTES if r.access is Access.ANYONE and r.method not in ("GET", "HEAD")} == set()
 
 
-def test_every_refusal_is_a_problem_document() -> None:
+def test_every_refusal_is_a_problem_document():
     from training.fleet.receiver.http.problems import body_of, headers_of
 
     for problem_type in messages.ProblemType:
@@ -759,14 +733,14 @@ OF_INCIDENTS = {"WatchRequest", "WatchReply", "IncidentsReply", "JudgeRequest"}
 BLOCKS = re.findall(r"```jsonc\n// (\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_the_page_shows_every_message() -> None:
+def test_the_page_shows_every_message():
     shown = {name for name, _ in BLOCKS}
     spoken = {name for name in dir(messages) if name.endswith(("Request", "Reply", "Detail", "Problem"))}
     assert shown == spoken | {"ForecastRequest", "ForecastReply"} | OF_INCIDENTS
 
 
 @pytest.mark.parametrize(("name", "text"), BLOCKS, ids=[name for name, _ in BLOCKS])
-def test_the_pages_examples_are_whole(name: str, text: str) -> None:
+def test_the_pages_examples_are_whole(name, text):
     """Each decodes into its struct, and names every member of it and of those within."""
     plain = re.sub(r"\s//[^\n]*", "", text)
     module = next(each for each in (messages, forecasts, incident_messages) if hasattr(each, name))
@@ -774,7 +748,7 @@ def test_the_pages_examples_are_whole(name: str, text: str) -> None:
     assert json.loads(msgspec.json.encode(message)) == json.loads(plain)
 
 
-def test_a_waiting_claim_gets_its_job_when_the_schedule_is_made(receiver: Receiver) -> None:
+def test_a_waiting_claim_gets_its_job_when_the_schedule_is_made(receiver):
     """It is made beside the calls; nothing else happens that would wake the claim."""
     receiver.read = replace(receiver.read, scheduling=Scheduling.SOONEST)
     receiver.add(a_job("mlp-oracle"), a_job("gbt-oracle", model="gbt"))

@@ -34,7 +34,7 @@ HEAD = 'schema_version = 1\nname = "plan"\n'
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Path:
+def plan(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(HEAD + JOB.format("one", 1))
     return path
@@ -56,9 +56,7 @@ def refused(capsys: pytest.CaptureFixture[str], argv: list[str]) -> tuple[int, s
     return code, said[0]
 
 
-def test_commands_that_a_refusal_suggests_act_on_this_receivers_state(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_that_a_refusal_suggests_act_on_this_receivers_state(plan, capsys):
     (plan.parent / "jobs.db").write_bytes(b"no database" * 100)
     _, sentence = refused(capsys, arguments(plan))
     where = f"--db {plan.parent / 'jobs.db'} --models-dir {plan.parent / 'models'}"
@@ -67,7 +65,7 @@ def test_commands_that_a_refusal_suggests_act_on_this_receivers_state(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.100.0.1", "::", "192.168.1.5"])
-def test_it_listens_on_loopback_only(plan: Path, host: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_listens_on_loopback_only(plan, host, capsys):
     code, sentence = refused(capsys, arguments(plan, "--host", host))
     assert code == 2
     assert "without TLS" in sentence
@@ -76,7 +74,7 @@ def test_it_listens_on_loopback_only(plan: Path, host: str, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("flags", [["--tls"], []], ids=["--tls", "because there are certificates"])
-def test_beyond_loopback_it_speaks_tls_and_knows_its_clients(plan: Path, flags: list[str]) -> None:
+def test_beyond_loopback_it_speaks_tls_and_knows_its_clients(plan, flags):
     folder = plan.parent / "tls"
     if not flags:
         Security(folder, ["localhost"], SystemClock())
@@ -92,7 +90,7 @@ def test_beyond_loopback_it_speaks_tls_and_knows_its_clients(plan: Path, flags: 
 
 
 @pytest.mark.parametrize("name", ["10.100.0.1", "[fd00::1]"])
-def test_behind_a_proxy_an_address_is_no_name(plan: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_behind_a_proxy_an_address_is_no_name(plan, name, capsys):
     behind = ("--proxy-socket", str(plan.parent / "s"), "--public-name", name)
     code, sentence = refused(capsys, arguments(plan, *behind))
     assert code == 2
@@ -100,7 +98,7 @@ def test_behind_a_proxy_an_address_is_no_name(plan: Path, name: str, capsys: pyt
     assert not (plan.parent / "jobs.db").exists()
 
 
-def test_certificates_that_cannot_be_used(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certificates_that_cannot_be_used(plan, capsys):
     (plan.parent / "tls").mkdir()
     (plan.parent / "tls" / "ca.pem").write_text("garbage")
     for more in ([], ["--tls"], ["--host", "0.0.0.0"]):
@@ -109,11 +107,11 @@ def test_certificates_that_cannot_be_used(plan: Path, capsys: pytest.CaptureFixt
         assert "ca.pem" in sentence
 
 
-def test_a_host_that_is_none(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_that_is_none(plan, capsys):
     assert refused(capsys, arguments(plan, "--host", "pi.local"))[0] == 2
 
 
-def test_a_port_in_use(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use(plan, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, sentence = refused(capsys, arguments(plan, "--port", str(port)))
@@ -123,7 +121,7 @@ def test_a_port_in_use(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("host", ["nonsense.invalid", "192.0.2.7"])
-def test_an_address_of_another_machine(plan: Path, host: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_of_another_machine(plan, host, capsys):
     code, sentence = refused(capsys, arguments(plan, "--tls", "--host", host))
     assert code == 1
     assert f"cannot listen on {host}" in sentence
@@ -131,14 +129,14 @@ def test_an_address_of_another_machine(plan: Path, host: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])
-def test_a_port_that_is_none(plan: Path, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_none(plan, port, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments(plan, "--port", port))
     assert ended.value.code == 2
     assert "--port" in capsys.readouterr().err
 
 
-def test_a_manifest_that_is_missing_or_wrong(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_manifest_that_is_missing_or_wrong(plan, capsys):
     code, sentence = refused(capsys, arguments(plan.with_name("none.toml")))
     assert code == 2
     assert "none.toml" in sentence
@@ -150,13 +148,13 @@ def test_a_manifest_that_is_missing_or_wrong(plan: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("flag", ["--db", "--models-dir"])
-def test_a_place_that_cannot_be_used(plan: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_that_cannot_be_used(plan, flag, capsys):
     code, sentence = refused(capsys, arguments(plan, flag, str(plan / "below" / "a" / "file")))
     assert code == 1
     assert flag in sentence
 
 
-def test_a_file_that_is_no_database(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_database(plan, capsys):
     plan.with_name("jobs.db").write_text("this is not a database, it is a poem\n" * 100)
     code, sentence = refused(capsys, arguments(plan))
     assert code == 1
@@ -191,7 +189,7 @@ def wait_for_line(process: subprocess.Popen[str], pattern: str) -> str:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGHUP and no SIGTERM")
-def test_start_reload_stop(plan: Path) -> None:
+def test_start_reload_stop(plan):
     with started(plan) as (process, url):
         client = FleetClient(url, "pi", operator_token="sesame", tries=1)
         assert client.health()["status"] == "ok"
@@ -228,7 +226,7 @@ def test_start_reload_stop(plan: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGHUP and no SIGTERM")
-def test_it_answers_and_stops_while_a_trainer_is_asked_in_vain(plan: Path) -> None:
+def test_it_answers_and_stops_while_a_trainer_is_asked_in_vain(plan):
     child, asked = CHILDREN / "describes.py", plan.parent / "asked"
     describe = json.dumps(["python", str(child), str(asked)])
     with started(plan) as (process, url):
@@ -264,7 +262,7 @@ def outcome_of_a_reload(url: str) -> None:
     client.close()
 
 
-def test_two_receivers_share_neither_database_nor_store(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_receivers_share_neither_database_nor_store(plan, capsys):
     own_db, own_store = (("--db", str(plan.parent / "b.db")), ("--models-dir", str(plan.parent / "b")))
     with started(plan):
         for given, shared in (((), "store"), (own_db, "store"), (own_store, "database")):
@@ -274,9 +272,7 @@ def test_two_receivers_share_neither_database_nor_store(plan: Path, capsys: pyte
 
 
 @pytest.mark.parametrize("store_holds", ["a mark", "models"])
-def test_a_receiver_that_is_refused_a_store_leaves_no_database(
-    plan: Path, capsys: pytest.CaptureFixture[str], store_holds: str
-) -> None:
+def test_a_receiver_that_is_refused_a_store_leaves_no_database(plan, capsys, store_holds):
     store = ArtifactStore(plan.parent / "models")
     if store_holds == "a mark":
         store.mark("f" * 32)
@@ -290,7 +286,7 @@ def test_a_receiver_that_is_refused_a_store_leaves_no_database(
     assert not wrong.parent.exists()
 
 
-def test_a_database_of_another_fleet_is_refused_as_it_is(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_of_another_fleet_is_refused_as_it_is(plan, capsys):
     db = plan.with_name("jobs.db")
     with closing(SqliteDatabase(db)) as database:
         theirs = f"the database {id_of(database)[:12]}"
@@ -303,7 +299,7 @@ def test_a_database_of_another_fleet_is_refused_as_it_is(plan: Path, capsys: pyt
     assert [each.name for each in sorted(plan.parent.glob("jobs.db*"))] == ["jobs.db"]
 
 
-def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(plan: Path, tmp_path: Path) -> None:
+def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(plan, tmp_path):
     bundle = tmp_path / "b.tar.zst"
     bundle.write_bytes(b"model" * 1000)
     with started(plan) as (process, url):
@@ -326,7 +322,7 @@ def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(plan: Pat
     assert json.loads(line)["artifact_id"] == artifact
 
 
-def test_the_database_of_a_newer_program_is_refused(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_database_of_a_newer_program_is_refused(plan, capsys):
     database = SqliteDatabase(plan.with_name("jobs.db"))
     database.connection.execute("PRAGMA user_version = 999")
     database.close()

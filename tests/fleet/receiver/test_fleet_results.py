@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ REPORT = json.dumps(a_report(0.937, 0.04, "caution"))
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     with Receiver(tmp_path, [a_job("one"), a_job("two", mode="oracle"), a_job("three", model="mlp")]) as found:
         yield found
 
@@ -58,7 +57,7 @@ def reports_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("models/*/*/reports/*.json"))
 
 
-def test_a_report_is_kept_as_it_came_and_shown_in_short(receiver: Receiver) -> None:
+def test_a_report_is_kept_as_it_came_and_shown_in_short(receiver):
     job, bare = trained(receiver, REPORT), trained(receiver, None)
     client = receiver.client()
     (kept,) = reports_in(receiver.folder)
@@ -82,13 +81,13 @@ def test_a_report_is_kept_as_it_came_and_shown_in_short(receiver: Receiver) -> N
 
 
 @pytest.mark.parametrize("report", ["no JSON", "[" * 100_000, '{"metrics": 1e400}', "é\u202e" * 1000])
-def test_nonsense_completes_the_job_and_is_said_to_be_none(receiver: Receiver, report: str) -> None:
+def test_nonsense_completes_the_job_and_is_said_to_be_none(receiver, report):
     job = trained(receiver, report)
     assert receiver.client().job(job)["result"]["why"].startswith("not readable")
     assert reports_in(receiver.folder)[0].read_text() == report
 
 
-def test_a_report_at_the_limit_is_taken_and_one_above_it_refused(receiver: Receiver) -> None:
+def test_a_report_at_the_limit_is_taken_and_one_above_it_refused(receiver):
     most = '"' * REPORT_BYTES_MAX  # each is escaped on its way
     trained(receiver, most)
     with pytest.raises(Refused, match="a report may have at most 1048576 bytes"):
@@ -97,7 +96,7 @@ def test_a_report_at_the_limit_is_taken_and_one_above_it_refused(receiver: Recei
         receiver.client().complete(job_id({"name": "two"}), artifact_id="f" * 64, report=2 * most)
 
 
-def test_the_leaderboard_goes_on_page_by_page(receiver: Receiver) -> None:
+def test_the_leaderboard_goes_on_page_by_page(receiver):
     for auroc in (0.8, 0.9, 0.7):
         trained(receiver, json.dumps(a_report(auroc, 0.01)))
     client = receiver.client()
@@ -115,7 +114,7 @@ def test_the_leaderboard_goes_on_page_by_page(receiver: Receiver) -> None:
     assert (twins["one"]["name"], twins["two"]["name"], twins["three"]) == ("two", "one", None)
 
 
-def test_a_twin_that_was_judged_on_other_windows_is_said_to_be(receiver: Receiver) -> None:
+def test_a_twin_that_was_judged_on_other_windows_is_said_to_be(receiver):
     for data in ("d" * 64, "e" * 64):
         trained(receiver, json.dumps(a_report(0.9, run_key={"data": data})))
     (one,) = receiver.client().models()["models"]
@@ -123,7 +122,7 @@ def test_a_twin_that_was_judged_on_other_windows_is_said_to_be(receiver: Receive
     assert "on another test" in page_of(receiver, "/models")
 
 
-def test_a_model_that_retention_removed_stays_in_the_list_and_is_not_offered(receiver: Receiver) -> None:
+def test_a_model_that_retention_removed_stays_in_the_list_and_is_not_offered(receiver):
     for name in ("one", "two"):
         trained(receiver, json.dumps(a_report(0.9)), body=name.encode())
     assert page_of(receiver, "/models").count("Download") == 2
@@ -139,7 +138,7 @@ def test_a_model_that_retention_removed_stays_in_the_list_and_is_not_offered(rec
     assert "its model was removed on 1970-01-01. it is too old" in page
 
 
-def test_reports_are_in_backup_restore_rebuild_and_doctor(tmp_path: Path) -> None:
+def test_reports_are_in_backup_restore_rebuild_and_doctor(tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     with Receiver(tmp_path / "here", [a_job("one"), a_job("two", mode="oracle")]) as receiver:
@@ -169,7 +168,7 @@ def test_reports_are_in_backup_restore_rebuild_and_doctor(tmp_path: Path) -> Non
     assert kept.read_text() == REPORT
 
 
-def test_a_worker_keeps_what_it_will_send_beside_the_bundle(tmp_path: Path) -> None:
+def test_a_worker_keeps_what_it_will_send_beside_the_bundle(tmp_path):
     report, bundle = tmp_path / "gbt_oracle_train.json", tmp_path / "gbt.tar.zst"
     assert keep([report], bundle) == "the trainer left none"
     report.write_text(REPORT)

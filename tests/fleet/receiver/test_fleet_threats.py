@@ -20,7 +20,6 @@ import sys
 import tarfile
 import urllib.parse
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 from receiver_running import TOKEN, Receiver, Wire, job_id, running
-from tls_world import SecureReceiver, secure
+from tls_world import secure
 
 from training import logs
 from training.fleet.cli.models import BundleRefused, unpack
@@ -55,14 +54,14 @@ UNSAFE = [each for each in POLICY if each[0] not in ("GET", "HEAD")]
 
 
 @pytest.fixture(scope="module")
-def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def idle(tmp_path_factory):
     """One receiver for all tests that change nothing."""
     with running(tmp_path_factory.mktemp("idle")) as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureReceiver]:
+def closed(tmp_path_factory):
     """One that wants certificates, with a job, a host and a person that nobody else shall hear of."""
     with secure(tmp_path_factory.mktemp("closed"), a_job("hidden-job")) as receiver:
         receiver.admitted("hidden-person", Role.OPERATOR)
@@ -78,7 +77,7 @@ def address(path: str) -> str:
 # -- 4: quotas --------------------------------------------------------------------------------------------------
 
 
-def test_a_caller_that_floods_is_told_to_wait_and_nobody_else_is(closed: SecureReceiver) -> None:
+def test_a_caller_that_floods_is_told_to_wait_and_nobody_else_is(closed):
     before = closed.hub.authenticator.quota
     closed.hub.authenticator.quota = Quota(FakeClock(), burst=5.0)
     try:
@@ -97,7 +96,7 @@ def test_a_caller_that_floods_is_told_to_wait_and_nobody_else_is(closed: SecureR
         closed.hub.authenticator.quota = before
 
 
-def test_a_quota_comes_back_with_time_and_forgets_old_callers() -> None:
+def test_a_quota_comes_back_with_time_and_forgets_old_callers():
     clock = FakeClock()
     quota = Quota(clock, rate_per_s=2.0, burst=3.0)
     for _ in range(3):
@@ -119,7 +118,7 @@ def test_a_quota_comes_back_with_time_and_forgets_old_callers() -> None:
 # -- 5: a worker that lies --------------------------------------------------------------------------------------
 
 
-def test_a_result_says_which_certificate_brought_it(tmp_path: Path) -> None:
+def test_a_result_says_which_certificate_brought_it(tmp_path):
     """A host can bring a bad model. It cannot bring it in another's name, whatever it writes into its record."""
     with secure(tmp_path, a_job("one")) as receiver:
         client = receiver.showing(receiver.admitted("pi")[0])
@@ -140,7 +139,7 @@ def test_a_result_says_which_certificate_brought_it(tmp_path: Path) -> None:
 # -- 6: secrets -------------------------------------------------------------------------------------------------
 
 
-def test_no_secret_reaches_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_reaches_the_log(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     with secure(tmp_path, a_job("one")) as receiver:
         operator = receiver.showing(None, TOKEN)
@@ -173,7 +172,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize(("method", "path"), UNSAFE)
-def test_no_page_of_anothers_changes_anything(idle: Receiver, method: str, path: str) -> None:
+def test_no_page_of_anothers_changes_anything(idle, method, path):
     host = f"localhost:{idle.address[1]}"
     with Wire(idle) as wire:
         for headers in ELSEWHERE:
@@ -185,7 +184,7 @@ def test_no_page_of_anothers_changes_anything(idle: Receiver, method: str, path:
 
 
 @pytest.mark.parametrize(("method", "path"), [each for each in POLICY if each[0] != "HEAD"])
-def test_a_name_that_was_pointed_here_is_not_answered(idle: Receiver, method: str, path: str) -> None:
+def test_a_name_that_was_pointed_here_is_not_answered(idle, method, path):
     """DNS rebinding: the page's own domain, so no other origin, and reads would be its own too."""
     with Wire(idle) as wire:
         for name in ("evil.example", "evil.example:8445", "localhost.evil.example", "[::1", "a b"):
@@ -195,12 +194,12 @@ def test_a_name_that_was_pointed_here_is_not_answered(idle: Receiver, method: st
 
 
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST:1", "127.0.0.1:8445", "[::1]:8445", "10.0.0.7", "localhost."])
-def test_this_machines_names_and_plain_addresses_are_answered(idle: Receiver, name: str) -> None:
+def test_this_machines_names_and_plain_addresses_are_answered(idle, name):
     with Wire(idle) as wire:
         assert wire.request("GET", "/v1/health", Host=name).answer()[0] == 200
 
 
-def test_a_receiver_answers_to_the_names_it_was_given(tmp_path: Path) -> None:
+def test_a_receiver_answers_to_the_names_it_was_given(tmp_path):
     with running(tmp_path, host="fleet.home") as receiver, Wire(receiver) as wire:
         assert wire.request("GET", "/v1/health", Host="fleet.home:8445").answer()[0] == 200
         assert wire.request("GET", "/v1/health", Host="other.home").answer()[0] == 421
@@ -209,7 +208,7 @@ def test_a_receiver_answers_to_the_names_it_was_given(tmp_path: Path) -> None:
 # -- 8: what a browser makes of answers -------------------------------------------------------------------------
 
 
-def test_no_answer_to_a_program_is_a_page(idle: Receiver) -> None:
+def test_no_answer_to_a_program_is_a_page(idle):
     """Pages are few, and come under a policy of their own: tests/fleet/pages/test_fleet_pages.py."""
     pages = {row.path for row in ROUTES if row.page}
     texts = {row.path for row in ROUTES if row.media == "text/plain"}
@@ -231,7 +230,7 @@ ESCAPES = ["\x1b[2J", "\x1b]52;c;cm0=\x07", "\r", "\x9b31m", "\u202e", "\u2028",
 
 
 @pytest.mark.parametrize("text", ESCAPES)
-def test_an_entry_of_the_log_stays_one_line(text: str) -> None:
+def test_an_entry_of_the_log_stays_one_line(text):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logs.OneLine("%(levelname)s %(message)s"))
@@ -249,7 +248,7 @@ def test_an_entry_of_the_log_stays_one_line(text: str) -> None:
     assert all(line.startswith("  | ") and line.isprintable() for line in lines)
 
 
-def test_both_daemons_log_that_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_daemons_log_that_way(monkeypatch):
     from training.fleet.receiver import program as receiver
     from training.fleet.worker import daemon
 
@@ -291,7 +290,7 @@ def careless() -> argparse.ArgumentParser:
 
 
 @given(hyper=st.dictionaries(KEYS, VALUES, max_size=5), own=st.booleans())
-def test_a_trainers_folders_are_always_the_workers(hyper: dict[str, Any], own: bool) -> None:
+def test_a_trainers_folders_are_always_the_workers(hyper, own):
     spec: dict[str, Any] = {"model": "m" if own else "gbt", "mode": "oracle", "hyper": hyper, "seed": 1}
     if own:
         spec["trainer"] = {"command": ["python", "x.py"]}
@@ -310,7 +309,7 @@ def test_a_trainers_folders_are_always_the_workers(hyper: dict[str, Any], own: b
     "line",
     ['out_dir = "/etc"', 'out = "/etc"', 'reports_dir = "/etc"', "seed = 3", 'a = "--out-dir=/etc"', '"o-d" = 1'],
 )
-def test_a_plan_that_sets_the_workers_flags_is_refused(model: str, line: str) -> None:
+def test_a_plan_that_sets_the_workers_flags_is_refused(model, line):
     from test_fleet_manifest import HEAD, TableDescriber, job
 
     own = '[trainers.mine]\ncommand = ["mine"]\noutputs = ["{model}.bin"]\n'
@@ -386,12 +385,12 @@ HOSTILE: dict[str, bytes] = {
 }  # fmt: skip
 
 
-def test_there_are_sixty_hostile_archives() -> None:
+def test_there_are_sixty_hostile_archives():
     assert len(set(HOSTILE.values())) >= 60
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_archive_is_refused_whole(tmp_path: Path, name: str) -> None:
+def test_a_hostile_archive_is_refused_whole(tmp_path, name):
     """Each behind a good file, which is not kept either."""
     other = member("gbt_oracle.ckpt.json", b"{}")
     for before in (b"", other):
@@ -440,7 +439,7 @@ def pickles(target: Path) -> dict[str, bytes]:
     }
 
 
-def test_no_pickle_runs_when_a_checkpoint_is_read(tmp_path: Path) -> None:
+def test_no_pickle_runs_when_a_checkpoint_is_read(tmp_path):
     torch = pytest.importorskip("torch")
     from training.trainer import checkpoint
 
@@ -456,7 +455,7 @@ def checkpoint_weights(checkpoint: Any, torch: Any, data: bytes) -> Any:
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
-def test_every_load_of_weights_is_of_weights_only() -> None:
+def test_every_load_of_weights_is_of_weights_only():
     loads = [
         (path, node)
         for path in (ROOT / "training").rglob("*.py")
@@ -473,7 +472,7 @@ def test_every_load_of_weights_is_of_weights_only() -> None:
         assert given.get("weights_only") == "True", path
 
 
-def test_what_coordinates_reads_no_pickle_and_opens_no_archive() -> None:
+def test_what_coordinates_reads_no_pickle_and_opens_no_archive():
     forbidden = {"pickle", "marshal", "shelve", "torch", "joblib", "cloudpickle", "dill"}
     receiver = {"tarfile", "zipfile", "shutil.unpack_archive"}
     for path in (ROOT / "training" / "fleet").rglob("*.py"):
@@ -488,7 +487,7 @@ def test_what_coordinates_reads_no_pickle_and_opens_no_archive() -> None:
 # -- 14: large, slow, many --------------------------------------------------------------------------------------
 
 
-def test_no_address_takes_a_large_body(idle: Receiver) -> None:
+def test_no_address_takes_a_large_body(idle):
     """Those that read JSON stop at its limit; the others read none, and answer without it."""
     for method, path in UNSAFE:
         if method != "POST" or POLICY[method, path] is Access.OWNER:
@@ -516,7 +515,7 @@ def test_no_address_takes_a_large_body(idle: Receiver) -> None:
 
 @pytest.mark.parametrize("depth", [33, 500, 5000, 400_000])
 @pytest.mark.parametrize("shape", ["[", "{a=", '"x".'])
-def test_a_nested_plan_is_a_mistake_and_no_more(depth: int, shape: str) -> None:
+def test_a_nested_plan_is_a_mistake_and_no_more(depth, shape):
     from test_fleet_manifest import HEAD, TableDescriber
 
     close = {"[": "]", "{a=": "}", '"x".': ""}[shape]
@@ -528,7 +527,7 @@ def test_a_nested_plan_is_a_mistake_and_no_more(depth: int, shape: str) -> None:
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 @pytest.mark.parametrize("depth", [500, 10_000])
-def test_nested_bodies_are_refused_or_kept_and_never_a_fault(idle: Receiver, opening: bytes, depth: int) -> None:
+def test_nested_bodies_are_refused_or_kept_and_never_a_fault(idle, opening, depth):
     closing = b"]" if opening == b"[" else b"}"
     bomb = opening * depth + b"1" + closing * depth
     for method, path in UNSAFE:
@@ -555,7 +554,7 @@ OUTSIDE = [
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[tuple[Receiver, Path]]:
+def watched(tmp_path):
     """A receiver in a folder of a folder, so that what is written outside is seen."""
     folder = tmp_path / "outer" / "inner"
     folder.mkdir(parents=True)
@@ -580,7 +579,7 @@ def asked(receiver: Receiver, method: str, path: str, body: bytes, **headers: An
     return data
 
 
-def test_no_name_in_an_address_leads_outside(watched: tuple[Receiver, Path]) -> None:
+def test_no_name_in_an_address_leads_outside(watched):
     receiver, folder = watched
     before = names_in(folder)
     for name, (method, path) in itertools.product(OUTSIDE, POLICY):
@@ -590,7 +589,7 @@ def test_no_name_in_an_address_leads_outside(watched: tuple[Receiver, Path]) -> 
     assert names_in(folder) == before
 
 
-def test_no_name_in_a_header_or_a_body_leads_outside(watched: tuple[Receiver, Path]) -> None:
+def test_no_name_in_a_header_or_a_body_leads_outside(watched):
     receiver, folder = watched
     grant = receiver.client().claim(a_capability())
     assert grant is not None
@@ -612,7 +611,7 @@ def test_no_name_in_a_header_or_a_body_leads_outside(watched: tuple[Receiver, Pa
 
 
 @pytest.mark.parametrize("name", ["../x", "..", "", "a/b", "a\\b", "A", "x" * 65, "a\0b", "/etc", ".x", "-x"])
-def test_the_store_makes_paths_of_sound_names_only(idle: Receiver, name: str) -> None:
+def test_the_store_makes_paths_of_sound_names_only(idle, name):
     """No plan and no row of the database changes that."""
     for how in ({"model": name, "mode": "m"}, {"model": "m", "mode": name}):
         with pytest.raises(BadName):
@@ -624,7 +623,7 @@ def test_the_store_makes_paths_of_sound_names_only(idle: Receiver, name: str) ->
 # -- 17: the framework ------------------------------------------------------------------------------------------
 
 
-def test_a_thousand_ranges_are_one_answer(tmp_path: Path) -> None:
+def test_a_thousand_ranges_are_one_answer(tmp_path):
     """Frameworks have been brought down by lists of ranges; here one plain range is honoured and no list."""
     with running(tmp_path) as receiver:
         client = receiver.client()
@@ -639,7 +638,7 @@ def test_a_thousand_ranges_are_one_answer(tmp_path: Path) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_versions_with_known_holes_are_excluded() -> None:
+def test_versions_with_known_holes_are_excluded():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     least = {
         name: tuple(map(int, version.split("."))) for name, version in re.findall(r'"([a-z0-9-]+)>=([0-9.]+)', text)
@@ -652,7 +651,7 @@ def test_versions_with_known_holes_are_excluded() -> None:
 # -- 20: what strangers learn -----------------------------------------------------------------------------------
 
 
-def test_who_shows_nothing_learns_nothing(closed: SecureReceiver) -> None:
+def test_who_shows_nothing_learns_nothing(closed):
     """Every address and method, with nothing shown: no name of a job, host, person or path, no count, no version."""
     client = closed.showing(None)
     secrets = [b"hidden", b"counts", b"version", str(closed.folder).encode(), b"python", b"uvicorn", b"Traceback"]
@@ -673,7 +672,7 @@ def test_who_shows_nothing_learns_nothing(closed: SecureReceiver) -> None:
     assert slugs == {"no_certificate"}
 
 
-def test_who_joins_learns_the_authority_alone(closed: SecureReceiver) -> None:
+def test_who_joins_learns_the_authority_alone(closed):
     found = closed.showing(None).call("authority")
     assert set(found) == {"ca", "fingerprint", "now"}
 
@@ -702,7 +701,7 @@ def collected(file: str) -> set[str]:
     }
 
 
-def test_every_threat_has_a_control_and_tests_that_exist() -> None:
+def test_every_threat_has_a_control_and_tests_that_exist():
     found = rows()
     assert [int(row[0]) for row in found] == list(range(1, 23))
     for number, threat, control, files, tests in found:
@@ -716,6 +715,6 @@ def test_every_threat_has_a_control_and_tests_that_exist() -> None:
             assert name in collected(file), f"{file} has no {name}"
 
 
-def test_the_limits_in_the_words_are_those_of_the_protocol() -> None:
+def test_the_limits_in_the_words_are_those_of_the_protocol():
     assert constants.JSON_BODY_MAX == 64 * 1024
     assert constants.ARTIFACT_BYTES_MAX == 16 * 1024**3

@@ -7,10 +7,9 @@ import hashlib
 import json
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,13 +41,13 @@ CHANGING = [  # method, path, body: one request for each address that changes so
 
 
 @pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureReceiver]:
+def receiver(tmp_path_factory):
     with secure(tmp_path_factory.mktemp("tls"), a_job("one"), a_job("two")) as receiver:
         yield receiver
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[SecureReceiver]:
+def fresh(tmp_path):
     with secure(tmp_path, a_job("one"), a_job("two")) as receiver:
         yield receiver
 
@@ -75,7 +74,7 @@ def answer(receiver: SecureReceiver, pem: bytes | None, **how: object) -> str:
 # -- let in -----------------------------------------------------------------------------------------------------
 
 
-def test_a_host_with_its_certificate_works_under_its_own_name(fresh: SecureReceiver, tmp_path: Path) -> None:
+def test_a_host_with_its_certificate_works_under_its_own_name(fresh, tmp_path):
     pem, _ = fresh.admitted("pi")
     client = fresh.showing(pem)
     grant = client.claim(a_capability())
@@ -90,7 +89,7 @@ def test_a_host_with_its_certificate_works_under_its_own_name(fresh: SecureRecei
     client.get_model(grant.job_id, tmp_path / "again")
 
 
-def test_the_certificate_names_the_host_when_the_body_does_not(fresh: SecureReceiver) -> None:
+def test_the_certificate_names_the_host_when_the_body_does_not(fresh):
     pem, _ = fresh.admitted("pi")
     grant = fresh.showing(pem).claim(a_capability())
     assert grant is not None
@@ -99,14 +98,14 @@ def test_the_certificate_names_the_host_when_the_body_does_not(fresh: SecureRece
     assert nameless.heartbeat(grant.job_id).action == "continue"
 
 
-def test_operators_come_by_certificate_or_by_token(fresh: SecureReceiver) -> None:
+def test_operators_come_by_certificate_or_by_token(fresh):
     pem, _ = fresh.admitted("ada", Role.OPERATOR)
     assert fresh.showing(pem).cancel("one").status == "cancelled"
     assert fresh.showing(None, TOKEN).cancel("two").status == "cancelled"
     assert len(fresh.showing(None, TOKEN).jobs()["jobs"]) == 2
 
 
-def test_nothing_is_resumed_so_every_connection_shows_its_certificate(receiver: SecureReceiver) -> None:
+def test_nothing_is_resumed_so_every_connection_shows_its_certificate(receiver):
     context = receiver.context(receiver.admitted("pi")[0])
     with (
         socket.create_connection(receiver.address, timeout=20) as plain,
@@ -183,7 +182,7 @@ HANDSHAKE = [
 
 
 @pytest.mark.parametrize("bad", HANDSHAKE, ids=lambda bad: bad.name)
-def test_refused_in_the_handshake(receiver: SecureReceiver, bad: Bad) -> None:
+def test_refused_in_the_handshake(receiver, bad):
     said = alert(receiver, receiver.context(bad.make(receiver, Signer.of(receiver.tls))))
     assert any(each in said for each in bad.reason.split()), said
 
@@ -231,35 +230,28 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("bad", SHAPES, ids=lambda bad: bad.name)
-def test_refused_by_name_list_or_role(receiver: SecureReceiver, bad: Bad) -> None:
+def test_refused_by_name_list_or_role(receiver, bad):
     pem = bad.make(receiver, Signer.of(receiver.tls)) or None
     assert answer(receiver, pem) == bad.reason
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2])
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_older_versions_are_refused(receiver: SecureReceiver, version: ssl.TLSVersion) -> None:
+def test_older_versions_are_refused(receiver, version):
     context = receiver.context(receiver.admitted("pi")[0])
     context.set_ciphers("ALL:@SECLEVEL=0")
     context.minimum_version = context.maximum_version = version
     assert "PROTOCOL_VERSION" in alert(receiver, context)
 
 
-def test_plain_http_is_not_answered(receiver: SecureReceiver) -> None:
-    with socket.create_connection(receiver.address, timeout=20) as plain:
-        plain.sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        with contextlib.suppress(ConnectionResetError):
-            assert not plain.recv(4096).startswith(b"HTTP")
-
-
-def test_a_wrong_token_without_a_certificate_is_refused(fresh: SecureReceiver) -> None:
+def test_a_wrong_token_without_a_certificate_is_refused(fresh):
     with pytest.raises(Refused) as refused:
         fresh.showing(None, "guess").jobs()
     assert refused.value.problem_type == "operator_token"
 
 
 @pytest.mark.parametrize("name", [HEADER_FINGERPRINT, "X_Client_Fingerprint", "X-Forwarded-For"])
-def test_a_proxys_headers_mean_nothing_without_the_proxy(receiver: SecureReceiver, name: str) -> None:
+def test_a_proxys_headers_mean_nothing_without_the_proxy(receiver, name):
     _, fingerprint = receiver.admitted("pi")
     client = receiver.showing(None)
     client._caller._headers = {name: fingerprint}
@@ -272,7 +264,7 @@ def test_a_proxys_headers_mean_nothing_without_the_proxy(receiver: SecureReceive
 
 
 @pytest.fixture
-def two(fresh: SecureReceiver) -> tuple[SecureReceiver, FleetClient, str]:
+def two(fresh):
     """The receiver, host A, and the claim of host B on job one."""
     owner = fresh.showing(fresh.admitted("desktop")[0], name="desktop")
     grant = owner.claim(a_capability())
@@ -283,9 +275,7 @@ def two(fresh: SecureReceiver) -> tuple[SecureReceiver, FleetClient, str]:
 
 @pytest.mark.parametrize(("method", "path", "body"), CHANGING[1:], ids=lambda each: str(each)[-12:])
 @pytest.mark.parametrize("said", [None, "desktop", "pi"])
-def test_nobody_touches_anothers_claim(
-    two: tuple[SecureReceiver, FleetClient, str], method: str, path: str, body: dict[str, str], said: str | None
-) -> None:
+def test_nobody_touches_anothers_claim(two, method, path, body, said):
     receiver, stranger, claim_id = two
     headers = {"X-Claim-Id": claim_id, **({"X-Host-Id": said} if said else {})}
     sent = {**body, "claim_id": claim_id, "host_id": said}
@@ -298,20 +288,20 @@ def test_nobody_touches_anothers_claim(
 
 
 @pytest.mark.parametrize("look", ["job", "log", "explain"])
-def test_nobody_looks_into_anothers_job(two: tuple[SecureReceiver, FleetClient, str], look: str) -> None:
+def test_nobody_looks_into_anothers_job(two, look):
     _, stranger, _ = two
     with pytest.raises(Refused) as refused:
         stranger.call(look, JOB)
     assert refused.value.problem_type == "not_yours"
 
 
-def test_nobody_takes_anothers_model(two: tuple[SecureReceiver, FleetClient, str]) -> None:
+def test_nobody_takes_anothers_model(two):
     with pytest.raises(Refused) as refused:
         two[1].get_model(JOB, "nowhere")
     assert refused.value.problem_type == "not_yours"
 
 
-def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, str]) -> None:
+def test_a_host_may_not_act_as_operator(two):
     receiver, stranger, _ = two
     for act in (
         lambda: stranger.cancel("one"),
@@ -328,7 +318,7 @@ def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, 
     assert receiver.queue.get(JOB).status == "claimed"
 
 
-def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
+def test_no_address_serves_who_shows_nothing(receiver):
     """Every address and method, but those for joining."""
     client = receiver.showing(None)
     for row in ROUTES:
@@ -348,7 +338,7 @@ READER_MAY_NOT = {
 
 
 @pytest.mark.parametrize("shows", ["certificate", "token", "bearer"])
-def test_a_reader_sees_and_changes_nothing(fresh: SecureReceiver, shows: str) -> None:
+def test_a_reader_sees_and_changes_nothing(fresh, shows):
     """Every address and method: those for hosts, for data and for operators refuse it, all others answer."""
     client = fresh.showing(fresh.admitted("prometheus", Role.READER)[0] if shows == "certificate" else None)
     headers = {}
@@ -371,7 +361,7 @@ def test_a_reader_sees_and_changes_nothing(fresh: SecureReceiver, shows: str) ->
     assert fresh.queue.get(JOB).status == "pending"
 
 
-def test_a_reader_renews_as_a_reader_and_is_put_out(fresh: SecureReceiver) -> None:
+def test_a_reader_renews_as_a_reader_and_is_put_out(fresh):
     pem, _ = fresh.admitted("prometheus", Role.READER)
     client, operator = fresh.showing(pem), fresh.showing(None, TOKEN)
     renewed = client.call("renew", csr=new_request("prometheus")[1])
@@ -392,7 +382,7 @@ def a_watch(host: str, **incident: Any) -> dict[str, Any]:
     return {"host_id": host, "model": "gbt realistic", "incident": told | incident}
 
 
-def test_a_watched_host_tells_of_its_own_incidents_and_does_nothing_else(fresh: SecureReceiver) -> None:
+def test_a_watched_host_tells_of_its_own_incidents_and_does_nothing_else(fresh):
     """Every address and method: those for telling and for certificates take it, all others refuse it."""
     pem, _ = fresh.admitted("office", Role.WATCHER)
     client = fresh.showing(pem, name="office")
@@ -416,7 +406,7 @@ def test_a_watched_host_tells_of_its_own_incidents_and_does_nothing_else(fresh: 
         fresh.showing(pem).call("watch", **a_watch("office"))
 
 
-def test_who_may_see_and_judge_which_incidents(fresh: SecureReceiver) -> None:
+def test_who_may_see_and_judge_which_incidents(fresh):
     desk = fresh.showing(fresh.admitted("desk")[0])
     assert desk.call("watch", **a_watch("desk"))["number"] == 1, "a host that trains may be watched, too"
     pi = fresh.showing(fresh.admitted("pi")[0])
@@ -435,7 +425,7 @@ def test_who_may_see_and_judge_which_incidents(fresh: SecureReceiver) -> None:
         operator.judge(9, verdict="false")
 
 
-def test_a_readers_token_is_no_operators(fresh: SecureReceiver) -> None:
+def test_a_readers_token_is_no_operators(fresh):
     operator = fresh.showing(None, TOKEN)
     operator.call("add_token", name="grafana", role="reader")
     with pytest.raises(Refused, match="valid token as reader"):
@@ -448,7 +438,7 @@ def test_a_readers_token_is_no_operators(fresh: SecureReceiver) -> None:
 # -- put out ----------------------------------------------------------------------------------------------------
 
 
-def test_a_revocation_holds_from_the_next_request_on(fresh: SecureReceiver) -> None:
+def test_a_revocation_holds_from_the_next_request_on(fresh):
     pem, _ = fresh.admitted("pi")
     client = fresh.showing(pem)
     grant = client.claim(a_capability())
@@ -462,7 +452,7 @@ def test_a_revocation_holds_from_the_next_request_on(fresh: SecureReceiver) -> N
         assert refused.value.problem_type == "certificate_revoked"
 
 
-def test_a_revocation_cuts_a_claim_that_waits(fresh: SecureReceiver) -> None:
+def test_a_revocation_cuts_a_claim_that_waits(fresh):
     pem, _ = fresh.admitted("pi")
     client, operator = fresh.showing(pem), fresh.showing(None, TOKEN)
     operator.cancel("one")
@@ -473,7 +463,7 @@ def test_a_revocation_cuts_a_claim_that_waits(fresh: SecureReceiver) -> None:
     assert isinstance(result[0], Unreachable)
 
 
-def test_a_revocation_cuts_an_upload_in_the_middle(fresh: SecureReceiver) -> None:
+def test_a_revocation_cuts_an_upload_in_the_middle(fresh):
     context = fresh.context(fresh.admitted("pi")[0])
     with (
         socket.create_connection(fresh.address, timeout=20) as plain,
@@ -487,7 +477,7 @@ def test_a_revocation_cuts_an_upload_in_the_middle(fresh: SecureReceiver) -> Non
                 data = secured.recv(4096)
 
 
-def test_a_certificate_ends_on_an_open_connection_too(fresh: SecureReceiver) -> None:
+def test_a_certificate_ends_on_an_open_connection_too(fresh):
     client = fresh.showing(fresh.admitted("pi")[0])
     client.claim(a_capability())
     fresh.clock.advance(31 * 86_400)
@@ -496,7 +486,7 @@ def test_a_certificate_ends_on_an_open_connection_too(fresh: SecureReceiver) -> 
     assert refused.value.problem_type == "certificate_expired"
 
 
-def test_revocations_survive_a_restart(tmp_path: Path) -> None:
+def test_revocations_survive_a_restart(tmp_path):
     with secure(tmp_path, a_job("one")) as receiver:
         pem, fingerprint = receiver.admitted("pi")
         receiver.showing(None, TOKEN).call("revoke", name="pi")
@@ -508,7 +498,7 @@ def test_revocations_survive_a_restart(tmp_path: Path) -> None:
 # -- the receiver's own side --------------------------------------------------------------------------------------
 
 
-def test_a_client_refuses_another_receiver(receiver: SecureReceiver, tmp_path: Path) -> None:
+def test_a_client_refuses_another_receiver(receiver, tmp_path):
     (tmp_path / "ca.pem").write_text(Signer.new().pem())
     client = FleetClient(receiver.url, tls=Credentials(tmp_path).context(), tries=1)
     with pytest.raises(Unreachable, match="does not prove to be the receiver"):
@@ -516,7 +506,7 @@ def test_a_client_refuses_another_receiver(receiver: SecureReceiver, tmp_path: P
     client.close()
 
 
-def test_a_client_refuses_another_name(receiver: SecureReceiver) -> None:
+def test_a_client_refuses_another_name(receiver):
     # 127.0.0.1 is among the receiver's names, 127.0.0.2 is not.
     address = f"https://127.0.0.2:{receiver.address[1]}"
     client = FleetClient(address, tls=receiver.context(), tries=1)
@@ -533,14 +523,14 @@ def x509_pem():
 
 @pytest.mark.parametrize("name", ["ca.pem", "server.pem", "server.key"])
 @pytest.mark.parametrize("content", [b"", b"garbage", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
-def test_a_damaged_file_keeps_the_receiver_from_starting(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_damaged_file_keeps_the_receiver_from_starting(tmp_path, name, content):
     Security(tmp_path, ["localhost"], RealTime())
     (tmp_path / name).write_bytes(content)
     with pytest.raises(AuthorityError, match="restore"):
         Security(tmp_path, ["localhost"], RealTime())
 
 
-def test_an_authoritys_key_that_others_may_read_signs_nothing(tmp_path: Path) -> None:
+def test_an_authoritys_key_that_others_may_read_signs_nothing(tmp_path):
     folder = tmp_path / "tls"
     Security(folder, ["localhost"], RealTime())
     (folder / "ca.key").chmod(0o640)
@@ -548,7 +538,7 @@ def test_an_authoritys_key_that_others_may_read_signs_nothing(tmp_path: Path) ->
         Security(folder, ["another.name"], RealTime())
 
 
-def test_the_receiver_renews_its_own_certificate(fresh: SecureReceiver) -> None:
+def test_the_receiver_renews_its_own_certificate(fresh):
     before = (fresh.tls / "server.pem").read_bytes()
     fresh.security.tick()
     assert (fresh.tls / "server.pem").read_bytes() == before
@@ -558,7 +548,7 @@ def test_the_receiver_renews_its_own_certificate(fresh: SecureReceiver) -> None:
     assert (fresh.tls / "server.pem").read_bytes() != before
 
 
-def test_a_proxy_of_the_same_group_reads_what_it_serves_with_and_no_more(tmp_path: Path) -> None:
+def test_a_proxy_of_the_same_group_reads_what_it_serves_with_and_no_more(tmp_path):
     folder, clock = tmp_path / "tls", FakeClock()
     security = Security(folder, ["localhost"], clock, for_proxy=True)
     modes = {"ca.key": 0o600, "ca.pem": 0o640, "server.pem": 0o640, "server.key": 0o640}
@@ -572,23 +562,21 @@ def test_a_proxy_of_the_same_group_reads_what_it_serves_with_and_no_more(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["https://pi.lan:8445", "pi.lan:8445", "pi lan", "", "[::1]"])
-def test_a_public_name_that_is_none_is_told_at_once(name: str) -> None:
+def test_a_public_name_that_is_none_is_told_at_once(name):
     """And not by the installer of the first machine that pastes a line with it."""
     with pytest.raises(ValueError, match="without https:// and port"):
         own_names("127.0.0.1", ["pi.lan", name])
     assert own_names("127.0.0.1", ["pi.lan", "10.0.0.1", "fd00::1"])[:3] == ["pi.lan", "10.0.0.1", "fd00::1"]
 
 
-def test_who_speaks_plainly_to_a_tls_receiver_is_told(fresh: SecureReceiver) -> None:
+def test_who_speaks_plainly_to_a_tls_receiver_is_told(fresh):
     client = FleetClient(fresh.url.replace("https:", "http:"), tries=1)
     with pytest.raises(Unreachable, match="the address begins with https://"):
         client.health()
     client.close()
 
 
-def test_the_systems_authorities_say_nothing_of_a_receiver(
-    fresh: SecureReceiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_systems_authorities_say_nothing_of_a_receiver(fresh, monkeypatch):
     """Without the receiver's own authority nobody is believed, and no token leaves."""
     monkeypatch.setenv("SSL_CERT_FILE", str(fresh.tls / "ca.pem"))
     client = FleetClient(fresh.url, operator_token=TOKEN, tries=1)

@@ -40,14 +40,14 @@ from training.fleet.worker.certificate import RENEW_AGAIN_S, CertificateKeeper
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "tls"
     Authority.open(folder, FakeClock()).renew_server(["127.0.0.1"])
     return folder
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
+def folder(made, tmp_path):
     """An authority of one's own, to be spoilt."""
     return Path(shutil.copytree(made, tmp_path / "tls"))
 
@@ -80,21 +80,19 @@ def key_of_another_kind(path: Path) -> None:
         ("ca.key", key_of_another_kind, "ca.key is not the key that was made here"),
     ],
 )
-def test_an_authority_that_cannot_sign_says_why(
-    folder: Path, file: str, spoil: Callable[[Path], object], words: str
-) -> None:
+def test_an_authority_that_cannot_sign_says_why(folder, file, spoil, words):
     spoil(folder / file)
     with pytest.raises(AuthorityError, match=words):
         Authority.open(folder, FakeClock()).renew_server(["pi.lan"])
 
 
-def test_an_authority_that_has_ended_signs_nothing(folder: Path) -> None:
+def test_an_authority_that_has_ended_signs_nothing(folder):
     late = FakeClock(EPOCH + AUTHORITY_DAYS * DAY_S)
     with pytest.raises(AuthorityError, match="has expired"):
         Authority.open(folder, late).renew_server(["pi.lan"])
 
 
-def test_an_authority_is_made_where_a_folder_can_be(tmp_path: Path) -> None:
+def test_an_authority_is_made_where_a_folder_can_be(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(AuthorityError, match=r"cannot make an authority in .*--tls-dir"):
         Authority.open(tmp_path / "file" / "tls", FakeClock())
@@ -107,9 +105,7 @@ def test_an_authority_is_made_where_a_folder_can_be(tmp_path: Path) -> None:
         (lambda _: new_request("pi"), CredentialsError),
     ],
 )
-def test_without_the_package_for_certificates_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Path], object], error: type[Exception]
-) -> None:
+def test_without_the_package_for_certificates_it_is_named(tmp_path, monkeypatch, call, error):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(error, match="need the package cryptography; install"):
         call(tmp_path / "none")
@@ -135,7 +131,7 @@ def of_another_kind(_: str) -> str:
         (of_another_kind, "must be on the curve"),
     ],
 )
-def test_a_request_that_is_not_sound_is_not_signed(made: Path, spoil: Callable[[str], str], words: str) -> None:
+def test_a_request_that_is_not_sound_is_not_signed(made, spoil, words):
     _, pem = new_request("pi")
     authority = Authority.open(made, FakeClock())
     authority.issue(pem, Role.HOST, "pi")
@@ -147,14 +143,14 @@ def test_a_request_that_is_not_sound_is_not_signed(made: Path, spoil: Callable[[
 
 
 @pytest.mark.parametrize("content", [b"junk", b"{}", b"[]"])
-def test_damaged_credentials_are_one_sentence(tmp_path: Path, content: bytes) -> None:
+def test_damaged_credentials_are_one_sentence(tmp_path, content):
     assert Credentials(tmp_path).identity() is None
     (tmp_path / "identity.json").write_bytes(content)
     with pytest.raises(CredentialsError, match=r"identity\.json is damaged; enroll"):
         Credentials(tmp_path).identity()
 
 
-def test_a_key_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -194,7 +190,7 @@ def refusal(problem_type: ProblemType) -> Refused:
 @pytest.mark.parametrize(
     "error", [ClientError("away"), CredentialsError("damaged"), OSError("full"), refusal(ProblemType.SLOW_DOWN)]
 )
-def test_a_renewal_that_fails_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_renewal_that_fails_is_tried_again_after_a_while(monkeypatch, error):
     renewal = Renewal(monkeypatch, error)
     for _ in range(3):
         renewal.standing._renew()
@@ -205,13 +201,13 @@ def test_a_renewal_that_fails_is_tried_again_after_a_while(monkeypatch: pytest.M
     assert (renewal.tries, renewal.said) == (2, ["renewed"])
 
 
-def test_a_renewal_that_tells_of_the_revocation_is_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewal_that_tells_of_the_revocation_is_taken_at_its_word(monkeypatch):
     renewal = Renewal(monkeypatch, refusal(ProblemType.CERTIFICATE_REVOKED))
     assert renewal.standing.look() is False
     assert renewal.said == ["no"]
 
 
-def test_a_worker_looks_until_it_is_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_looks_until_it_is_put_out(monkeypatch):
     """A receiver that is away, and a connection that was cut, end no looking."""
     renewal = Renewal(monkeypatch, None)
     looked: list[object] = []
@@ -230,7 +226,7 @@ def test_a_worker_looks_until_it_is_put_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(looked) == 5
 
 
-def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again() -> None:
+def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again():
     given = [Certified(str(hour), Role.HOST, "pi", EPOCH + 3600 * hour, EPOCH + 9e9) for hour in range(A_DAY_MAX)]
     now = EPOCH + 3600 * A_DAY_MAX
     _check_pace(given[1:], now)
@@ -276,9 +272,7 @@ def refused(problem_type: ProblemType, words: str, call: Callable[[], object]) -
         (Principal(Method.CERTIFICATE, None, "ada", shown=("x",)), ProblemType.CERTIFICATE_REVOKED, "^ada's"),
     ],
 )
-def test_who_was_put_out_meanwhile_is_told_of_what(
-    principal: Principal, problem_type: ProblemType, words: str, on_record: bool
-) -> None:
+def test_who_was_put_out_meanwhile_is_told_of_what(principal, problem_type, words, on_record):
     request = a_request(principal=principal)
     a_door().recheck_revocation(request, on_record=on_record)
     authenticator = a_door(revoked=True)
@@ -286,7 +280,7 @@ def test_who_was_put_out_meanwhile_is_told_of_what(
     refused(problem_type, words, lambda: authenticator.recheck_revocation(request, on_record=on_record))
 
 
-def test_what_is_on_record_is_asked_for_by_the_writer_alone() -> None:
+def test_what_is_on_record_is_asked_for_by_the_writer_alone():
     """The database has one thread; a body is looked at by the event loop, piece by piece."""
     authenticator = a_door()
     del authenticator.registry.is_revoked_on_record
@@ -296,7 +290,7 @@ def test_what_is_on_record_is_asked_for_by_the_writer_alone() -> None:
         authenticator.recheck_revocation(request, on_record=True)
 
 
-def test_whom_a_connection_is_taken_for() -> None:
+def test_whom_a_connection_is_taken_for():
     tls, digest = Peer(Entrance.TLS, "f" * 64), "a" * 64
     assert a_door()._peer(a_request(tls)) == tls
     assert a_door()._peer(a_request()) == Peer(Entrance.TLS), "nothing was shown"
@@ -322,11 +316,11 @@ LOCAL_PEER, PROXY = Peer(Entrance.LOCAL), Peer(Entrance.PROXY)
         (a_request(client="a socket" * 20), ("a socket" * 20)[:64]),
     ],
 )
-def test_failures_are_counted_against_an_address(request_: Request, address: str) -> None:
+def test_failures_are_counted_against_an_address(request_, address):
     assert a_door().address(request_) == address
 
 
-def test_failures_of_a_minute_ago_are_forgotten_all_at_once() -> None:
+def test_failures_of_a_minute_ago_are_forgotten_all_at_once():
     clock = FakeClock()
     limit = FailureLimit(clock)
     for _ in range(FAILURES_MAX):
@@ -340,9 +334,7 @@ def test_failures_of_a_minute_ago_are_forgotten_all_at_once() -> None:
 # ── the handshake, and the receiver's own certificate ───────────────────────────────────────
 
 
-def test_a_refused_handshake_is_told_before_it_ends_and_not_waited_for_for_ever(
-    made: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_handshake_is_told_before_it_ends_and_not_waited_for_for_ever(made, caplog):
     """The error is held back, so that the event loop sends the alert; a peer that talks on is hung up on."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
@@ -361,7 +353,7 @@ def test_a_refused_handshake_is_told_before_it_ends_and_not_waited_for_for_ever(
         server.do_handshake()
 
 
-def test_what_is_no_tls_is_hung_up_on_at_once(made: Path) -> None:
+def test_what_is_no_tls_is_hung_up_on_at_once(made):
     plain = ssl.MemoryBIO()
     plain.write(b"GET / HTTP/1.1\r\n\r\n")
     server = server_context(made).wrap_bio(plain, ssl.MemoryBIO(), server_side=True)
@@ -369,16 +361,14 @@ def test_what_is_no_tls_is_hung_up_on_at_once(made: Path) -> None:
         server.do_handshake()
 
 
-def test_a_receiver_is_called_by_the_address_it_listens_on() -> None:
+def test_a_receiver_is_called_by_the_address_it_listens_on():
     assert own_names("192.0.2.7", ["pi.lan"]) == ["pi.lan", "192.0.2.7"]
     assert own_names("pi.local", []) == ["pi.local"]
     for anywhere in ("0.0.0.0", "::"):
         assert own_names(anywhere, ["pi.lan"]) == ["pi.lan", socket.gethostname()]
 
 
-def test_a_renewal_of_its_own_certificate_that_fails_is_said_and_nothing_ends(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_renewal_of_its_own_certificate_that_fails_is_said_and_nothing_ends(folder, caplog):
     clock = FakeClock()
     security = Security(folder, ["127.0.0.1"], clock)
     clock.advance(300 * DAY_S)
@@ -393,15 +383,13 @@ def test_a_renewal_of_its_own_certificate_that_fails_is_said_and_nothing_ends(
     assert security.authority.server_is_current(security.names)
 
 
-def test_connections_to_a_receiver_are_of_tls_1_3_from_the_first_on(folder: Path, tmp_path: Path) -> None:
+def test_connections_to_a_receiver_are_of_tls_1_3_from_the_first_on(folder, tmp_path):
     assert pinned((folder / "ca.pem").read_text()).minimum_version is ssl.TLSVersion.TLSv1_3
     with pytest.raises(CredentialsError, match=r"cannot be used \(No such file or directory\)"):
         Credentials(tmp_path / "none").context()
 
 
-def test_a_certificate_is_stored_before_the_date_that_it_is_renewed_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_is_stored_before_the_date_that_it_is_renewed_by(tmp_path, monkeypatch):
     """The other way round a power cut between the two would leave one that ends and that nobody renews."""
 
     def full(path: Path, _: bytes) -> None:
@@ -417,12 +405,12 @@ def test_a_certificate_is_stored_before_the_date_that_it_is_renewed_by(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
-def test_nobody_else_may_look_into_an_authoritys_folder(tmp_path: Path) -> None:
+def test_nobody_else_may_look_into_an_authoritys_folder(tmp_path):
     Authority.open(tmp_path / "tls", FakeClock())
     assert (tmp_path / "tls").stat().st_mode & 0o7777 == 0o700
 
 
-def test_of_many_addresses_that_fail_the_one_that_goes_on_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_addresses_that_fail_the_one_that_goes_on_is_remembered(monkeypatch):
     monkeypatch.setattr("training.fleet.receiver.security.authentication._ADDRESSES_MAX", 2)
     limit = FailureLimit(FakeClock())
     for address in ["10.0.0.1", "10.0.0.2", *["10.0.0.1"] * (FAILURES_MAX - 1), "10.0.0.3"]:

@@ -74,11 +74,11 @@ SAID = {
 }  # fmt: skip
 
 
-def test_one_look_reads_all_the_output_that_may_wait_and_what_came_meanwhile() -> None:
+def test_one_look_reads_all_the_output_that_may_wait_and_what_came_meanwhile():
     assert tail.POLLS_A_LOOK * tail.READ_BYTES > tail.QUEUE_BYTES
 
 
 @pytest.mark.parametrize("page", SAID)
-def test_a_page_tells_the_figures_of_the_code(page: str) -> None:
+def test_a_page_tells_the_figures_of_the_code(page):
     text = " ".join((DOCS / page).read_text(encoding="utf-8").split())
     assert [each for each in SAID[page] if each not in text] == []

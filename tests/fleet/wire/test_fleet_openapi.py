@@ -6,7 +6,6 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ KEPT = ROOT / "docs" / "openapi.json"
 HOW = "run: python -m training.fleet.receiver.http.openapi docs/openapi.json"
 
 
-def test_the_document_that_is_kept_is_the_one_that_is_served(tmp_path: Path) -> None:
+def test_the_document_that_is_kept_is_the_one_that_is_served(tmp_path):
     assert KEPT.read_text(encoding="utf-8") == openapi.text(), HOW
     with running(tmp_path) as receiver, Wire(receiver) as wire:
         status, headers, body = wire.request("GET", openapi.PATH).answer()
@@ -33,13 +32,13 @@ def test_the_document_that_is_kept_is_the_one_that_is_served(tmp_path: Path) -> 
     assert body == KEPT.read_bytes(), "to the byte, for whoever compares"
 
 
-def test_every_row_of_the_table_has_its_function_and_no_function_lacks_a_row() -> None:
+def test_every_row_of_the_table_has_its_function_and_no_function_lacks_a_row():
     named = [row.name for row in ROUTES]
     assert len(set(named)) == len(named)
     assert set(endpoints.endpoints()) == set(named), "see training/fleet/wire/routes.py"
 
 
-def test_what_is_served_is_the_table_and_nothing_else() -> None:
+def test_what_is_served_is_the_table_and_nothing_else():
     """HEAD goes with GET, as everywhere in HTTP."""
     listed = {(row.method, row.path) for row in ROUTES}
     served = {(method, route.path) for route in endpoints.routes() for method in route.methods or ()}
@@ -48,12 +47,12 @@ def test_what_is_served_is_the_table_and_nothing_else() -> None:
     assert len(listed) == len(ROUTES), "no address twice"
 
 
-def test_every_kind_of_refusal_is_documented_somewhere() -> None:
+def test_every_kind_of_refusal_is_documented_somewhere():
     found = {problem_type for row in ROUTES for problem_type in refusals(row)}
     assert set(ProblemType) - found == {ProblemType.METHOD_NOT_ALLOWED}  # is an answer to what is not documented
 
 
-def test_what_the_document_says_of_values_is_what_is_checked() -> None:
+def test_what_the_document_says_of_values_is_what_is_checked():
     schemas = openapi.document()["components"]["schemas"]
     assert set(schemas["FailRequest"]["properties"]["reason"]["enum"]) == set(REPORTABLE)
     assert schemas["JoinRequest"]["properties"]["role"]["enum"] == [*Role]
@@ -62,7 +61,7 @@ def test_what_the_document_says_of_values_is_what_is_checked() -> None:
     assert host["pattern"] == constants.HOST_ID_PATTERN
 
 
-def test_every_header_that_an_upload_reads_is_documented() -> None:
+def test_every_header_that_an_upload_reads_is_documented():
     for method in ("put", "head"):
         found = openapi.document()["paths"]["/v1/model/{job_id}"][method]["parameters"]
         said = {each["name"] for each in found if each["in"] == "header"}
@@ -82,7 +81,7 @@ def references(value: Any) -> Iterator[str]:
             yield from references(each)
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_leads_somewhere():
     document = openapi.document()
     for reference in set(references(document)):
         found = document
@@ -90,7 +89,7 @@ def test_every_reference_leads_somewhere() -> None:
             found = found[name]
 
 
-def test_the_program_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_writes_it(tmp_path, capsys):
     assert openapi.main([str(tmp_path / "openapi.json")]) == 0
     assert openapi.main([]) == 0
     assert (tmp_path / "openapi.json").read_text(encoding="utf-8") == capsys.readouterr().out
@@ -118,7 +117,7 @@ WORKERS_CALLS = "^/v1/(job/|model/|join|renew)"  # where a certificate makes a d
 
 
 @pytest.mark.parametrize(("kind", "paths"), [("app", ""), ("tls", WORKERS_CALLS)])
-def test_no_made_up_call_is_answered_otherwise_than_documented(kind: str, paths: str, tmp_path: Path) -> None:
+def test_no_made_up_call_is_answered_otherwise_than_documented(kind, paths, tmp_path):
     """``python -m tests.api --calls 100000`` is the same for longer, at all addresses with TLS and without."""
     pytest.importorskip("schemathesis")
     from api.run import Target, run
@@ -132,9 +131,7 @@ def test_no_made_up_call_is_answered_otherwise_than_documented(kind: str, paths:
     assert good >= deep, "the calls stay at the door"
 
 
-def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(tmp_path, monkeypatch):
     pytest.importorskip("schemathesis")
     from api.run import run
 
@@ -149,7 +146,7 @@ def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(
     assert "GET /v1/jobs: status_code_conformance" in said
 
 
-def test_the_record_of_the_long_run_holds_documented_answers_and_is_what_the_page_says() -> None:
+def test_the_record_of_the_long_run_holds_documented_answers_and_is_what_the_page_says():
     record = json.loads((TESTS / "api" / "record.json").read_bytes())
     documented = openapi.document()["paths"]
     undocumented = set()
@@ -166,7 +163,7 @@ def test_the_record_of_the_long_run_holds_documented_answers_and_is_what_the_pag
     assert f"{record['server_errors']} server errors" in page
 
 
-def test_a_flag_is_no_file_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_is_no_file_to_write(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         openapi.main(["--help"])

@@ -28,7 +28,7 @@ def read(report: object) -> Any:
     return reports.read(json.dumps(report).encode())
 
 
-def test_a_report_says_its_figures_in_short() -> None:
+def test_a_report_says_its_figures_in_short():
     found = read(a_report(0.937, 0.04, "caution"))
     result = found.result
     assert (result.auroc.value, result.auroc.low, result.auroc.high) == pytest.approx((0.937, 0.897, 0.977))
@@ -42,13 +42,13 @@ def test_a_report_says_its_figures_in_short() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_the_reader(body: bytes) -> None:
+def test_no_bytes_break_the_reader(body):
     found = reports.read(body)
     assert msgspec.json.decode(msgspec.json.encode(found.result), type=ResultView) == found.result
 
 
 @given(st.dictionaries(st.sampled_from(PARTS), VALUES))
-def test_no_nonsense_in_a_part_breaks_the_others(parts: dict[str, Any]) -> None:
+def test_no_nonsense_in_a_part_breaks_the_others(parts):
     found = read({**a_report(), **parts})
     assert msgspec.json.decode(msgspec.json.encode(found), type=reports.ReportView) == found
     if "metrics" not in parts:
@@ -70,13 +70,13 @@ def test_no_nonsense_in_a_part_breaks_the_others(parts: dict[str, Any]) -> None:
         b"{}",
     ],
 )
-def test_what_is_no_report_says_so(body: bytes) -> None:
+def test_what_is_no_report_says_so(body):
     said = reports.read(body).result.why
     assert said is not None
     assert said.startswith("not readable")
 
 
-def test_lies_and_nonsense_are_left_out_with_a_word() -> None:
+def test_lies_and_nonsense_are_left_out_with_a_word():
     metrics = b'{"test": {"auroc": {"value": 1e400}, "tpr": {"value": "0.9"}, "fpr": {"value": 7, "ci95": [0, 1]}}}'
     result = reports.read(b'{"verdict": "believe me", "metrics": ' + metrics + b"}").result
     assert [each.value for each in (result.auroc, result.caught, result.false_alarms)] == [None] * 3
@@ -85,7 +85,7 @@ def test_lies_and_nonsense_are_left_out_with_a_word() -> None:
     assert read({"metrics": upside_down}).result.auroc == Figure(value=0.9, why="no interval is given")
 
 
-def test_ten_thousand_hosts_are_counted_and_the_first_shown() -> None:
+def test_ten_thousand_hosts_are_counted_and_the_first_shown():
     found = read({"verdict": "x" * 9000, "per_host": {f"host-{n:05}": {"windows": 10**30} for n in range(10_000)}})
     assert (found.result.hosts_in_all, len(found.per_host), len(found.result.hosts)) == (10_000, 40, 20)
     assert len(found.result.verdict) == 4000
@@ -95,7 +95,7 @@ def test_ten_thousand_hosts_are_counted_and_the_first_shown() -> None:
     )
 
 
-def test_models_are_judged_on_one_test_only_where_it_is_the_same() -> None:
+def test_models_are_judged_on_one_test_only_where_it_is_the_same():
     one = read(a_report(0.9)).result.test
     assert one == read(a_report(0.8)).result.test
     assert one != read(a_report(run_key={"data": "e" * 64})).result.test
@@ -107,7 +107,7 @@ def test_models_are_judged_on_one_test_only_where_it_is_the_same() -> None:
     assert read(a_report(run_key=None)).result.test == ""
 
 
-def test_ties_follow_from_intervals_that_overlap() -> None:
+def test_ties_follow_from_intervals_that_overlap():
     best = Figure(value=0.95, low=0.92, high=0.98)
     assert standing(Figure(value=0.90, low=0.85, high=0.93), best) == "tied"
     assert standing(Figure(value=0.85, low=0.80, high=0.91), best) == "behind"
@@ -116,7 +116,7 @@ def test_ties_follow_from_intervals_that_overlap() -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_a_gap_is_told_with_what_the_intervals_say(a: float, b: float, half_a: float, half_b: float) -> None:
+def test_a_gap_is_told_with_what_the_intervals_say(a, b, half_a, half_b):
     first, second = ({"value": v, "low": v - h, "high": v + h} for v, h in ((a, half_a), (b, half_b)))
     difference, said = results.gap(first, second)
     assert said.startswith("the intervals overlap") == (
@@ -126,7 +126,7 @@ def test_a_gap_is_told_with_what_the_intervals_say(a: float, b: float, half_a: f
     assert results.gap(first, {"value": None})[0] == "–"
 
 
-def test_digits_are_no_more_than_the_interval_allows() -> None:
+def test_digits_are_no_more_than_the_interval_allows():
     assert results.whole({"value": 0.93712, "low": 0.8, "high": 0.98}) == "0.94 (0.80 to 0.98)"
     assert results.whole({"value": 0.93712, "low": 0.92, "high": 0.95}) == "0.937 (0.920 to 0.950)"
     assert results.whole({"value": 0.93712, "low": None}) == "0.937"

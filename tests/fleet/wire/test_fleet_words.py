@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from training.fleet.wire import words
@@ -19,8 +17,6 @@ from training.fleet.wire import words
         ({"epoch": 1, "epochs": 0, "eta_s": "soon"}, "", None, ""),
     ],
 )
-def test_progress_that_makes_no_sense_is_not_shown(
-    said: dict[str, Any], progress: str, share: float | None, eta: str
-) -> None:
+def test_progress_that_makes_no_sense_is_not_shown(said, progress, share, eta):
     job = {"status": "running", "progress": said}
     assert (words.progress(job), words.share_done(job), words.eta(job, None)) == (progress, share, eta)
