@@ -34,6 +34,7 @@ from training.fleet.receiver.security.registry import Registry
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.wire import forecasts, incident_messages, messages
 from training.fleet.wire.identity import Role
+from training.fleet.wire.routes import ROUTES, Access
 
 BODY = bytes(range(256)) * 12_000  # three blocks and a bit
 SHA = hashlib.sha256(BODY).hexdigest()
