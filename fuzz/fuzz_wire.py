@@ -18,12 +18,13 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.http.problems import body_of, decoded
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
+from training.fleet.wire import attempts
 from training.fleet.wire import messages as wire
 from training.fleet.wire.constants import Refusal
 
 KINDS: tuple[type[Any], ...] = (
-    wire.ClaimRequest, wire.HeartbeatRequest, wire.CompleteRequest, wire.FailRequest, wire.ClaimRequest,
-    wire.HeartbeatRequest, wire.JoinRequest, wire.RenewRequest, wire.InviteRequest, wire.RevokeRequest,
+    attempts.ClaimRequest, attempts.HeartbeatRequest, attempts.CompleteRequest, attempts.FailRequest,
+    attempts.ClaimRequest, attempts.HeartbeatRequest, wire.JoinRequest, wire.RenewRequest, wire.InviteRequest, wire.RevokeRequest,
     wire.TokenRequest, wire.TokenRevokeRequest,
 )  # fmt: skip
 WORDS = (
@@ -68,7 +69,7 @@ class _World:
         self.folder = scratch.folder("wire")
         self.queue = JobQueue(Path(self.folder.name) / "jobs.db", clock=_Stopped())
         self.queue.sync_from_manifest([_job("one"), _job("two")])
-        first = wire.ClaimRequest(host_id="pi", instance_id="i", session_id="0000000001-a")
+        first = attempts.ClaimRequest(host_id="pi", instance_id="i", session_id="0000000001-a")
         with self.queue.db.transaction():
             grant = self._service().claim(first)
         assert grant.job_id is not None
@@ -82,13 +83,13 @@ class _World:
         job_id, service = self.job_id, self._service()
         replies: list[Any]
         match message:
-            case wire.ClaimRequest():
+            case attempts.ClaimRequest():
                 replies = [service.claim(message)]
-            case wire.HeartbeatRequest():
+            case attempts.HeartbeatRequest():
                 replies = [service.heartbeat(job_id, message)]
-            case wire.CompleteRequest():
+            case attempts.CompleteRequest():
                 replies = [service.complete(job_id, message)]
-            case wire.FailRequest():
+            case attempts.FailRequest():
                 replies = [service.fail(job_id, message)]
             case _:
                 return

@@ -17,7 +17,8 @@ def printed(jobs: list[dict[str, object]], width: int = 200) -> list[str]:
 
 
 def job(name: object, **more: object) -> dict[str, object]:
-    return {"name": name, "status": "pending", "priority": 5, "model": "gbt", "job_id": "a" * 64} | more
+    job = {"name": name, "status": "pending", "priority": 5, "model": "gbt", "job_id": "a" * 64, "in_manifest": True}
+    return dict.fromkeys(("mode", "host", "held_by")) | job | more
 
 
 def test_columns_stand_in_line_whatever_is_in_them():

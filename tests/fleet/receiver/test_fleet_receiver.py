@@ -32,7 +32,8 @@ from training.fleet.receiver.http.connection import HEADER_BYTES_MAX, GuardedPro
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.registry import Registry
 from training.fleet.scheduling.policy import Scheduling
-from training.fleet.wire import forecasts, incident_messages, messages
+from training.fleet.wire import attempts, forecasts, incident_messages, messages, views
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.identity import Role
 from training.fleet.wire.routes import ROUTES, Access
 
@@ -464,7 +465,7 @@ def test_a_waiting_claim_is_told_why_when_the_time_is_over(receiver):
     claimed(receiver.client("desktop"))
     answer = receiver.client().ask(a_capability(), wait_s=0.05)
     assert not isinstance(answer, Grant)
-    assert msgspec.structs.replace(answer, terms=None) == messages.ClaimReply(
+    assert msgspec.structs.replace(answer, terms=None) == attempts.ClaimReply(
         reason="no job is pending", slots=a_capability()["cpu_cores"]
     )
     assert receiver.room.waiting.acquire(timeout=0)
@@ -722,29 +723,29 @@ def test_no_route_that_changes_anything_serves_anyone():
 def test_every_refusal_is_a_problem_document():
     from training.fleet.receiver.http.problems import body_of, headers_of
 
-    for problem_type in messages.ProblemType:
-        refusal = messages.Refusal(problem_type, "one sentence", more=1)
+    for problem_type in ProblemType:
+        refusal = Refusal(problem_type, "one sentence", more=1)
         found = msgspec.json.decode(body_of(refusal))
         assert (found["type"], found["status"], found["more"]) == (problem_type, problem_type.status, 1)
         assert headers_of(refusal)["X-Problem"] == problem_type
 
 
 PAGE = ROOT / "docs" / "protocol.md"
-OF_INCIDENTS = {"WatchRequest", "WatchReply", "IncidentsReply", "JudgeRequest"}
+MODULES = (attempts, views, messages, forecasts, incident_messages)
 BLOCKS = re.findall(r"```jsonc\n// (\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_page_shows_every_message():
     shown = {name for name, _ in BLOCKS}
-    spoken = {name for name in dir(messages) if name.endswith(("Request", "Reply", "Detail", "Problem"))}
-    assert shown == spoken | {"ForecastRequest", "ForecastReply"} | OF_INCIDENTS
+    spoken = {name for module in MODULES for name in vars(module)} - {"PlanRequest"}
+    assert shown == {name for name in spoken if name.endswith(("Request", "Reply", "Detail", "Problem"))}
 
 
 @pytest.mark.parametrize(("name", "text"), BLOCKS, ids=[name for name, _ in BLOCKS])
 def test_the_pages_examples_are_whole(name, text):
     """Each decodes into its struct, and names every member of it and of those within."""
     plain = re.sub(r"\s//[^\n]*", "", text)
-    module = next(each for each in (messages, forecasts, incident_messages) if hasattr(each, name))
+    module = next(each for each in MODULES if hasattr(each, name))
     message = msgspec.json.decode(plain, type=getattr(module, name))
     assert json.loads(msgspec.json.encode(message)) == json.loads(plain)
 
