@@ -24,8 +24,8 @@ from training.fleet.wire.constants import Refusal
 
 KINDS: tuple[type[Any], ...] = (
     attempts.ClaimRequest, attempts.HeartbeatRequest, attempts.CompleteRequest, attempts.FailRequest,
-    attempts.ClaimRequest, attempts.HeartbeatRequest, wire.JoinRequest, wire.RenewRequest, wire.InviteRequest, wire.RevokeRequest,
-    wire.TokenRequest, wire.TokenRevokeRequest,
+    attempts.ClaimRequest, attempts.HeartbeatRequest, wire.JoinRequest, wire.RenewRequest, wire.InviteRequest,
+    wire.RevokeRequest, wire.TokenRequest, wire.TokenRevokeRequest,
 )  # fmt: skip
 WORDS = (
     b'"host_id":"pi"', b'"claim_id":"CLAIM"', b'"seq":', b'"log":{"first":0,"lines":["', b'"progress":{"a":', b"{",
