@@ -61,18 +61,17 @@ ADAPTED_BAR = (1.0, 0.15, 0.75)
 CALLS = {"incidents": "caught", "false_a_day": "false_per_host_day", "delay_s": "delay_s"}
 # Channels that a behaviour raises (in the host's own deviations, before a random strength), by metric name.
 BEHAVIOURS: dict[str, dict[str, float]] = {
-    "mining": {"kernel.all.cpu.user": 3, "kernel.all.cpu.idle": -3, "kernel.all.runnable": 2},
+    "mining": {"cpu_user": 3},
     "exfiltration": {
-        "network.interface.out.bytes": 3,
-        "network.tcp.outsegs": 3,
-        "disk.all.read_bytes": 2,
+        "net_tx_bytes": 3,
+        "disk_read_bytes": 2,
     },
     "encryption": {
-        "disk.all.read_bytes": 3,
-        "disk.all.write_bytes": 3,
-        "disk.all.write": 2,
-        "kernel.all.cpu.sys": 1.5,
-        "kernel.all.pswitch": 1,
+        "disk_read_bytes": 3,
+        "disk_write_bytes": 3,
+        "disk_writes": 2,
+        "cpu_system": 1.5,
+        "context_switches": 1,
     },
 }
 
@@ -388,9 +387,12 @@ def disturbed(benign: Path, file: Path, seed: int, size: float) -> None:
     y = np.zeros(len(X), dtype=np.int64)
     episode = np.empty(len(X), dtype="<U40")
     keep = np.ones(len(X), dtype=bool)
+    own = np.zeros(len(X), dtype=bool)  # the first quarter of each host's windows is its reference
     for host in np.unique(data.rows.host):
         rows = np.flatnonzero(data.rows.host == host)
         rows = rows[np.argsort(data.rows.t_start[rows], kind="stable")]
+        own[rows[: len(rows) // 4]], episode[rows[: len(rows) // 4]] = True, f"{host}-reference"
+        rows = rows[len(rows) // 4 :]
         for number, start in enumerate(range(0, len(rows), STRETCH)):
             mine = rows[start : start + STRETCH]
             episode[mine] = f"{host}-{number:04}"
@@ -400,15 +402,14 @@ def disturbed(benign: Path, file: Path, seed: int, size: float) -> None:
             if rng.random() < SHARE:
                 y[mine] = 1
                 disturb(X, mine, list(data.channel_names), rng, size)
-    rows, own = data.rows, data.reference.rows.host
     np.savez(
         file,
-        X=np.concatenate((X[keep], data.reference.X)),
-        y=np.append(y[keep], np.zeros(own.size, dtype=np.int64)),
-        episode=np.append(episode[keep], np.char.add(own, "-reference")),
-        host=np.append(rows.host[keep], own),
+        X=X[keep],
+        y=y[keep],
+        episode=episode[keep],
+        host=data.rows.host[keep],
         channel=np.array(data.channel_names),
-        reference=np.append(np.zeros(int(keep.sum()), dtype=bool), np.ones(own.size, dtype=bool)),
+        reference=own[keep],
     )
 
 

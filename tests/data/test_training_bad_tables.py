@@ -13,6 +13,7 @@ from table_changes import noise, recordings
 
 from training.data import ingest
 from training.data.ingest import tables
+from training.data.ingest.cells import CellStore
 
 CUT = ("--window-s", "8")
 
@@ -88,15 +89,14 @@ def test_ten_thousand_columns(refused):
 
 
 def test_a_file_that_changes_while_it_is_read(refused, tmp_path, monkeypatch):
-    look = tables.looked_at
+    load = CellStore.load
 
-    def growing(text, *args):
-        found = look(text, *args)
-        with text.path.open("a") as file:
+    def growing(store, *source):
+        load(store, *source)
+        with store.path.open("a") as file:
             file.write("99,e0,a,normal,0.5\n")
-        return found
 
-    monkeypatch.setattr(tables, "looked_at", growing)
+    monkeypatch.setattr(CellStore, "load", growing)
     assert "changed while it was read: wait for its recorder to end" in refused(recordings())
 
 

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ingest_builders import whole
 from table_changes import recordings
 
 from training.data import ingest
@@ -35,13 +36,6 @@ def as_text(rows, *, delimiter=",", comma=False, before="", encoding="utf-8", qu
         text = text.with_columns(pl.col(rows.select(numbers).columns).str.replace(".", ",", literal=True))
     text.write_csv(out, separator=delimiter, quote_style="always" if quoted else "necessary")
     return out.getvalue().encode(encoding)
-
-
-def whole(table):
-    """A table that was read, as it would be in memory."""
-    roles = [name for name in table.columns if name not in table.channels]
-    meant = {name: pl.concat(table.parts(Role(name))) for name in roles}
-    return pl.DataFrame(meant | {name: table.values[:, place] for place, name in enumerate(table.channels)})
 
 
 def spelled(name, how):
@@ -340,8 +334,7 @@ def test_a_flag_says_what_a_comma_before_three_digits_is(tmp_path, decimal, valu
     with pytest.raises(DataError, match="--decimal comma \\(or point\\)"):
         read_table(path, {}, ())
     read = read_table(path, {}, (), decimal={"comma": ",", "point": "."}[decimal])
-    assert whole(read)["x"].to_list() == values
-    assert whole(read)["t"].to_list() == [1, 2]
+    assert whole(read).select("x", "t").to_dict(as_series=False) == {"x": values, "t": ["1", "2"]}
 
 
 def test_points_between_thousands_beside_decimal_commas_that_are_said(tmp_path):

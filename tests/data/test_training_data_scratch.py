@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.data.scratch import WorkingMemory, blocks, columns, release
+from training.data.scratch import WorkingMemory, blocks, release
 
 
 @given(rows=st.integers(1, 40), width=st.integers(1, 5), part=st.integers(1, 400), seed=st.integers(0, 9))
@@ -23,7 +23,6 @@ def test_an_array_in_a_file_is_as_one_in_memory(tmp_path_factory, rows, width, p
         release(array)
         assert np.array_equal(np.concatenate([block for _, block in blocks(array, part)]), values)
         assert all(len(block) == 1 or block.nbytes <= part for _, block in blocks(array, part))
-        assert np.array_equal(np.stack(list(columns(array)), axis=1), values)
         assert np.array_equal(room.taken(array, keep), values[keep])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -16,8 +15,7 @@ from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.data.ingest.ingested import SaidClasses, name_labels
 from training.data.ingest.recorders import pcp as ingest_pcp
-from training.data.ingest.recorders.pcp import METRICS, Archive, PcpCut, read_archive, read_pcp
-from training.data.ingest.samples import window_starts
+from training.data.ingest.samples import starts_between, stretch_edges
 
 N, C, T = 24, 3, 20
 
@@ -309,7 +307,7 @@ def test_empty_cells_of_a_channel_are_missing_values(tmp_path, capsys):
 def test_no_window_crosses_a_gap_or_a_change_of_label(steps, labels, samples, stride):
     t = np.r_[0.0, np.cumsum(steps)]
     label = np.array(labels[: t.size]) // (1 + np.arange(t.size) // 40)
-    begins = window_starts(t, label, 1.0, samples, stride)
+    begins = starts_between(stretch_edges(t, label, 1.0), samples, stride)
     for begin in begins.tolist():
         rows = slice(begin, begin + samples)
         assert begin + samples <= t.size
@@ -322,72 +320,51 @@ def test_no_window_crosses_a_gap_or_a_change_of_label(steps, labels, samples, st
 
 # -- Performance Co-Pilot ----------------------------------------------------------------------------------------------
 
+METRICS = {metric for metric, _ in ingest_pcp.METRICS.values()}
 
-def csv_of(rows=200, extra=""):
+
+def csv_of(rows=200, seed=0):
     """Write a CSV as pmrep prints it: a first line without rates, two interfaces, loopback among them."""
-    names = [n for n in METRICS if not n.startswith("network.interface")]
-    interfaces = [f"network.interface.{way}.bytes-{name}" for way in ("in", "out") for name in ("lo", "eth0", "wlan0")]
+    names = sorted(metric for metric in METRICS if not metric.startswith("network.interface"))
+    of = ("in.bytes", "out.bytes", "in.packets", "out.packets")
+    interfaces = [f"network.interface.{way}-{name}" for way in of for name in ("lo", "eth0")]
     header = ",".join(["Time", *(f'"{name}"' for name in names + interfaces)])
-    empty = ",".join(["1000", *[""] * (len(names) + 6)])
-    lines = [",".join([str(1000 + 60 * n), *["2.5"] * len(names), *(["100", "7", "0.5"] * 2)]) for n in range(1, rows)]
-    return "\n".join([header, empty, *lines]) + "\n" + extra
+    rng = np.random.default_rng(seed)
+    cells = 1000 * rng.random((rows, len(names) + len(interfaces))).round(6)
+    lines = [",".join([str(1_700_000_000 + 60 * n), *map(str, row)]) for n, row in enumerate(cells.tolist())]
+    empty = ",".join(["1699999940", *[""] * cells.shape[1]])
+    return "\n".join([header, empty, *lines]) + "\n"
 
 
-def answered(monkeypatch, csv, label="Performance metrics from host pi\n"):
+def answered(monkeypatch, csv, host="pi"):
     """PCP's programs, answering from memory."""
-
-    def run(command, path):
-        return label if command[0].endswith("pmdumplog") else csv
-
-    monkeypatch.setattr(ingest_pcp, "_run", run)
+    label = f"Performance metrics from host {host}\n" if host else "nonsense"
+    monkeypatch.setattr(ingest_pcp, "_run", lambda command, _: label if command[0].endswith("pmdumplog") else csv)
     monkeypatch.setattr(ingest_pcp.shutil, "which", lambda name: f"/usr/bin/{name}")
 
 
-def test_pcp_archives_become_benign_windows(tmp_path, capsys, monkeypatch):
+def test_pcp_archives_become_benign_windows_of_our_channels(tmp_path, capsys, monkeypatch):
     answered(monkeypatch, csv_of())
-    code, found, _ = run(tmp_path, capsys, None, "--pcp", "archive", "--every-s", "60")
-    assert code == 0
+    code, found, said = run(tmp_path, capsys, None, "--pcp", "archive", "--every-s", "60")
+    assert code == 0, said
     assert found["hosts"] == ["pi"]
     assert found["labels"] == {"benign": found["windows"]}
     assert found["samples"] == 16
-    assert "Archives carry no labels: every window counts as benign." in found["notes"]
-    data = load(tmp_path, "realistic")
-    assert data.label_map == {"benign": 0, "malicious": 1}
-    assert data.channel_names == tuple(METRICS)
-    # Behind a reference of 49 rows 150 are left: three episodes of 44 with 8 windows, and one window in the last 18.
-    assert sorted(np.unique(data.rows.episode, return_counts=True)[1].tolist()) == [1, 8, 8, 8]
-    assert data.rows.t_start.min() == 1000 + 60 * 50
+    assert any(note.startswith("The recorder carries no labels") for note in found["notes"])
+    assert set(load(tmp_path, "realistic").channel_names) == set(ingest_pcp.METRICS)
 
 
-def test_pcp_sums_interfaces_but_not_loopback(monkeypatch):
+def test_pcp_is_summed_over_interfaces_in_our_units(monkeypatch):
     answered(monkeypatch, csv_of())
-    archive = read_archive("/usr/bin/pmrep", "archive", 60.0)
-    place = list(METRICS).index("network.interface.in.bytes")
-    assert np.isnan(archive.values[0, place])
-    assert archive.values[1, place] == 7.5
-
-
-def test_pcp_windows_never_reach_into_the_next_episode_or_over_a_gap(monkeypatch):
-    rng = np.random.default_rng(0)
-    t = 60.0 * np.arange(400)
-    t[300:] += 3600.0
-    archive = Archive("pi", t, rng.random((400, len(METRICS))))
-    archive.values[:, 3] = np.nan  # a metric this host lacks
-    monkeypatch.setattr(ingest_pcp, "_find", lambda name: name)
-    monkeypatch.setattr(ingest_pcp, "read_archive", lambda *_: archive)
-    cut = PcpCut(window_samples=8, stride_samples=2, episode_windows=4)
-    windows = read_pcp(["a"], cut)
-    assert len(windows.channels) == len(METRICS) - 1
-    assert windows.notes[0].endswith("kernel.all.cpu.wait.total.")
-    ends = windows.t_start + 8 * 60.0
-    assert not ((windows.t_start < 60.0 * 300) & (ends > 60.0 * 300)).any()
-    spans = {
-        name: (windows.t_start[windows.episode.among([name])].min(), ends[windows.episode.among([name])].max())
-        for name in windows.episode.present.tolist()
-    }
-    ordered = sorted(spans.values())
-    assert all(a[1] <= b[0] for a, b in pairwise(ordered))
-    assert windows.t_start.min() >= 60.0 * 100  # a quarter is the reference
+    found = ingest_pcp.read_pcp(["archive"], 60.0).table.rows
+    header, _, first, *_ = csv_of().splitlines()
+    cells = dict(zip(header.replace('"', "").split(","), map(float, first.split(",")), strict=True))
+    values = found.row(1, named=True)
+    assert found.row(0, named=True)["cpu_user"] is None
+    assert values["cpu_user"] == pytest.approx(cells["kernel.all.cpu.user"] / 1000)
+    assert values["disk_read_bytes"] == pytest.approx(cells["disk.all.read_bytes"] * 1024)
+    received = (cells[f"network.interface.in.bytes-{name}"] for name in ("lo", "eth0"))
+    assert values["net_rx_bytes"] == pytest.approx(sum(received))
 
 
 def test_pcp_is_not_read_finer_than_it_was_recorded(tmp_path, capsys, monkeypatch):
@@ -406,42 +383,26 @@ def test_pcp_is_not_read_finer_than_it_was_recorded(tmp_path, capsys, monkeypatc
     assert run(tmp_path, capsys, None, "--pcp", "archive", "--every-s", "60")[0] == 0
 
 
-def test_an_archive_without_windows_is_counted(monkeypatch):
-    t = 60.0 * np.arange(60)
-    archives = {
-        name: Archive(name, t + gap * np.arange(60), np.random.default_rng(0).random((60, len(METRICS))))
-        for name, gap in (("pi", 0.0), ("torn", 600.0))
-    }
-    monkeypatch.setattr(ingest_pcp, "_find", lambda name: name)
-    monkeypatch.setattr(ingest_pcp, "read_archive", lambda _tool, path, _every: archives[path])
-    windows = read_pcp(["pi", "torn"], PcpCut(window_samples=8, stride_samples=2, episode_windows=4))
-    assert [(one.episode, one.host, one.samples) for one in windows.empty] == [("torn-1", "torn", 60)]
+def test_the_same_pcp_archive_twice_counts_once(tmp_path, capsys, monkeypatch):
+    answered(monkeypatch, csv_of())
+    once, twice = (run(tmp_path, capsys, None, *["--pcp", "archive"] * count)[1] for count in (1, 2))
+    assert twice["windows"] == once["windows"]
+    assert any("rows were copies of others" in note for note in twice["notes"])
 
 
-def test_the_same_pcp_archive_twice_is_refused(tmp_path, capsys, monkeypatch):
-    rng = np.random.default_rng(0)
-    archive = Archive("pi", 1.7e9 + 60.0 * np.arange(300), rng.random((300, len(METRICS))))
-    monkeypatch.setattr(ingest_pcp, "_find", lambda name: name)
-    monkeypatch.setattr(ingest_pcp, "read_archive", lambda *_: archive)
-    assert run(tmp_path, capsys, None, "--pcp", "archive")[0] == 0
-    for twice in (("--pcp", "archive"), ("--pcp", "hard-link")):
-        code, _, said = run(tmp_path, capsys, None, "--pcp", "archive", *twice)
-        assert code == 65
-        assert "windows are copies of others, the first in the recordings 'pi-0-" in said
-
-
-def test_pcp_that_cannot_be_used_is_refused(tmp_path, capsys, monkeypatch):
-    cases = [
-        (csv_of(), "nonsense", "is not an archive of Performance Co-Pilot"),
-        (csv_of(rows=40), "Performance metrics from host pi", "pi has 39 complete samples: too few"),
-        ("", "Performance metrics from host pi", "holds none of the usual metrics"),
-        ("Time,a\n1,2\n", "Performance metrics from host pi", "none of the usual metrics"),
-    ]
-    for csv, label, sentence in cases:
-        answered(monkeypatch, csv, label)
-        code, _, said = run(tmp_path, capsys, None, "--pcp", "archive")
-        assert code == 65
-        assert sentence in said
+@pytest.mark.parametrize(
+    ("csv", "host", "sentence"),
+    [
+        (csv_of(), "", "is not an archive of Performance Co-Pilot"),
+        ("", "pi", "holds none of the usual metrics"),
+        ("Time,a\n1,2\n", "pi", "holds none of the channels of a host"),
+    ],
+)
+def test_pcp_that_cannot_be_used_is_refused(tmp_path, capsys, monkeypatch, csv, host, sentence):
+    answered(monkeypatch, csv, host)
+    code, _, said = run(tmp_path, capsys, None, "--pcp", "archive")
+    assert code == 65
+    assert sentence in said
 
 
 def test_pcp_without_its_program_says_how_to_get_it(tmp_path, capsys, monkeypatch):
@@ -464,7 +425,7 @@ def test_pcp_without_its_program_says_how_to_get_it(tmp_path, capsys, monkeypatc
         (["a.npz", "--host-column", "b"], "--host-column has no effect on a .npz file"),
         (["a.npz", "--window-s", "4"], "--window-s has no effect on a .npz file"),
         (["a.csv", "--every-s", "4"], "--every-s has no effect on a file"),
-        (["--pcp", "a", "--labels", "x,y"], "--labels has no effect on --pcp"),
+        (["--pcp", "a", "--labels", "x,y"], "--labels has no effect on --pcp without --labels-from"),
         (["a.npz", "--hz", "0"], "must be a positive number"),
         (["a.npz", "--labels", "x,x"], "must be different names"),
         (["a.npz", "--out", "b"], "unrecognized arguments"),

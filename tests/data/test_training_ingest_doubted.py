@@ -7,17 +7,11 @@ import datetime as dt
 import numpy as np
 import polars as pl
 import pytest
+from ingest_builders import whole
 
 from training.data.errors import DataError
 from training.data.ingest.roles import Role, roles_of
 from training.data.ingest.tables import read_table
-
-
-def whole(table):
-    """A table that was read, as it would be in memory."""
-    roles = [name for name in table.columns if name not in table.channels]
-    meant = {name: pl.concat(table.parts(Role(name))) for name in roles}
-    return pl.DataFrame(meant | {name: table.values[:, place] for place, name in enumerate(table.channels)})
 
 
 @pytest.mark.parametrize(

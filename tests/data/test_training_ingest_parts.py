@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import fields
 from functools import partial
 from itertools import pairwise
@@ -24,7 +23,6 @@ from training.data.ingest.columns import Wanted
 from training.data.ingest.ingested import SaidClasses, without_missing
 from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import read_long
-from training.data.ingest.text import whole_rows
 from training.data.ingest.times import SaidTimes as Clock
 from training.data.ingest.times import from_parts
 from training.data.meter import STEPS, Meter
@@ -114,21 +112,6 @@ def test_parquet_in_parts_gives_what_text_gives(tmp_path, part):
     )
     assert whole | {"source": ""} == parts | {"source": ""}
     assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "a.parquet"}
-
-
-@given(rows=st.lists(st.sampled_from(['1,"a\nb"', "22,c", '3,""', ""]), max_size=9), part=st.integers(1, 30))
-@settings(max_examples=40)
-def test_a_table_is_split_at_the_ends_of_its_rows(rows, part):
-    text = "\n".join(rows).encode()
-    blocks = list(whole_rows(io.BytesIO(text), part, b'"', "a.csv"))
-    assert b"".join(blocks) == text
-    assert all(block.count(b'"') % 2 == 0 for block in blocks)
-
-
-def test_a_quote_that_never_ends_is_one_sentence(monkeypatch):
-    monkeypatch.setattr("training.data.ingest.text.QUOTED_MAX", 50)
-    with pytest.raises(DataError, match="has a quote that never ends"):
-        list(whole_rows(io.BytesIO(b'1,"a\n' * 1 + b"2,b\n" * 40), 9, b'"', "a.csv"))
 
 
 def test_progress_is_told_and_ends(tmp_path):

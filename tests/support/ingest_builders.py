@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import numpy as np
 import polars as pl
 
 from training.data import ingest
 from training.data.dataset import load_processed
+from training.data.ingest.roles import Role
+
+
+def whole(table):
+    """A table that was read, as it would be in memory."""
+    with closing(table.store):
+        roles = [name for name in table.columns if name not in table.channels]
+        meant = {name: pl.concat(table.parts(Role(name))) for name in roles}
+        return pl.DataFrame(meant | dict(zip(table.channels, table.values().T, strict=True)))
 
 
 class Ingested:

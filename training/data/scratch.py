@@ -51,10 +51,6 @@ class WorkingMemory:
                 raise OSError(error.errno, error.strerror, folder) from None
             return np.memmap(file, dtype, "r+", shape=shape, order=order)
 
-    def file(self) -> IO[bytes]:
-        """A file without a name, in memory as long as it is small."""
-        return tempfile.SpooledTemporaryFile(self.part_bytes, dir=str(self.folder or folder_of_large_files()))
-
     def rows(self, bytes_a_row: int) -> int:
         """The number of rows in a part."""
         return max(1, self.part_bytes // max(1, bytes_a_row))
@@ -74,7 +70,7 @@ class WorkingMemory:
         return result
 
     def at_rows(self, array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
-        """The rows of these ascending numbers."""
+        """The rows of these numbers."""
         return self.joined((np.asarray(array[rows[here]]) for here in spans(rows, array)), rows.size, array.dtype)
 
 
@@ -200,13 +196,6 @@ def _of_rank(parts: Callable[[], Iterable[NDArray[np.float64]]], rank: int) -> f
 def _ordered_bits(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     bits = np.ascontiguousarray(values, dtype=np.float64).view(np.uint64)
     return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
-
-
-def columns(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Walk through the columns of an array (S, C)."""
-    for place in range(array.shape[1]):
-        yield array[:, place]
-        release(array)
 
 
 def picked(array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:

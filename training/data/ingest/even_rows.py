@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from training.data.errors import DataError
 from training.data.ingest import even, times
+from training.data.ingest.cells import row_order
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
-from training.data.ingest.order import RowOrder
 from training.data.ingest.rows import SampleRows, check_begun_once, name_of, out_of_order, steps_inside
 from training.data.scratch import WorkingMemory, edges_of, fill, median, put, release, sliced, spans
 
@@ -79,21 +79,23 @@ def _once(rows: SampleRows, totals: NDArray[np.bool_], room: WorkingMemory) -> S
     What the rows held, their values among it, is changed in place.
     """
     came, group = rows, rows.recording
-    order = RowOrder.of(rows.t, group, room)
-    notes = []
-    if order is not None:
-        disorder = 0 if rows.t is None else out_of_order(rows.t, group)
+    t, notes = rows.t, []
+    in_order = not any(
+        times.is_out_of_order(group[here] if t is None else t[here], group[here]) for here in spans(group, t, overlap=1)
+    )
+    if not in_order:
+        disorder = 0 if t is None else out_of_order(t, group)
         if disorder:
             notes.append(f"{disorder:,} of {group.size:,} rows stood behind later ones: sorted by time.")
-        place = room.joined((np.arange(here.start, here.stop) for here in spans(group)), group.size, np.int64)
-        rows = replace(rows, place=place).each(order.sorted)
+        place = row_order(t, group, room)
+        rows = replace(rows.each(lambda column: room.at_rows(column, place)), place=place)
         for number in range(rows.values.shape[1]):
-            order.sort(rows.values[:, number])
+            rows.values[:, number] = room.at_rows(rows.values[:, number], place)
     if rows.t is not None:
         rows, more = _without_copies(rows, room)
         rows, folded = _folded(rows, totals, room)
         notes += [*more, *folded]
-        if order is not None and rows.window is None:
+        if not in_order and rows.window is None:
             keep = None
             if rows.label.size < group.size and rows.place is not None:
                 keep = np.zeros(group.size, dtype=np.bool_)

@@ -39,7 +39,7 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
     if windows.normaliser != schema.normaliser:
         raise DataError(
             "--like names a data set whose channels were measured from their hosts' references, which only "
-            "training.data.build and --pcp do."
+            "training.data.build does."
         )
     own = {channel.name: number for number, channel in enumerate(windows.channels)}
     _check_spelling(list(own), schema.channel_names)

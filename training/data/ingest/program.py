@@ -37,6 +37,7 @@ from training.data.doubts.other_units import other_units
 from training.data.doubts.spelling import hosts_alike
 from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.errors import DataError
+from training.data.ingest.cells import PARQUET
 from training.data.ingest.columns import Wanted
 from training.data.ingest.copies import without_copies
 from training.data.ingest.ingested import Ingested, SaidClasses, described, without_missing, write
@@ -48,7 +49,7 @@ from training.data.ingest.references import set_apart
 from training.data.ingest.roles import MEANINGS, Role
 from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import Log, read_long, read_recorded
-from training.data.ingest.tables import PARQUET, TEXT
+from training.data.ingest.tables import TEXT
 from training.data.ingest.times import CHOICES
 from training.data.meter import on_stderr
 from training.data.missing import Missing, read_missing
@@ -119,16 +120,13 @@ def _prepared(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
     """Read what is named, and judge it. Raises DataError."""
     most = 0.0 if args.drop_nan else args.max_missing
     windows = set_apart(without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room), room)
-    stand_ins: tuple[str, ...] = ()
-    recorder = _recorder(args)
-    if recorder is None or not recorder.cuts:
-        wanted = _wanted(args)
-        stand_ins = tuple(dict.fromkeys(one.written for one in wanted.missing))
-        known = {channel.name for channel in windows.channels if channel.transform != "none"}
-        asked = _in_question(windows, {*wanted.level, *known})
-        for number, detector in enumerate(OF_MEASURED):
-            windows = _noted(windows, detector(asked))
-            room.progress("judging", (number + 1) / (len(OF_MEASURED) + 2))
+    wanted = _wanted(args)
+    stand_ins = tuple(dict.fromkeys(one.written for one in wanted.missing))
+    known = {channel.name for channel in windows.channels if channel.transform != "none"}
+    asked = _in_question(windows, {*wanted.level, *known})
+    for number, detector in enumerate(OF_MEASURED):
+        windows = _noted(windows, detector(asked))
+        room.progress("judging", (number + 1) / (len(OF_MEASURED) + 2))
     windows = without_copies(windows, allow=args.allow_copies)
     room.progress("judging", 1.0)
     if args.like is not None:
@@ -283,10 +281,6 @@ def _missing(text: str) -> list[Missing]:
 def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
     """Choose the reader; an option that the format has no use for is a mistake, not a wish to be ignored."""
     recorder = _recorder(args)
-    if recorder is not None and recorder.cuts:
-        _without_effect(
-            args, recorder.flag, *OF_TABLES, *OF_LABELS, "hz", "ignore", "counter", "level", "missing", "t_unit"
-        )
     if args.rest is not None and args.labels_from is None:
         _usage("--rest has no effect without --labels-from: leave it out")
     log = None if args.labels_from is None else Log(path=args.labels_from, rest=args.rest)
@@ -344,8 +338,6 @@ def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None
         since=since, until=until, every_s=args.every_s or 60.0, match=args.match, queries=dict(args.query)
     )
     found = recorder.read(sources, asked, partial(_say, args))
-    if isinstance(found, Ingested):
-        return found
     cut = _cut(args, None if args.like is None else _schema(args.like))
     return read_recorded(found, cut, said=_said(args), wanted=_wanted(args), log=log)
 

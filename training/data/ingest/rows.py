@@ -24,9 +24,9 @@ from training.data.ingest.columns import Wanted
 from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, SaidClasses, name_labels, rate_of_step
 from training.data.ingest.references import marked, marks
 from training.data.ingest.roles import Role, plain, plural_of
-from training.data.ingest.tables import NAMES, RawChannel, Stored
+from training.data.ingest.tables import NAMES, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
-from training.data.scratch import ROOM, WorkingMemory, counted, edges_of, median, put, sliced, spans
+from training.data.scratch import ROOM, WorkingMemory, counted, edges_of, median, sliced, spans
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
@@ -129,19 +129,17 @@ def check_numbers(table: Stored) -> None:
     path = table.path
     if table.height == 0 or not table.channels:
         raise DataError(f"{path} holds no samples: it needs rows, and a column for each channel.")
-    odd = {name: held for name, held in table.held.items() if not held.is_number}
+    odd = [name for name in table.channels if not table.kinds[name].is_number]
     if not odd:
         return
     ways = f"leave {'it' if len(odd) == 1 else 'them'} out with --ignore {shlex.quote(','.join(map(quoted, odd)))}"
     roles = ", ".join(role.flag for role in Role)
     if len(odd) == 1:
-        ((name, held),) = odd.items()
         raise DataError(
-            f"The column {name!r} of {path} is a channel but holds {_other_than_numbers(held)}: {ways}, or "
-            f"say what it is ({roles} {name})."
+            f"The column {odd[0]!r} of {path} is a channel but holds {_other_than_numbers(table, odd[0])}: {ways}, or "
+            f"say what it is ({roles} {odd[0]})."
         )
-    some = list(odd.items())[:SHOWN]
-    shown = "; ".join(f"{name!r} holds {_other_than_numbers(held)}" for name, held in some)
+    shown = "; ".join(f"{name!r} holds {_other_than_numbers(table, name)}" for name in odd[:SHOWN])
     more = f"; and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
     raise DataError(
         f"{len(odd)} columns of {path} are channels but hold other things than numbers: {shown}{more}: {ways}, or say "
@@ -149,14 +147,15 @@ def check_numbers(table: Stored) -> None:
     )
 
 
-def _other_than_numbers(held: RawChannel) -> str:
+def _other_than_numbers(table: Stored, name: str) -> str:
     """Describe what a column holds instead of numbers; of text, the first cell that is no number, as one spoils all."""
-    if held.odd and held.odd == held.rows and re.match(UNIT_BEHIND, held.first_odd):
-        return f"numbers with a unit behind them, the first {held.first_odd!r} (write it into the column's name)"
-    if not held.odd or held.odd == held.rows:
+    odd, row, first = table.odd_cells(name)
+    if odd and odd == table.store.rows and re.match(UNIT_BEHIND, first):
+        return f"numbers with a unit behind them, the first {first!r} (write it into the column's name)"
+    if odd in (0, table.store.rows):
         return "no numbers"
     return (
-        f"text in {held.odd:,} of {held.rows:,} rows, the first {held.first_odd!r} in row {held.odd_row + 1} "
+        f"text in {odd:,} of {table.store.rows:,} rows, the first {first!r} in row {row + 1} "
         "(leave a cell empty where nothing was measured)"
     )
 
@@ -193,13 +192,9 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted, 
     t, t_role = clock_of(table, cut, room)
     if t is not None:
         times.check_one_clock(t, host)
-    for name, held in table.held.items():
-        _check_whole(held.largest, name)
-    values = table.values
-    if table.keep is not None and not table.keep.all():
-        values = room.empty((table.height, len(table.channels)), np.float64, "F")
-        for place in range(values.shape[1]):
-            put(values[:, place], table.values[:, place], table.keep)
+    for name, largest in table.largest_whole().items():
+        _check_whole(largest, name)
+    values = table.values()
     left_out = []
     if wanted.missing:
         left_out = say_missing(wanted.missing, table.channels, list(values.T))

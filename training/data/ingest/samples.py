@@ -18,7 +18,7 @@ change of label.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -107,7 +107,8 @@ def read_long(
     does not depend on the ``room``. Raises DataError.
     """
     table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal)
-    return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring, room=room)
+    with closing(table.store):
+        return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring, room=room)
 
 
 def read_recorded(
@@ -130,7 +131,9 @@ def read_recorded(
     ours = [name for name in found.channels if name in table.rows.columns]
     wanted = replace(wanted, level=tuple(dict.fromkeys((*wanted.level, *ours))))
     cut = replace(cut, window_samples=WINDOW_SAMPLES)
-    windows = cut_table(stored(table), cut, said=said, wanted=wanted, log=log)
+    held = stored(table)
+    with closing(held.store):
+        windows = cut_table(held, cut, said=said, wanted=wanted, log=log)
     channels = with_specs(windows.channels, ours)
     if log is None:
         windows = replace(windows, benign=replace(windows.benign, why="as nothing is labelled"))
@@ -172,7 +175,7 @@ def cut_table(
     rows = as_measured(read_rows(table, cut, said, wanted, room), names, wanted, room)
     named, height, meanings = table.columns, table.height, _meanings(table, rows.t_role)
     roles, layout, called = table.roles, table.layout, table.called(Role.TIME)
-    del table  # whose values are in `rows`, sorted
+    table.store.close()  # what it held is in `rows`, sorted
     if Role.WINDOW in roles.columns:
         for flag, length in (("--window-s", cut.window_s), ("--episode-s", cut.episode_s)):
             if length is not None:
@@ -581,13 +584,6 @@ def episode_length(span_s: float, window_s: float) -> float | None:
     """
     count = min(EPISODES_MOST, int(span_s / ((EPISODE_WINDOWS + 1) * window_s)))
     return None if count < EPISODES_LEAST else span_s / count * (1 + 1e-9)  # the last sample belongs to the last one
-
-
-def window_starts(
-    t: NDArray[np.float64], label: NDArray[Any], hz: float, samples: int, stride: int
-) -> NDArray[np.int64]:
-    """Rows at which windows of ``samples`` rows begin, ``stride`` apart inside each stretch without a break."""
-    return starts_between(stretch_edges(t, label, hz), samples, stride)
 
 
 def stretch_edges(t: NDArray[np.float64], label: NDArray[Any], hz: float) -> NDArray[np.int64]:

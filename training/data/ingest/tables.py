@@ -1,16 +1,11 @@
-"""A table of samples as people have it, read with the columns that mean something under the names of their roles."""
+"""A table of samples as people have it: which columns mean what, and what their cells hold."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from errno import ENOSPC
-from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -19,23 +14,22 @@ from psutil import virtual_memory
 
 from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.ingest.dialect import as_utf8, dialect_of
+from training.data.ingest.cells import PARQUET, CellStore, closed_on_error, open_cells, parquet_cells
+from training.data.ingest.numerals import NUMBER, Kind, Verdict, fits, kinds_of
 from training.data.ingest.roles import Role, Roles, roles_of
-from training.data.ingest.text import Looked, Text, has_changed, looked_at
 from training.data.scratch import ROOM, WorkingMemory, release
 
-PARQUET = ".parquet"
 RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
 TEXT = (".csv", ".tsv", ".txt")
 ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever it holds, as measured
-PACKED_BYTES = 128  # of a row's time, label and names, before they are packed
-COLUMN_BYTES = 16  # of a row of one column
+CELL_BYTES = 512  # of a row's time, label or name, before it is a number
+DATES = ("VARCHAR", "DATE", "TIME", "TIME_NS")  # of which two columns may be one time
 NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleTable:
-    """Rows of samples. A column with a role has the role's name; ``roles`` holds what it is called in the file."""
+    """Rows of samples. A column with a role has the role's name; ``roles`` says what it is, for people."""
 
     path: Path
     rows: pl.DataFrame
@@ -43,80 +37,32 @@ class SampleTable:
     layout: str = ""  # how it is written, as far as that is unusual
 
 
-class RawChannel:
-    """The values of a channel as they came: what is to be known of them before they are numbers."""
-
-    def __init__(self) -> None:
-        """Know nothing yet."""
-        self.is_number = True
-        self.rows = self.odd = self.odd_row = 0  # cells of text that are no numbers, and the row of the first
-        self.first_odd = ""
-        self.largest = 0  # of whole numbers
-
-    def add(self, column: pl.Series, at: int) -> None:
-        """Look at some more values, of which the first stands in the row ``at``."""
-        self.rows += column.len()
-        self.is_number &= column.dtype.is_numeric() or column.dtype == pl.Boolean
-        if column.dtype.is_integer() and column.null_count() < column.len():
-            ends = (int(column.min()), int(column.max()))  # type: ignore[arg-type]
-            self.largest = max(self.largest, *map(abs, ends))
-        if column.dtype == pl.String:
-            odd = (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true()
-            if odd.len() and not self.odd:
-                self.first_odd, self.odd_row = str(column[int(odd[0])]), at + int(odd[0])
-            self.odd += odd.len()
-
-
-class PackedColumns:
-    """Some columns of a table, some rows at a time: in memory, or in a file without a name."""
-
-    def __init__(self, room: WorkingMemory) -> None:
-        """Hold nothing yet."""
-        self._file, self._ends = room.file(), [0]
-
-    def __del__(self) -> None:
-        self._file.close()
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Take the next rows. Raises OSError where the disk has no room for them."""
-        rows.write_ipc(packed := BytesIO(), compression="zstd")
-        self._file.seek(self._ends[-1])
-        try:
-            self._file.write(packed.getbuffer())
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
-        self._ends.append(self._file.tell())
-
-    def parts(self, column: str) -> Iterator[pl.Series]:
-        """The cells of one of the columns."""
-        for low, high in pairwise(self._ends):
-            self._file.seek(low)
-            yield pl.read_ipc(BytesIO(self._file.read(high - low)), columns=[column])[column]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A table whose channels are numbers in an array that may be larger than memory; its other columns are packed.
+    """A table whose cells DuckDB holds until it is closed. Only the rows ``keep`` count.
 
-    A column with a role has the role's name; ``roles`` holds what it is called in the file. ``values`` is float64
-    (S, C), NaN where nothing was measured, of ``channels`` in the order of their names. Only the rows ``keep`` count.
+    A column with a role has the role's name in ``columns``; ``roles`` holds what it is called in the file.
     """
 
     path: Path
     roles: Roles
     layout: str
+    store: CellStore
+    kinds: Mapping[str, Verdict]  # by the name in the file
     columns: tuple[str, ...]  # all, in the order of the file
-    channels: tuple[str, ...]
-    values: NDArray[np.float64]
-    held: Mapping[str, RawChannel]
-    packed: PackedColumns  # the columns with a role, some rows at a time
+    room: WorkingMemory
     keep: NDArray[np.bool_] | None = None
     labels: Coded | None = None  # of the rows that are kept, where they are not the table's own
 
     @property
     def height(self) -> int:
         """The number of rows that count."""
-        return len(self.values) if self.keep is None else int(np.count_nonzero(self.keep))
+        return self.store.rows if self.keep is None else int(np.count_nonzero(self.keep))
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of the channels, in their order."""
+        return tuple(sorted(name for name in self.columns if name not in {str(role) for role in self.roles.columns}))
 
     def called(self, role: Role) -> str:
         """The column's name in the file."""
@@ -128,10 +74,54 @@ class Stored:
 
     def parts(self, role: Role) -> Iterator[pl.Series]:
         """The cells of a column with a role, some rows at a time."""
-        at = 0
-        for part in self.packed.parts(str(role)):
+        name, at = self.called(role), 0
+        for part in self.store.series(self._cell(role), self.room.rows(CELL_BYTES)):
             keep, at = None if self.keep is None else self.keep[at : at + part.len()], at + part.len()
-            yield (part if keep is None else part.filter(pl.Series(keep))).alias(self.called(role))
+            yield (part if keep is None else part.filter(pl.Series(keep))).alias(name)
+
+    def _cell(self, role: Role) -> str:
+        """The expression for the cells of a role: text as it is written where it may be a date, or an id."""
+        name = self.called(role) if self.called(role) in self.kinds else str(role)
+        kind, sql = self.kinds[name].kind, self.kinds[name].sql
+        if role is Role.TIME and self.roles.clock is not None:
+            return f"{sql}::VARCHAR || ' ' || {self.kinds[self.roles.clock].sql}::VARCHAR"
+        if self.store.dialect is None:
+            return f"{sql}::VARCHAR" if role in NAMES else sql
+        if role not in NAMES and (kind is Kind.NUMBER or (kind is Kind.WHOLE and role is not Role.TIME)):
+            return self.kinds[name].number
+        return f"CAST({sql} AS BOOLEAN)" if kind is Kind.BOOLEAN else sql
+
+    def values(self) -> NDArray[np.float64]:
+        """The numbers of all channels: (S, C) of the rows that count, NaN where nothing was measured."""
+        channels = self.channels
+        cells = [f"coalesce({self.kinds[name].number}, 'nan'::DOUBLE)" for name in channels]
+        values: NDArray[np.float64] = self.room.empty((self.height, len(channels)), np.float64, "F")
+        at, step = 0, self.room.rows(64 * len(channels))
+        for low, parts in self.store.parts(cells, step):
+            keep = slice(None) if self.keep is None else self.keep[low : low + len(parts[0])]
+            for place, part in enumerate(parts):
+                kept = part[keep]
+                values[at : at + kept.size, place] = kept
+            at += kept.size
+            release(values)
+            self.room.progress("reading", min(1.0, (low + step) / self.store.rows))
+        return values
+
+    def odd_cells(self, name: str) -> tuple[int, int, str]:
+        """Count the cells of a column that are no numbers, and give row and text of the first."""
+        column = self.store.column(name)
+        if self.store.types[column] != "VARCHAR":
+            return 0, 0, ""
+        odd = f"WHERE NOT {fits(NUMBER)(column)}"
+        ((count, row),) = self.store.ask("count(*), coalesce(min(rowid), 0)", odd)
+        first = self.store.ask(column, f"{odd} AND rowid = {row}")
+        return count, row, first[0][0] if first else ""
+
+    def largest_whole(self) -> dict[str, int]:
+        """The largest whole number, without its sign, of each channel of such numbers."""
+        names = [name for name in self.channels if self.kinds[name].kind is Kind.WHOLE]
+        most = ", ".join(f"coalesce(max(abs(TRY_CAST({self.kinds[name].sql} AS HUGEINT))), 0)" for name in names)
+        return dict(zip(names, self.store.ask(most)[0], strict=True)) if names else {}
 
     def only(self, keep: NDArray[np.bool_], labels: Coded | None = None) -> Stored:
         """The table with only those of its rows that ``keep`` marks, and with other ``labels`` for these."""
@@ -140,18 +130,6 @@ class Stored:
             whole[whole] = keep
             keep = whole
         return replace(self, keep=keep, labels=labels)
-
-
-class TableSource(Protocol):
-    """A table: its columns that are read, the number of its rows, and how it is written if that is unusual."""
-
-    names: tuple[str, ...]
-    rows: int
-    layout: str
-
-    def frames(self, narrow: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:
-        """Some rows of some columns, and the number of the first; those that are ``narrow`` come together."""
-        ...
 
 
 def read_table(
@@ -163,159 +141,69 @@ def read_table(
     *,
     decimal: str | None = None,
 ) -> Stored:
-    """Read the table without the columns ``ignored``, and find those that mean something.
+    """Read the table without the columns ``ignored``, and find those that mean something; its store is to be closed.
 
     ``columns`` names those of a file that does not, ``decimal`` is the sign before decimals. Raises DataError.
     """
-
-    def ids(names: Sequence[str]) -> list[str]:
+    is_parquet = path.suffix.lower() == PARQUET
+    if is_parquet and columns:
+        raise DataError(f"{path} names its columns: leave --columns out.")
+    if is_parquet and decimal is not None:
+        raise DataError(f"{path} holds numbers and no text: leave --decimal out.")
+    store = open_cells(path, columns, room)
+    with closed_on_error(store):
+        names = left(store.names, ignored, path)
         if Role.TIME not in said and any(name.startswith(RELOG) for name in names):
             raise DataError(f"{path} is a log of Windows' performance monitor: read it with --perfmon {path}.")
-        found = roles_of(names, said, str(path)).columns
-        return [found[role] for role in NAMES if role in found]
-
-    with _opened(path, ignored, ids, columns, room, decimal) as source:
-        return _stored(path, source, roles_of(source.names, said, str(path)), room)
-
-
-def read_plain(path: Path) -> pl.DataFrame:
-    """Read a small table as it is. Raises DataError."""
-    with _opened(path, (), lambda _: (), (), ROOM) as source:
-        frames = [frame for _, frame in source.frames(source.names)]
-        return pl.concat(frames) if frames else pl.DataFrame(schema=source.names)
+        ids = roles_of(names, said, str(path)).columns
+        names = [name for name in names if name or store.has_cells(name)]  # each line may end with a delimiter
+        kinds, how = kinds_of(store, names, [ids[role] for role in NAMES if role in ids], decimal)
+        room.progress("looking at the columns", 1.0)
+        layout = "" if store.dialect is None else store.dialect.sentence()
+        layout = ", ".join(part for part in (layout, how) if part)
+        return _table(path, store, kinds, roles_of(names, said, str(path)), layout, room)
 
 
 def stored(table: SampleTable, room: WorkingMemory = ROOM) -> Stored:
     """The same of a table in memory."""
-    return _stored(table.path, _InMemory(table), table.roles, room)
+    with tempfile.TemporaryDirectory() as folder:
+        table.rows.write_parquet(file := Path(folder) / f"rows{PARQUET}")
+        store = parquet_cells(file, room)
+    with closed_on_error(store):
+        return _table(table.path, store, kinds_of(store, store.names)[0], table.roles, table.layout, room)
 
 
-@contextmanager
-def _opened(
-    path: Path,
-    ignored: Collection[str],
-    as_text: Callable[[Sequence[str]], Collection[str]],
-    columns: Sequence[str],
-    room: WorkingMemory,
-    decimal: str | None = None,
-) -> Iterator[TableSource]:
-    """Look at the table in a file; ``as_text`` chooses, among its columns, those that stay as they are written.
-
-    Raises DataError, also at the end, for a file that has changed.
-    """
-    try:
-        before = path.stat()
-        if path.suffix.lower() == PARQUET:
-            if columns:
-                raise DataError(f"{path} names its columns: leave --columns out.")
-            if decimal is not None:
-                raise DataError(f"{path} holds numbers and no text: leave --decimal out.")
-            yield _Parquet(path, ignored, room)
-        else:
-            dialect = dialect_of(path, columns)
-            with as_utf8(path, dialect, room) as file:
-                text = Text(path=path, file=file, dialect=dialect, room=room, decimal=decimal)
-                names = left(text.names, ignored, path)
-                looked = looked_at(replace(text, as_text=as_text(names)), lambda all_: left(all_, ignored, path))
-                yield _Frames(looked)
-        after = path.stat()
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise has_changed(path)
-    except OSError as error:
-        if error.errno == ENOSPC:
-            raise  # of the disk that holds what was read
-        raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
-    except UnicodeError:
-        raise DataError(
-            f"{path} is no text that can be read: unpack it first if it is compressed, or write it again as UTF-8."
-        ) from None
-    except pl.exceptions.PolarsError as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} is not a table in long form ({reason}).") from None
-
-
-class _Frames:
-    """A table of text: all columns of some rows at a time."""
-
-    def __init__(self, looked: Looked) -> None:
-        self.names, self.rows, self.layout = looked.names, looked.rows, looked.layout
-        self._looked = looked
-
-    def frames(self, narrow: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:  # noqa: ARG002 - a Source
-        at = 0
-        for part in self._looked.parts():
-            yield at, part
-            at += part.height
-
-
-class _Parquet:
-    """A Parquet file: some rows of a column at a time, but for the narrow ones, of which all come together."""
-
-    def __init__(self, path: Path, ignored: Collection[str], room: WorkingMemory) -> None:
-        self.names = tuple(left(list(pl.read_parquet_schema(path)), ignored, path))
-        self.rows = int(pl.scan_parquet(path).select(pl.len()).collect().item())
-        self.layout = ""
-        self._path, self._room = path, room
-
-    def frames(self, narrow: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:
-        step = self._room.rows(PACKED_BYTES)
-        for at in range(0, self.rows, step) if narrow else ():
-            yield at, pl.scan_parquet(self._path).select(narrow).slice(at, step).collect()
-        others = [name for name in self.names if name not in narrow]
-        step = self._room.rows(COLUMN_BYTES)
-        for number, name in enumerate(others):
-            for at in range(0, self.rows, step):
-                yield at, pl.scan_parquet(self._path).select(name).slice(at, step).collect()
-            self._room.progress("reading", (number + 1) / len(others))
-
-
-class _InMemory:
-    """A table that is in memory already."""
-
-    def __init__(self, table: SampleTable) -> None:
-        self.names, self.rows, self.layout = tuple(table.rows.columns), table.rows.height, table.layout
-        self._rows = table.rows
-
-    def frames(self, narrow: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:  # noqa: ARG002 - a Source
-        yield 0, self._rows
-
-
-def _stored(path: Path, source: TableSource, roles: Roles, room: WorkingMemory) -> Stored:
-    """Put the columns of a table where each belongs. Raises DataError."""
-    own = {str(role) for role in roles.columns}  # in memory the columns have the roles' names already
+def _table(
+    path: Path, store: CellStore, kinds: Mapping[str, Verdict], roles: Roles, layout: str, room: WorkingMemory
+) -> Stored:
+    check_fits(path, store.rows * ROW_BYTES + ALWAYS_BYTES, virtual_memory().available)
+    if roles.clock is not None:
+        day, clock = roles.columns[Role.TIME], roles.clock
+        if any(kinds[name].is_number or store.types[store.column(name)] not in DATES for name in (day, clock)):
+            raise DataError(
+                f"The columns {day!r} and {clock!r} may both be the time: say which with --time NAME, and leave the "
+                "other out with --ignore."
+            )
+    for name in roles.names:
+        if name in kinds and store.types[store.column(name)].endswith(("]", ")")) and kinds[name].kind is Kind.OTHER:
+            raise DataError(f"The column {name!r} holds lists or structs: bring one value in each row.")
     meant = {name: str(role) for role, name in roles.columns.items()}
-    columns = [
-        meant.get(name, name) for name in source.names if name != roles.clock and name not in roles.second_labels
-    ]
-    channels = sorted(name for name in columns if name not in own)
-    narrow = [name for name in source.names if name in roles.names or name in own]
-    check_fits(path, source.rows * ROW_BYTES + ALWAYS_BYTES, virtual_memory().available)
-    values = room.empty((source.rows, len(channels)), np.float64, "F")
-    held = {name: RawChannel() for name in channels}
-    packed = PackedColumns(room)
-    for at, frame in source.frames(narrow):
-        for name in frame.columns:
-            if name in held:
-                _fill(values[at : at + frame.height, channels.index(name)], frame[name], held[name], at)
-        release(values)
-        if frame.height and set(narrow) <= set(frame.columns):
-            packed.add(_renamed(frame.select(narrow), roles, meant))
-    return Stored(
-        path=path,
-        roles=roles,
-        layout=source.layout,
-        columns=tuple(columns),
-        channels=tuple(channels),
-        values=values,
-        held=held,
-        packed=packed,
-    )
+    columns = (meant.get(name, name) for name in kinds if name != roles.clock and name not in roles.second_labels)
+    return Stored(path=path, roles=roles, layout=layout, store=store, kinds=kinds, columns=tuple(columns), room=room)
 
 
-def _fill(place: NDArray[np.float64], column: pl.Series, held: RawChannel, at: int) -> None:
-    held.add(column, at)
-    if held.is_number:
-        place[:] = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
+def read_plain(path: Path) -> pl.DataFrame:
+    """Read a small table as it is. Raises DataError."""
+    store = open_cells(path)
+    try:
+        cast = {Kind.NUMBER: "TRY_CAST({} AS DOUBLE)", Kind.BOOLEAN: "CAST({} AS BOOLEAN)"}
+        columns = {}
+        for name, found in kinds_of(store, store.names)[0].items():
+            cells = cast.get(found.kind, "{}").format(found.sql)
+            columns[name] = next(store.series(cells, max(1, store.rows)), pl.Series(dtype=pl.String))
+        return pl.DataFrame(columns)
+    finally:
+        store.close()
 
 
 def check_fits(path: Path, size: int, free: int) -> None:
@@ -337,22 +225,3 @@ def left(names: Sequence[str], ignored: Collection[str], path: Path) -> list[str
     if unknown:
         raise DataError(f"--ignore names {unknown[0]!r}, which is no column of {path}.")
     return [name for name in names if name not in ignored]
-
-
-def _renamed(rows: pl.DataFrame, roles: Roles, meant: Mapping[str, str]) -> pl.DataFrame:
-    """The rows with each role's column under the role's name, without second labels. Raises DataError."""
-    if roles.clock is not None:
-        day, clock = roles.columns[Role.TIME], roles.clock
-        if rows[day].dtype not in (pl.String, pl.Date) or rows[clock].dtype not in (pl.String, pl.Time):
-            raise DataError(
-                f"The columns {day!r} and {clock!r} may both be the time: say which with --time NAME, and leave the "
-                "other out with --ignore."
-            )
-        both = pl.concat_str(pl.col(day).cast(pl.String), pl.col(clock).cast(pl.String), separator=" ")
-        rows = rows.with_columns(both.alias(day)).drop(clock)
-    nested = [name for name in roles.names if name in rows.columns and rows[name].dtype.is_nested()]
-    if nested:
-        raise DataError(f"The column {nested[0]!r} holds lists or structs: bring one value in each row.")
-    return rows.select(
-        pl.col(name).alias(meant.get(name, name)) for name in rows.columns if name not in roles.second_labels
-    )

@@ -21,7 +21,7 @@ from training.data.ingest.roles import Role, Roles
 from training.data.ingest.tables import SampleTable
 from training.data.schema import ChannelSpec
 
-WINDOW_SAMPLES = 16  # of a window whose length nobody says, as for archives of PCP
+WINDOW_SAMPLES = 16  # of a window whose length is not said
 ORDER = tuple(channel.name for channel in SYSTEM_CHANNELS)
 
 

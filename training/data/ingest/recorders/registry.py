@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.data.ingest.ingested import Ingested
-from training.data.ingest.recorders.pcp import PcpCut, read_pcp
+from training.data.ingest.recorders.pcp import read_pcp
 from training.data.ingest.recorders.perfmon import read_perfmon
 from training.data.ingest.recorders.prometheus import RangeQuery, read_prometheus
 from training.data.ingest.recorders.prometheus_http import is_address
@@ -20,7 +19,7 @@ from training.data.ingest.recorders.sysstat import read_sysstat
 OF_SERVERS = ("since", "until", "query", "match", "every_s")  # options of recorders, as the parser stores them
 
 Say = Callable[[str], None]
-Read = Callable[[Sequence[str], RangeQuery, Say], RecordedTable | Ingested]
+Read = Callable[[Sequence[str], RangeQuery, Say], RecordedTable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +29,9 @@ class Recorder:
     name: str
     metavar: str
     help: str
-    read: Read  # windows only where it ``cuts``; raises DataError
+    read: Read  # raises DataError
     several: bool = True  # the flag may be repeated
     options: Callable[[str], Collection[str]] = lambda _source: ()  # those of OF_SERVERS that a source heeds
-    cuts: bool = False  # samples into windows by itself, all of them benign, which are not judged
 
     @property
     def flag(self) -> str:
@@ -49,9 +47,9 @@ def _of_files(read: Callable[[Sequence[Path]], RecordedTable]) -> Read:
     return read_all
 
 
-def _read_archives(sources: Sequence[str], asked: RangeQuery, say: Say) -> Ingested:
+def _read_archives(sources: Sequence[str], asked: RangeQuery, say: Say) -> RecordedTable:
     say(f"reading {len(sources)} archives …")
-    return read_pcp([Path(source) for source in sources], PcpCut(every_s=asked.every_s))
+    return read_pcp([Path(source) for source in sources], asked.every_s)
 
 
 RECORDERS = (
@@ -61,7 +59,6 @@ RECORDERS = (
         help="archive of Performance Co-Pilot to read instead of a file; may be repeated",
         read=_read_archives,
         options=lambda _source: ("every_s",),
-        cuts=True,
     ),
     Recorder(
         name="prometheus",

@@ -1,0 +1,236 @@
+"""The cells of a table, in DuckDB: columns c0 … cn in the order of the file, and rows in theirs.
+
+DuckDB parses, stores, counts, and moves to disk what its memory does not hold. It decides nothing: all cells of text
+stay text, and our own patterns say which are numbers (see `numerals`), so that each version of it gives the same.
+Names from the file never stand in a query.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from errno import ENOSPC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from training.data.errors import DataError
+from training.data.ingest.dialect import Dialect, as_utf8, dialect_of
+from training.data.scratch import ROOM, SPAN_ROWS, WorkingMemory, folder_of_large_files
+
+if TYPE_CHECKING:
+    import duckdb
+
+PARQUET = ".parquet"
+MEMORY_MIB, COLUMN_KIB = 96, 256  # that DuckDB may take, at all and a column
+SETTINGS = {
+    "threads": 2,  # each takes some memory
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "preserve_insertion_order": True,
+}
+TORN = re.compile(r"Line: (\d+).*?Expected Number of Columns: (\d+) Found: (\d+)", re.DOTALL)
+ZONED = "TIMESTAMP WITH TIME ZONE"
+
+
+class CellStore:
+    """A table whose columns have ``names``, to be closed. Without a ``dialect`` of text its columns have types."""
+
+    def __init__(self, path: Path, names: Sequence[str], room: WorkingMemory, dialect: Dialect | None = None) -> None:
+        """Hold nothing yet, of a table with these columns."""
+        import duckdb  # 70 MB that only a table needs
+
+        self.path, self.names, self.dialect, self.rows = path, tuple(names), dialect, 0
+        self.types: dict[str, str] = {}  # of DuckDB, by its names of the columns
+        self.durations: dict[str, pl.Duration] = {}  # which DuckDB takes for whole numbers
+        self._folder = tempfile.TemporaryDirectory(
+            dir=str(room.folder or folder_of_large_files()), ignore_cleanup_errors=True
+        )
+        own: dict[str, str | bool | int] = {"temp_directory": f"{self._folder.name}/spilled"}
+        own["memory_limit"] = f"{MEMORY_MIB * 1024 + COLUMN_KIB * len(names)}KiB"
+        self._connection = duckdb.connect(config={**own, **SETTINGS})
+
+    @property
+    def folder(self) -> Path:
+        """The folder of files that are gone with the cells."""
+        return Path(self._folder.name)
+
+    def close(self) -> None:
+        """Give back memory and disk."""
+        self._connection.close()
+        self._folder.cleanup()
+
+    def column(self, name: str) -> str:
+        """The column of this name, in a query."""
+        return f"c{self.names.index(name)}"
+
+    def has_cells(self, name: str) -> bool:
+        """Tell whether some cell of a column holds something."""
+        return bool(self.ask("1", f"WHERE {self.column(name)} IS NOT NULL LIMIT 1"))
+
+    def first_row(self, source: str) -> list[str]:
+        """The first row of a table function."""
+        (row,) = self._execute(f"FROM {source} LIMIT 1").fetchall()
+        return [cell or "" for cell in row]
+
+    def take(self, columns: Mapping[str, NDArray[Any]], order: Sequence[str]) -> None:
+        """Take the cells from arrays, in the order of some columns, equal ones as they come."""
+        self._connection.register("given", dict(columns))
+        numbered = "(SELECT *, row_number() OVER () - 1 AS place FROM given)"
+        self.load(numbered, f"ORDER BY {', '.join([*order, 'place'])}")
+
+    def load(self, source: str, where: str = "") -> None:
+        """Take the cells from a table function of DuckDB, and let no later query read a file or change a setting."""
+        self._execute(f"CREATE TABLE cells AS FROM {source} {where}")
+        self._execute("SET enable_external_access = false")
+        self._execute("SET lock_configuration = true")
+        ((self.rows,),) = self.ask("count(*)")
+        self.types = {column: kind for column, kind, *_ in self._execute("DESCRIBE cells").fetchall()}
+
+    def ask(self, chosen: str, rest: str = "", *values: str) -> list[tuple[Any, ...]]:
+        """All that is chosen from the cells. Raises OSError for a full disk, MemoryError."""
+        return self._execute(f"SELECT {chosen} FROM cells {rest}", *values).fetchall()  # noqa: S608 - names are c0 … cn
+
+    def parts(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+        """Expressions of columns, for so many rows at a time: the number of the first, and an array for each."""
+        chosen = ", ".join(f"{column} AS a{number}" for number, column in enumerate(columns))
+        for low in range(0, self.rows, rows):
+            some = f"SELECT {chosen} FROM cells WHERE rowid >= {low} AND rowid < {low + rows}"  # noqa: S608
+            yield low, list(self._execute(some).fetchnumpy().values())
+
+    def series(self, column: str, rows: int) -> Iterator[pl.Series]:
+        """An expression, for so many rows at a time, with nulls."""
+        for _, (found,) in self.parts([column], rows):
+            plain = np.ma.getdata(found)
+            values = pl.Series(plain.tolist(), dtype=pl.String) if plain.dtype == object else pl.Series(plain)
+            if column in self.durations:
+                values = values.cast(self.durations[column])
+            if self.types.get(column) == ZONED:
+                values = values.dt.replace_time_zone("UTC")
+            gone = np.flatnonzero(np.ma.getmaskarray(found))
+            yield values.scatter(gone, None) if gone.size else values
+
+    def _execute(self, query: str, *values: object) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        try:
+            return self._connection.execute(query, list(values))
+        except duckdb.OutOfMemoryException:
+            raise MemoryError from None
+        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+            if "No space left" in str(error):
+                raise OSError(ENOSPC, "No space left on device", self._folder.name) from None
+            raise _unreadable(self.path, str(error)) from None
+
+
+def row_order(t: NDArray[np.float64] | None, group: NDArray[np.int32], room: WorkingMemory) -> NDArray[np.int64]:
+    """The numbers of rows in the order of their groups and times."""
+    keys = {"g": group} | ({} if t is None else {"t": t})
+    with closing(CellStore(Path(), (), room)) as store:
+        store.take(keys, list(keys))
+        parts = (part for _, (part,) in store.parts(["place"], SPAN_ROWS))
+        return room.joined(parts, group.size, np.int64)
+
+
+def _unreadable(path: Path, why: str) -> DataError:
+    torn = TORN.search(why)
+    if torn:
+        line, usual, found = torn.groups()
+        return DataError(
+            f"{path} has lines of unlike numbers of columns: line {line} has {found} where most have {usual}: fix "
+            "that line, or take it out."
+        )
+    if "quote" in why:
+        return DataError(f"{path} has a quote that never ends: take it out, or double it where it belongs to a cell.")
+    return DataError(f"{path} is not a table in long form ({why.splitlines()[0]}).")
+
+
+def open_cells(path: Path, columns: Sequence[str] = (), room: WorkingMemory = ROOM) -> CellStore:
+    """Read the table in a file; ``columns`` names those of a file that does not. Raises DataError."""
+    try:
+        before = path.stat()
+        found = parquet_cells(path, room) if path.suffix.lower() == PARQUET else _text_cells(path, columns, room)
+        after = path.stat()
+    except OSError as error:
+        if error.errno == ENOSPC:
+            raise  # of the disk that holds what was read
+        raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
+    except UnicodeError:
+        raise DataError(
+            f"{path} is no text that can be read: unpack it first if it is compressed, or write it again as UTF-8."
+        ) from None
+    except pl.exceptions.PolarsError as error:
+        raise _unreadable(path, str(error) or type(error).__name__) from None
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        found.close()
+        raise DataError(f"{path} changed while it was read: wait for its recorder to end, or bring a copy.")
+    return found
+
+
+def _text_cells(path: Path, names: Sequence[str], room: WorkingMemory) -> CellStore:
+    dialect = dialect_of(path, names)
+    columns = [f"c{number}" for number in range(dialect.columns)]
+    with closed_on_error(CellStore(path, dialect.names or columns, room, dialect)) as found:
+        options = (
+            f"{literal(glob.escape(str(as_utf8(path, dialect, found.folder).absolute())))}, auto_detect = false, "
+            f"hive_partitioning = false, compression = 'none', delim = {literal(dialect.delimiter)}, "
+            f"quote = {literal(dialect.quote)}, escape = {literal(dialect.quote)}, skip = {dialect.skip}, "
+            f"columns = {{{', '.join(f'{column}: VARCHAR' for column in columns)}}}"
+        )
+        if not dialect.names:
+            found.names = _tidied(_told_apart(found.first_row(f"read_csv({options}, header = false)")))
+        options += f", header = {not dialect.names}"
+        filled = f"WHERE coalesce({', '.join(columns)}) IS NOT NULL"  # an empty line is no row
+        try:
+            found.load(f"read_csv({options})", filled)
+        except DataError:  # a line that is too short lacks its last cells
+            found.load(f"read_csv({options}, null_padding = true, parallel = false)", filled)
+    return found
+
+
+def parquet_cells(path: Path, room: WorkingMemory) -> CellStore:
+    """Read a Parquet file. Raises DataError, OSError, PolarsError."""
+    schema = pl.read_parquet_schema(path)
+    with closed_on_error(CellStore(path, list(schema), room)) as found:
+        named = ", ".join(f"c{number}" for number in range(len(schema)))
+        found.load(f"read_parquet({literal(glob.escape(str(path.absolute())))}, hive_partitioning = false) t({named})")
+        found.durations = {found.column(name): kind for name, kind in schema.items() if isinstance(kind, pl.Duration)}
+    return found
+
+
+@contextmanager
+def closed_on_error(store: CellStore) -> Iterator[CellStore]:
+    """Close the store where the block fails."""
+    try:
+        yield store
+    except BaseException:
+        store.close()
+        raise
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """The names, each that is there already with a number behind it."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        found.append(f"{name}_duplicated_{seen[name] - 1}" if seen[name] else name)
+        seen[name] += 1
+    return found
+
+
+def _tidied(names: Sequence[str]) -> tuple[str, ...]:
+    """The names without spaces around them, if they are different names then, too."""
+    stripped = tuple(name.strip() for name in names)
+    return stripped if len(set(stripped)) == len(names) else tuple(names)
+
+
+def literal(text: str) -> str:
+    """The text as it stands in a query."""
+    return "'" + text.replace("'", "''") + "'"
