@@ -81,7 +81,7 @@ def played(of: ModuleType, world: DrawnWorld, calibration: str) -> Iterator[tupl
     order += [(world.job(), ANYWHERE) for _ in range(JOBS)]
     for n, (job, host) in enumerate(order):
         work = read_work(job)
-        told = [speeds.predict(work, of.Machine(str(each))) for each in range(HOSTS)]
+        told = [speeds.predict(work, str(each)) for each in range(HOSTS)]
         if host == ANYWHERE:
             host = min(range(HOSTS), key=lambda each: told[each].seconds)
         took_s = world.seconds(job, host) * world.chance.lognormvariate(0.0, world.noise)
@@ -90,7 +90,7 @@ def played(of: ModuleType, world: DrawnWorld, calibration: str) -> Iterator[tupl
             true_s = world.seconds(job, any_host) * world.chance.lognormvariate(0.0, world.noise)
             one = told[any_host]
             yield n < warm, abs(math.log(one.seconds / true_s)), one.at(0.1) <= true_s <= one.at(0.9)
-        speeds.learn(work, of.Machine(str(host)), took_s)
+        speeds.learn(work, str(host), took_s)
 
 
 def read(file: Path) -> ModuleType:

@@ -29,7 +29,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
 from training.fleet.scheduling.calibrations import MIXED, Calibrations
-from training.fleet.scheduling.durations import Machine, Speeds
+from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, WaitingKind, forecast
 from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.schedule import Decline, JobKind, Slot, Take
@@ -270,7 +270,7 @@ class Learning(Ours):
     def __init__(self, case: Case, calibrations: Calibrations) -> None:
         super().__init__()
         self.case = case
-        self.on = [Machine(str(n)) for n in range(case.machines)]
+        self.on = [str(n) for n in range(case.machines)]
         self.speeds = Speeds(calibrations=calibrations)
         self.speeds.expect(case.works)
         self.heard = self.speeds  # with what those under way tell

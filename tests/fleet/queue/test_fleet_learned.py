@@ -15,7 +15,6 @@ from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue
 from training.fleet.queue.kinds import Kinds, LiveAttempt
 from training.fleet.scheduling.calibrations import MIXED, Calibrations
-from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.scheduling.resources import Booking
@@ -108,7 +107,7 @@ def test_a_look_at_nothing_new_is_one_statement(world: World, monkeypatch: pytes
     learned = Learned(world.queue.db)
     world.claim("desk")
     world.complete(10.0)
-    assert learned.speeds().predict(Workload.of(a_job(model="mlp")), Machine("desk")).seconds > 0
+    assert learned.speeds().predict(Workload.of(a_job(model="mlp")), "desk").seconds > 0
     asked: list[str] = []
     real = world.queue.db.all  # one() asks it too
     monkeypatch.setattr(world.queue.db, "all", lambda name, **params: asked.append(name) or real(name, **params))
@@ -175,7 +174,7 @@ def test_a_data_set_that_nobody_trained_on_is_judged_by_its_size() -> None:
         world.claim("desk")
         world.complete(10.0)
     told = {
-        name: learned.speeds().predict(learned.workload(a_job(dataset=name)), Machine("desk")).seconds
+        name: learned.speeds().predict(learned.workload(a_job(dataset=name)), "desk").seconds
         for name in ("small", "large", "unknown")
     }
     assert 9 < told["small"] < 11
@@ -197,13 +196,13 @@ def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world:
     for _ in range(4):
         train_on("desk")
         train_on("laptop")
-    blind = learned.speeds().predict(work, Machine("new")).seconds
+    blind = learned.speeds().predict(work, "new").seconds
     measured = Calibrations({**speeds, "new": {MIXED: 1000.0}})
-    assert learned.speeds().predict(work, Machine("new")).seconds < blind / 5
+    assert learned.speeds().predict(work, "new").seconds < blind / 5
     for _ in range(4):  # so many that it begins anew
         train_on("desk")
         learned.speeds()
-    assert learned.speeds().predict(work, Machine("new")).seconds < blind / 5
+    assert learned.speeds().predict(work, "new").seconds < blind / 5
 
 
 def test_the_size_of_a_data_set_is_asked_again_once_something_was_learned() -> None:
@@ -226,7 +225,7 @@ def test_the_size_of_a_data_set_is_asked_again_once_something_was_learned() -> N
 
 def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
     """Of an attempt that began afresh: where an earlier one stopped it tells nothing of the whole."""
-    world, desk = World(1), Machine("desk")
+    world = World(1)
     kinds = Kinds(world.queue.db, world.queue.classes, Learned(world.queue.db))
     one = next(kinds.waiting(0.0)).job_class
 
@@ -235,12 +234,12 @@ def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
         return LiveAttempt("id", "job", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
 
     def seconds(under_way: LiveAttempt) -> float:
-        kinds.look([one], [(under_way, desk)])
-        return kinds.predictions(one, {"desk": desk})["desk"].seconds
+        kinds.look([one], [under_way])
+        return kinds.predictions(one, ["desk"])["desk"].seconds
 
     guess = seconds(live(5, 5000.0, afresh=False))
-    unheard = kinds.left(live(5, 5000.0), desk)
+    unheard = kinds.left(live(5, 5000.0))
     early, late = seconds(live(5, 5000.0)), seconds(live(12, 6000.0))
     assert guess < 500 < late < early * 0.8
-    assert kinds.left(live(5, 5000.0), desk) == unheard
+    assert kinds.left(live(5, 5000.0)) == unheard
     world.queue.close()

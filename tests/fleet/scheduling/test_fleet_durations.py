@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench.durations import DrawnWorld
 from training.fleet.scheduling.calibrations import MIXED, Calibrations, calibrated, middle
-from training.fleet.scheduling.durations import Machine, Speeds
+from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.predictions import MOST_S, Prediction, remaining
 from training.fleet.scheduling.workload import Workload, work_facts
 
@@ -34,20 +34,20 @@ class Truth:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         gauss = self.chance.gauss
-        self.machines = [Machine(f"host-{n}") for n in range(5)]
+        self.machines = [f"host-{n}" for n in range(5)]
         self.family = {model: gauss(math.log(120), 1.0) for model in FAMILIES}
-        speed = {on.name: gauss(0.0, 1.0) for on in self.machines}
+        speed = {on: gauss(0.0, 1.0) for on in self.machines}
         self.speed = {
-            (on.name, model): speed[on.name] + gauss(0.0, 0.4) - (1.5 if n % 2 == 0 and model != "trees" else 0.0)
+            (on, model): speed[on] + gauss(0.0, 0.4) - (1.5 if n % 2 == 0 and model != "trees" else 0.0)
             for n, on in enumerate(self.machines)
             for model in FAMILIES
         }
 
-    def job(self) -> tuple[Workload, Machine, float]:
+    def job(self) -> tuple[Workload, str, float]:
         """Draw a job and a host; returns also how long it really takes there in the mean."""
         model, epochs, depth = (self.chance.choice(each) for each in (FAMILIES, [5, 10, 40], [3, 6]))
         on = self.chance.choice(self.machines)
-        sure = self.family[model] + math.log(epochs / 10) + 0.3 * math.log(depth) + self.speed[on.name, model]
+        sure = self.family[model] + math.log(epochs / 10) + 0.3 * math.log(depth) + self.speed[on, model]
         return work(model, epochs=epochs, max_depth=depth, seed=self.chance.randrange(99)), on, math.exp(sure)
 
 
@@ -79,16 +79,16 @@ def test_predictions_come_near_the_truth_and_say_how_near(sigma: float, late: fl
 def test_a_new_host_is_judged_by_what_others_show_and_by_its_own_first_jobs() -> None:
     speeds = Speeds()
     for host, seconds in (("desk", 100.0), ("desk", 100.0), ("pi", 1000.0), ("pi", 1000.0)):
-        speeds.learn(work("trees"), Machine(host), seconds)
+        speeds.learn(work("trees"), host, seconds)
     for _ in range(2):
-        speeds.learn(work("small-net"), Machine("desk"), 10.0)
-    first = speeds.predict(work("small-net"), Machine("pi"))
+        speeds.learn(work("small-net"), "desk", 10.0)
+    first = speeds.predict(work("small-net"), "pi")
     assert 30 < first.seconds < 300, "the Pi is slower for one family, so it is for another"
     asked = [work("small-net"), work("trees", depth=9), work("trees"), work("new")]
-    told = [speeds.predict(each, Machine("pi")).basis for each in asked]
+    told = [speeds.predict(each, "pi").basis for each in asked]
     assert told == ["elsewhere", "here", "same", "guess"]
     speeds.calibrate(beside(desk=1.0, new=1.0))
-    assert speeds.predict(work("trees"), Machine("new")).basis == "calibrated"
+    assert speeds.predict(work("trees"), "new").basis == "calibrated"
 
 
 def beside(**speeds: float) -> Calibrations:
@@ -99,15 +99,15 @@ def beside(**speeds: float) -> Calibrations:
 def test_a_calibration_is_a_first_guess_that_attempts_correct() -> None:
     speeds = Speeds(calibrations=beside(desk=1.0))
     for _ in range(3):
-        speeds.learn(work(), Machine("desk"), 100.0)
-    blind = speeds.predict(work(), Machine("new"))
+        speeds.learn(work(), "desk", 100.0)
+    blind = speeds.predict(work(), "new")
     speeds.calibrate(beside(desk=1.0, new=10.0))  # wrong by a factor of ten
-    assert speeds.predict(work(), Machine("new")).seconds < blind.seconds / 5
+    assert speeds.predict(work(), "new").seconds < blind.seconds / 5
     for _ in range(4):
-        speeds.learn(work(), Machine("new"), 100.0)
-    assert 80 < speeds.predict(work(), Machine("new")).seconds < 125
+        speeds.learn(work(), "new", 100.0)
+    assert 80 < speeds.predict(work(), "new").seconds < 125
     speeds.calibrate(beside(desk=1.0, new=0.1))
-    assert 80 < speeds.predict(work(), Machine("new")).seconds < 125, "what was trained there goes before"
+    assert 80 < speeds.predict(work(), "new").seconds < 125, "what was trained there goes before"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -116,7 +116,7 @@ def test_a_calibration_wrong_by_a_factor_of_ten_is_overcome_in_a_few_attempts(se
     """On drawn fleets."""
     truth = Truth(seed)
     liar = truth.machines[0]
-    rates = {on.name: math.exp(-truth.speed[on.name, "trees"]) * (wrong if on == liar else 1) for on in truth.machines}
+    rates = {on: math.exp(-truth.speed[on, "trees"]) * (wrong if on == liar else 1) for on in truth.machines}
     speeds = Speeds(calibrations=beside(**rates))
     told: list[float] = []
     for _ in range(200):
@@ -141,7 +141,7 @@ def test_a_family_goes_by_the_work_that_its_trainer_declares() -> None:
     assert Calibrations().slower("desk", "trees") == 0.0
     speeds = Speeds(calibrations=told)
     for family, least in (("trees", 1.9), ("large-net", 900.0)):
-        desk, pi = (speeds.predict(work(family), Machine(host)).seconds for host in ("desk", "pi"))
+        desk, pi = (speeds.predict(work(family), host).seconds for host in ("desk", "pi"))
         assert least < pi / desk < least * 1.2
 
 
@@ -172,7 +172,7 @@ def test_each_host_is_set_beside_the_middle_of_the_others(seed: int) -> None:
     speeds = Speeds(calibrations=beside(**measured))
     for host in [*measured, "no calibration"]:
         for _ in range(chance.randrange(3)):
-            speeds.learn(work(), Machine(host), 100.0)
+            speeds.learn(work(), host, 100.0)
     effects = {host: speeds._beside().effects[host][0] for host in measured if speeds.trained(host)}
     others = {host: [mean for other, mean in effects.items() if other != host] for host in effects}
     expected = {host: math.exp(effects[host] - middle(means)) for host, means in others.items() if means}
@@ -189,62 +189,62 @@ def test_a_gpu_makes_a_host_faster_and_a_failed_calibration_says_nothing() -> No
 
 def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_was_learned() -> None:
     speeds = Speeds()
-    before, guess = copy.deepcopy(speeds), speeds.predict(work(), Machine("desk"))
+    before, guess = copy.deepcopy(speeds), speeds.predict(work(), "desk")
     quarter = {"epoch": 5, "epochs": 20, "seconds": 500.0}
-    word = speeds.word_of(work(), Machine("desk"), 500.0, quarter)
+    word = speeds.word_of(work(), "desk", 500.0, quarter)
     assert word is not None
     heard = speeds.with_words([word])
-    assert 1000 < heard.predict(work(), Machine("desk")).seconds < 2200
-    assert heard.predict(work(), Machine("laptop")).seconds > 4 * guess.seconds, "also on other hosts"
-    assert heard.predict(work(), Machine("desk")).spread < guess.spread
-    assert heard.predict(work(), Machine("desk")).basis == "here"
+    assert 1000 < heard.predict(work(), "desk").seconds < 2200
+    assert heard.predict(work(), "laptop").seconds > 4 * guess.seconds, "also on other hosts"
+    assert heard.predict(work(), "desk").spread < guess.spread
+    assert heard.predict(work(), "desk").basis == "here"
     assert speeds == before
     nonsense = [{"epoch": 9, "epochs": 3}, {"epoch": math.nan, "epochs": 3}, {"epoch": 1, "epochs": 10**9}, None]
-    assert not any(speeds.word_of(work(), Machine("desk"), 500.0, each) for each in nonsense)
+    assert not any(speeds.word_of(work(), "desk", 500.0, each) for each in nonsense)
     for _ in range(5):
-        speeds.learn(work(), Machine("desk"), 100.0)
-    assert speeds.word_of(work(), Machine("desk"), 500.0, quarter) is None, "it is known better"
+        speeds.learn(work(), "desk", 100.0)
+    assert speeds.word_of(work(), "desk", 500.0, quarter) is None, "it is known better"
 
 
 def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer() -> None:
     small, large = work(epochs=10), work(epochs=40)
     speeds = Speeds()
     speeds.expect([small, large, large])
-    times = [speeds.predict(each, Machine("desk")).seconds for each in (small, large)]
+    times = [speeds.predict(each, "desk").seconds for each in (small, large)]
     assert times[1] == pytest.approx(4 * times[0])
     speeds.expect([small])
-    assert [speeds.predict(each, Machine("desk")).seconds for each in (small, large)] == times, "said once"
+    assert [speeds.predict(each, "desk").seconds for each in (small, large)] == times, "said once"
 
 
 def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs() -> None:
     speeds = Speeds()
     for _ in range(20):
-        speeds.learn(work(), Machine("laptop"), 60.0)
+        speeds.learn(work(), "laptop", 60.0)
     for _ in range(2):
-        speeds.learn(work(), Machine("laptop"), 600.0)
-    assert 400 < speeds.predict(work(), Machine("laptop")).seconds < 700
+        speeds.learn(work(), "laptop", 600.0)
+    assert 400 < speeds.predict(work(), "laptop").seconds < 700
 
 
 def test_one_hiccup_is_forgotten() -> None:
     speeds = Speeds()
     for _ in range(20):
-        speeds.learn(work(), Machine("desk"), 60.0)
-    speeds.learn(work(), Machine("desk"), 60_000.0)
-    assert speeds.predict(work(), Machine("desk")).seconds < 200
-    speeds.learn(work(), Machine("desk"), 60.0)
-    assert 50 < speeds.predict(work(), Machine("desk")).seconds < 75
+        speeds.learn(work(), "desk", 60.0)
+    speeds.learn(work(), "desk", 60_000.0)
+    assert speeds.predict(work(), "desk").seconds < 200
+    speeds.learn(work(), "desk", 60.0)
+    assert 50 < speeds.predict(work(), "desk").seconds < 75
 
 
 @pytest.mark.parametrize("factor", [2.0, 3.0, 10.0, 0.1])
 def test_after_a_surprise_nothing_is_sure_of_its_family_there_until_it_comes_again(factor: float) -> None:
     """The next attempt may be as before or as the surprise: eight of ten ranges hold both."""
-    speeds, desk, large = Speeds(), Machine("desk"), work(epochs=40)
+    speeds, desk, large = Speeds(), "desk", work(epochs=40)
     for _ in range(10):
         speeds.learn(work(), desk, 100.0)
         speeds.learn(large, desk, 400.0)
         speeds.learn(work("small-net"), desk, 100.0)
-        speeds.learn(work(), Machine("laptop"), 100.0)
-    elsewhere = [speeds.predict(work("small-net"), desk).spread, speeds.predict(work(), Machine("laptop")).spread]
+        speeds.learn(work(), "laptop", 100.0)
+    elsewhere = [speeds.predict(work("small-net"), desk).spread, speeds.predict(work(), "laptop").spread]
 
     speeds.learn(work(), desk, 100.0 * factor)
 
@@ -254,7 +254,7 @@ def test_after_a_surprise_nothing_is_sure_of_its_family_there_until_it_comes_aga
         assert told.at(0.95) >= seconds * max(1.0, factor)
     assert [
         speeds.predict(work("small-net"), desk).spread,
-        speeds.predict(work(), Machine("laptop")).spread,
+        speeds.predict(work(), "laptop").spread,
     ] == pytest.approx(elsewhere, rel=0.1)
     speeds.learn(work(), desk, 100.0 * factor)
     again, other = speeds.predict(work(), desk), speeds.predict(large, desk)
@@ -269,9 +269,9 @@ def test_a_setting_that_multiplies_the_time_is_a_size_whatever_its_name(factors:
         return
     speeds = Speeds()
     for factor in factors:
-        speeds.learn(work(load=factor), Machine("desk"), base_s * factor)
+        speeds.learn(work(load=factor), "desk", base_s * factor)
     for factor in (min(factors) * 1.3, max(factors) / 1.3):
-        assert abs(math.log(speeds.predict(work(load=factor), Machine("desk")).seconds / (base_s * factor))) < 0.7
+        assert abs(math.log(speeds.predict(work(load=factor), "desk").seconds / (base_s * factor))) < 0.7
 
 
 def sized(size: float) -> Workload:
@@ -282,8 +282,8 @@ def test_speed_is_not_taken_for_size() -> None:
     """Two small jobs on a slow host and two larger ones on a host that is a hundred times as fast."""
     speeds = Speeds()
     for host, size, seconds in (("slow", 0.15, 1.98), ("slow", 0.33, 4.17), ("fast", 0.5, 0.11), ("fast", 1.1, 0.19)):
-        speeds.learn(sized(size), Machine(host), seconds)
-    fast, slow = ({n: speeds.predict(sized(n), Machine(host)).seconds for n in (1.1, 18)} for host in ("fast", "slow"))
+        speeds.learn(sized(size), host, seconds)
+    fast, slow = ({n: speeds.predict(sized(n), host).seconds for n in (1.1, 18)} for host in ("fast", "slow"))
     power = math.log(fast[18] / fast[1.1]) / math.log(18 / 1.1)
     assert 0.72 < power < 0.95
     assert 50 < slow[18] / fast[18] < 120
@@ -296,10 +296,10 @@ def test_a_job_that_was_just_done_is_predicted_as_it_was(
 ) -> None:
     """Whatever the world: overheads, families that suit hosts 1,000-fold, calibrations that say they are alike."""
     chance, speeds = random.Random(seed), Speeds(calibrations=beside(desk=1.0, pi=1.0))
-    hosts, slower = [Machine("desk"), Machine("pi")], {"desk": 1.0, "pi": 10.0**faster}
+    hosts, slower = ["desk", "pi"], {"desk": 1.0, "pi": 10.0**faster}
     for _ in range(12):
         size, on = chance.uniform(0.4, 18), chance.choice(hosts)
-        took_s = (overhead_s + size**1.2 * slower[on.name]) * chance.lognormvariate(0, noise)
+        took_s = (overhead_s + size**1.2 * slower[on]) * chance.lognormvariate(0, noise)
         speeds.learn(sized(size), on, took_s)
         told = speeds.predict(sized(size), on)
         assert told.seconds == pytest.approx(took_s, rel=0.4)
@@ -318,8 +318,8 @@ def test_in_worlds_that_obey_no_model_predictions_come_near_and_most_lie_in_thei
     for n in range(60):
         job, host = world.job(), world.chance.randrange(5)
         took_s = world.seconds(job, host) * world.chance.lognormvariate(0.0, noise)
-        told = speeds.predict(Workload.of(job), Machine(str(host)))
-        speeds.learn(Workload.of(job), Machine(str(host)), took_s)
+        told = speeds.predict(Workload.of(job), str(host))
+        speeds.learn(Workload.of(job), str(host), took_s)
         if n >= 30:
             errors.append(abs(math.log(told.seconds / took_s)))
             within += told.at(0.05) <= took_s <= told.at(0.95)
@@ -328,7 +328,7 @@ def test_in_worlds_that_obey_no_model_predictions_come_near_and_most_lie_in_thei
 
 
 def test_one_attempt_far_off_is_believed_of_its_settings_and_not_of_its_host() -> None:
-    speeds, desk = Speeds(), Machine("desk")
+    speeds, desk = Speeds(), "desk"
     for _ in range(5):
         speeds.learn(work(load=1), desk, 60.0)
     speeds.learn(work(load=2), desk, 6000.0)
@@ -337,7 +337,7 @@ def test_one_attempt_far_off_is_believed_of_its_settings_and_not_of_its_host() -
 
 
 def test_only_attempts_with_the_very_same_settings_are_such_jobs() -> None:
-    speeds, desk = Speeds(), Machine("desk")
+    speeds, desk = Speeds(), "desk"
     speeds.learn(work(load=0.9), desk, 820.0)
     told = [speeds.predict(work(load=load), desk) for load in (0.9, 0.2)]
     assert [(each.seen, each.basis) for each in told] == [(1, "same"), (0, "here")]
@@ -348,10 +348,10 @@ def test_a_new_host_that_is_far_slower_is_so_for_every_family() -> None:
     speeds = Speeds()
     for host in ("desk", "laptop"):
         for family in ("trees", "small-net"):
-            speeds.learn(work(family), Machine(host), 60.0)
-    speeds.learn(work("trees"), Machine("pi"), 60_000.0)
-    assert speeds.predict(work("trees"), Machine("pi")).seconds > 40_000
-    assert speeds.predict(work("small-net"), Machine("pi")).seconds > 3000
+            speeds.learn(work(family), host, 60.0)
+    speeds.learn(work("trees"), "pi", 60_000.0)
+    assert speeds.predict(work("trees"), "pi").seconds > 40_000
+    assert speeds.predict(work("small-net"), "pi").seconds > 3000
 
 
 def test_a_new_family_is_unsure_everywhere_and_a_new_host_only_there() -> None:
@@ -359,8 +359,8 @@ def test_a_new_family_is_unsure_everywhere_and_a_new_host_only_there() -> None:
     speeds = Speeds()
     for family in FAMILIES:
         for host in ("desk", "laptop", "pi"):
-            speeds.learn(work(family), Machine(host), 60.0)
-    new_family, new_host = speeds.predict(work("new"), Machine("desk")), speeds.predict(work("trees"), Machine("new"))
+            speeds.learn(work(family), host, 60.0)
+    new_family, new_host = speeds.predict(work("new"), "desk"), speeds.predict(work("trees"), "new")
     assert new_family.everywhere > 0.9 * new_family.spread
     assert new_host.everywhere < 0.5 * new_host.spread
 
@@ -402,9 +402,9 @@ sizes = st.floats(1e-300, 1e300)
 def test_no_nonsense_makes_an_estimate_nonsense(told: list[tuple[str, str, float, float]], size: float) -> None:
     speeds = Speeds()
     for model, host, of_size, seconds in told:
-        speeds.learn(work(model, n=of_size), Machine(host), seconds)
+        speeds.learn(work(model, n=of_size), host, seconds)
     for model in FAMILIES:
-        found = speeds.predict(work(model, n=size), Machine("a"))
+        found = speeds.predict(work(model, n=size), "a")
         assert 0.01 <= found.seconds <= 30 * 86_400
         assert 0 < found.spread < 20
         assert math.hypot(found.own, found.everywhere) <= found.spread * 1.001

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.pages.rendering import job_path
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.retention import Rules
 from training.fleet.scheduling.workload import Workload
@@ -354,7 +353,7 @@ def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_mos
     fleet.plan(a_job("first"), a_job("one"), desktop={"slots": 1})
     speeds, work = fleet.queue.ahead.kinds.learned.speeds(), Workload.of(a_job("one"))
     for host, seconds in (("desktop", 100.0), ("pi", 9_000.0)) * 3:
-        speeds.learn(work, Machine(host), seconds)
+        speeds.learn(work, host, seconds)
     fleet.claim("desktop")
     reply = fleet.service.claim(a_worker_claim("pi"))
     assert reply.declined is not None

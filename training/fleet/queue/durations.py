@@ -11,7 +11,7 @@ from typing import Any
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import booked_of
 from training.fleet.scheduling.calibrations import Calibrations
-from training.fleet.scheduling.durations import Machine, Speeds
+from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.resources import NOT_KNOWN, Peak
 from training.fleet.scheduling.threads import speedup
 from training.fleet.scheduling.workload import Workload
@@ -132,7 +132,7 @@ class Learned:
         known.vram_gib = _higher(known.vram_gib, row["max_vram_kib"])
         self._attempts += 1
         on_one = seconds * speedup(work.family, booked_of(row))
-        self._speeds.learn(work, Machine(row["host"]), on_one)
+        self._speeds.learn(work, row["host"], on_one)
 
 
 def _higher(gib: float | None, kib: object) -> float | None:

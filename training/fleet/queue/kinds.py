@@ -17,7 +17,7 @@ from training.fleet.queue.durations import Learned
 from training.fleet.queue.rows import booked_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.calibrations import middle
-from training.fleet.scheduling.durations import Machine, Speeds
+from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking
@@ -162,20 +162,17 @@ class Kinds:
         self._made_of: object = None
         self._works_of: object = None
         self._works: dict[int, Workload] = {}  # of classes
-        self._told: dict[int, dict[Machine, Prediction]] = {}
+        self._told: dict[int, dict[str, Prediction]] = {}
 
     def waiting(self, now: float) -> Iterator[PendingKind]:
-        """Read the kinds of pending jobs, one after the other; ``now`` says who avoids a host still."""
-        gates: dict[int, list[tuple[str, float]]] = {}
-        for row in self._db.all("gates", now=now):
-            gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"] - now))
-        for each in self._classes.pending():
-            for gate, gate_s in ((OPEN, 0.0), *gates.get(each.class_id, ())):
-                below, at = ABOVE_ALL, {"class_id": each.class_id, "avoid_host": gate}
-                while (head := self._db.one("head", **at, below=below)) is not None:
-                    below = head["priority"]
-                    count = self.count(each.class_id, below, gate)
-                    yield PendingKind(each, below, count, head["claimable_at"], gate, gate_s)
+        """Read the kinds of pending jobs, those of a class together; ``now`` says who avoids a host still."""
+        gates = {(row["class_id"], row["avoid_host"]): row["until"] - now for row in self._db.all("gates", now=now)}
+        for row in self._db.all("waiting_kinds"):
+            gate = row["avoid_host"]
+            gate_s = gates.get((row["class_id"], gate), 0.0)
+            if gate == OPEN or gate_s:
+                each, count = self._classes.at(row["class_id"]), min(row["n"], COUNTED_MOST)
+                yield PendingKind(each, row["priority"], count, row["since"], gate, gate_s)
 
     def count(self, class_id: int, priority: int, gate: str) -> int:
         """Count the pending jobs of a kind."""
@@ -204,7 +201,7 @@ class Kinds:
             for row in self._db.all("attempts_live", most=LIVE_MOST)
         ]
 
-    def look(self, waiting: Iterable[JobClass], live: Iterable[tuple[LiveAttempt, Machine]]) -> None:
+    def look(self, waiting: Iterable[JobClass], live: Iterable[LiveAttempt]) -> None:
         """Take in what was learned, and what attempts under way say of a kind that is little known.
 
         Of each attempt a word is taken when it has done a fiftieth of its work, and whenever that has doubled.
@@ -212,10 +209,10 @@ class Kinds:
         learned, version = self.learned.speeds(), self.renew()
         learned.expect([self.work(each) for each in waiting])
         words = {}
-        for each, on in live:
+        for each in live:
             if each.afresh and each.heard_s is not None:
                 work = self.work(each.job_class)
-                word = learned.word_of(work, on, each.heard_s * speedup(work.family, each.booked), each.progress)
+                word = learned.word_of(work, each.host, each.heard_s * speedup(work.family, each.booked), each.progress)
                 if word is not None:
                     words[each.job_id, round(math.log2(word.done))] = word
         if self._made_of != (version, words.keys()):
@@ -241,22 +238,20 @@ class Kinds:
         peak = self.learned.peak(self.work(of).kind)
         return of.needs if peak is NOT_KNOWN else replace(of.needs, peak=peak)
 
-    def predictions(self, of: JobClass, hosts: Mapping[str, Machine]) -> dict[str, Prediction]:
-        """Say how long a job takes on each of these hosts, which are as fast as these machines."""
-        work = self.work(of)
+    def predictions(self, of: JobClass, hosts: Iterable[str]) -> dict[str, Prediction]:
+        """Say how long a job takes on each of these hosts."""
         known = self._told.setdefault(of.class_id, {})
-        for on in hosts.values():
-            if on not in known:
-                known[on] = self._speeds.predict(work, on)
-        return {host: known[on] for host, on in hosts.items()}
+        return {
+            host: known.get(host) or known.setdefault(host, self._speeds.predict(self.work(of), host)) for host in hosts
+        }
 
-    def left(self, live: LiveAttempt, on: Machine) -> tuple[float, float]:
+    def left(self, live: LiveAttempt) -> tuple[float, float]:
         """Return the seconds until an attempt ends, and until that is nearly sure."""
         if live.heard_s is None:
             return 0.0, 0.0
         # Its own word counts once: what is predicted here knows nothing of it.
         work = self.work(live.job_class)
-        told = self.learned.speeds().predict(work, on)
+        told = self.learned.speeds().predict(work, live.host)
         faster = speedup(work.family, live.booked)
         left_s, late_s = remaining(told, live.heard_s * faster, live.progress)
         return left_s / faster, late_s / faster

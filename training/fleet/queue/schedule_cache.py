@@ -14,9 +14,8 @@ from training.fleet.database.writer import Database
 from training.fleet.queue.classes import RequirementClasses
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.events import Events
-from training.fleet.queue.kinds import AtOnce, Kinds, PendingKind, kind, place_of, places_of
+from training.fleet.queue.kinds import AtOnce, Kinds, PendingKind, Places, kind, place_of, places_of
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import TRANSITIONS, Host, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.predictions import Prediction
@@ -101,36 +100,34 @@ class Ahead:
         waiting = sorted(self.kinds.waiting(wall), key=lambda each: (-each.priority, each.since, each.key))
         if not waiting:  # then it does not matter who is there
             return MadeSchedule(schedule((), ()), self.stopwatch() - begun)
-        machines = {host.name: Machine.of(host) for host in hosts}
-        live = [each for each in self.kinds.live() if each.host in machines]
-        self.kinds.look((of.job_class for of in waiting), ((each, machines[each.host]) for each in live))
+        names = {host.name for host in hosts}
+        live = [each for each in self.kinds.live() if each.host in names]
+        self.kinds.look((of.job_class for of in waiting), live)
         busy: dict[str, list[Busy]] = {}
         for each in live:
-            ends = self.kinds.left(each, machines[each.host])
-            busy.setdefault(each.host, []).append(Busy(*ends, each.booked.gpu is not None))
+            busy.setdefault(each.host, []).append(Busy(*self.kinds.left(each), each.booked.gpu is not None))
         at_best = [host.at_best() if host.name in busy else host for host in hosts]
-        fitting: dict[Needs, list[Host]] = {}
+        fitting: dict[Needs, tuple[list[Host], Places]] = {}
         kinds = []
         for of in waiting:
             needs = self.kinds.needs(of.job_class)
             if needs not in fitting:
-                fitting[needs] = [host for host in at_best if rules.fits(of.job_class.needs, host) is None]
-            told = self._predicted(of, fitting[needs], machines, asked)
+                able = [host for host in at_best if rules.fits(of.job_class.needs, host) is None]
+                fitting[needs] = able, self._at_once.of(needs, able)
+            able, at_once = fitting[needs]
+            told = self._predicted(of, able, asked)
             if told is not None:
-                at_once = self._at_once.of(needs, fitting[needs])
                 kinds.append(kind(of.job_class, of.priority, of.count, told, at_once, of.gate))
         slots = [slot for slot, _ in places_of(hosts, busy, kinds, max(2, PLACES_MOST // max(1, len(hosts))))]
         made = schedule(kinds, slots, asked.before, asked.awaited)
         return MadeSchedule(made, self.stopwatch() - begun)
 
-    def _predicted(
-        self, of: PendingKind, hosts: Sequence[Host], machines: dict[str, Machine], asked: Making
-    ) -> dict[str, Prediction] | None:
+    def _predicted(self, of: PendingKind, hosts: Sequence[Host], asked: Making) -> dict[str, Prediction] | None:
         """Say how long such a job takes on the hosts that may take it. Jobs that failed on a host go to another one, or
         wait for a second try there (None) where every other takes many times as long."""
         if of.job_class.needs.prefer_cuda:  # others may go first
             hosts = [host for host in hosts if of.since + _held_s(of, host, asked) <= self._clock.now()]
-        told = self.kinds.predictions(of.job_class, {host.name: machines[host.name] for host in hosts})
+        told = self.kinds.predictions(of.job_class, (host.name for host in hosts))
         if of.gate in told and len(told) > 1:
             again_s = told.pop(of.gate).mean + of.gate_s
             if min(each.mean for each in told.values()) > _MANY * again_s:

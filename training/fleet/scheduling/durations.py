@@ -17,7 +17,6 @@ from operator import mul, sub
 from typing import Any
 
 from training.fleet.scheduling.calibrations import Calibrations, middle
-from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.predictions import (
     LEAST_S,
     MOST_S,
@@ -47,22 +46,11 @@ _NOISE_LEAST, _NOISE_MOST, _UNLIKE_LEAST, _UNLIKE_MOST = 0.02**2, 1.0**2, 0.05**
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The part of a host that bears on durations."""
-
-    name: str
-
-    @classmethod
-    def of(cls, host: Host) -> Machine:
-        return cls(host.name)
-
-
-@dataclass(frozen=True, slots=True)
 class Word:
     """A running attempt's word on jobs like it: it will have taken so long, and has done this share."""
 
     work: Workload
-    on: Machine
+    on: str
     seconds: float
     done: float
 
@@ -87,14 +75,14 @@ class Speeds:
     _fits: dict[str, _Fit] = field(default_factory=dict, init=False, compare=False, repr=False)
     _hosts: _HostEffects | None = field(default=None, init=False, compare=False, repr=False)
 
-    def learn(self, work: Workload, on: Machine, seconds: float, unsure: float = 0.0) -> None:
+    def learn(self, work: Workload, on: str, seconds: float, unsure: float = 0.0) -> None:
         """Take in an attempt that trained for so long. Nonsense (NaN, negative) is passed over.
 
         ``unsure`` is the variance of the logarithm of a duration that is still an estimate, because the training runs.
         """
         if not math.isfinite(seconds) or seconds < 0:
             return
-        newest = self.attempts.setdefault(work.family, {}).setdefault(on.name, deque(maxlen=_NEWEST))
+        newest = self.attempts.setdefault(work.family, {}).setdefault(on, deque(maxlen=_NEWEST))
         newest.append(_Attempt(work, math.log(bounded(seconds)), unsure))
         self._fits.pop(work.family, None)
         self._hosts = None
@@ -105,7 +93,7 @@ class Speeds:
             self.awaited[family] = _middles(work for work in works if work.family == family)
             self._fits.pop(family, None)
 
-    def word_of(self, work: Workload, on: Machine, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
+    def word_of(self, work: Workload, on: str, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
         """Return what a live attempt says of its kind: seconds trained, last progress; None when it is known better."""
         done, left_s = (own_word(progress, elapsed_s) if progress else None) or (0.0, 0.0)
         if done < _WORD_LEAST or word_variance(done) >= self.predict(work, on).spread ** 2:
@@ -124,9 +112,9 @@ class Speeds:
             heard.learn(word.work, word.on, word.seconds, word_variance(word.done))
         return heard
 
-    def predict(self, work: Workload, on: Machine) -> Prediction:
+    def predict(self, work: Workload, on: str) -> Prediction:
         """Say how long this kind of job takes there."""
-        return self._fit(work.family).predict(work, on.name, self._beside())
+        return self._fit(work.family).predict(work, on, self._beside())
 
     def trained(self, host: str) -> bool:
         """True if a host has trained anything."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heapreplace
 from operator import add
 
 NEVER = math.inf
@@ -245,7 +246,10 @@ def schedule(
     The schedule of ``before`` stays, as far as it goes, unless a new one ends sooner, so that a small change of what is
     known moves few jobs.
     """
-    rows = {kind.key: _believed(kind, slots) for kind in kinds}
+    at: dict[str, list[int]] = {}
+    for n, slot in enumerate(slots):
+        at.setdefault(slot.host, []).append(n)
+    rows = {kind.key: _believed(kind, slots, at) for kind in kinds}
     made = _scheduled(kinds, slots, rows, None, awaited or {})
     if before is None:
         return made
@@ -275,9 +279,6 @@ def _scheduled(
                 begin_s = given[n][-1].end_s if given[n] else slots[n].ready_s
                 given[n].append(Share(level.kinds[k].key, counts[k], begin_s, level.times[k][n]))
     return Schedule(tuple(slots), tuple(map(tuple, given)), tuple(homeless), {kind.key: kind for kind in kinds})
-
-
-_NO_CHOICE = (-1.0, 0.0, 0)
 
 
 class _Level:
@@ -312,23 +313,35 @@ class _Level:
 
     def assign(self) -> None:
         """Give every job to a slot: first those that would suffer most without their best one."""
-        # Parts are measured by the time in which these slots could do it all, each job where it is fastest.
-        span = sum(min(row) * count for row, count in zip(self.times, self.left, strict=True)) / max(1, len(self.ends))
+        # Parts are measured by the time in which these slots could do it all, each kind spread over all that can do it.
+        span = sum(
+            count / (sum([1.0 / each for each in row if each]) or 1.0)
+            for row, count in zip(self.times, self.left, strict=True)
+        )
         waiting = [k for k, count in enumerate(self.left) if count]
-        one_by_one = len(waiting) * len(self.ends) <= _ONE_BY_ONE
+        at_once = 1 if len(waiting) * len(self.ends) <= _ONE_BY_ONE else len(self.ends)
         while waiting:
-            first: dict[int, tuple[float, float, int]] = {}  # slot → of the kinds that end first there, the one to go
-            for k in waiting:
-                then = list(map(add, self.ends, self.times[k]))
-                best = min(then)
-                at = then.index(best)
-                then[at] = NEVER
-                loss = min(then) - best
-                first[at] = max(first.get(at, _NO_CHOICE), (loss, self.times[k][at], -k))
-            for at in [max(first, key=first.__getitem__)] if one_by_one else first:
-                _, each_s, k = first[at]
-                self._give(-k, at, min(self.left[-k], max(1, int(span / _PARTS / max(each_s, 1e-9)))))
+            ranked = [*map(self._sufferage, waiting)]
+            heapify(ranked)
+            for _ in range(min(at_once, len(ranked))):
+                # As slots fill, the losses change: of a kind it is looked at again when it would be the next.
+                while (found := self._sufferage(ranked[0][2])) > ranked[0]:
+                    heapreplace(ranked, found)
+                _, each_s, k, at = found
+                self._give(k, at, min(self.left[k], max(1, int(span / _PARTS / max(-each_s, 1e-9)))))
+                if self.left[k]:
+                    heapreplace(ranked, self._sufferage(k))
+                else:
+                    heappop(ranked)
             waiting = [k for k in waiting if self.left[k]]
+
+    def _sufferage(self, k: int) -> tuple[float, float, int, int]:
+        """Return what a kind would lose without its best slot and its time there, both negative; the kind, the slot."""
+        then = [*map(add, self.ends, self.times[k])]
+        best = min(then)
+        at = then.index(best)
+        then[at] = NEVER
+        return best - min(then), -self.times[k][at], k, at
 
     def relieve(self) -> None:
         """Move a job away from the slot that ends last, or swap it, while all then ends sooner."""
@@ -351,10 +364,12 @@ class _Level:
     def _move_one(self, full: int) -> bool:
         most, found = self.ends[full], None
         for k in self.counts[full]:
-            row, rest = self.times[k], self.ends[full] - self.times[k][full]
-            for at, end in enumerate(self.ends):
-                if at != full and max(end + row[at], rest) < most * _GAIN_LEAST:
-                    most, found = max(end + row[at], rest), (k, at)
+            row = self.times[k]
+            then = [*map(add, self.ends, row)]
+            end = max(min(then), self.ends[full] - row[full])
+            if end < most * _GAIN_LEAST:
+                # Where all ends as soon, on the slot that is fastest with it: if durations are wrong, that costs least.
+                most, found = end, (k, min((each_s, n) for n, each_s in enumerate(row) if then[n] <= end)[1])
         if found is None:
             return False
         self._move(found[0], full, -1)
@@ -380,13 +395,18 @@ class _Level:
         return True
 
 
-def _believed(kind: JobKind, slots: Sequence[Slot]) -> list[float]:
+def _believed(kind: JobKind, slots: Sequence[Slot], at: Mapping[str, Sequence[int]]) -> list[float]:
     """Return the kind's time on each slot, longer where it is slower and not well known.
 
     Among many uncertain predictions the best looking one is too good to be true, and a job that is begun on a machine
     that turns out far slower ends last of all; where the same is wrong on a fast machine little is lost.
     """
-    row = [*map(kind.time_on, slots)] if kind.places else [kind.seconds.get(slot.host, NEVER) for slot in slots]
+    row = [NEVER] * len(slots)
+    for host, seconds in kind.seconds.items():
+        gpu, most = kind.places.get(host, (None, NEVER))
+        for n in at.get(host, ()):
+            if gpu is None or (gpu == slots[n].gpu and slots[n].number < most):
+                row[n] = seconds
     best, doubt = min(row, default=NEVER), _DOUBT * kind.spread
     if doubt <= 0 or best == NEVER or best <= 0:
         return row

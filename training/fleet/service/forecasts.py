@@ -19,7 +19,6 @@ from training.fleet.queue.kinds import AtOnce, Kinds, LiveAttempt, kind, places_
 from training.fleet.queue.plan_diff import name_of
 from training.fleet.queue.schedule_cache import PLACES_MOST
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, Stay, WaitingKind, forecast
 from training.fleet.scheduling.job import Host, JobStatus, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
@@ -168,11 +167,10 @@ class Forecasts:
 
     def _trained(self, asked: Sequence[_Asked], registry: HostRegistry) -> list[_Trained]:
         live = sorted(self._kinds.live(), key=lambda each: each.granted_at)
-        machines = [Machine(each.host) for each in live]
-        self._kinds.look((each.job_class for each in asked), zip(live, machines, strict=True))
+        self._kinds.look((each.job_class for each in asked), live)
         found = []
-        for each, on in zip(live, machines, strict=True):
-            left_s, late_s = self._kinds.left(each, on)
+        for each in live:
+            left_s, late_s = self._kinds.left(each)
             # A pause may last until the job is handed back, and end at once.
             declared = registry.plan.declared(each.host) or {}
             most_s = declared.get("pause_max_s", PAUSE_MAX_S) if each.paused else 0.0
@@ -195,7 +193,7 @@ class _ForecastAnswer:
     out: Mapping[str, Out]
     now: float
     hosts: dict[str, Host] = field(default_factory=dict)  # that take part
-    machines: dict[str, Machine] = field(default_factory=dict)  # as fast as these
+    as_fast_as: dict[str, str] = field(default_factory=dict)  # an imagined host → the one that it is like
 
     def __post_init__(self) -> None:
         known = {name.lower(): name for name in self.registry.known}
@@ -205,7 +203,7 @@ class _ForecastAnswer:
             self.notes[known[name.lower()]] = _LEFT_OUT
         for name, each in self.registry.known.items():
             if name not in self.notes:
-                self.hosts[name], self.machines[name] = self.registry.host(each), Machine(name)
+                self.hosts[name] = self.registry.host(each)
         for name, imagined in self.request.imagined.items():
             if known.get(name.lower()) in self.hosts:
                 raise Refusal(ProblemType.BAD_REQUEST, f"host {name} is there already; give the other one another name")
@@ -226,7 +224,7 @@ class _ForecastAnswer:
             can["cuda_devices"] = [{"vram_free_gib": gib, "vram_total_gib": gib}] if gib else []
         host = Host.of(name, can, self.registry.plan.declared(name))
         self.hosts[name] = replace(host, datasets=self.registry.datasets).at_best()
-        self.machines[name] = Machine(name if model is None else model.name)
+        self.as_fast_as[name] = name if model is None else model.name
         self.notes.pop(name, None)
 
     def reply(self, waiting: Sequence[_Asked], trained: Sequence[_Trained]) -> ForecastReply:
@@ -271,8 +269,9 @@ class _ForecastAnswer:
         works, at_once = [], AtOnce()
         for (_, priority), jobs in groups.items():
             of = jobs[0].job_class
-            fits = {name: self.machines[name] for name, host in hosts.items() if rules.fits(of.needs, host) is None}
-            told = self.kinds.predictions(of, fits)
+            fits = [name for name, host in hosts.items() if rules.fits(of.needs, host) is None]
+            found = self.kinds.predictions(of, (self.as_fast_as.get(name, name) for name in fits))
+            told = {name: found[self.as_fast_as.get(name, name)] for name in fits}
             made = kind(of, priority, len(jobs), told, at_once.of(self.kinds.needs(of), hosts.values()))
             works.append(WaitingKind(made, tuple(each.job_id for each in jobs), self.kinds.work(of).family, told))
         return works

@@ -12,7 +12,7 @@ from typing import Any
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.durations import Learned, OfKind
-from training.fleet.scheduling.durations import Machine, Speeds
+from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.job import Job
 from training.fleet.scheduling.workload import Workload
 from training.fleet.service.hosts import KnownHost
@@ -88,8 +88,8 @@ class SpeedViews:
             self._learned = self.service.learned(self.database)
         return self._learned
 
-    def _machine(self, known: KnownHost) -> Machine:
-        return Machine.of(self.service.host_of(known))
+    def _machine(self, known: KnownHost) -> str:
+        return self.service.host_of(known).name
 
 
 def _unmeasured(capability: Mapping[str, Any]) -> str | None:
@@ -108,7 +108,7 @@ def _far_off(times: float, cores: float | None) -> str:
     )
 
 
-def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[Machine]) -> SpeedsOfKind:
+def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[str]) -> SpeedsOfKind:
     """Say of one kind how long it takes where."""
     spec: Mapping[str, Any] = of_kind.spec
     hosts = []
@@ -116,7 +116,7 @@ def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequenc
         told = learned.predict(work, on)
         hosts.append(
             SpeedOnHost(
-                host=on.name,
+                host=on,
                 seconds=told.seconds,
                 low=told.at(0.1),
                 high=told.at(0.9),

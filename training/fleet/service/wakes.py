@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from training.fleet.queue.kinds import OPEN, PendingKind, kind_of
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.scheduling.wake import Sleeper, Waits, to_wake
 from training.fleet.service.service import Service
@@ -82,7 +81,7 @@ class Wakes:
         """Say how long such jobs would take on those asleep, and when the last of them ends on those awake."""
         registry, ahead = self.service.host_registry, self.service.queue.ahead
         asleep = [registry.host(registry.known[host]).at_best() for host in hosts]
-        fitting = {host.name: Machine.of(host) for host in asleep if rules.fits(of.job_class.needs, host) is None}
+        fitting = [host.name for host in asleep if rules.fits(of.job_class.needs, host) is None]
         told = ahead.kinds.predictions(of.job_class, fitting)
         made, since_s = ahead.rolling.made, now - ahead.rolling.made_at
         shares = [share for each in (made.shares if made is not None else ()) for share in each]

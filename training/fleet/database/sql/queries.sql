@@ -32,6 +32,10 @@ WHERE class_id = :class_id AND avoid_host = :avoid_host
   AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
 
+-- name: waiting_kinds — what waits, by class, gate and priority: how many, and since when the oldest
+SELECT class_id, avoid_host, priority, count(*) AS n, min(claimable_at) AS since FROM waiting
+GROUP BY class_id, avoid_host, priority
+
 -- name: waiting_of_kind — how many jobs of a class, gate and priority wait, of very many so many
 SELECT count(*) AS n FROM (SELECT 1 FROM waiting
   WHERE class_id = :class_id AND avoid_host = :avoid_host AND priority = :priority
