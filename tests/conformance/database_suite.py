@@ -1,6 +1,6 @@
 """The checks for every database adapter under the queue. A test module yields each check against each adapter.
 
-A check gets ``connect``: each call opens the same database once more, as another program would.
+A check gets a database and ``connect``: each call opens it once more, as another program would.
 """
 
 from __future__ import annotations
@@ -41,35 +41,27 @@ def hosts(db: Database) -> list[str]:
 # ── transactions ────────────────────────────────────────────────────────────────────────────
 
 
-def check_what_was_committed_is_there_after_reopening(connect: Connect) -> None:
-    db = connect()
+def check_what_was_committed_is_there_after_reopening(db: Database, connect: Connect) -> None:
     with db.transaction():
         note(db, "pi")
     db.close()
-    again = connect()
-    assert hosts(again) == ["pi"]
-    again.close()
+    assert hosts(connect()) == ["pi"]
 
 
-def check_a_single_statement_commits_by_itself(connect: Connect) -> None:
-    db, other = connect(), connect()
+def check_a_single_statement_commits_by_itself(db: Database, connect: Connect) -> None:
+    other = connect()
     note(db, "pi")
     assert hosts(other) == ["pi"]
-    db.close()
-    other.close()
 
 
-def check_an_exception_undoes_the_transaction(connect: Connect) -> None:
-    db = connect()
+def check_an_exception_undoes_the_transaction(db: Database, _: Connect) -> None:
     note(db, "pi")
     with undone(db):
         note(db, "desktop")
     assert hosts(db) == ["pi"]
-    db.close()
 
 
-def check_an_inner_transaction_can_be_undone_on_its_own(connect: Connect) -> None:
-    db = connect()
+def check_an_inner_transaction_can_be_undone_on_its_own(db: Database, _: Connect) -> None:
     with db.transaction():
         note(db, "a")
         with undone(db):
@@ -79,36 +71,29 @@ def check_an_inner_transaction_can_be_undone_on_its_own(connect: Connect) -> Non
         with db.transaction():
             note(db, "d")
     assert hosts(db) == ["a", "d"]
-    db.close()
 
 
-def check_the_outer_transaction_undoes_the_inner_ones(connect: Connect) -> None:
-    db = connect()
+def check_the_outer_transaction_undoes_the_inner_ones(db: Database, _: Connect) -> None:
     with undone(db), db.transaction():
         note(db, "a")
     assert hosts(db) == []
-    db.close()
 
 
-def check_others_see_nothing_before_the_commit(connect: Connect) -> None:
-    db, other = connect(), connect()
+def check_others_see_nothing_before_the_commit(db: Database, connect: Connect) -> None:
+    other = connect()
     with db.transaction():
         note(db, "pi")
         assert hosts(other) == []
     assert hosts(other) == ["pi"]
-    db.close()
-    other.close()
 
 
-def check_a_refused_statement_leaves_the_transaction_usable(connect: Connect) -> None:
-    db = connect()
+def check_a_refused_statement_leaves_the_transaction_usable(db: Database, _: Connect) -> None:
     with db.transaction():
         note(db, "a")
         with pytest.raises(DatabaseError), db.transaction():
             db.run("add_attempt", **_attempt_of_no_job())
         note(db, "b")
     assert hosts(db) == ["a", "b"]
-    db.close()
 
 
 def _attempt_of_no_job() -> dict[str, object]:
@@ -118,9 +103,7 @@ def _attempt_of_no_job() -> dict[str, object]:
     return {**who, **given, "now": 0.0, "granted": None}
 
 
-def check_transactions_of_several_connections_wait_for_each_other(connect: Connect) -> None:
-    connect().close()
-
+def check_transactions_of_several_connections_wait_for_each_other(db: Database, connect: Connect) -> None:
     def work(number: int) -> None:
         db = connect()
         for count in range(5):
@@ -133,14 +116,11 @@ def check_transactions_of_several_connections_wait_for_each_other(connect: Conne
         thread.start()
     for thread in threads:
         thread.join()
-    db = connect()
     # Each counted the others before it wrote: serialised transactions never count the same twice.
     assert sorted(row["last_seen"] for row in db.all("hosts")) == list(range(20))
-    db.close()
 
 
-def check_rows_are_read_by_name_and_changes_are_counted(connect: Connect) -> None:
-    db = connect()
+def check_rows_are_read_by_name_and_changes_are_counted(db: Database, _: Connect) -> None:
     note(db, "pi", 5.0)
     row = db.one("hosts")
     assert row is not None
@@ -148,7 +128,6 @@ def check_rows_are_read_by_name_and_changes_are_counted(connect: Connect) -> Non
     assert db.one("job", job_id="none") is None
     assert db.run("shift_hosts", step=1.0, now=100.0) == 1
     assert db.run("cancel_job", ended_by="operator: cancelled", job_id="none", now=0.0) == 0
-    db.close()
 
 
 # ── the writer ──────────────────────────────────────────────────────────────────────────────
@@ -170,8 +149,7 @@ def held(writer: Writer) -> Iterator[None]:
     first.result(30)
 
 
-def check_one_failing_call_does_not_harm_the_others_of_its_group(connect: Connect) -> None:
-    db = connect()
+def check_one_failing_call_does_not_harm_the_others_of_its_group(db: Database, _: Connect) -> None:
     writer = Writer(db)
 
     def boom() -> None:
@@ -185,11 +163,10 @@ def check_one_failing_call_does_not_harm_the_others_of_its_group(connect: Connec
     assert [type(each) for each in outcomes] == [type(None), BoomError, type(None)]
     assert hosts(db) == ["a", "b"]
     writer.close()
-    db.close()
 
 
-def check_what_is_acknowledged_is_committed(connect: Connect) -> None:
-    db, other = connect(), connect()
+def check_what_is_acknowledged_is_committed(db: Database, connect: Connect) -> None:
+    other = connect()
     writer = Writer(db)
     seen: list[list[str]] = []
     with held(writer):
@@ -198,12 +175,9 @@ def check_what_is_acknowledged_is_committed(connect: Connect) -> None:
             future.add_done_callback(lambda _: seen.append(hosts(other)))
     writer.close()
     assert seen == [["0", "1", "2"]] * 3, "each answer came after the commit of all"
-    db.close()
-    other.close()
 
 
-def check_calls_that_arrive_together_share_a_commit(connect: Connect) -> None:
-    db = connect()
+def check_calls_that_arrive_together_share_a_commit(db: Database, _: Connect) -> None:
     writer = Writer(db)
     commits = []
     transaction = db.transaction
@@ -220,15 +194,13 @@ def check_calls_that_arrive_together_share_a_commit(connect: Connect) -> None:
     outer = len(commits) - len(futures)  # each call has an inner one of its own
     assert outer == 2, "64 in the first, 10 in the second"
     writer.close()
-    db.close()
 
 
 def hosts_of(db: Database) -> Callable[[], list[str]]:
     return lambda: hosts(db)
 
 
-def check_a_cancelled_call_is_not_made(connect: Connect) -> None:
-    db = connect()
+def check_a_cancelled_call_is_not_made(db: Database, _: Connect) -> None:
     writer = Writer(db)
     with held(writer):
         future = writer.submit(lambda: note(db, "pi"))
@@ -237,11 +209,9 @@ def check_a_cancelled_call_is_not_made(connect: Connect) -> None:
     other.result(30)
     assert hosts(db) == ["desktop"]
     writer.close()
-    db.close()
 
 
-def check_closing_finishes_what_was_submitted_and_refuses_the_rest(connect: Connect) -> None:
-    db = connect()
+def check_closing_finishes_what_was_submitted_and_refuses_the_rest(db: Database, _: Connect) -> None:
     writer = Writer(db)
     futures = [writer.submit(lambda n=n: note(db, f"{n}")) for n in range(5)]
     writer.close()
@@ -250,11 +220,9 @@ def check_closing_finishes_what_was_submitted_and_refuses_the_rest(connect: Conn
     assert len(hosts(db)) == 5
     with pytest.raises(DatabaseError, match="shutting down"):
         writer.submit(lambda: None).result(30)
-    db.close()
 
 
-def check_every_call_that_races_with_closing_is_answered(connect: Connect) -> None:
-    db = connect()
+def check_every_call_that_races_with_closing_is_answered(db: Database, _: Connect) -> None:
     for _ in range(20):
         writer = Writer(db)
         futures = []
@@ -267,7 +235,6 @@ def check_every_call_that_races_with_closing_is_answered(connect: Connect) -> No
         for future in futures:
             error = future.exception(30)
             assert error is None or "shutting down" in str(error)
-    db.close()
 
 
 CHECKS = [check for name, check in list(globals().items()) if name.startswith("check_")]

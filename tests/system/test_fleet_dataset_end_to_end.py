@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from process_fleet import until
 from test_fleet_dataset import QUIET
-from test_fleet_end_to_end import Fleet, until
+from test_fleet_end_to_end import Fleet
 from torture.scenes import fetching
 from trainer_builders import make_data
 
@@ -44,10 +45,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     (tmp_path / "plan.toml").write_text("schema_version = 1\n")
     one.start_receiver()
     yield one
-    one.transport.close()
-    for process in one.started:
-        process.kill()
-        process.wait()
+    one.close()
 
 
 def cis490_jobs(fleet: Fleet, *argv: str) -> tuple[int, str]:

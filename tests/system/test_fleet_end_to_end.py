@@ -2,64 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from places import CHILDREN
+from process_fleet import PATIENCE_S, TOKEN, ProcessFleet, is_running, stat_of, until
 
 from training.clock import SystemClock
-from training.fleet.client.client import FleetClient, Unreachable
-from training.fleet.client.transport import HttpTransport
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Gravity
 from training.fleet.service.state import Deployment
 
 TRAINER = CHILDREN / "trainer.py"
-TOKEN = "only-for-this-test"
-PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="starts and signals POSIX processes")
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    """Return what the condition gives as soon as it is true."""
-    for _ in range(int(PATIENCE_S / 0.05)):
-        with contextlib.suppress(Unreachable):
-            if found := condition():
-                return found
-        threading.Event().wait(0.05)
-    raise AssertionError("it did not happen")
-
-
-def is_running(pid: int) -> bool:
-    """A zombie that waits for init counts as ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-class Fleet:
+class Fleet(ProcessFleet):
     """A receiver and its workers in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = 0
-        self.transport = HttpTransport("http://127.0.0.1:1")
-        self.client = FleetClient("http://127.0.0.1:1", transport=self.transport)
-        self.receiver: subprocess.Popen[bytes] | None = None
-        self.started: list[subprocess.Popen[bytes]] = []
-        self.hosts = ""  # the plan's words on them
+    hosts = ""  # the plan's words on them
 
     def plan(self, **behaviours: str) -> None:
         lines = ["schema_version = 1", 'name = "try"', "[trainers.fake]"]
@@ -70,52 +39,15 @@ class Fleet:
             lines += [f'hyper.behave = "{behaviour}"', f"seed = {seed}"]
         (self.folder / "plan.toml").write_text("\n".join(lines))
 
-    def start(self, *command: str, log: str, crash_at: str = "") -> subprocess.Popen[bytes]:
-        """``crash_at``: see training/crashpoint.py."""
-        with (self.folder / log).open("ab") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                cwd=self.folder,
-                env={**os.environ, "CIS490_OPERATOR_TOKEN": TOKEN, "CIS490_CRASH_AT": crash_at},
-                stdout=file,
-                stderr=file,
-            )
-        self.started.append(process)
-        return process
-
     def start_receiver(self, **policy: float) -> None:
-        command = ["training.fleet.receiver", "--port", str(self.port), "--manifest", "plan.toml"]
-        command += ["--db", "jobs.db", "--models-dir", "models"]
-        for name, value in policy.items():
-            command += ["--policy", f"{name}={value}"]
-        log = self.folder / "receiver.log"
-        seen = log.stat().st_size if log.exists() else 0
-        self.receiver = self.start(*command, log=log.name)
-
-        def serving() -> re.Match[str] | None:
-            assert self.receiver is not None
-            assert self.receiver.poll() is None, log.read_text()
-            return re.search(r"listening on http://127.0.0.1:(\d+)", log.read_text()[seen:])
-
-        found = until(serving)
-        self.port = int(found[1])
-        address = f"http://127.0.0.1:{self.port}"
-        self.transport.close()
-        self.transport = HttpTransport(address)
-        self.client = FleetClient(address, operator_token=TOKEN, tries=1, transport=self.transport)
+        figures = [word for name, value in policy.items() for word in ("--policy", f"{name}={value}")]
+        self.serve("-m", "training.fleet.receiver", "--db", "jobs.db", "--models-dir", "models", *figures)
 
     def start_worker(self, *flags: str, name: str = "host", crash_at: str = "") -> subprocess.Popen[bytes]:
-        command = ["training.fleet.worker", "--receiver-url", f"http://127.0.0.1:{self.port}"]
+        command = ["-m", "training.fleet.worker", "--receiver-url", f"http://127.0.0.1:{self.port}"]
         command += ["--host-id", name, "--repo-root", str(self.folder)]
         command += ["--poll-s", "0.2", "--heartbeat-s", "0.3", *flags]
-        return self.start(*command, log=f"{name}.log", crash_at=crash_at)
-
-    def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.job(name)
-        return found
-
-    def status(self, name: str) -> str:
-        return str(self.job(name)["job"]["status"])
+        return self.run(*command, log=f"{name}.log", crash=crash_at)
 
     def trainer_pid(self) -> int:
         """Of the trainer that says so in its log; waits for it."""
@@ -126,18 +58,12 @@ class Fleet:
 
         return int(until(look)[1])
 
-    def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text()
-
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     one = Fleet(tmp_path)
     yield one
-    one.transport.close()
-    for process in one.started:
-        process.kill()
-        process.wait()
+    one.close()
     if one.receiver is not None:  # however rudely that ended: every promise is kept
         state = Deployment.of(tmp_path, tmp_path / "jobs.db", tmp_path / "models")
         found = examine(state, SystemClock(), deep=True).findings
@@ -361,10 +287,10 @@ def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet: 
     worker = fleet.start_worker()
     pid = fleet.trainer_pid()
     until(lambda: fleet.status("deaf") == "running")
-    launcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    launcher = int(stat_of(pid)[1])
     worker.send_signal(signal.SIGSTOP)
     threads = Path(f"/proc/{worker.pid}/task")  # a stop takes a moment to reach every one
-    until(lambda: all((one / "stat").read_text().rpartition(")")[2].split()[0] == "T" for one in threads.iterdir()))
+    until(lambda: all(stat_of(f"{worker.pid}/task/{one.name}")[0] == "T" for one in threads.iterdir()))
     os.kill(launcher, signal.SIGKILL)
     worker.kill()
     worker.wait()
@@ -380,9 +306,7 @@ def test_receiver_may_be_away_while_a_job_runs(fleet: Fleet) -> None:
     fleet.start_worker()
     pid = fleet.trainer_pid()
     until(lambda: fleet.status("long") == "running")
-    assert fleet.receiver is not None
-    fleet.receiver.kill()
-    fleet.receiver.wait()
+    fleet.kill_receiver()
     until(lambda: "a heartbeat was not answered" in fleet.log("host"))
     fleet.start_receiver()
     before = fleet.job("long")["job"]["heartbeat_at"]
@@ -396,9 +320,7 @@ def test_finished_work_outlives_both_receiver_and_worker(fleet: Fleet) -> None:
     fleet.start_receiver()
     worker = fleet.start_worker()
     until(lambda: fleet.status("slow") == "running")
-    assert fleet.receiver is not None
-    fleet.receiver.kill()
-    fleet.receiver.wait()
+    fleet.kill_receiver()
     (fleet.folder / "go").touch()
     until(lambda: "uploading" in fleet.log("host"))
     worker.kill()

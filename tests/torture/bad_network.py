@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from torture.fleet import Fleet, FleetWithData, until
+from process_fleet import until
+
+from torture.fleet import Fleet, FleetWithData
 from torture.relay import PLACES, Relay, Strike
 from torture.verdict import all_told, judge
 

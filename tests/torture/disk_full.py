@@ -16,9 +16,10 @@ from collections import Counter
 from pathlib import Path
 
 import places  # noqa: F401 - puts the folders of tests on the module path
+from process_fleet import nap, until
 
-from torture.fleet import Fleet, nap, until
-from torture.suspended import fleet_attempts
+from torture.fleet import Fleet
+from torture.suspended import fleet_attempts, is_held
 from torture.verdict import judge
 
 DISKS = {
@@ -84,8 +85,7 @@ def _run(disk: str, place: str) -> Counter[str]:
         fleet.start_receiver()
         name = fleet.add(behave="well", bytes="300000")
         worker = fleet.start_worker(crash=f"{place}:1:STOP")
-        stat = Path(f"/proc/{worker.pid}/stat")
-        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", f"it is at {place}")
+        until(lambda: is_held(worker), f"it is at {place}")
         ballast = _fill(folder)
         worker.send_signal(signal.SIGCONT)
         nap(FULL_S)

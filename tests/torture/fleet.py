@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import re
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from process_fleet import PATIENCE_S, ProcessFleet, is_running, stat_of, until
+
 from torture.database_parts import memory_folder
-from training.crashpoint import VARIABLE
-from training.fleet.client.answers import ClientError
-from training.fleet.client.client import FleetClient
 from training.fleet.client.push import push, read_folder
-from training.fleet.client.transport import HttpTransport
 from training.fleet.wire.dataset_listing import Listing
 
 PROGRAMS = Path(__file__).with_name("programs")
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 180.0
-LOOK_S = 0.02
-TOKEN = "only-for-this-test"
 POLICY: Mapping[str, float] = {
     "stale_after_s": 600.0,
     "sweep_period_s": 0.6,
@@ -56,22 +45,7 @@ SETTINGS: Mapping[str, float] = {
 }
 
 
-def nap(seconds: float = LOOK_S) -> None:
-    threading.Event().wait(seconds)
-
-
-def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """Return what the condition gives as soon as it is true; AssertionError when it never is."""
-    end = time.monotonic() + patience_s
-    while True:
-        with contextlib.suppress(ClientError):
-            if found := condition():
-                return found
-        assert time.monotonic() < end, f"it did not happen within {patience_s:.0f} s: {what}"
-        nap()
-
-
-class Fleet:
+class Fleet(ProcessFleet):
     """Between ``with``. ``policy`` and ``settings`` are added to the ones above."""
 
     def __init__(
@@ -84,16 +58,10 @@ class Fleet:
         timeout_s: float = 10.0,
         outputs: tuple[str, ...] = ("{model}_{mode}.pt", "{model}_{mode}.ckpt.json"),
     ) -> None:
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="fleet-", dir=memory_folder()))
+        super().__init__(folder or Path(tempfile.mkdtemp(prefix="fleet-", dir=memory_folder())))
         self._own = folder is None
-        self.port = 0
-        self.url = ""
         self.jobs: list[dict[str, Any]] = []
         self.retention: list[str] = []  # lines of the plan
-        self.receiver: subprocess.Popen[bytes] | None = None
-        self.started: list[subprocess.Popen[bytes]] = []
-        self._transport = HttpTransport("http://127.0.0.1:1")
-        self.client = FleetClient("http://127.0.0.1:1", transport=self._transport)
         self._outputs = outputs
         self._given = {
             "policy": {**POLICY, **(policy or {})},
@@ -110,12 +78,7 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.started:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)
-            process.kill()
-            process.wait()
-        self._transport.close()
+        self.close()
         if self._own:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -145,68 +108,23 @@ class Fleet:
 
     # ── processes ───────────────────────────────────────────────────────────────────────────
 
-    def start(self, program: str, *flags: str, log: str, crash: str = "") -> subprocess.Popen[bytes]:
-        environment = {
-            **os.environ,
-            "CIS490_OPERATOR_TOKEN": TOKEN,
-            "CIS490_TORTURE": json.dumps(self._given),
-            "PYTHONPATH": str(ROOT),
-            VARIABLE: crash,
-        }
-        with (self.folder / log).open("ab") as file:
-            process = subprocess.Popen(
-                [sys.executable, str(PROGRAMS / f"{program}.py"), *flags],
-                cwd=self.folder,
-                env=environment,
-                stdout=file,
-                stderr=file,
-            )
-        self.started = [each for each in self.started if each.returncode is None] + [process]
-        return process
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"CIS490_TORTURE": json.dumps(self._given), "PYTHONPATH": str(ROOT)}
 
     def start_receiver(self, crash: str = "", *, wait: bool = True) -> subprocess.Popen[bytes]:
-        """Start it on the address it had; wait until it serves, unless it is to die."""
         self.write_plan()
-        flags = ["--port", str(self.port), "--manifest", "plan.toml"]
-        flags += ["--db", "state/jobs.db", "--models-dir", "state/models"]
-        log = self.folder / "receiver.log"
-        seen = log.stat().st_size if log.exists() else 0
-        self.receiver = process = self.start("receiver", *flags, log=log.name, crash=crash)
-
-        def serving() -> re.Match[str] | None:
-            assert process.poll() is None, log.read_text()[seen:][-2000:]
-            return re.search(r"listening on (http://127.0.0.1:(\d+))", log.read_text()[seen:])
-
-        if wait:
-            found = until(serving, "the receiver serves")
-            self._connect(found[1], int(found[2]))
-        return process
-
-    def _connect(self, url: str, port: int) -> None:
-        self._transport.close()
-        self.url, self.port, self._transport = url, port, HttpTransport(url)
-        self.client = FleetClient(url, operator_token=TOKEN, tries=1, transport=self._transport, timeout_s=20.0)
+        words = [str(PROGRAMS / "receiver.py"), "--db", "state/jobs.db", "--models-dir", "state/models"]
+        return self.serve(*words, crash=crash, wait=wait, **self._environment)
 
     def start_worker(
         self, name: str = "host", crash: str = "", url: str = "", state: str = ""
     ) -> subprocess.Popen[bytes]:
         flags = ["--receiver-url", url or self.url, "--host-id", name, "--repo-root", "."]
         flags += ["--artifacts-dir", f"{state or name}/artifacts", "--reports-dir", f"{state or name}/reports"]
-        return self.start("worker", *flags, log=f"{name}.log", crash=crash)
-
-    def kill_receiver(self) -> None:
-        assert self.receiver is not None
-        self.receiver.kill()
-        self.receiver.wait()
+        return self.run(str(PROGRAMS / "worker.py"), *flags, log=f"{name}.log", crash=crash, **self._environment)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
-
-    def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.job(name)
-        return found
-
-    def status(self, name: str) -> str:
-        return str(self.job(name)["job"]["status"])
 
     def counts(self) -> dict[str, int]:
         found: dict[str, int] = self.client.jobs(limit=1)["counts"]
@@ -230,10 +148,7 @@ class Fleet:
                 and _parent_folder(pid) == str(self.folder))]  # fmt: skip
 
     def launchers_of(self, worker: subprocess.Popen[bytes]) -> list[int]:
-        return [pid for pid, words in processes() if "launcher.py" in words and _parent(pid) == worker.pid]
-
-    def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text(errors="replace")
+        return [pid for pid, words in processes() if "launcher.py" in words and stat_of(pid)[1] == str(worker.pid)]
 
 
 def processes() -> Iterator[tuple[int, str]]:
@@ -242,15 +157,8 @@ def processes() -> Iterator[tuple[int, str]]:
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-                if words and state not in "ZX":
+                if words and is_running(int(folder.name)):
                     yield int(folder.name), words
-
-
-def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
 
 
 def _parent_folder(pid: int) -> str:

@@ -12,7 +12,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torture.fleet import Fleet, nap, until
+from process_fleet import nap, until
+
+from torture.fleet import Fleet
 from torture.points import LAUNCHER, NAMES, RECEIVER, TRAINER, WORKER
 from torture.verdict import all_told, judge, nothing_left
 from training.fleet.client.answers import ClientError

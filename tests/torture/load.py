@@ -11,7 +11,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from torture.fleet import TOKEN, Fleet, nap
+from process_fleet import TOKEN, nap
+
+from torture.fleet import Fleet
 from training.fleet.client.answers import ClientError
 from training.fleet.client.client import FleetClient
 

@@ -19,8 +19,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from process_fleet import until
+
 from torture.database_parts import memory_folder
-from torture.fleet import ROOT, Fleet, FleetWithData, until
+from torture.fleet import ROOT, Fleet, FleetWithData
 from torture.suspended import LEASE_S, fleet_attempts, is_held, leave
 from training.clock import SystemClock
 from training.contract import spec_hash

@@ -6,9 +6,10 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from pathlib import Path
 
-from torture.fleet import Fleet, nap, until
+from process_fleet import nap, stat_of, until
+
+from torture.fleet import Fleet
 from torture.verdict import judge
 
 LEASE_S = 3.0
@@ -29,9 +30,8 @@ def _fleet() -> Fleet:
 
 
 def is_held(process: subprocess.Popen[bytes]) -> bool:
-    stat = Path(f"/proc/{process.pid}/stat").read_text()
     assert process.poll() is None, "it ended instead"
-    return stat.rpartition(")")[2].split()[0] == "T"
+    return stat_of(process.pid)[0] == "T"
 
 
 def leave(fleet: Fleet, *workers: subprocess.Popen[bytes]) -> None:

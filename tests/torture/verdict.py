@@ -13,7 +13,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from torture.fleet import Fleet, processes, until
+from process_fleet import until
+
+from torture.fleet import Fleet, processes
 
 ENDED = ("completed", "failed", "cancelled")
 _MARK = re.compile(r'"epoch": \d+,|chatter \d+')  # what a trainer of ours numbers in its output

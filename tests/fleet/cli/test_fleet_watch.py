@@ -12,8 +12,8 @@ import uuid
 
 import pytest
 from builders import a_capability, a_job
+from process_fleet import until
 from receiver_running import Receiver
-from torture.fleet import until
 
 # ── in a real terminal ──────────────────────────────────────────────────────────────────────
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,19 @@ from conformance.database_suite import CHECKS, Connect, held, hosts, note
 
 from training.fleet.database import writer as database
 from training.fleet.database.sqlite import SqliteDatabase, fold_log
-from training.fleet.database.writer import DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
+from training.fleet.database.writer import Database, DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import EndReason, JobStatus
 
-ADAPTERS: dict[str, Callable[[Path], Connect]] = {
-    "sqlite": lambda folder: lambda: SqliteDatabase(folder / "training_jobs.db")
-}
 
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_conformance(check: Callable[[Connect], None], adapter: str, tmp_path: Path) -> None:
-    check(ADAPTERS[adapter](tmp_path))
+def test_conformance(check: Callable[[Database, Connect], None], tmp_path: Path) -> None:
+    with ExitStack() as opened:
+
+        def connect() -> Database:
+            return opened.enter_context(closing(SqliteDatabase(tmp_path / "training_jobs.db")))
+
+        check(connect(), connect)
 
 
 @pytest.fixture

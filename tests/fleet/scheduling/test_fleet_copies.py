@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import pytest
-from fakes import FakeClock
+from builders import a_job
 from hypothesis import given
 from hypothesis import strategies as st
+from service_running import POLICY, Receiver
 
-from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.copies import SESSIONS_KEPT, SessionLine, Standing
 from training.fleet.scheduling.job import EndReason, JobStatus
-from training.fleet.scheduling.policy import Policy
 from training.fleet.service.service import Service
-from training.fleet.service.views import Views
 from training.fleet.wire.attempts import ClaimReply, ClaimRequest, HeartbeatRequest, OutputRequest
 from training.fleet.wire.constants import ProblemType, Refusal
 
-LEASE_S = 600.0
-
-
-class Always:
-    def has_room(self, incoming_bytes: int = 0) -> bool:
-        return True
-
-    def find(self, artifact_id: str, *, model: str, mode: str) -> object | None:
-        return None
+LEASE_S = POLICY.stale_after_s
 
 
 class Worker:
@@ -80,35 +70,16 @@ class Worker:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+def fleet() -> Iterator[Receiver]:
+    """It has been there for so long that silence may be held against hosts."""
+    with closing(Receiver()) as made:
+        made.plan(*(a_job(f"j{n}", seed=n) for n in range(4)))
+        made.watch(LEASE_S + 10)
+        yield made
 
 
-@pytest.fixture
-def queue(tmp_path: Path, clock: FakeClock) -> Iterator[JobQueue]:
-    made = JobQueue(tmp_path / "jobs.db", clock=clock, policy=Policy(stale_after_s=LEASE_S))
-    jobs = [{"name": f"j{n}", "job_id": f"{n:064x}", "model": "gbt", "mode": "m"} for n in range(4)]
-    made.sync_from_manifest(jobs)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def service(queue: JobQueue, clock: FakeClock) -> Service:
-    made = Service(queue, Always())
-    pass_time(made, clock)  # from now on silence may be held against hosts
-    return made
-
-
-def pass_time(service: Service, clock: FakeClock, seconds: float = LEASE_S + 1) -> None:
-    """With a look at the clock every few seconds, as the receiver has it."""
-    for _ in range(int(seconds / 10) + 1):
-        clock.advance(10)
-        service.tick()
-
-
-def note(service: Service) -> str | None:
-    return Views(service.queue.db, service).workers().workers[0].conflict
+def note(fleet: Receiver) -> str | None:
+    return fleet.views.workers().workers[0].conflict
 
 
 def refused(worker: Worker) -> str:
@@ -119,8 +90,8 @@ def refused(worker: Worker) -> str:
 
 
 @pytest.mark.parametrize("counts", [(6, 6), (6, 7), (7, 6), (3, 9)])
-def test_a_copy_is_noticed_within_two_claims_of_each(service: Service, counts: tuple[int, int]) -> None:
-    machine, copy = Worker(service, counts[0], "aa"), Worker(service, counts[1], "bb")
+def test_a_copy_is_noticed_within_two_claims_of_each(fleet: Receiver, counts: tuple[int, int]) -> None:
+    machine, copy = Worker(fleet.service, counts[0], "aa"), Worker(fleet.service, counts[1], "bb")
     first = machine.ask()
     assert first.job_id is not None
     assert machine.heartbeat()
@@ -129,23 +100,21 @@ def test_a_copy_is_noticed_within_two_claims_of_each(service: Service, counts: t
             if not (worker.claim_id and worker.heartbeat()):
                 worker.claim_id = ""
                 worker.ask()
-    assert "--new-identity" in (note(service) or "")
+    assert "--new-identity" in (note(fleet) or "")
     working = [each for each in (machine, copy) if each.claim_id and each.heartbeat()]
     assert len(working) == 1  # what is in hand is finished
     for worker in (machine, copy):
         if worker not in working:
             assert "two machines ask as pi" in refused(worker)
-    job = service.queue.get(str(first.job_id))
+    job = fleet.queue.get(str(first.job_id))
     assert job is not None
     assert job.host_losses == 0
 
 
-def test_idle_copies_are_noticed_before_there_is_work(service: Service, queue: JobQueue) -> None:
-    for job in queue.named("j"):
-        queue.cancel(job[0])
+def test_idle_copies_are_noticed_before_there_is_work(fleet: Receiver) -> None:
     for number in range(4):
-        queue.cancel(f"{number:064x}")
-    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+        fleet.queue.cancel(f"id-j{number}")
+    machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     for _ in range(2):
         machine.ask(request_id="the-same-on-both-disks")
         copy.ask(request_id="the-same-on-both-disks")
@@ -154,25 +123,17 @@ def test_idle_copies_are_noticed_before_there_is_work(service: Service, queue: J
     assert refused(machine) == refused(copy) == told.reason
 
 
-def two_with_one_request() -> None:
-    queue = JobQueue(":memory:", clock=FakeClock())
-    queue.sync_from_manifest([{"name": "j", "job_id": "j", "model": "gbt", "mode": "m"}])
-    service = Service(queue, Always())
-    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
-    assert machine.ask(request_id="r").claim_id == copy.ask(request_id="r").claim_id
-    try:
+def test_two_copies_that_found_the_same_request_on_their_disks_do_not_share_its_job() -> None:
+    with closing(Receiver()) as fleet:
+        fleet.plan(a_job("j"))
+        machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
+        assert machine.ask(request_id="r").claim_id == copy.ask(request_id="r").claim_id
         assert copy.heartbeat()
         assert not machine.heartbeat()
-    finally:
-        queue.close()
 
 
-def test_two_copies_that_found_the_same_request_on_their_disks_do_not_share_its_job() -> None:
-    two_with_one_request()
-
-
-def test_a_request_whose_answer_arrived_is_not_answered_to_a_copy(service: Service) -> None:
-    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+def test_a_request_whose_answer_arrived_is_not_answered_to_a_copy(fleet: Receiver) -> None:
+    machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     machine.ask(request_id="r")
     machine.heartbeat()
     with pytest.raises(Refusal) as refusal:
@@ -181,31 +142,31 @@ def test_a_request_whose_answer_arrived_is_not_answered_to_a_copy(service: Servi
     assert machine.heartbeat()
 
 
-def test_losses_of_copies_count_against_no_job(service: Service, queue: JobQueue) -> None:
-    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+def test_losses_of_copies_count_against_no_job(fleet: Receiver) -> None:
+    machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     job_id = str(machine.ask().job_id)
     copy.ask()
-    assert [each.host_losses for each in (queue.get(job_id),) if each] == [1]
+    assert [each.host_losses for each in (fleet.queue.get(job_id),) if each] == [1]
     copy.heartbeat()
     machine.ask()
     machine.ask()
-    job = queue.get(job_id)
+    job = fleet.queue.get(job_id)
     assert job is not None
     assert job.host_losses == 0
-    lost = [each for each in queue.attempts.of_job(job_id) if each.end_reason is EndReason.HOST_LOST]
+    lost = [each for each in fleet.queue.attempts.of_job(job_id) if each.end_reason is EndReason.HOST_LOST]
     assert [each.pardoned for each in lost] == [True]
 
 
-def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(service: Service, queue: JobQueue) -> None:
-    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(fleet: Receiver) -> None:
+    machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     job_id = str(machine.ask().job_id)
     copy.ask()
     machine.ask()
     machine.ask()
-    assert [each.host_losses for each in (queue.get(job_id),) if each] == [1]
+    assert [each.host_losses for each in (fleet.queue.get(job_id),) if each] == [1]
     assert copy.heartbeat()
     assert copy.heartbeat()
-    assert [each.host_losses for each in (queue.get(job_id),) if each] == [0]
+    assert [each.host_losses for each in (fleet.queue.get(job_id),) if each] == [0]
 
 
 @pytest.mark.parametrize("may", [False, True])
@@ -215,17 +176,17 @@ def test_a_silence_that_cannot_be_held_against_it_leaves_a_copy_one(*, may: bool
     assert said is (Standing.OWN if may else Standing.COPY)
 
 
-def test_a_worker_restarted_quickly_is_no_copy(service: Service, queue: JobQueue) -> None:
+def test_a_worker_restarted_quickly_is_no_copy(fleet: Receiver) -> None:
     for count in range(6, 10):
-        worker = Worker(service, count, f"{count}")
+        worker = Worker(fleet.service, count, f"{count}")
         assert worker.ask().job_id is not None
         assert worker.heartbeat()
-    assert note(service) is None
-    assert queue.counts()[JobStatus.RUNNING] == 1
+    assert note(fleet) is None
+    assert fleet.queue.counts()[JobStatus.RUNNING] == 1
 
 
-def test_a_late_claim_of_the_session_before_changes_nothing(service: Service) -> None:
-    before, now = Worker(service, 6, "aa"), Worker(service, 7, "bb")
+def test_a_late_claim_of_the_session_before_changes_nothing(fleet: Receiver) -> None:
+    before, now = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 7, "bb")
     before.ask()
     before.claim_id = ""
     now.ask()
@@ -233,65 +194,63 @@ def test_a_late_claim_of_the_session_before_changes_nothing(service: Service) ->
         late = ClaimRequest(
             host_id="pi", instance_id="installation", session_id=before.session, request_id="late", echo=before.echo
         )
-        assert service.claim(late).job_id is None
+        assert fleet.service.claim(late).job_id is None
     assert now.heartbeat()
-    assert note(service) is None
+    assert note(fleet) is None
 
 
-def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(service: Service, clock: FakeClock) -> None:
-    Worker(service, 9, "aa").ask()
-    restored = Worker(service, 5, "bb")
+def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(fleet: Receiver) -> None:
+    Worker(fleet.service, 9, "aa").ask()
+    restored = Worker(fleet.service, 5, "bb")
     assert restored.ask().ask_again
     assert restored.ask().ask_again
-    assert note(service) is None
-    pass_time(service, clock)
+    assert note(fleet) is None
+    fleet.watch(LEASE_S + 10)
     assert restored.ask().job_id is not None
     assert restored.heartbeat()
 
 
-def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(
-    service: Service, clock: FakeClock
-) -> None:
-    before, now = Worker(service, 6, "aa"), Worker(service, 7, "bb")
+def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(fleet: Receiver) -> None:
+    before, now = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 7, "bb")
     before.ask()
     now.ask()
-    pass_time(service, clock)
+    fleet.watch(LEASE_S + 10)
     assert before.ask().ask_again
 
 
-def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(service: Service) -> None:
-    past = Worker(service, 9, "aa")
+def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(fleet: Receiver) -> None:
+    past = Worker(fleet.service, 9, "aa")
     past.ask()
     past.heartbeat()
-    restored = Worker(service, 5, "bb")
+    restored = Worker(fleet.service, 5, "bb")
     restored.ask()
-    service.output(past.job_id, OutputRequest(host_id="pi", claim_id=past.claim_id))
+    fleet.service.output(past.job_id, OutputRequest(host_id="pi", claim_id=past.claim_id))
     late = HeartbeatRequest(host_id="pi", claim_id=past.claim_id, session_id=past.session, echo=past.echo, seq=2)
-    service.heartbeat(past.job_id, late)
+    fleet.service.heartbeat(past.job_id, late)
     assert restored.ask().ask_again
-    assert note(service) is None
+    assert note(fleet) is None
 
 
-def test_a_machine_restored_to_its_last_count_goes_on_at_once(service: Service) -> None:
-    Worker(service, 6, "aa").ask()
-    restored = Worker(service, 6, "bb")
+def test_a_machine_restored_to_its_last_count_goes_on_at_once(fleet: Receiver) -> None:
+    Worker(fleet.service, 6, "aa").ask()
+    restored = Worker(fleet.service, 6, "bb")
     assert restored.ask().job_id is not None
     assert restored.heartbeat()
-    assert note(service) is None
+    assert note(fleet) is None
 
 
-def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(service: Service, clock: FakeClock) -> None:
-    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(fleet: Receiver) -> None:
+    machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     for worker in (machine, copy, machine, copy, machine):
         if worker.claim_id and worker.heartbeat():
             continue
         worker.claim_id = ""
         worker.ask()
-    views = Views(service.queue.db, service)
-    assert note(service) == views.quarantined()["pi"], "status says it too"
-    pass_time(service, clock)
+    views = fleet.views
+    assert note(fleet) == views.quarantined()["pi"], "status says it too"
+    fleet.watch(LEASE_S + 10)
     assert machine.ask().job_id is not None
-    assert note(service) is None
+    assert note(fleet) is None
     assert views.quarantined() == {}
 
 
@@ -344,26 +303,23 @@ def test_of_many_late_sessions_the_one_that_works_is_never_forgotten() -> None:
     assert len(line.heard) == SESSIONS_KEPT
 
 
-def test_how_long_a_session_was_silent_outlasts_a_restart_of_the_receiver(
-    service: Service, queue: JobQueue, clock: FakeClock
-) -> None:
-    Worker(service, 9, "aa").ask()
-    anew = Service(queue, Always())
-    pass_time(anew, clock)
-    restored = Worker(anew, 5, "bb")
+def test_how_long_a_session_was_silent_outlasts_a_restart_of_the_receiver(fleet: Receiver) -> None:
+    Worker(fleet.service, 9, "aa").ask()
+    fleet.restart()
+    fleet.watch(LEASE_S + 10)
+    restored = Worker(fleet.service, 5, "bb")
     assert restored.ask().ask_again
     assert restored.ask().job_id is not None, "its past need not be silent for another lease"
 
 
-def test_who_was_heard_before_a_claim_after_a_restart_was_not_silent(
-    service: Service, queue: JobQueue, clock: FakeClock
-) -> None:
-    present = Worker(service, 9, "aa")
+def test_who_was_heard_before_a_claim_after_a_restart_was_not_silent(fleet: Receiver) -> None:
+    present = Worker(fleet.service, 9, "aa")
     present.ask()
-    present.service = anew = Service(queue, Always())
+    fleet.restart()
+    present.service = fleet.service
     for _ in range(7):
-        pass_time(anew, clock, 100)
+        fleet.watch(100)
         assert present.heartbeat()
-    restored = Worker(anew, 5, "bb")
+    restored = Worker(fleet.service, 5, "bb")
     assert restored.ask().ask_again
     assert restored.ask().ask_again

@@ -17,8 +17,9 @@ from builders import SHOWN, a_failure
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from process_fleet import PATIENCE_S, until
 from service_running import POLICY, Receiver, refused, with_two_jobs
-from test_fleet_end_to_end import PATIENCE_S, Fleet, until
+from test_fleet_end_to_end import Fleet
 from wire_builders import a_grant
 
 from training.fleet.client.client import FleetClient

@@ -1,0 +1,120 @@
+"""A receiver and workers as real processes in one folder, and what is seen of processes from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training.crashpoint import VARIABLE
+from training.fleet.client.answers import ClientError
+from training.fleet.client.client import FleetClient
+from training.fleet.client.transport import HttpTransport
+
+PATIENCE_S = 180.0
+LOOK_S = 0.02
+TOKEN = "only-for-this-test"
+
+
+def nap(seconds: float = LOOK_S) -> None:
+    threading.Event().wait(seconds)
+
+
+def until(condition: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_S) -> Any:
+    """Return what the condition gives as soon as it is true; AssertionError when it never is."""
+    end = time.monotonic() + patience_s
+    while True:
+        with contextlib.suppress(ClientError):
+            if found := condition():
+                return found
+        assert time.monotonic() < end, f"it did not happen within {patience_s:.0f} s: {what}"
+        nap()
+
+
+def stat_of(pid: int | str) -> list[str]:
+    """The kernel's fields of a process from its state on: state, parent …; a dead one's state is X."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X", "0"]
+
+
+def is_running(pid: int) -> bool:
+    """A zombie that waits for init counts as ended."""
+    return stat_of(pid)[0] not in "ZX"
+
+
+class ProcessFleet:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.receiver: subprocess.Popen[bytes] | None = None
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.port = 0
+        self._connect("http://127.0.0.1:1")
+        self.url = ""
+
+    def close(self) -> None:
+        for process in self.started:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        self._transport.close()
+
+    def run(self, *words: str, log: str, crash: str = "", **environment: str) -> subprocess.Popen[bytes]:
+        """``crash``: see training/crashpoint.py."""
+        with (self.folder / log).open("ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=self.folder,
+                env={**os.environ, "CIS490_OPERATOR_TOKEN": TOKEN, VARIABLE: crash, **environment},
+                stdout=file,
+                stderr=file,
+            )
+        self.started = [each for each in self.started if each.returncode is None] + [process]
+        return process
+
+    def serve(self, *words: str, crash: str = "", wait: bool = True, **environment: str) -> subprocess.Popen[bytes]:
+        """Start the receiver on the address it had; wait until it serves, unless it is to die."""
+        log = self.folder / "receiver.log"
+        seen = log.stat().st_size if log.exists() else 0
+        words = (*words, "--port", str(self.port), "--manifest", "plan.toml")
+        self.receiver = process = self.run(*words, log=log.name, crash=crash, **environment)
+
+        def serving() -> re.Match[str] | None:
+            assert process.poll() is None, log.read_text()[seen:][-2000:]
+            return re.search(r"listening on (http://127.0.0.1:(\d+))", log.read_text()[seen:])
+
+        if wait:
+            found = until(serving, "the receiver serves")
+            self.port = int(found[2])
+            self._transport.close()
+            self._connect(found[1])
+        return process
+
+    def _connect(self, url: str) -> None:
+        self.url, self._transport = url, HttpTransport(url)
+        self.client = FleetClient(url, operator_token=TOKEN, tries=1, transport=self._transport, timeout_s=20.0)
+
+    def kill_receiver(self) -> None:
+        assert self.receiver is not None
+        self.receiver.kill()
+        self.receiver.wait()
+
+    def job(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.job(name)
+        return found
+
+    def status(self, name: str) -> str:
+        return str(self.job(name)["job"]["status"])
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
