@@ -19,7 +19,7 @@ import places  # noqa: F401 - puts the folders of tests on the module path
 from process_fleet import nap, until
 
 from torture.fleet import Fleet
-from torture.suspended import fleet_attempts, is_held
+from torture.suspended import is_held
 from torture.verdict import judge
 
 DISKS = {
@@ -94,7 +94,7 @@ def _run(disk: str, place: str) -> Counter[str]:
         assert fleet.receiver.poll() is None, f"the receiver ended: {fleet.log('receiver')[-1500:]}"
         ballast.unlink()
         fleet.wait_for(name, "completed")
-        ends = fleet_attempts(fleet, name)
+        ends = fleet.ends(name)
         if disk in ("database and store", "store"):
             assert ends == ["completed"], ends  # the receiver's disk costs nobody an attempt
         assert ends.count("completed") == 1, ends

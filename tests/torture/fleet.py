@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,6 +44,10 @@ SETTINGS: Mapping[str, float] = {
     "grace_s": 2.0,
     "beat_lost_s": 5.0,
 }
+
+
+def dies(process: subprocess.Popen[bytes], place: str) -> None:
+    assert process.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
 
 
 class Fleet(ProcessFleet):
@@ -132,6 +137,15 @@ class Fleet(ProcessFleet):
 
     def wait_for(self, name: str, *statuses: str) -> None:
         until(lambda: self.status(name) in statuses, f"{name} is {' or '.join(statuses)}")
+
+    def ends(self, name: str) -> list[str]:
+        """Return how the attempts at a job ended."""
+        return [str(each["end_reason"]) for each in self.job(name)["attempts"]]
+
+    def ended(self, name: str, *ends: str) -> None:
+        """Hold that the attempts at a job ended so."""
+        found = self.ends(name)
+        assert found == [*ends], found
 
     def all_over(self, patience_s: float = PATIENCE_S) -> None:
         """Every job has ended."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from process_fleet import nap, until
 
-from torture.fleet import Fleet
+from torture.fleet import Fleet, dies
 from torture.points import LAUNCHER, NAMES, RECEIVER, TRAINER, WORKER
 from torture.verdict import all_told, judge, nothing_left
 from training.fleet.client.answers import ClientError
@@ -93,7 +93,7 @@ class Killing:
         """Killed while its tables are made, in a folder that has none yet."""
         with Fleet() as other:
             process = other.start_receiver(f"database.schema:{self.chance.randint(1, 12)}", wait=False)
-            assert process.wait(60) == -signal.SIGKILL, "it did not die in the making of its tables"
+            dies(process, "database.schema")
             other.start_receiver()
             assert other.counts()["pending"] == 0
         self.died["database.schema"] += 1

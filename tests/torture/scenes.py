@@ -22,8 +22,8 @@ from typing import Any
 from process_fleet import until
 
 from torture.database_parts import memory_folder
-from torture.fleet import ROOT, Fleet, FleetWithData
-from torture.suspended import LEASE_S, fleet_attempts, is_held, leave
+from torture.fleet import ROOT, Fleet, FleetWithData, dies
+from torture.suspended import LEASE_S, is_held, leave
 from training.clock import SystemClock
 from training.contract import spec_hash
 from training.crashpoint import VARIABLE
@@ -168,7 +168,7 @@ def fetching(place: str, chance: random.Random) -> None:
             begun_with = [0, listing.size] if place == "worker.fetch.stamped" else [0]
         name = fleet.add(behave="well")
         killed = fleet.start_worker(crash=f"{place}:{nth}")
-        assert killed.wait(60) == -signal.SIGKILL, f"it did not die at {place}:{nth}"
+        dies(killed, f"{place}:{nth}")
         worker = fleet.start_worker()
         fleet.wait_for(name, "completed")
         told = re.findall(r"fetching data set \w+: (\d+) of", fleet.log("host"))
@@ -202,11 +202,11 @@ def heard_again(place: str, chance: random.Random) -> None:
         until(lambda: is_held(worker), f"the worker is suspended at {silent_at}")
         fleet.wait_for(name, "pending")
         worker.send_signal(signal.SIGCONT)
-        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        dies(doomed, place)
         fleet.start_receiver()
         go.touch()
         fleet.wait_for(name, "completed")
-        assert fleet_attempts(fleet, name) == ["completed"], fleet_attempts(fleet, name)
+        fleet.ended(name, "completed")
         leave(fleet, worker)
 
 
@@ -229,7 +229,7 @@ def by_hand(place: str, _: random.Random) -> None:
         }
         with contextlib.suppress(ClientError):
             host.deliver(grant.job_id, path, **offer)
-        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        dies(doomed, place)
         host.close()
         fleet.start_receiver()
         assert fleet.status(name) == "pending", "what was not committed did not happen"
@@ -237,8 +237,7 @@ def by_hand(place: str, _: random.Random) -> None:
         for _ in range(2):
             again.deliver(grant.job_id, path, **offer)
         again.close()
-        ends = fleet_attempts(fleet, name)
-        assert ends == ["worker_shutdown", "completed"], ends
+        fleet.ended(name, "worker_shutdown", "completed")
 
 
 def pardoning(place: str, chance: random.Random) -> None:
@@ -248,12 +247,12 @@ def pardoning(place: str, chance: random.Random) -> None:
         doomed = fleet.start_receiver(f"{place}:{chance.randint(1, 3)}")
         names = [fleet.add(behave="fail-once") for _ in range(3)]
         worker = fleet.start_worker()
-        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        dies(doomed, place)
         fleet.start_receiver()
         until(lambda: fleet.client.release("host"), "the host is taken out")
         for name in names:  # at once: who is pardoned waits for nothing
             fleet.wait_for(name, "completed")
-            assert fleet_attempts(fleet, name) == ["trainer_failed", "completed"]
+            fleet.ended(name, "trainer_failed", "completed")
             assert fleet.job(name)["job"]["trainer_failures"] == 0, f"{name} pays for its host"
         leave(fleet, worker)
 
@@ -277,7 +276,7 @@ def ordering(place: str, _: random.Random) -> None:
         before = fleet.job(name)
         with contextlib.suppress(ClientError):
             call(name)
-        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        dies(doomed, place)
         fleet.start_receiver()
         after = fleet.job(name)
         assert (after["job"], after["events"]) == (before["job"], before["events"])
@@ -292,7 +291,7 @@ def ordering(place: str, _: random.Random) -> None:
             if what == "hold":
                 other = fleet.add(behave="well")
                 fleet.wait_for(other, "completed")
-                assert fleet_attempts(fleet, name) == []
+                fleet.ended(name)
                 fleet.client.unhold(name)
             fleet.wait_for(name, "completed")
         leave(fleet, worker)
@@ -315,7 +314,7 @@ def keeping(place: str, _: random.Random) -> None:
         fleet.client.reload()
         with contextlib.suppress(ClientError):
             fleet.client.gc_now()
-        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        dies(doomed, place)
         fleet.start_receiver()
         fleet.client.gc_now()
         left = [*(fleet.folder / "state" / "models").glob("fake_oracle/*/bundle.tar.zst")]

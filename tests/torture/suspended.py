@@ -9,7 +9,7 @@ from collections import Counter
 
 from process_fleet import nap, stat_of, until
 
-from torture.fleet import Fleet
+from torture.fleet import Fleet, dies
 from torture.verdict import judge
 
 LEASE_S = 3.0
@@ -68,13 +68,8 @@ def worker_sleeps(place: str, taken: bool) -> Counter[str]:
             leave(fleet, sleeper, other)
         else:
             leave(fleet, sleeper)
-        assert fleet_attempts(fleet, name).count("completed") == 1, fleet_attempts(fleet, name)
+        assert fleet.ends(name).count("completed") == 1, fleet.ends(name)
     return Counter(worker_slept=1)
-
-
-def fleet_attempts(fleet: Fleet, name: str) -> list[str]:
-    """Return how the attempts at a job ended."""
-    return [str(each["end_reason"]) for each in fleet.job(name)["attempts"]]
 
 
 def receiver_away(place: str) -> Counter[str]:
@@ -85,11 +80,11 @@ def receiver_away(place: str) -> Counter[str]:
         name = fleet.add(reload=False, behave="well", bytes="3000000")
         doomed = fleet.start_receiver(f"{place}:1", wait=False)
         worker = fleet.start_worker()
-        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        dies(doomed, place)
         nap(AWAY_LEASES * LEASE_S)
         fleet.start_receiver()
         fleet.wait_for(name, "completed")
-        assert fleet_attempts(fleet, name) == ["completed"], fleet_attempts(fleet, name)
+        fleet.ended(name, "completed")
         leave(fleet, worker)
     return Counter(receiver_away=1)
 
@@ -108,7 +103,7 @@ def receiver_sleeps() -> Counter[str]:
         nap(0.5)
         receiver.send_signal(signal.SIGCONT)
         fleet.wait_for(name, "completed")
-        assert fleet_attempts(fleet, name) == ["completed"], fleet_attempts(fleet, name)
+        fleet.ended(name, "completed")
         leave(fleet, worker)
     return Counter(receiver_away=1)
 
