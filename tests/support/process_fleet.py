@@ -1,4 +1,4 @@
-"""A receiver and workers as real processes in one folder, and what is seen of processes from outside."""
+"""A receiver and workers as real processes in one folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from processes import nap
 
 from training.crashpoint import VARIABLE
 from training.fleet.client.answers import ClientError
@@ -24,10 +25,6 @@ LOOK_S = 0.02
 TOKEN = "only-for-this-test"
 
 
-def nap(seconds: float = LOOK_S) -> None:
-    threading.Event().wait(seconds)
-
-
 def until(condition: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_S) -> Any:
     """Return what the condition gives as soon as it is true; AssertionError when it never is."""
     end = time.monotonic() + patience_s
@@ -36,20 +33,13 @@ def until(condition: Callable[[], Any], what: str = "", patience_s: float = PATI
             if found := condition():
                 return found
         assert time.monotonic() < end, f"it did not happen within {patience_s:.0f} s: {what}"
-        nap()
+        nap(LOOK_S)
 
 
-def stat_of(pid: int | str) -> list[str]:
-    """The kernel's fields of a process from its state on: state, parent …; a dead one's state is X."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ["X", "0"]
-
-
-def is_running(pid: int) -> bool:
-    """A zombie that waits for init counts as ended."""
-    return stat_of(pid)[0] not in "ZX"
+def parent_of(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 class ProcessFleet:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from places import CHILDREN
-from process_fleet import PATIENCE_S, TOKEN, ProcessFleet, is_running, stat_of, until
+from process_fleet import PATIENCE_S, TOKEN, ProcessFleet, parent_of, until
+from processes import is_running, state_of
 
 from training.clock import SystemClock
 from training.fleet.recovery.doctor import examine
@@ -287,10 +288,10 @@ def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet: 
     worker = fleet.start_worker()
     pid = fleet.trainer_pid()
     until(lambda: fleet.status("deaf") == "running")
-    launcher = int(stat_of(pid)[1])
+    launcher = parent_of(pid)
     worker.send_signal(signal.SIGSTOP)
     threads = Path(f"/proc/{worker.pid}/task")  # a stop takes a moment to reach every one
-    until(lambda: all(stat_of(f"{worker.pid}/task/{one.name}")[0] == "T" for one in threads.iterdir()))
+    until(lambda: all(state_of(int(one.name)) == "T" for one in threads.iterdir()))
     os.kill(launcher, signal.SIGKILL)
     worker.kill()
     worker.wait()

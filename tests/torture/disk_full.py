@@ -16,7 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 import places  # noqa: F401 - puts the folders of tests on the module path
-from process_fleet import nap, until
+from process_fleet import until
+from processes import nap
 
 from torture.fleet import Fleet
 from torture.suspended import is_held

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from process_fleet import PATIENCE_S, ProcessFleet, is_running, stat_of, until
+from process_fleet import PATIENCE_S, ProcessFleet, parent_of, until
+from processes import is_running
 
 from torture.database_parts import memory_folder
 from training.fleet.client.push import push, read_folder
@@ -162,7 +163,7 @@ class Fleet(ProcessFleet):
                 and _parent_folder(pid) == str(self.folder))]  # fmt: skip
 
     def launchers_of(self, worker: subprocess.Popen[bytes]) -> list[int]:
-        return [pid for pid, words in processes() if "launcher.py" in words and stat_of(pid)[1] == str(worker.pid)]
+        return [pid for pid, words in processes() if "launcher.py" in words and parent_of(pid) == worker.pid]
 
 
 def processes() -> Iterator[tuple[int, str]]:

@@ -12,7 +12,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from process_fleet import nap, until
+from process_fleet import until
+from processes import nap
 
 from torture.fleet import Fleet, dies
 from torture.points import LAUNCHER, NAMES, RECEIVER, TRAINER, WORKER

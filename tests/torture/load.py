@@ -11,7 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from process_fleet import TOKEN, nap
+from process_fleet import TOKEN
+from processes import nap
 
 from torture.fleet import Fleet
 from training.fleet.client.answers import ClientError

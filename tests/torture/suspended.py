@@ -7,7 +7,8 @@ import signal
 import subprocess
 from collections import Counter
 
-from process_fleet import nap, stat_of, until
+from process_fleet import until
+from processes import nap, state_of
 
 from torture.fleet import Fleet, dies
 from torture.verdict import judge
@@ -31,7 +32,7 @@ def _fleet() -> Fleet:
 
 def is_held(process: subprocess.Popen[bytes]) -> bool:
     assert process.poll() is None, "it ended instead"
-    return stat_of(process.pid)[0] == "T"
+    return state_of(process.pid) == "T"
 
 
 def leave(fleet: Fleet, *workers: subprocess.Popen[bytes]) -> None:

@@ -512,10 +512,7 @@ LATE = [f"line {number}" for number in range(300, 550)]
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     one = Fleet(tmp_path)
     yield one
-    one.transport.close()
-    for process in one.started:
-        process.kill()
-        process.wait()
+    one.close()
 
 
 def away_while_the_worker_dies(fleet: Fleet, behaviour: str, crash_at: str) -> None:
