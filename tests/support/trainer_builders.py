@@ -7,15 +7,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from training import families
+from training.contract import Exit
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
+from training.trainer.evaluation.scored import Classes
 from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.session import train
 
@@ -143,6 +146,10 @@ SHORT = (
 )
 
 
+BINARY = Classes(("benign", "malicious"), ("benign",))
+BY_HOST = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
+
+
 @dataclass(frozen=True)
 class Ended:
     """The end of a trainer in this process."""
@@ -150,6 +157,17 @@ class Ended:
     code: int
     events: list[dict[str, object]]
     sentence: str
+
+
+class Forgetful:
+    """A keeper of nothing."""
+
+    def load(self) -> None:
+        return None
+
+    def watch(self, snapshot: object) -> None: ...
+
+    def tick(self) -> None: ...
 
 
 class StopAfter(Stop):
@@ -172,6 +190,50 @@ def run(argv: Sequence[str], *, stop: Stop | None = None, limits: MemoryLimits =
     code = perform(lambda p, s: train(args, p, s, limits=limits), out=out, err=err, stop=stop or Stop())
     events = [json.loads(line) for line in out.getvalue().splitlines()]
     return Ended(code, events, err.getvalue())
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """The files of a run that ended well, and its lines."""
+
+    out: Path
+    name: str  # <model>_<mode>
+    events: list[dict[str, object]]
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.out / "artifacts" / f"{self.name}.ckpt.json"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return json.loads(self.checkpoint.read_text())
+
+    @property
+    def report(self) -> dict[str, Any]:
+        (path,) = (self.out / "reports").glob(f"{self.name}_*train.json")
+        return json.loads(path.read_text())
+
+
+def trained(
+    model: str, data: Path, out: Path, *more: str, mode: str = "oracle", limits: MemoryLimits = LIMITS
+) -> TrainedRun:
+    """Train briefly."""
+    ended = run(arguments(model, data, out, *SHORT[model], *more, mode=mode), limits=limits)
+    assert ended.code == Exit.DONE, ended.sentence
+    return TrainedRun(out, f"{model}_{mode}", ended.events)
+
+
+def ends_like(
+    whole: Path, argv: Sequence[str], points: Sequence[int], out: Path, limits: MemoryLimits = LIMITS
+) -> None:
+    """Assert that a run stopped at each of these safe points in turn, and resumed, leaves the files of a whole one."""
+    for each in points:
+        if (ended := run(argv, stop=StopAfter(each), limits=limits)).code == Exit.DONE:
+            break
+        assert ended.code == Exit.INTERRUPTED, ended.sentence
+        assert not list(out.rglob("*.ckpt.json"))
+    assert run(argv, limits=limits).code == Exit.DONE
+    assert files(out) == files(whole)
 
 
 def files(out: Path) -> dict[str, bytes]:

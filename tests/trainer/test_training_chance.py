@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
+from trainer_builders import BINARY
 
 from training import hyper as flags
 from training.data.rows import Rows
 from training.trainer.evaluation import chance, intervals
 from training.trainer.evaluation.chance import chance_test
-from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
+from training.trainer.evaluation.metrics import Scored, evaluate, operating_point
 from training.trainer.evaluation.rates import exact_interval, rate_interval
-
-BINARY = Classes(("benign", "malicious"), ("benign",))
 
 
 def one_label_each(labels, scores, per_episode=4):

@@ -20,6 +20,7 @@ from sklearn.metrics import (
     roc_auc_score,
     roc_curve,
 )
+from trainer_builders import BINARY
 
 from training.data.rows import Rows
 from training.trainer.comparison import paired_gap
@@ -30,7 +31,6 @@ from training.trainer.evaluation.ratios import CatchMeasure, ClassMeasure, Proba
 from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.scored import Pace, pace
 
-BINARY = Classes(("benign", "malicious"), ("benign",))
 MANY = Classes(("benign", "grind", "encrypt", "sweep"), ("benign",))
 
 

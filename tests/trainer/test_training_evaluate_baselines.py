@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
+from trainer_builders import BINARY
 
 from training.data.rows import Rows
 from training.data.split import LeakError, Split, make_split
@@ -15,7 +16,6 @@ from training.trainer.baselines import run_baselines
 from training.trainer.evaluation.metrics import Classes, Scored
 from training.trainer.task import GivenWindows, evenly
 
-BINARY = Classes(("benign", "malicious"), ("benign",))
 NAMES = {"logistic_regression", "isolation_forest", "mahalanobis", "lof"}
 
 

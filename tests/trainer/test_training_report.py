@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trainer_builders import BINARY
 
 from training.charts import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.data.rows import Rows
@@ -24,7 +25,6 @@ from training.trainer.evaluation.report import build_report, plain, to_json, wri
 from training.trainer.evaluation.sides import sides_of
 from training.trainer.evaluation.thresholds import ChosenOnTestError
 
-BINARY = Classes(("benign", "malicious"), ("benign",))
 ROWS = Rows.of(label=[0, 1], episode=["a", "b"], host=["h", "h"])
 CHROMIUM = Path("/usr/bin/chromium")
 

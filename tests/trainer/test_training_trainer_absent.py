@@ -11,7 +11,7 @@ import telemetry_builders as made
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainer_builders import SHORT, arguments, files, make_data, run
+from trainer_builders import BY_HOST, files, make_data, trained
 
 from training import families
 from training.contract import Exit
@@ -33,31 +33,23 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("whole"))
-
-
-@pytest.fixture(scope="module")
 def without_second(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_data(tmp_path_factory.mktemp("lacking"), lacks={"beta": (1,)})
 
 
 @pytest.mark.parametrize("model", families.FAMILIES)
 def test_a_family_learns_from_hosts_that_lack_a_channel(model: str, without_second: Path, tmp_path: Path) -> None:
-    first = run(arguments(model, without_second, tmp_path / "a", *SHORT[model]))
-    again = run(arguments(model, without_second, tmp_path / "b", *SHORT[model]))
-    assert first.code == again.code == Exit.DONE, first.sentence
+    first = trained(model, without_second, tmp_path / "a")
+    trained(model, without_second, tmp_path / "b")
     assert files(tmp_path / "a") == files(tmp_path / "b")
-    scored = score(tmp_path / "a" / "artifacts" / f"{model}_oracle.ckpt.json", without_second)
-    assert scored["score"].is_finite().all()
+    assert score(first.checkpoint, without_second)["score"].is_finite().all()
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "transformer_ssl"])
 def test_windows_that_lack_a_channel_are_scored_and_do_not_move_the_others(
     model: str, data: Path, without_second: Path, tmp_path: Path
 ) -> None:
-    assert run(arguments(model, data, tmp_path, *SHORT[model])).code == Exit.DONE
-    checkpoint = tmp_path / "artifacts" / f"{model}_oracle.ckpt.json"
+    checkpoint = trained(model, data, tmp_path).checkpoint
     whole, lacking = score(checkpoint, data), score(checkpoint, without_second)
     assert lacking["score"].is_finite().all()
     there = (whole["host"] != "beta").to_numpy()
@@ -159,11 +151,8 @@ def test_the_price_in_the_report_is_what_a_host_without_the_channel_pays(model: 
     known = {"rename": "cpu_throttled", "reference": True}
     whole = make_data(tmp_path / "whole", **known)
     lacking = make_data(tmp_path / "lacking", lacks=dict.fromkeys(HOSTS, (1,)), **known)
-    host = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
-    ended = run(arguments(model, whole, tmp_path, *SHORT[model], *host, "--target-fpr", "0.3"))
-    assert ended.code == Exit.DONE, ended.sentence
-    checkpoint = tmp_path / "artifacts" / f"{model}_oracle.ckpt.json"
-    found = json.loads(checkpoint.read_text())["channels"]
+    made = trained(model, whole, tmp_path, *BY_HOST, "--target-fpr", "0.3")
+    checkpoint, found = made.checkpoint, made.document["channels"]
     assert (found["some"], found["none"]) == ([], [])
     (price,) = found["without"]
     assert price["channels"] == ["cpu_throttled"]
@@ -187,9 +176,8 @@ def test_the_price_of_some_channels_is_that_of_the_fewest_taken_away_with_them()
 
 def test_the_report_tells_which_channels_the_training_hosts_have(tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", lacks={"beta": (0,), "alpha": (0, 2), "gamma": (2,)})
-    host = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
-    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], *host, "--target-fpr", "0.3")).code == Exit.DONE
-    report = json.loads((tmp_path / "reports" / "gbt_oracle_train.json").read_text())["channels"]
+    made = trained("gbt", data, tmp_path, *BY_HOST, "--target-fpr", "0.3")
+    report = made.report["channels"]
     assert (report["none"], report["some"]) == (["channel0"], ["channel2"])
     # The unseen host has channel0, of which nothing was learnt, and lacks channel2.
     (price,) = report["without"]
@@ -198,8 +186,7 @@ def test_the_report_tells_which_channels_the_training_hosts_have(tmp_path: Path)
     page = (tmp_path / "reports" / "gbt_oracle_train.html").read_text()
     assert "Where a host lacks a channel" in page
     assert "Only some of the training hosts have channel2." in page
-    checkpoint = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
-    said = "\n".join(lines(judge(checkpoint, data)))
+    said = "\n".join(lines(judge(made.checkpoint, data)))
     assert "missing     channel2 on alpha, gamma: what that costs was never measured" in said
     assert "channel0 on" not in said
     assert "believe it  with care" in said
@@ -208,10 +195,9 @@ def test_the_report_tells_which_channels_the_training_hosts_have(tmp_path: Path)
 def test_a_level_that_is_kept_by_name_alone_is_doubted(tmp_path: Path) -> None:
     """The host has its name and nothing else in common, for all that the data tell."""
     data = make_data(tmp_path / "data", episodes=120, reference=True)
-    ended = run(arguments("gbt", data, tmp_path, *SHORT["gbt"], "--target-fpr", "0.2"))
-    assert ended.code == Exit.DONE
-    checkpoint = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
-    assert json.loads(checkpoint.read_text())["threshold"]["hosts"] is not None
+    made = trained("gbt", data, tmp_path, "--target-fpr", "0.2")
+    checkpoint = made.checkpoint
+    assert made.document["threshold"]["hosts"] is not None
     with_its_own = "\n".join(lines(judge(checkpoint, data)))
     without = "\n".join(lines(judge(checkpoint, make_data(tmp_path / "other", seed=3))))
     assert "of this name" not in with_its_own
@@ -220,12 +206,11 @@ def test_a_level_that_is_kept_by_name_alone_is_doubted(tmp_path: Path) -> None:
 
 
 def test_a_summary_of_what_lacks_nothing_says_so(data: Path, tmp_path: Path) -> None:
-    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"])).code == Exit.DONE
-    checkpoint = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
+    made = trained("gbt", data, tmp_path)
+    checkpoint, document = made.checkpoint, made.document
     said = lines(judge(checkpoint, data))
     assert said[0].startswith("scored      216 windows of 36 recordings by gbt oracle")
     assert "missing     nothing" in said
-    document = json.loads(checkpoint.read_text())
 
     def write(**channels: object) -> None:
         document["channels"] = {"none": [], **channels}
@@ -245,8 +230,7 @@ def test_a_summary_of_what_lacks_nothing_says_so(data: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("model", ["gbt", "cnn"])
 def test_data_without_a_column_are_scored_as_data_in_which_it_is_empty(model: str, data: Path, tmp_path: Path) -> None:
-    assert run(arguments(model, data, tmp_path, *SHORT[model])).code == Exit.DONE
-    checkpoint = tmp_path / "artifacts" / f"{model}_oracle.ckpt.json"
+    checkpoint = trained(model, data, tmp_path).checkpoint
     empty = make_data(tmp_path / "empty", lacks=dict.fromkeys(HOSTS, (0, 2)))
     gone = make_data(tmp_path / "gone", columns=(1, 3, 4))
     one, other = (score(checkpoint, folder)["score"].to_numpy() for folder in (empty, gone))
@@ -260,8 +244,7 @@ def test_a_machine_of_another_kind_is_recorded_built_and_scored_without_a_refusa
     fleet, mine = tmp_path / "fleet", tmp_path / "mine"
     made.write_fleet(fleet, hosts=("h0", "h1", "h2"))
     assert build.main([str(fleet), "--out-dir", str(tmp_path / "processed"), "--jobs", "1"]) == 0
-    arguments_of_realistic = arguments("gbt", tmp_path / "processed", tmp_path, *SHORT["gbt"], mode="realistic")
-    assert run([*arguments_of_realistic, "--target-fpr", "0.3"]).code == Exit.DONE
+    model = trained("gbt", tmp_path / "processed", tmp_path, "--target-fpr", "0.3", mode="realistic").checkpoint
     t, values = made.signal(duration_s=30.0, seed=50)
     new = {"host": "laptop", "view": "machine", "channels": made.channel_infos(made.CHANNELS[1:3]), "duration_s": 30.0}
     quiet = {"baseline": True, "labels": [(0.0, "idle")], "phases": {"idle": "benign"}}
@@ -271,7 +254,7 @@ def test_a_machine_of_another_kind_is_recorded_built_and_scored_without_a_refusa
     like = ["--like", str(tmp_path / "processed")]
     assert build.main([str(mine), "--out-dir", str(tmp_path / "own"), *like, "--jobs", "1"]) == 0
     capsys.readouterr()
-    assert score_cli.main([str(tmp_path / "artifacts" / "gbt_realistic.ckpt.json"), str(tmp_path / "own")]) == Exit.DONE
+    assert score_cli.main([str(model), str(tmp_path / "own")]) == Exit.DONE
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 1 + 11
     first, *_, last = [line for line in said.err.splitlines() if not line.startswith("note: ")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainer_builders import SHORT, arguments, make_data, run
+from trainer_builders import BY_HOST, make_data, trained
 
 from training.contract import Exit
 from training.data.dataset import load_processed
@@ -22,7 +22,7 @@ from training.trainer.ssl import VIEWS
 from training.trainer.training_windows import fresh_references
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
-HOST = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.3")
+HOST = (*BY_HOST, "--target-fpr", "0.3")
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +30,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_data(tmp_path_factory.mktemp("adapt"), reference=True)
 
 
-def trained(model: str, data: Path, out: Path) -> Path:
-    ended = run(arguments(model, data, out, *SHORT[model], *HOST))
-    assert ended.code == Exit.DONE, ended.sentence
-    return out / "artifacts" / f"{model}_oracle.ckpt.json"
-
-
 @pytest.fixture(scope="module")
 def base(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained("gbt", data, tmp_path_factory.mktemp("base"))
+    return trained("gbt", data, tmp_path_factory.mktemp("base"), *HOST).checkpoint
 
 
 def document(path: Path) -> Mapping[str, Any]:
@@ -62,19 +56,17 @@ def test_without_data_only_the_level_is_set_and_that_is_said(
         "trained": False,
     }
     bare = make_data(tmp_path / "bare")
-    level = judge(base, data)
-    told, untold = judge(path, bare), judge(base, bare)
-    assert told.hosts is not None
-    assert level.hosts is not None
-    assert untold.hosts is not None
-    assert told.hosts.of("gamma") == level.hosts.of("gamma")
+    level, told = judge(base, data).hosts, judge(path, bare).hosts
+    assert told is not None
+    assert level is not None
+    assert told.of("gamma") == level.of("gamma")
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
 def test_with_its_data_a_model_learns_from_the_reference_as_well(
     model: str, base: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start = base if model == "gbt" else trained(model, data, tmp_path / "base")
+    start = base if model == "gbt" else trained(model, data, tmp_path / "base", *HOST).checkpoint
     asked = [str(start), str(data), "--data", str(data), "--n-resamples", "200"]
     assert main([*asked, "--out-dir", str(tmp_path / "one")]) == Exit.DONE
     assert main([*asked, "--out-dir", str(tmp_path / "two")]) == Exit.DONE
@@ -115,7 +107,7 @@ def test_what_cannot_be_adapted_is_refused_in_one_sentence(
     bare = make_data(tmp_path / "bare")
     assert "--data is not the data set that the model was trained on" in said(base, data, "--data", other)
     assert "has no reference window of a host that is new to the model" in said(base, bare)
-    unled = trained("gbt", bare, tmp_path / "unled")
+    unled = trained("gbt", bare, tmp_path / "unled", *HOST).checkpoint
     assert "has no rule by which a reference changes its threshold" in said(unled, data)
     assert "cannot be read" in said(tmp_path / "nothing.ckpt.json", data)
     assert not (tmp_path / "out").exists()
@@ -145,30 +137,22 @@ def test_a_short_reference_is_refused_with_what_is_needed(
     assert "has 6 windows, and a training needs 7" in capsys.readouterr().err
 
 
-def test_an_anomaly_score_gets_a_level_and_no_training(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("model", ["transformer_ssl", "combined"])
+def test_what_measures_hosts_gets_centres_of_the_host(
+    model: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = trained("transformer_ssl", data, tmp_path / "base")
+    base = trained(model, data, tmp_path / "base", *HOST).checkpoint
     assert main([str(base), str(data), "--out-dir", str(tmp_path / "level")]) == Exit.DONE
-    adapted = document(tmp_path / "level" / base.name)
-    assert adapted["levels"]["own"] == {"gamma": document(base)["levels"]["known"]["gamma"]}
-    assert {name: list(own) for name, own in adapted["facts"]["centres"].items()} == {key: ["gamma"] for key in VIEWS}
+    path = tmp_path / "level" / base.name
+    assert all(list(own) == ["gamma"] for own in document(path)["facts"]["centres"].values())
     # Data without references are scored as those that bring gamma's.
     bare, whole = (make_data(tmp_path / name, reference=name == "whole") for name in ("bare", "whole"))
-    scores = [score(path, at) for path, at in ((tmp_path / "level" / base.name, bare), (base, whole), (base, bare))]
+    scores = [score(*asked) for asked in ((path, bare), (base, whole), (base, bare))]
     told = [one.filter(one["host"] == "gamma")["score"].to_list() for one in scores]
     assert told[0] == told[1] != told[2]
-    asked = [str(base), str(data), "--data", str(data), "--out-dir", str(tmp_path / "fit")]
-    assert main(asked) == Exit.BAD_DATA
-    assert "without another training" in capsys.readouterr().err
-
-
-def test_a_combined_score_keeps_what_it_measures_the_host_from(data: Path, tmp_path: Path) -> None:
-    base = trained("combined", data, tmp_path / "base")
-    assert main([str(base), str(data), "--out-dir", str(tmp_path / "level")]) == Exit.DONE
-    adapted = tmp_path / "level" / base.name
-    assert all(list(own) == ["gamma"] for own in document(adapted)["facts"]["centres"].values())
-    bare, whole = (make_data(tmp_path / name, reference=name == "whole") for name in ("bare", "whole"))
-    scores = [score(path, at) for path, at in ((adapted, bare), (base, whole), (base, bare))]
-    told = [one.filter(one["host"] == "gamma")["score"].to_list() for one in scores]
-    assert told[0] == told[1] != told[2]
+    if model == "transformer_ssl":
+        assert document(path)["levels"]["own"] == {"gamma": document(base)["levels"]["known"]["gamma"]}
+        assert set(document(path)["facts"]["centres"]) == set(VIEWS)
+        asked = [str(base), str(data), "--data", str(data), "--out-dir", str(tmp_path / "fit")]
+        assert main(asked) == Exit.BAD_DATA
+        assert "without another training" in capsys.readouterr().err

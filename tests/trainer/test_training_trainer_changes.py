@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import trainer_builders
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
-from trainer_builders import SHORT, arguments, make_data, run
+from trainer_builders import make_data
 
 from training.contract import Exit
 from training.trainer import drift as command
@@ -266,8 +267,7 @@ def test_a_host_that_goes_on_as_it_was_is_told_to_have_changed_hardly_ever(alike
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("drift")
     data = make_data(folder / "data", reference=True)
-    assert run(arguments("gbt", data, folder, *SHORT["gbt"])).code == Exit.DONE
-    return folder / "artifacts" / "gbt_oracle.ckpt.json", data
+    return trainer_builders.trained("gbt", data, folder).checkpoint, data
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainer_builders import SHORT, arguments, files, make_data, run
+from trainer_builders import SHORT, TrainedRun, arguments, make_data, run, trained
 
 from training.contract import Exit
 from training.trainer import combined, ssl
@@ -23,7 +22,6 @@ from training.trainer.scoring import score
 from training.trainer.stages import Stages
 
 THREE = ("benign", "dig", "send")
-SPLIT = ("--n-resamples", "0", *SHORT["combined"])
 
 
 @pytest.fixture(scope="module")
@@ -32,26 +30,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("combined")
-    ended = run(arguments("combined", data, out, *SPLIT))
-    assert ended.code == Exit.DONE, ended.sentence
-    lines = [event for event in ended.events if event["event"] == "epoch"]
+def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    found = trained("combined", data, tmp_path_factory.mktemp("combined"), "--n-resamples", "0")
+    lines = [event for event in found.events if event["event"] == "epoch"]
     assert lines[-1]["epoch"] == lines[-1]["epochs"], "one progress counts through all parts"
     told = ["loss" in event for event in lines]
     assert told == sorted(told, reverse=True), "losses are those of the supervised part alone"
     assert told[0]
     assert not told[-1]
-    return out
-
-
-def report_of(out: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads((out / "reports" / "combined_oracle_train.json").read_text())
     return found
 
 
-def test_the_report_says_who_chose_the_weights(trained: Path) -> None:
-    report = report_of(trained)
+def test_the_report_says_who_chose_the_weights(made: TrainedRun) -> None:
+    report = made.report
     weights = report["combined"]
     assert weights["left_out"] == ["dig", "send"]
     assert weights["windows"] > 0
@@ -68,24 +59,21 @@ def test_a_choice_on_the_test_side_is_refused(data: Path, tmp_path: Path, monkey
         return replace(honest, rows=np.append(honest.rows, task.split.test[:2])), lead
 
     monkeypatch.setattr(combined, "_chosen", planted)
-    ended = run(arguments("combined", data, tmp_path, *SPLIT))
+    ended = run(arguments("combined", data, tmp_path, *SHORT["combined"]))
     assert ended.code == Exit.BUG
     assert "weights of a model's parts, or its views, were chosen by 2 windows of the test side" in ended.sentence
     assert not (tmp_path / "reports").exists()
 
 
-def test_equal_windows_get_equal_scores_alone_and_among_others(data: Path, trained: Path) -> None:
-    path = trained / "artifacts" / "combined_oracle.ckpt.json"
-    whole = score(path, data)
-    assert whole["score"].to_list() == score(path, data)["score"].to_list()
+def test_equal_windows_get_equal_scores_alone_and_among_others(data: Path, made: TrainedRun) -> None:
+    whole = score(made.checkpoint, data)
+    assert whole["score"].to_list() == score(made.checkpoint, data)["score"].to_list()
     sums = whole.select([name for name in whole.columns if name.startswith("p_")]).sum_horizontal()
     assert sums.to_numpy() == pytest.approx(1.0)
 
 
 def test_one_behaviour_leaves_nothing_to_choose_by(tmp_path: Path) -> None:
-    ended = run(arguments("combined", make_data(tmp_path / "data"), tmp_path, *SPLIT))
-    assert ended.code == Exit.DONE, ended.sentence
-    weights = report_of(tmp_path)["combined"]
+    weights = trained("combined", make_data(tmp_path / "data"), tmp_path, "--n-resamples", "0").report["combined"]
     assert "leaving one behaviour out needs two that train (here 1)" in weights["why"]
     assert (weights["start"], weights["supervised"], weights["anomaly"]) == FIXED
 
@@ -224,8 +212,3 @@ def test_folds_hold_each_training_window_once_and_know_no_other_side() -> None:
     Two.split.recipe = "host"
     whole = Folds.of(Two)
     assert all(len(set(Two.host[rows])) == 1 for rows in whole.rows), "whole hosts where hosts are split"
-
-
-def test_equal_runs_give_equal_files(data: Path, trained: Path, tmp_path: Path) -> None:
-    assert run(arguments("combined", data, tmp_path, *SPLIT)).code == Exit.DONE
-    assert files(tmp_path) == files(trained)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainer_builders import SHORT, arguments, make_data, run
+from trainer_builders import TrainedRun, make_data, trained
 
 from training.contract import Exit
 from training.trainer import compare as command
@@ -22,76 +23,57 @@ from training.trainer.judging import judge, split_again
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
+MODES = ("oracle", "realistic")
+Both = tuple[TrainedRun, TrainedRun]
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """(data, oracle checkpoint, realistic checkpoint) of small trees."""
+def both(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """An oracle and a realistic model of small trees."""
     folder = tmp_path_factory.mktemp("compared")
-    data = make_data(folder / "data")
-    for mode in ("oracle", "realistic"):
-        asked = arguments("gbt", data, folder, *SHORT["gbt"], "--target-fpr", "0.2", mode=mode)
-        assert run(asked).code == Exit.DONE
-    return data, *(folder / "artifacts" / f"gbt_{m}.ckpt.json" for m in ("oracle", "realistic"))
+    one, other = (trained("gbt", data, folder, "--target-fpr", "0.2", mode=mode) for mode in MODES)
+    return one, other
 
 
-def test_the_gap_is_that_of_the_two_reports(trained: tuple[Path, Path, Path]) -> None:
-    data, oracle, realistic = trained
-    found = compare(judge(oracle, data), judge(realistic, data))
-    reported = [
-        json.loads((oracle.parents[1] / "reports" / f"gbt_{mode}_train.json").read_text())
-        for mode in ("oracle", "realistic")
-    ]
+def test_the_gap_is_that_of_the_two_reports(both: Both, data: Path) -> None:
+    found = compare(*(judge(one.checkpoint, data) for one in both))
+    reported = [one.report for one in both]
     values = [one["metrics"]["test"]["auroc"]["value"] for one in reported]
     assert [one["auroc"]["value"] for one in found["models"]] == values
     assert found["gap"]["value"] == pytest.approx(values[0] - values[1], abs=2e-6)
     assert found["windows"] == reported[0]["split"]["n"]["test"]["windows"]
     assert found["episodes"] == reported[0]["split"]["n"]["test"]["episodes"]
+    assert {one["kind"] for one in reported[0]["scenarios"]} == {"benign", "malicious-like"}
+    for name in ("tpr", "fpr"):
+        one, other = (model[name]["value"] for model in found["models"])
+        assert [one, other] == [each["metrics"]["test"][name]["value"] for each in reported]
+        assert found["gaps"][name]["value"] == pytest.approx(one - other, abs=2e-6)
+        low, high = found["gaps"][name]["ci95"]
+        assert low <= found["gaps"][name]["value"] <= high
 
 
-def test_a_model_is_no_better_than_itself(trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    data, oracle, _ = trained
+def test_a_model_is_no_better_than_itself(both: Both, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    oracle = both[0].checkpoint
     assert command.main([str(oracle), str(oracle), str(data)]) == Exit.DONE
     assert capsys.readouterr().out.endswith("Both are one and the same model.\n")
     gap = compare(judge(oracle, data), judge(oracle, data))["gap"]
     assert gap == {"value": 0.0, "ci95": [0.0, 0.0]}
 
 
-def test_the_command_says_it_in_words_and_in_json(
-    trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, oracle, realistic = trained
-    assert command.main([str(oracle), str(realistic), str(data)]) == Exit.DONE
+def test_the_command_says_it_in_words_and_in_json(both: Both, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [str(one.checkpoint) for one in both] + [str(data)]
+    assert command.main(asked) == Exit.DONE
     said = capsys.readouterr().out
     assert "gbt oracle" in said
     assert "gap" in said
     assert "episodes that neither saw" in said
-    assert command.main([str(oracle), str(realistic), str(data), "--json"]) == Exit.DONE
+    assert command.main([*asked, "--json"]) == Exit.DONE
     assert json.loads(capsys.readouterr().out)["gap"]["ci95"]
 
 
-def test_what_is_caught_and_raised_at_the_thresholds_is_compared_window_by_window(
-    trained: tuple[Path, Path, Path],
-) -> None:
-    data, oracle, realistic = trained
-    found = compare(judge(oracle, data), judge(realistic, data))
-    report = json.loads((oracle.parents[1] / "reports" / "gbt_oracle_train.json").read_text())
-    assert {one["kind"] for one in report["scenarios"]} == {"benign", "malicious-like"}
-    for name in ("tpr", "fpr"):
-        one, other = (model[name]["value"] for model in found["models"])
-        reported = [
-            json.loads((oracle.parents[1] / "reports" / f"gbt_{mode}_train.json").read_text())["metrics"]["test"][name]
-            for mode in ("oracle", "realistic")
-        ]
-        assert [one, other] == [each["value"] for each in reported]
-        assert found["gaps"][name]["value"] == pytest.approx(one - other, abs=2e-6)
-        low, high = found["gaps"][name]["ci95"]
-        assert low <= found["gaps"][name]["value"] <= high
-
-
-def test_of_several_models_none_is_the_best_alone(
-    trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, oracle, realistic = trained
-    three = [str(oracle), str(realistic), str(oracle), str(data)]
+def test_of_several_models_none_is_the_best_alone(both: Both, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    oracle, realistic = (str(one.checkpoint) for one in both)
+    three = [oracle, realistic, oracle, str(data)]
     assert command.main([*three, "--json"]) == Exit.DONE
     found = json.loads(capsys.readouterr().out)
     first, _, same = found["models"]
@@ -103,7 +85,7 @@ def test_of_several_models_none_is_the_best_alone(
     assert "episodes that none saw" in said
     assert "Not distinguishable from it: " in said
     assert "only another test decides" in said
-    assert command.main([str(oracle.parent), *three]) == Exit.BAD_ARGUMENTS
+    assert command.main([str(both[0].out), *three]) == Exit.BAD_ARGUMENTS
     assert "two at a time" in capsys.readouterr().err
 
 
@@ -136,33 +118,29 @@ def test_models_that_differ_by_luck_alone_are_rarely_told_apart_and_the_winner_f
 
 
 def test_data_that_were_split_otherwise_are_refused(
-    trained: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    both: Both, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, oracle, realistic = trained
     more = make_data(tmp_path / "more", episodes=42)
-    assert command.main([str(oracle), str(realistic), str(more)]) == Exit.BAD_DATA
+    assert command.main([*(str(one.checkpoint) for one in both), str(more)]) == Exit.BAD_DATA
     assert "may have seen some of these windows" in capsys.readouterr().err
 
 
-def test_models_judged_on_different_episodes_are_refused(trained: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    data, oracle, _ = trained
-    unseen = ("--split-recipe", "host", "--train-hosts", "alpha")
-    other = arguments("gbt", data, tmp_path, *SHORT["gbt"], *unseen)
-    assert run(other).code == Exit.DONE
-    paths = oracle, tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
-    both = [judge(path, data) for path in paths]
+def test_models_judged_on_different_episodes_are_refused(both: Both, data: Path, tmp_path: Path) -> None:
+    other = trained("gbt", data, tmp_path, "--split-recipe", "host", "--train-hosts", "alpha")
+    paths = both[0].checkpoint, other.checkpoint
+    judged = [judge(path, data) for path in paths]
     with pytest.raises(BadData, match="different episodes"):
-        compare(*both)
-    found = compare(*both, other_data=True, paths=paths)
-    tests = [set(np.unique(one.inputs.rows.episode[split_again(one).test]).tolist()) for one in both]
+        compare(*judged)
+    found = compare(*judged, other_data=True, paths=paths)
+    tests = [set(np.unique(one.inputs.rows.episode[split_again(one).test]).tolist()) for one in judged]
     assert found["episodes"] == len(tests[0] & tests[1])
-    assert found["left_out"] + found["windows"] == len(both[0].inputs.rows)
+    assert found["left_out"] + found["windows"] == len(judged[0].inputs.rows)
     assert [one["name"] for one in found["models"]] == [f"gbt oracle ({path.parents[1].name})" for path in paths]
 
 
-def test_models_are_named_by_what_tells_them_apart(trained: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    data, oracle, realistic = trained
-    one, other = judge(oracle, data), judge(realistic, data)
+def test_models_are_named_by_what_tells_them_apart() -> None:
+    one, other = (SimpleNamespace(name=f"gbt {mode}") for mode in MODES)
+    oracle, realistic = Path("/a/1/oracle"), Path("/a/1/realistic")
     assert names_of((one, other), (oracle, realistic)) == ["gbt oracle", "gbt realistic"]
     assert names_of((one, one), (Path("/a/1/x"), Path("/b/2/x"))) == ["gbt oracle (1)", "gbt oracle (2)"]
     assert names_of((one, one), ()) == names_of((one, one), (oracle, oracle)) == ["gbt oracle", "gbt oracle"]
@@ -184,15 +162,11 @@ def test_what_the_interval_lets_one_say(ci95: list[float] | None, words: str) ->
 
 def test_modes_that_see_the_same_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = make_data(tmp_path / "data", oracle=0)
-    for mode in ("oracle", "realistic"):
-        assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], mode=mode)).code == Exit.DONE
-    both = [str(tmp_path / "artifacts" / f"gbt_{mode}.ckpt.json") for mode in ("oracle", "realistic")]
-    assert command.main([*both, str(data)]) == Exit.DONE
+    oracle, realistic = (trained("gbt", data, tmp_path, mode=mode) for mode in MODES)
+    assert command.main([str(oracle.checkpoint), str(realistic.checkpoint), str(data)]) == Exit.DONE
     assert "the gap says nothing about what oracle channels are worth" in capsys.readouterr().out
-    report = json.loads((tmp_path / "reports" / "gbt_oracle_train.json").read_text())
-    assert any("No channel of these data is for the oracle mode alone" in n for n in report["notes"])
-    report = json.loads((tmp_path / "reports" / "gbt_realistic_train.json").read_text())
-    assert report["notes"] == []
+    assert any("No channel of these data is for the oracle mode alone" in n for n in oracle.report["notes"])
+    assert realistic.report["notes"] == []
 
 
 @pytest.mark.parametrize("n", ["1", "3", "199", "0"])

@@ -23,12 +23,12 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from trainer_builders import StopAfter
+from trainer_builders import Forgetful
 
 from training import families
 from training.clock import SystemClock
 from training.trainer import loop, machine
-from training.trainer.contract import Progress
+from training.trainer.contract import Progress, Stop
 from training.trainer.loop import LoopSpec, train
 from training.trainer.masked import MaskedModel
 from training.trainer.nets import build
@@ -67,17 +67,6 @@ class Watched(TorchDispatchMode):
         else:
             assert len(places) < 2, f"{func} is given tensors of {places}"
         return func(*args, **kwargs)
-
-
-class Nothing:
-    """A keeper that keeps nothing."""
-
-    def load(self) -> None:
-        return None
-
-    def watch(self, snapshot: object) -> None: ...
-
-    def tick(self) -> None: ...
 
 
 @pytest.fixture
@@ -125,8 +114,8 @@ def learn(model: str, body: torch.nn.Module, given: Windows) -> None:
         validate=None,
         spec=LoopSpec(epochs=EPOCHS, batch_size=BATCH, lr=0.01, weight_decay=0.1, patience=9, seed=0),
         progress=Progress(io.StringIO(), SystemClock()),
-        stop=StopAfter(10**6),
-        keeper=Nothing(),
+        stop=Stop(),
+        keeper=Forgetful(),
     )
 
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainer_builders import BINARY
 
 from training.data.rows import Rows
 from training.data.split import LeakError, make_split
 from training.trainer.evaluation.incident_rates import CANDIDATES, Choice, Timeline, choose, figures, outcome
 from training.trainer.evaluation.rates import count_interval
-from training.trainer.evaluation.scored import Classes, Scored
+from training.trainer.evaluation.scored import Scored
 from training.trainer.incident_rule import (
     Incident,
     JoinBy,
@@ -27,7 +28,6 @@ from training.trainer.incident_rule import (
     usual,
 )
 
-BINARY = Classes(("benign", "malicious"), ("benign",))
 ONE = paced(JoinBy.COUNT, 1, 1, stride_s=2.0)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from trainer_builders import SHORT, arguments, make_data, run
+from trainer_builders import SHORT, arguments, make_data, run, trained
 
 from training.contract import Exit
 from training.data.dataset import load_processed
@@ -87,13 +86,10 @@ def test_views_chosen_on_the_test_side_are_refused(data: Path, tmp_path: Path, m
 
 
 def test_a_trained_model_keeps_levels_and_scores_with_them(data: Path, tmp_path: Path) -> None:
-    asked = arguments("transformer_ssl", data, tmp_path, *SHORT["transformer_ssl"])
-    assert run(asked).code == Exit.DONE
-    path = tmp_path / "artifacts" / "transformer_ssl_oracle.ckpt.json"
-    levels = json.loads(path.read_text())["levels"]
+    made = trained("transformer_ssl", data, tmp_path)
+    path, levels, report = made.checkpoint, made.document["levels"], made.report
     assert set(levels["known"]) == {"alpha", "beta", "gamma"}
     assert levels["usual"] == sorted(levels["known"].values())[1]
-    report = json.loads((tmp_path / "reports" / "transformer_ssl_oracle_pretrain.json").read_text())
     assert report["notes"][0].startswith("Scores are measured from each host's own level")
     assert report["course"].endswith("its weights are kept.")
     # Reading back applies the same levels: without them hosts would rank otherwise.

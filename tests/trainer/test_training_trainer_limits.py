@@ -14,7 +14,7 @@ import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
+from tests.support.trainer_builders import SHORT, StopAfter, arguments, ends_like, run, trained
 from training.contract import Exit
 from training.trainer import gbt, score, scoring, windows
 from training.trainer.limits import LIMITS, MemoryLimits
@@ -27,27 +27,18 @@ CPU = torch.device("cpu")
 NOTHING_HELD = MemoryLimits(held_bytes=0, pool_bytes=16_000, page_bytes=4_000, run=4)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.mark.parametrize("model", ["gbt", "mlp", "transformer_ssl"])
 def test_a_run_beyond_memory_repeats_and_goes_on_after_a_stop(model: str, data: Path, tmp_path: Path) -> None:
-    argv = [arguments(model, data, tmp_path / name, *SHORT[model]) for name in "ab"]
-    assert run(argv[0], limits=NOTHING_HELD).code == Exit.DONE
-    for points in chain((3, 8, 24), repeat(10**6)):
-        ended = run(argv[1], stop=StopAfter(points), limits=NOTHING_HELD)
-        if ended.code == Exit.DONE:
-            break
-        assert ended.code == Exit.INTERRUPTED
-    assert files(tmp_path / "a") == files(tmp_path / "b")
+    trained(model, data, tmp_path / "a", limits=NOTHING_HELD)
+    argv = arguments(model, data, tmp_path / "b", *SHORT[model])
+    ends_like(tmp_path / "a", argv, (3, 8, 24), tmp_path / "b", NOTHING_HELD)
 
 
 def test_pages_change_no_tree(data: Path, tmp_path: Path) -> None:
-    for name, limits in (("held", LIMITS), ("paged", NOTHING_HELD)):
-        assert run(arguments("gbt", data, tmp_path / name, *SHORT["gbt"]), limits=limits).code == Exit.DONE
-    held, paged = ((tmp_path / name / "artifacts/gbt_oracle.xgb.json").read_bytes() for name in ("held", "paged"))
+    held, paged = (
+        trained("gbt", data, tmp_path / name, limits=limits).checkpoint.with_name("gbt_oracle.xgb.json").read_bytes()
+        for name, limits in (("held", LIMITS), ("paged", NOTHING_HELD))
+    )
     assert held == paged
 
 
@@ -164,8 +155,7 @@ def test_size_alone_decides(held: int, kind: type) -> None:
 
 
 def test_scores_in_parts_are_those_at_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"])).code == Exit.DONE
-    checkpoint = str(tmp_path / "artifacts/gbt_oracle.ckpt.json")
+    checkpoint = str(trained("gbt", data, tmp_path).checkpoint)
     for name, rows in (("once", 1 << 18), ("parts", 50)):
         monkeypatch.setattr(scoring, "PART_ROWS", rows)
         for kind in ("csv", "json", "parquet"):

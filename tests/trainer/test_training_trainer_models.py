@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from itertools import chain, repeat
+import io
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
+from trainer_builders import BY_HOST, SHORT, Forgetful, StopAfter, arguments, ends_like, files, make_data, run, trained
 
 from training import families
+from training.clock import SystemClock
 from training.contract import Exit
 from training.trainer import gbt, linear, machine, supervised
+from training.trainer.contract import BadArguments, Progress, Stop
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
@@ -29,47 +30,32 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 OVER_TIME = ("cnn", "gru", "lstm", "transformer")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.mark.parametrize("model", families.FAMILIES)
 def test_a_family_learns_repeats_and_reads_itself_back(model: str, data: Path, tmp_path: Path) -> None:
-    first = run(arguments(model, data, tmp_path / "a", *SHORT[model]))
-    again = run(arguments(model, data, tmp_path / "b", *SHORT[model]))
-    assert first.code == again.code == Exit.DONE, first.sentence
+    first = trained(model, data, tmp_path / "a")
+    trained(model, data, tmp_path / "b")
     assert files(tmp_path / "a") == files(tmp_path / "b")
     assert [event["event"] for event in first.events][:2] == ["start", "data"]
     assert first.events[-1]["event"] == "done"
-
-    scored = score(tmp_path / "a" / "artifacts" / f"{model}_oracle.ckpt.json", data)
+    scored = score(first.checkpoint, data)
     assert scored.height == 216
     assert scored["score"].is_finite().all()
-    # Reading back gives the scores that the report was made of: they separate the classes as it says.
-    kind = "pretrain" if model in families.SSL_MODELS else "train"
-    report = json.loads((tmp_path / "a" / "reports" / f"{model}_oracle_{kind}.json").read_text())
-    assert report["model"] == model
-    assert report["quarantined"]
+    assert first.report["model"] == model
+    assert first.report["quarantined"]
 
 
 @pytest.mark.parametrize("model", families.FAMILIES)
 def test_an_interrupted_run_ends_like_one_that_never_stopped(model: str, data: Path, tmp_path: Path) -> None:
-    assert run(arguments(model, data, tmp_path / "a", *SHORT[model])).code == Exit.DONE
-    for points in chain((1, 3, 8, 24, 31), repeat(10**6)):
-        ended = run(arguments(model, data, tmp_path / "b", *SHORT[model]), stop=StopAfter(points))
-        if ended.code == Exit.DONE:
-            break
-        assert ended.code == Exit.INTERRUPTED
-        assert not list((tmp_path / "b").rglob("*.ckpt.json"))
-    assert files(tmp_path / "a") == files(tmp_path / "b")
+    trained(model, data, tmp_path / "a")
+    argv = arguments(model, data, tmp_path / "b", *SHORT[model])
+    ends_like(tmp_path / "a", argv, (1, 3, 8, 24, 31), tmp_path / "b")
 
 
 def test_a_state_of_another_run_is_not_taken_up(data: Path, tmp_path: Path) -> None:
     ended = run(arguments("mlp", data, tmp_path / "b", *SHORT["mlp"]), stop=StopAfter(8))
     assert ended.code == Exit.INTERRUPTED
-    assert run(arguments("mlp", data, tmp_path / "b", *SHORT["mlp"], "--seed", "1")).code == 0
-    assert run(arguments("mlp", data, tmp_path / "a", *SHORT["mlp"], "--seed", "1")).code == 0
+    trained("mlp", data, tmp_path / "b", "--seed", "1")
+    trained("mlp", data, tmp_path / "a", "--seed", "1")
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
@@ -77,24 +63,17 @@ def test_a_state_of_another_run_is_not_taken_up(data: Path, tmp_path: Path) -> N
 def test_a_run_that_moved_to_another_processor_goes_on_and_never_passes_for_a_run_of_one(
     model: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = run(arguments(model, data, tmp_path / "a", *SHORT[model]))
-    assert alone.code == Exit.DONE
+    alone = trained(model, data, tmp_path / "a")
     with monkeypatch.context() as there:
         there.setattr(machine, "cpu", lambda **_: {"machine": "aarch64"})
         assert run(arguments(model, data, tmp_path / "b", *SHORT[model]), stop=StopAfter(24)).code == Exit.INTERRUPTED
-    ended = run(arguments(model, data, tmp_path / "b", *SHORT[model]))
-    assert ended.code == Exit.DONE
+    ended = trained(model, data, tmp_path / "b")
     assert [event["event"] for event in ended.events].count("afresh") == 0
-
-    documents = [
-        json.loads((tmp_path / run / "artifacts" / f"{model}_oracle.ckpt.json").read_text()) for run in ("a", "b")
-    ]
-    (one, moved) = (document["run_key"] for document in documents)
+    one, moved = alone.document["run_key"], ended.document["run_key"]
     assert "mixed" not in one
     assert [each["cpu"]["machine"] for each in moved["mixed"]] == ["aarch64", one["cpu"]["machine"]]
     assert moved["digest"] != one["digest"]
-    report = json.loads((tmp_path / "b" / "reports" / f"{model}_oracle_train.json").read_text())
-    assert any("unlike processors" in note for note in report["notes"])
+    assert any("unlike processors" in note for note in ended.report["notes"])
 
 
 @pytest.mark.parametrize("model", OVER_TIME)
@@ -120,16 +99,13 @@ def test_networks_take_every_permitted_shape(model: str, channels: int, samples:
     ],
 )
 def test_permitted_hyperparameters_never_clash(model: str, more: tuple[str, ...], data: Path, tmp_path: Path) -> None:
-    ended = run(arguments(model, data, tmp_path, *SHORT[model], *more, mode="realistic"))
-    assert ended.code == Exit.DONE, ended.sentence
+    trained(model, data, tmp_path, *more, mode="realistic")
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp", "cnn"])
 def test_many_classes(model: str, tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", classes=4, episodes=48)
-    ended = run(arguments(model, data, tmp_path, *SHORT[model], "--split-recipe", "time"))
-    assert ended.code == Exit.DONE, ended.sentence
-    scored = score(tmp_path / "artifacts" / f"{model}_oracle.ckpt.json", data)
+    scored = score(trained(model, data, tmp_path, "--split-recipe", "time").checkpoint, data)
     assert {"p_benign", "p_malicious3", "class"} <= set(scored.columns)
     assert np.allclose(scored.select("^p_.*$").to_numpy().sum(axis=1), 1, atol=1e-6)
 
@@ -137,10 +113,7 @@ def test_many_classes(model: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["gbt", "cnn"])
 def test_classes_none_of_which_is_benign(model: str, tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", classes=3, names=("walk", "sit", "run"))
-    hosts = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
-    ended = run(arguments(model, data, tmp_path, *SHORT[model], *hosts))
-    assert ended.code == Exit.DONE, ended.sentence
-    report = json.loads((tmp_path / "reports" / f"{model}_oracle_train.json").read_text())
+    report = trained(model, data, tmp_path, *BY_HOST).report
     assert report["operating_point"] is None
     assert report["baselines"]["logistic_regression"]["macro_f1"]["value"] > 0
 
@@ -158,11 +131,11 @@ def test_forty_windows_of_the_largest_size(model: str, tmp_path: Path, request: 
 def test_bins_from_some_of_the_windows_teach_as_much(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = run(arguments("gbt", data, tmp_path / "all", *SHORT["gbt"]))
+    whole = trained("gbt", data, tmp_path / "all")
     monkeypatch.setattr(gbt, "MOST_SKETCHED", 60)
     monkeypatch.setattr(gbt, "MOST_SHOWN", 20)
-    few = run(arguments("gbt", data, tmp_path / "few", *SHORT["gbt"]))
-    assert few.events[-1]["metric"] == pytest.approx(ended.events[-1]["metric"], abs=0.05)
+    few = trained("gbt", data, tmp_path / "few")
+    assert few.events[-1]["metric"] == pytest.approx(whole.events[-1]["metric"], abs=0.05)
     assert files(tmp_path / "few") != files(tmp_path / "all")
 
 
@@ -209,42 +182,18 @@ def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
     net = torch.nn.Linear(2, 1)
     before = [value.clone() for value in net.parameters()]
     spec = LoopSpec(epochs=2, batch_size=2, lr=0.5, weight_decay=0, patience=3, seed=0)
-    with pytest.raises(flags_error(), match="choose a lower lr"):
+    with pytest.raises(BadArguments, match="choose a lower lr"):
         train(
             net,
             windows=Resident(torch.zeros(4, 1)),
             loss_of=lambda rows: net(torch.ones(2, 2)).sum() * float("nan"),
             validate=lambda: (0.0, None),
             spec=spec,
-            progress=silent(),
-            stop=StopAfter(100),
-            keeper=Nothing(),
+            progress=Progress(io.StringIO(), SystemClock()),
+            stop=Stop(),
+            keeper=Forgetful(),
         )
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
-
-
-def flags_error() -> type[Exception]:
-    from training.trainer.contract import BadArguments
-
-    return BadArguments
-
-
-def silent():  # type: ignore[no-untyped-def]
-    import io
-
-    from training.clock import SystemClock
-    from training.trainer.contract import Progress
-
-    return Progress(io.StringIO(), SystemClock())
-
-
-class Nothing:
-    def load(self) -> None:
-        return None
-
-    def watch(self, snapshot: object) -> None: ...
-
-    def tick(self) -> None: ...
 
 
 # -- normalisers -----------------------------------------------------------------------------------
@@ -340,24 +289,18 @@ def test_a_line_has_a_margin_for_classes_that_no_window_showed(shown: list[int])
 def test_a_class_that_no_training_window_shows_ends_no_run(model: str, tmp_path: Path) -> None:
     names = ["benign", "grind", "miner"]
     data = make_data(tmp_path / "data", classes=3, episodes=36, names=names, only_on={"miner": "gamma"})
-    asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
-    ended = run(arguments(model, data, tmp_path, *SHORT[model], *asked))
-    assert ended.code == Exit.DONE, ended.sentence
+    trained(model, data, tmp_path, *BY_HOST)
 
 
 def test_neither_names_nor_numbers_of_the_classes_decide_what_an_alarm_is(tmp_path: Path) -> None:
     """A detector that learns from benign windows: called otherwise and numbered otherwise it is the same."""
-    asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.2")
     reports = []
     for number, (names, turned) in enumerate(
         [(["benign", "malicious"], False), (["normal", "attack"], True), (["normal", "attack"], False)]
     ):
         out = tmp_path / str(number)
         data = make_data(out / "data", names=names, benign=names[:1], turned=turned)
-        ended = run(arguments("transformer_ssl", data, out, *SHORT["transformer_ssl"], *asked))
-        assert ended.code == Exit.DONE, ended.sentence
-        text = (out / "reports" / "transformer_ssl_oracle_pretrain.json").read_text()
-        reports.append(json.loads(text))
+        reports.append(trained("transformer_ssl", data, out, *BY_HOST, "--target-fpr", "0.2").report)
     first, *others = reports
     for other in others:
         assert other["metrics"] == first["metrics"]
@@ -372,9 +315,7 @@ def test_neither_names_nor_numbers_of_the_classes_decide_what_an_alarm_is(tmp_pa
 def test_a_class_that_never_trained_does_not_decide_the_headline(tmp_path: Path) -> None:
     names = ["benign", "grind", "miner"]
     data = make_data(tmp_path / "data", classes=3, episodes=72, signal=6.0, names=names, only_on={"miner": "gamma"})
-    asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
-    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], *asked)).code == Exit.DONE
-    report = json.loads((tmp_path / "reports" / "gbt_oracle_train.json").read_text())
+    report = trained("gbt", data, tmp_path, *BY_HOST).report
     test = report["metrics"]["test"]
     assert report["split"]["never_trained"] == ["miner"]
     assert test["auroc_trained"]["value"] > test["auroc"]["value"]

@@ -13,7 +13,7 @@ import torch
 import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainer_builders import SHORT, arguments, make_data, run
+from trainer_builders import make_data, trained
 
 from training import families
 from training.contract import Exit
@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data of which ``beta`` lacks a channel, and a model of them."""
     folder = tmp_path_factory.mktemp("trees")
     make_data(folder, signal=3.0, lacks={"beta": (1,)}, reference=True)
-    assert run(arguments("gbt", folder, folder, *SHORT["gbt"], "--target-fpr", "0.2")).code == Exit.DONE
+    trained("gbt", folder, folder, "--target-fpr", "0.2")
     return folder
 
 

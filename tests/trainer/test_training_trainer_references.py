@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainer_builders import SHORT, arguments, make_data, run
+from trainer_builders import BY_HOST, make_data, trained
 
-from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, Exit
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
 from training.data.dataset import load_processed
 from training.data.split import Side, Split
 from training.families import Takes
@@ -25,7 +24,6 @@ from training.trainer.references import join, part, stacked
 from training.trainer.training_windows import fresh_references
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
-HOST = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.3")
 
 
 def inputs_of(folder: Path, takes: Takes = Takes.TENSORS) -> Inputs:
@@ -97,12 +95,11 @@ def test_half_of_a_training_host_joins_and_no_other_side_changes(tmp_path: Path,
 
 def test_what_has_trained_tells_no_level_here_or_elsewhere(tmp_path: Path) -> None:
     data = make_data(tmp_path, reference=True)
-    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], *HOST)).code == Exit.DONE
-    path = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
-    kept = json.loads(path.read_text())["threshold"]["hosts"]["levels"]
+    made = trained("gbt", data, tmp_path, *BY_HOST, "--target-fpr", "0.3")
+    kept = made.document["threshold"]["hosts"]["levels"]
     assert {name: level["windows"] for name, level in kept.items()} == {"alpha": 6, "beta": 6, "gamma": 12}
-    judged = judge(path, data)
+    judged = judge(made.checkpoint, data)
     assert judged.references.host.tolist() == ["alpha"] * 6 + ["beta"] * 6 + ["gamma"] * 12
     assert fresh_references(judged.document, judged.inputs).tolist() == [*range(6, 12), *range(18, 36)]
     assert judged.hosts is not None
-    assert {name: level.to_dict() for name, level in judged.hosts.levels.items()} == kept
+    assert judged.hosts.to_dict()["levels"] == kept

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainer_builders import SHORT, arguments, make_data, run
+from trainer_builders import trained as train
 
 from training.contract import Exit
 from training.trainer import checkpoint, rotated
@@ -20,18 +20,13 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """(data, rotation of an oracle, rotation of a realistic model): two of three hosts in turn, by small trees."""
     folder = tmp_path_factory.mktemp("rotated")
-    data = make_data(folder / "data")
     for mode in ("oracle", "realistic"):
         for tested, other in (("alpha", "beta"), ("beta", "alpha")):
             split = ("--split-recipe", "host", "--train-hosts", other, "--test-hosts", tested)
-            out = folder / mode / tested
-            assert (
-                run(arguments("gbt", data, out, *SHORT["gbt"], *split, "--target-fpr", "0.2", mode=mode)).code
-                == Exit.DONE
-            )
+            train("gbt", data, folder / mode / tested, *split, "--target-fpr", "0.2", mode=mode)
     return data, folder / "oracle", folder / "realistic"
 
 

@@ -8,20 +8,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from trainer_builders import SHORT, arguments, files, make_data, run
+from trainer_builders import SHORT, arguments, files, make_data, run, trained
 
 from training import families
 from training.contract import Exit
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("data"))
 
 
 def command(model: str, data: Path, out: Path, *more: str) -> list[str]:
@@ -84,8 +80,8 @@ def test_sigterm_ends_with_75_and_the_same_command_goes_on(data: Path, tmp_path:
     assert process.wait() == Exit.INTERRUPTED
     assert json.loads(rest.splitlines()[-1])["event"] == "interrupted"
     assert (tmp_path / "b/artifacts/mlp_oracle.state").exists()
-    assert run(arguments("mlp", data, tmp_path / "b", *more)).code == Exit.DONE
-    assert run(arguments("mlp", data, tmp_path / "a", *more)).code == Exit.DONE
+    for name in "ba":
+        trained("mlp", data, tmp_path / name, *more)
     # What this process and the interrupted one made together is what this one makes alone.
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
@@ -113,25 +109,21 @@ def test_bad_input_ends_in_one_sentence(
     assert not (tmp_path / "artifacts").exists()
 
 
-def test_one_class_cannot_be_learnt_from(tmp_path: Path) -> None:
-    data = make_data(tmp_path / "data", classes=1)
-    ended = run(arguments("gbt", data, tmp_path))
+@pytest.mark.parametrize(
+    ("model", "made", "said"),
+    [
+        ("gbt", {"classes": 1}, ""),
+        ("transformer_ssl", {"episodes": 9, "windows": 2}, "benign windows to learn from"),
+        ("transformer_ssl", {"names": ["run", "walk"]}, "say which class is benign when you make the data set"),
+    ],
+)
+def test_data_that_nothing_can_be_learnt_from_end_in_one_sentence(
+    model: str, made: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    ended = run(arguments(model, make_data(tmp_path / "data", **made), tmp_path))
     assert ended.code == Exit.BAD_DATA
+    assert said in ended.sentence
     assert ended.sentence.count("\n") == 1
-
-
-def test_too_few_benign_windows_to_pretrain_on(tmp_path: Path) -> None:
-    data = make_data(tmp_path / "data", episodes=9, windows=2)
-    ended = run(arguments("transformer_ssl", data, tmp_path))
-    assert ended.code == Exit.BAD_DATA
-    assert "benign windows to learn from" in ended.sentence
-
-
-def test_without_a_benign_class_there_is_nothing_to_pretrain_on(tmp_path: Path) -> None:
-    data = make_data(tmp_path / "data", names=["run", "walk"])
-    ended = run(arguments("transformer_ssl", data, tmp_path))
-    assert ended.code == Exit.BAD_DATA
-    assert "say which class is benign when you make the data set" in ended.sentence
 
 
 @pytest.mark.usefixtures("no_rival_models")
@@ -139,13 +131,11 @@ def test_without_a_benign_class_there_is_nothing_to_pretrain_on(tmp_path: Path) 
 def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
     """Labels dealt to whole episodes at random: a 95 % interval may miss 0.5 once in twenty, no more."""
     held, values = 0, []
-    brief = ("--n-estimators", "12") if model == "gbt" else SHORT[model]
+    brief = ("--n-estimators", "12") if model == "gbt" else ()
     for seed in range(6):
         out = tmp_path / str(seed)
         data = make_data(out / "data", episodes=60, signal=0.0, seed=seed)
-        ended = run(arguments(model, data, out, *brief, "--seed", str(seed), "--n-resamples", "1000"))
-        assert ended.code == Exit.DONE
-        report = json.loads((out / "reports" / f"{model}_oracle_train.json").read_text())
+        report = trained(model, data, out, *brief, "--seed", str(seed), "--n-resamples", "1000").report
         assert ("boosted" if model == "gbt" else "trained") + " again" in report["course"]
         auroc = report["metrics"]["test"]["auroc"]
         held += auroc["ci95"][0] <= 0.5 <= auroc["ci95"][1]
@@ -158,10 +148,7 @@ def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
 def test_the_run_key_changes_with_what_can_change_the_result(data: Path, tmp_path: Path) -> None:
     keys = []
     for number, more in enumerate([(), ("--threads", "2"), ("--seed", "1"), ("--max-depth", "2")]):
-        out = tmp_path / str(number)
-        brief = ("--n-estimators", "3")
-        assert run(arguments("gbt", data, out, *brief, *more)).code == Exit.DONE
-        document = json.loads((out / "artifacts/gbt_oracle.ckpt.json").read_text())
+        document = trained("gbt", data, tmp_path / str(number), "--n-estimators", "3", *more).document
         keys.append(document["run_key"]["digest"])
         assert document["split"]["fingerprint"]
         assert document["threshold"]["calibrated_on"]
@@ -171,6 +158,4 @@ def test_the_run_key_changes_with_what_can_change_the_result(data: Path, tmp_pat
 @pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "transformer_ssl"])
 def test_an_imbalance_of_one_in_a_hundred_is_trained_on(model: str, tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", episodes=400, windows=2, rare=100, signal=4.0)
-    ended = run(arguments(model, data, tmp_path, *SHORT[model]))
-    assert ended.code == Exit.DONE, ended.sentence
-    assert ended.events[-1]["metric"] is not None
+    assert trained(model, data, tmp_path).events[-1]["metric"] is not None

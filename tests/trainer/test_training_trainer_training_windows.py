@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from trainer_builders import SHORT, StopAfter, arguments, run
+from trainer_builders import trained as train
 
 from training import families
 from training.contract import Exit
@@ -160,8 +161,7 @@ def walks(seed: int = 3, recordings: int = 40, each: int = 4) -> tuple[np.ndarra
 
 
 def trained_on(data: Path, out: Path) -> Path:
-    assert run(arguments("gbt", data, out, *SHORT["gbt"])).code == Exit.DONE
-    return out / "artifacts" / "gbt_oracle.ckpt.json"
+    return train("gbt", data, out).checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 from sklearn.metrics import roc_auc_score
+from trainer_builders import BINARY
 
 from training.data.rows import Rows
 from training.data.split import SplitError, make_split
@@ -24,7 +25,6 @@ from training.trainer.evaluation.scored import Pace, pace
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 
 PAGE = ROOT / "docs" / "evaluation.md"
-BINARY = Classes(("benign", "malicious"), ("benign",))
 QUIET = shared.quiet_report()  # nothing to complain about
 ORDER = {"good": 0, "caution": 1, "poor": 2}
 
