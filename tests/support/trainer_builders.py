@@ -18,7 +18,7 @@ from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
-from training.trainer.evaluation.scored import Classes
+from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.session import train
 
@@ -144,6 +144,12 @@ SHORT = (
     | {model: ("--epochs", "3", "--batch-size", "32") for model in families.FAMILIES if model != "gbt"}
     | {"combined": ("--epochs", "6")}
 )
+
+
+def scored(y: Any, episode: Any, score: Any, **times: Any) -> Scored:
+    """Scored windows of one host."""
+    rows = Rows.of(label=y, episode=episode, host=["h"] * len(y), **times)
+    return Scored.build(rows, score=score)
 
 
 BINARY = Classes(("benign", "malicious"), ("benign",))

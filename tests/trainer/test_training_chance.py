@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from trainer_builders import BINARY
+from trainer_builders import scored as scored_windows
 
 from training import hyper as flags
-from training.data.rows import Rows
 from training.trainer.evaluation import chance, intervals
 from training.trainer.evaluation.chance import chance_test
-from training.trainer.evaluation.metrics import Scored, evaluate, operating_point
+from training.trainer.evaluation.metrics import evaluate, operating_point
 from training.trainer.evaluation.rates import exact_interval, rate_interval
 
 
@@ -117,13 +117,13 @@ def test_what_cannot_be_asked_is_not_answered(monkeypatch):
 
 def test_a_report_asks_only_where_the_interval_leaves_the_question():
     score, y, episode = one_label_each([0, 1] * 4, [0, 5] * 4)
-    few = Scored.build(Rows.of(label=y, episode=episode, host=["h"] * y.size), score=score)
+    few = scored_windows(y, episode, score)
     found = evaluate(few, classes=BINARY, operating_point=None, n_resamples=200)
     low, high = found.metrics["auroc"]["ci95"]
     assert low <= 0.5 <= high
     assert found.metrics["auroc"]["chance"]["p"] == pytest.approx(1 / 70, abs=1e-6)
     score, y, episode = one_label_each([0, 1] * 20, [0, 5] * 20)
-    many = Scored.build(Rows.of(label=y, episode=episode, host=["h"] * y.size), score=score)
+    many = scored_windows(y, episode, score)
     assert "chance" not in evaluate(many, classes=BINARY, operating_point=None).metrics["auroc"]
 
 
@@ -204,7 +204,7 @@ def test_small_rates_seldom_lie_above_their_interval(episodes, truth, alike):
 )
 def test_few_resamples_make_no_interval_and_say_so(n, reason):
     score, y, episode = one_label_each([0, 1] * 10, np.arange(20) % 7)
-    test = Scored.build(Rows.of(label=y, episode=episode, host=["h"] * y.size), score=score)
+    test = scored_windows(y, episode, score)
     point = operating_point(test, 0.1, classes=BINARY)
     found = evaluate(test, classes=BINARY, operating_point=point, n_resamples=n).metrics["auroc"]
     assert (found["ci95"] is None) is (reason is not None)

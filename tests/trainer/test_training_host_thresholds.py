@@ -56,11 +56,15 @@ def fleet(
     return scored(score, y, host, side=side, probability=probability), ReferenceScores(reference, own)
 
 
+def pointed(cal, references=None):
+    return operating_point(cal, 0.05, classes=TWO, references=references)
+
+
 # -- what a reference may do -------------------------------------------------------------------------------------------
 
 
 @given(calibrated=numbers, margin=numbers, usual=numbers, above=st.floats(0, 9), windows=st.integers(1, 999))
-def test_rules_keep_their_words(calibrated: float, margin: float, usual: float, above: float, windows: int) -> None:
+def test_rules_keep_their_words(calibrated, margin, usual, above, windows):
     for scale in (ODDS, PLAIN):
         level = ReferenceLevel(usual, usual + above, windows)
         each = {
@@ -87,7 +91,7 @@ def test_rules_keep_their_words(calibrated: float, margin: float, usual: float, 
 
 
 @given(st.integers(0, 99), numbers, st.sampled_from([True, False]))
-def test_what_a_threshold_is_depends_on_no_order_and_no_names(seed: int, shift: float, probability: bool) -> None:
+def test_what_a_threshold_is_depends_on_no_order_and_no_names(seed, shift, probability):
     cal, own = fleet({"a": 0.0, "b": shift / 6, "c": 1.0}, seed=seed, probability=probability)
     found = host_thresholds(cal, own, 0.5, 0.05, classes=TWO)
     order = np.random.default_rng(seed).permutation(own.score.size)
@@ -98,24 +102,18 @@ def test_what_a_threshold_is_depends_on_no_order_and_no_names(seed: int, shift: 
         0.05,
         classes=TWO,
     )
-    assert found is not None
-    assert mixed is not None
     assert (mixed.levels, mixed.margin, mixed.rule) == (found.levels, found.margin, found.rule)
 
 
-def test_where_all_scores_lie_higher_thresholds_do() -> None:
+def test_where_all_scores_lie_higher_thresholds_do():
     cal, own = fleet({"a": 0.0, "b": 2.0, "c": -1.0})
-    point = operating_point(cal, 0.05, classes=TWO, references=own)
-    higher = operating_point(
-        cal.with_score(cal.score + 3), 0.05, classes=TWO, references=ReferenceScores(own.score + 3, own.host)
-    )
+    point = pointed(cal, own)
+    higher = pointed(cal.with_score(cal.score + 3), ReferenceScores(own.score + 3, own.host))
     for name in "abc":
-        assert point.hosts is not None
-        assert higher.hosts is not None
         assert higher.hosts.of(name) == pytest.approx(point.hosts.of(name) + 3, abs=1e-6)
 
 
-def test_odds_and_back() -> None:
+def test_odds_and_back():
     for value in (1e-9, 0.2, 0.5, 0.999, 1 - 1e-9):
         assert ODDS.back(float(ODDS.of(np.array([value]))[0])) == pytest.approx(value, rel=1e-6)
     assert np.isfinite(ODDS.of(np.array([0.0, 1.0]))).all()
@@ -123,14 +121,13 @@ def test_odds_and_back() -> None:
 
 
 @pytest.mark.parametrize("probability", [True, False])
-def test_an_unseen_host_has_the_promised_alarms_by_its_own_reference(probability: bool) -> None:
+def test_an_unseen_host_has_the_promised_alarms_by_its_own_reference(probability):
     """A loud host has everything alarm at the calibrated threshold, a quiet one nothing; neither with its reference."""
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5}, probability=probability)
     for shift, (false, caught) in {4.0: (0.8, 1.0), -4.0: (0.0, 0.1)}.items():
         test, theirs = fleet({"new": shift}, seed=3, side="t", probability=probability)
         both = ReferenceScores(np.concatenate((own.score, theirs.score)), np.concatenate((own.host, theirs.host)))
-        point = operating_point(cal, 0.05, classes=TWO, references=both)
-        assert point.hosts is not None
+        point = pointed(cal, both)
         assert point.hosts.rule is LevelUse.FOLLOWS
         found = by_host(test, point, both, TWO)["hosts"]["new"]
         assert found["fpr"] <= 0.1
@@ -144,34 +141,32 @@ def test_an_unseen_host_has_the_promised_alarms_by_its_own_reference(probability
 # -- references that are too short, missing, or of an attack -----------------------------------------------------------
 
 
-def test_without_references_every_host_has_the_calibrated_threshold() -> None:
+def test_without_references_every_host_has_the_calibrated_threshold():
     cal, own = fleet({"a": 0.0, "b": 2.0})
-    point = operating_point(cal, 0.05, classes=TWO, references=ReferenceScores(own.score[:0], own.host[:0]))
+    point = pointed(cal, ReferenceScores(own.score[:0], own.host[:0]))
     assert point.hosts is None
-    assert point.threshold == operating_point(cal, 0.05, classes=TWO).threshold
+    assert point.threshold == pointed(cal).threshold
     said = notes_on_hosts(by_host(cal, point, ReferenceScores(own.score[:0], own.host[:0]), TWO))
     assert "No host has a reference recording" in said[0]
 
 
-def test_a_reference_of_too_few_windows_tells_nothing_and_is_named() -> None:
+def test_a_reference_of_too_few_windows_tells_nothing_and_is_named():
     cal, own = fleet({"a": 0.0, "b": 0.5})
     short = ReferenceScores(np.append(own.score, [9.0] * (FEWEST - 1)), np.append(own.host, ["new"] * (FEWEST - 1)))
-    point = operating_point(cal, 0.05, classes=TWO, references=short)
-    assert point.hosts is not None
+    point = pointed(cal, short)
     assert point.hosts.of("new") == point.threshold
     (doubt,) = short.doubts(point.threshold or 0.0)
     assert f"The reference of new has {FEWEST - 1} windows, and a level needs {FEWEST}" in doubt
 
 
-def test_a_reference_of_an_attack_blinds_the_host_and_is_told() -> None:
+def test_a_reference_of_an_attack_blinds_the_host_and_is_told():
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
     test, theirs = fleet({"new": 0.0}, seed=3, side="t")
     caught = {}
     for attack in (0.0, 4.0):
         both = ReferenceScores(np.append(own.score, theirs.score + attack), np.append(own.host, theirs.host))
-        point = operating_point(cal, 0.05, classes=TWO, references=both)
+        point = pointed(cal, both)
         caught[attack] = by_host(test, point, both, TWO)
-        assert point.threshold is not None
         doubts = both.doubts(point.threshold)
         assert doubts == [] if not attack else "if it was recorded during an attack" in doubts[0]
     assert caught[0.0]["all"]["tpr"] > 0.9
@@ -190,7 +185,7 @@ def left(up: float, follows: float, host: str = "a") -> LeftOut:
     return LeftOut(host, 40, 40, rates, rates)
 
 
-def test_thresholds_follow_where_that_costs_little_on_hosts_left_out() -> None:
+def test_thresholds_follow_where_that_costs_little_on_hosts_left_out():
     assert choose([left(0.01, 0.12)], 0.05)[0] is LevelUse.FOLLOWS  # as far as hosts left out can keep a promise
     assert choose([left(0.01, 0.13)], 0.05)[0] is LevelUse.ONLY_UP
     assert choose([left(0.20, 0.22)], 0.05)[0] is LevelUse.FOLLOWS  # hardly above
@@ -200,45 +195,42 @@ def test_thresholds_follow_where_that_costs_little_on_hosts_left_out() -> None:
     assert "cannot be left out" in why
 
 
-def test_references_that_say_nothing_of_their_hosts_may_only_raise() -> None:
+def test_references_that_say_nothing_of_their_hosts_may_only_raise():
     cal, own = fleet({"a": 0.0, "b": 0.0, "c": 0.0})
     lies = ReferenceScores(
         own.score + np.array([{"a": -3.0, "b": 0.0, "c": 3.0}[name] for name in own.host.tolist()]), own.host
     )
     honest, misled = (host_thresholds(cal, each, 2.0, 0.05, classes=TWO) for each in (own, lies))
-    assert honest is not None
-    assert misled is not None
     assert (honest.rule, misled.rule) == (LevelUse.FOLLOWS, LevelUse.ONLY_UP)
     assert [one.host for one in misled.left_out] == ["a", "b", "c"]
     assert misled.left_out[0].fpr[LevelUse.FOLLOWS] > misled.left_out[0].fpr[LevelUse.CALIBRATED]
 
 
 @pytest.mark.parametrize(("hosts", "least"), [(1, "50 %"), (3, "25 %"), (18, "5.3 %"), (19, None)])
-def test_the_next_host_can_be_promised_no_less_than_hosts_allow(hosts: int, least: str | None) -> None:
+def test_the_next_host_can_be_promised_no_less_than_hosts_allow(hosts, least):
     cal, _ = fleet({f"h{number}": 0.0 for number in range(hosts)})
-    point = operating_point(cal, 0.05, classes=TWO)
+    point = pointed(cal)
     assert point.to_dict()["least_elsewhere"] == round(1 / (hosts + 1), 6)
     said = " ".join(point.notes_elsewhere())
     assert (f"nothing below {least} false alarms" in said) == (least is not None)
     assert ("5 % would need 19 hosts" in said) == (least is not None)
     nameless = replace(cal, rows=replace(cal.rows, host=np.full(cal.y.size, "unknown")))
-    assert operating_point(nameless, 0.05, classes=TWO).least_elsewhere is None
+    assert pointed(nameless).least_elsewhere is None
 
 
-def test_hosts_that_calibrated_without_references_leave_the_plain_quantile() -> None:
+def test_hosts_that_calibrated_without_references_leave_the_plain_quantile():
     cal, _ = fleet({"a": 0.0, "b": 0.5})
     _, theirs = fleet({"new": 6.0}, seed=3)
     found = host_thresholds(cal, theirs, 2.0, 0.05, classes=TWO)
-    assert found is not None
     assert (found.rule, found.margin) == (LevelUse.ONLY_UP, 0.0)
     assert found.of("new") > 2.0
 
 
-def test_no_test_window_comes_into_a_choice() -> None:
+def test_no_test_window_comes_into_a_choice():
     """Whatever the test side holds, rule, margin and thresholds are those of the calibration side."""
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
     test, _ = fleet({"a": 0.0, "d": 3.0}, seed=4, side="t")
-    point = operating_point(cal, 0.05, classes=TWO, references=own)
+    point = pointed(cal, own)
     point.refuse_test(test.rows)
     mixed = Scored.build(
         Rows.of(
@@ -250,30 +242,29 @@ def test_no_test_window_comes_into_a_choice() -> None:
         ),
         score=np.append(cal.score, test.score[:3]),
     )
-    planted = operating_point(mixed, 0.05, classes=TWO, references=own)
+    planted = pointed(mixed, own)
     with pytest.raises(ChosenOnTestError, match="recording t-a-0, which tests it"):
         planted.refuse_test(test.rows)
 
 
-def test_a_level_that_windows_of_the_test_told_is_refused() -> None:
+def test_a_level_that_windows_of_the_test_told_is_refused():
     cal, own = fleet({"a": 0.0, "b": 0.5})
     test, _ = fleet({"new": 3.0}, seed=4, side="t")
     marks = test.rows.marks
     assert np.unique(marks).size == test.y.size
     usual = ReferenceScores(np.append(own.score, test.score[:9]), np.append(own.host, test.rows.host[:9]))
     rest = np.char.add("r-", marks[9:18])  # other windows, recorded for that purpose
-    point = operating_point(cal, 0.05, classes=TWO, references=replace(usual, marks=rest))
+    point = pointed(cal, replace(usual, marks=rest))
     point.refuse_test(test.rows)
-    planted = operating_point(cal, 0.05, classes=TWO, references=replace(usual, marks=np.append(rest, marks[3:5])))
+    planted = pointed(cal, replace(usual, marks=np.append(rest, marks[3:5])))
     planted.refuse_test(test.rows.take(np.arange(9, test.y.size)))  # of the same recordings, as a reference may be
     with pytest.raises(ChosenOnTestError, match="the level of new was set by windows of recording t-new-0 that test"):
         planted.refuse_test(test.rows)
 
 
-def test_a_checkpoint_keeps_what_scoring_needs() -> None:
+def test_a_checkpoint_keeps_what_scoring_needs():
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5}, probability=True)
-    found = operating_point(cal, 0.05, classes=TWO, references=own).hosts
-    assert found is not None
+    found = pointed(cal, own).hosts
     again = HostThresholds.recorded(found.to_dict(), found.calibrated)
     assert again == replace(found, left_out=tuple(one.rounded() for one in found.left_out))
     theirs = again.elsewhere(ReferenceScores(np.full(40, 0.9), np.full(40, "new")))
@@ -281,10 +272,9 @@ def test_a_checkpoint_keeps_what_scoring_needs() -> None:
     assert theirs.of("new") > found.of("a")
 
 
-def test_a_checkpoint_of_before_measures_hosts_by_the_quantiles_of_its_margin() -> None:
+def test_a_checkpoint_of_before_measures_hosts_by_the_quantiles_of_its_margin():
     cal, own = fleet({"a": 0.0, "b": 0.5})
-    found = operating_point(cal, 0.05, classes=TWO, references=own).hosts
-    assert found is not None
+    found = pointed(cal, own).hosts
     old = {**found.to_dict(), "quantiles": [0.75, 0.98]}
     new = ReferenceScores(np.arange(10.0), np.full(10, "new"))
     level = HostThresholds.recorded(old, found.calibrated).elsewhere(new).levels["new"]
@@ -293,23 +283,21 @@ def test_a_checkpoint_of_before_measures_hosts_by_the_quantiles_of_its_margin() 
     assert (level.usual, level.high) == (7.65, 8.55)
 
 
-def test_a_long_reference_sets_its_own_threshold_for_the_promise() -> None:
+def test_a_long_reference_sets_its_own_threshold_for_the_promise():
     """Whatever margin the other hosts need."""
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
     rng = np.random.default_rng(5)
     usual, more = rng.normal(size=(2, 6_000))
     both = ReferenceScores(np.append(own.score, usual), np.append(own.host, np.full(6_000, "new")))
-    found = operating_point(cal, 0.05, classes=TWO, references=both).hosts
-    assert found is not None
+    found = pointed(cal, both).hosts
     far = replace(found, margin=9.0).levels["new"].start(9.0)
     assert 0.03 < float((more > far).mean()) < 0.06
 
 
-def test_elsewhere_a_host_has_the_level_of_its_reference_there() -> None:
+def test_elsewhere_a_host_has_the_level_of_its_reference_there():
     """It may be recorded anew after a change: the one that the model was trained with is of a host that is no more."""
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
-    found = operating_point(cal, 0.05, classes=TWO, references=own).hosts
-    assert found is not None
+    found = pointed(cal, own).hosts
     new = ReferenceScores(own.score[own.host == "a"] + 3, np.full(40, "a"))
     there = found.elsewhere(new)
     assert there.levels == {**found.levels, **new.levels(found.scale, found.quantiles)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -48,12 +47,12 @@ def series(values: Floats, usual: int) -> StretchSeries:
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.5, 0.8])
-def test_a_host_that_does_not_change_is_hardly_ever_told_to_have(alike: float) -> None:
+def test_a_host_that_does_not_change_is_hardly_ever_told_to_have(alike):
     told = sum(bool(find(series(drawn(seed, 16, 100, 5, alike), 16))) for seed in range(40))
     assert told <= 2
 
 
-def test_a_plain_shift_is_found_where_it_begins() -> None:
+def test_a_plain_shift_is_found_where_it_begins():
     """Of any, nearly all: one in a hundred is seen too late, or somewhat beside its beginning."""
     found = 0
     for seed in range(40):
@@ -66,7 +65,7 @@ def test_a_plain_shift_is_found_where_it_begins() -> None:
     assert found >= 38
 
 
-def test_the_beginning_counts_stretches_in_which_nothing_was_measured() -> None:
+def test_the_beginning_counts_stretches_in_which_nothing_was_measured():
     """A change has its place in the host's record, in which a measure may be missing for a while."""
     values = drawn(6, 20, 80, 2)
     values[60:] += 5.0
@@ -78,7 +77,7 @@ def test_the_beginning_counts_stretches_in_which_nothing_was_measured() -> None:
 
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=15, deadline=None)
-def test_only_ranks_count_and_the_order_of_the_measures_does_not(seed: int) -> None:
+def test_only_ranks_count_and_the_order_of_the_measures_does_not(seed):
     values = drawn(seed, 20, 80, 4)
     values[60:, 1] += 2.0
     as_is = find(series(values, 20))
@@ -86,7 +85,7 @@ def test_only_ranks_count_and_the_order_of_the_measures_does_not(seed: int) -> N
     assert [(3 - one.measure, one.start, one.p) for one in bent] == [(one.measure, one.start, one.p) for one in as_is]
 
 
-def test_an_excursion_that_is_over_is_no_change() -> None:
+def test_an_excursion_that_is_over_is_no_change():
     values = drawn(1, 20, 200, 3)
     values[60:90, 0] += 5.0
     assert find(series(values, 20)) == []
@@ -94,11 +93,11 @@ def test_an_excursion_that_is_over_is_no_change() -> None:
 
 
 @pytest.mark.parametrize(("usual", "count"), [(0, 0), (0, 1), (1, 1), (1, 4), (2, 2)])
-def test_where_no_start_can_be_tried_nothing_can_be_told(usual: int, count: int) -> None:
+def test_where_no_start_can_be_tried_nothing_can_be_told(usual, count):
     assert not can_tell(series(drawn(0, usual, count, 60), usual))
 
 
-def test_a_small_shift_is_not_told_however_sure_it_is() -> None:
+def test_a_small_shift_is_not_told_however_sure_it_is():
     values = drawn(2, 400, 4000, 1)
     values[1400:] += 0.4
     assert find(series(values, 400)) == []
@@ -106,14 +105,14 @@ def test_a_small_shift_is_not_told_however_sure_it_is() -> None:
     assert len(find(series(values, 400))) == 1
 
 
-def test_what_a_host_lacks_and_what_never_moves_is_no_change() -> None:
+def test_what_a_host_lacks_and_what_never_moves_is_no_change():
     values = drawn(3, 20, 80, 3)
     values[:, 0], values[:, 1] = np.nan, 7.0
     values[60:, 2] += 4.0
     assert [one.measure for one in find(series(values, 20))] == [2]
 
 
-def test_windows_that_repeat_each_other_count_for_less() -> None:
+def test_windows_that_repeat_each_other_count_for_less():
     """The same values, each four times over, in one piece or each in one of its own."""
     values = np.repeat(drawn(4, 8, 24, 1), 4, axis=0)
     values[64:] += 3.0
@@ -124,9 +123,7 @@ def test_windows_that_repeat_each_other_count_for_less() -> None:
 
 @given(usual=st.integers(0, 30), count=st.integers(0, 60), measures=st.integers(1, 12), seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_too_little_is_said_exactly_where_no_change_could_be_seen(
-    usual: int, count: int, measures: int, seed: int
-) -> None:
+def test_too_little_is_said_exactly_where_no_change_could_be_seen(usual, count, measures, seed):
     values = drawn(seed, usual, count, measures) * 0.01
     held = series(values, usual)
     for start in range(usual, usual + count, 7):
@@ -139,7 +136,7 @@ def test_too_little_is_said_exactly_where_no_change_could_be_seen(
 
 @given(usual=st.integers(0, 20), count=st.integers(3, 40), measures=st.integers(1, 60))
 @settings(max_examples=40, deadline=None, derandomize=True)  # by chance one in 700 is not told
-def test_a_reference_that_is_long_enough_shows_that_all_is_new(usual: int, count: int, measures: int) -> None:
+def test_a_reference_that_is_long_enough_shows_that_all_is_new(usual, count, measures):
     values = np.random.default_rng(0).normal(size=(usual + count, measures)) * 1e-3
     values[usual:] += 5.0
     held = StretchSeries(values[:usual], values[usual:], np.arange(count))
@@ -152,7 +149,7 @@ def test_a_reference_that_is_long_enough_shows_that_all_is_new(usual: int, count
 
 
 @pytest.mark.parametrize(("n", "m"), [(3, 4), (5, 5), (1, 9)])
-def test_the_exact_test_counts_all_orders(n: int, m: int) -> None:
+def test_the_exact_test_counts_all_orders(n, m):
     """Beside scipy's exact test, and as a distribution."""
     for u in range(n * m + 1):
         x, y = orders_with(n, m, u)
@@ -183,7 +180,7 @@ def fed(record: Record, windows: list[tuple[str, float, float, Floats]]) -> int:
 
 @given(seed=st.integers(0, 99), cuts=st.lists(st.integers(0, 200), max_size=4), length=st.integers(2, 70))
 @settings(max_examples=25, deadline=None)
-def test_a_record_in_pieces_is_the_record_at_once(seed: int, cuts: list[int], length: int) -> None:
+def test_a_record_in_pieces_is_the_record_at_once(seed, cuts, length):
     """Whatever is kept between the pieces is kept in the file."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(200, 2))
@@ -199,14 +196,13 @@ def test_a_record_in_pieces_is_the_record_at_once(seed: int, cuts: list[int], le
     assert pieces == whole
 
 
-def test_what_was_told_stays_until_it_is_confirmed_or_the_reference_is_another() -> None:
+def test_what_was_told_stays_until_it_is_confirmed_or_the_reference_is_another():
     rng = np.random.default_rng(1)
     usual, values = rng.normal(size=(10, 2)), rng.normal(size=(900, 2))
     values[300:, 1] += 9.0
     values[600:, 0] += 9.0
     record, windows = Record().beside(usual), windows_of(values, ["a"] * 900)
     assert fed(record, windows[:450]) == 1
-    assert record.told is not None
     assert record.told.moved[0].channel == "forks"
     assert abs(record.told.window - 300) <= 6
     assert record.told.words.startswith(f"has changed since second {2 * record.told.window}: forks ")
@@ -225,9 +221,7 @@ def test_what_was_told_stays_until_it_is_confirmed_or_the_reference_is_another()
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 8), st.integers(0, 99))
-def test_stretches_follow_each_other_within_a_piece_and_are_means_of_what_is_there(
-    pieces: list[int], windows: int, seed: int
-) -> None:
+def test_stretches_follow_each_other_within_a_piece_and_are_means_of_what_is_there(pieces, windows, seed):
     """A rest counts where it is more than half a stretch, or all that there is of a recording."""
     values = np.random.default_rng(seed).normal(size=(len(pieces), 2)).astype(np.float32)
     values[::3, 1] = np.nan
@@ -250,7 +244,7 @@ def test_stretches_follow_each_other_within_a_piece_and_are_means_of_what_is_the
 
 
 @pytest.mark.parametrize("alike", [0.5, 0.8])
-def test_a_host_that_goes_on_as_it_was_is_told_to_have_changed_hardly_ever(alike: float) -> None:
+def test_a_host_that_goes_on_as_it_was_is_told_to_have_changed_hardly_ever(alike):
     """Looked at again and again, with a reference of three minutes."""
     told = 0
     for seed in range(15):
@@ -264,20 +258,20 @@ def test_a_host_that_goes_on_as_it_was_is_told_to_have_changed_hardly_ever(alike
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drift")
     data = make_data(folder / "data", reference=True)
     return trainer_builders.trained("gbt", data, folder).checkpoint, data
 
 
 @pytest.fixture(scope="module")
-def shifted_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shifted_data(tmp_path_factory):
     """beta's second channel is 40 higher from its thirtieth recording on; the other hosts are as they were."""
     from training.data import dataset
 
     wrote = dataset.write_processed
 
-    def shifted(folder: Path, windows: dataset.WindowSet, *rest: object, **more: object) -> object:
+    def shifted(folder, windows, *rest, **more):
         late = (windows.rows.host == "beta") & (windows.rows.t_start >= 9000)
         windows.X[late, 1] += 40
         return wrote(folder, windows, *rest, **more)  # type: ignore[arg-type]
@@ -287,9 +281,7 @@ def shifted_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return make_data(tmp_path_factory.mktemp("shifted"), episodes=150, reference=True, seed=5)
 
 
-def test_the_program_tells_the_host_the_channel_and_the_time(
-    trained: tuple[Path, Path], shifted_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_program_tells_the_host_the_channel_and_the_time(trained, shifted_data, capsys):
     checkpoint, data = trained[0], shifted_data
     assert command.main([str(checkpoint), str(data), "--json"]) == Exit.DONE
     found = {one["host"]: one for one in json.loads(capsys.readouterr().out)}
@@ -305,9 +297,7 @@ def test_the_program_tells_the_host_the_channel_and_the_time(
     assert "alpha: no change that lasts" in said
 
 
-def test_scores_tell_a_change_until_it_is_confirmed_and_lower_no_alarm(
-    trained: tuple[Path, Path], shifted_data: Path, tmp_path: Path
-) -> None:
+def test_scores_tell_a_change_until_it_is_confirmed_and_lower_no_alarm(trained, shifted_data, tmp_path):
     judged = judge(trained[0], shifted_data)
     rule = usual(judged.inputs.schema_fields["stride_s"]).to_dict()
     judged = replace(judged, document={**judged.document, "threshold": {"threshold": 0.3}, "incidents": rule})
@@ -345,14 +335,14 @@ def test_scores_tell_a_change_until_it_is_confirmed_and_lower_no_alarm(
     assert len(alone.hosts["beta"].usual) == pytest.approx(20, abs=2)
 
 
-def test_without_references_the_program_says_what_cannot_be_seen(trained: tuple[Path, Path], tmp_path: Path) -> None:
+def test_without_references_the_program_says_what_cannot_be_seen(trained, tmp_path):
     checkpoint, _ = trained
     found = drift(judge(checkpoint, make_data(tmp_path / "data", seed=5)))
     assert all(one.reference == 0 for one in found)
     assert all("It has no reference" in one.lines()[0] for one in found)
 
 
-def test_each_host_is_held_against_its_own_reference(trained: tuple[Path, Path]) -> None:
+def test_each_host_is_held_against_its_own_reference(trained):
     judged, held = judge(*trained), []
     inputs = judged.inputs
     names, number = np.unique(inputs.reference_host, return_inverse=True)
@@ -392,12 +382,12 @@ def moved(**changed: object) -> Drift:
         (moved(moved=(), start=None, doubts=("It has no reference.",)), "with care: It has no reference."),
     ],
 )
-def test_whether_to_believe_it_is_a_sentence(found: Drift, said: str) -> None:
+def test_whether_to_believe_it_is_a_sentence(found, said):
     assert said in found.believe()
     assert found.believe() == found.to_dict()["believe"]
 
 
-def test_moments_are_dates_where_they_can_be() -> None:
+def test_moments_are_dates_where_they_can_be():
     assert when(1_795_000_000.0, 3) == "2026-11-18 11:06:40 UTC"
     assert when(12.0, 3) == "second 12"
     assert when(None, 3) == "its window 4"

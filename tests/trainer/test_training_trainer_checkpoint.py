@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
 @pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def trained(data, tmp_path_factory):
     """(checkpoint, data) of a small mlp in oracle mode."""
     return trainer_builders.trained("mlp", data, tmp_path_factory.mktemp("trained")).checkpoint, data
 
@@ -48,14 +48,12 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     ],
     ids=["renamed", "unit", "window", "more", "classes"],
 )
-def test_data_of_another_schema_is_refused_by_its_first_difference(
-    trained: tuple[Path, Path], other: dict, field: str, tmp_path: Path
-) -> None:
+def test_data_of_another_schema_is_refused_by_its_first_difference(trained, other, field, tmp_path):
     with pytest.raises(BadData, match=field):
         score(trained[0], make_data(tmp_path, **other))
 
 
-def test_an_oracle_checkpoint_refuses_realistic_data(trained: tuple[Path, Path]) -> None:
+def test_an_oracle_checkpoint_refuses_realistic_data(trained):
     from training.data.dataset import load_processed
 
     path, data = trained
@@ -72,7 +70,7 @@ def copied(trained: tuple[Path, Path], folder: Path) -> tuple[Path, dict]:
     return folder / path.name, document
 
 
-def test_a_changed_sidecar_is_refused_before_it_is_read(trained: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_changed_sidecar_is_refused_before_it_is_read(trained, tmp_path):
     path, _ = copied(trained, tmp_path)
     sidecar = tmp_path / "mlp_oracle.pt"
     content = bytearray(sidecar.read_bytes())
@@ -88,7 +86,7 @@ def test_a_changed_sidecar_is_refused_before_it_is_read(trained: tuple[Path, Pat
         checkpoint.read(path)
 
 
-def test_a_figure_that_was_changed_by_hand_is_noticed(trained: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_figure_that_was_changed_by_hand_is_noticed(trained, tmp_path):
     path, document = copied(trained, tmp_path)
     path.write_text(json.dumps(document, indent=7))  # written otherwise, and the same
     checkpoint.read(path)
@@ -99,9 +97,7 @@ def test_a_figure_that_was_changed_by_hand_is_noticed(trained: tuple[Path, Path]
 
 
 @pytest.mark.parametrize("gone", ["digest", "seen", "ranges", "channels", "incidents", "levels", "run_key"])
-def test_a_checkpoint_of_another_form_is_refused_in_one_sentence(
-    trained: tuple[Path, Path], tmp_path: Path, gone: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_of_another_form_is_refused_in_one_sentence(trained, tmp_path, gone, capsys):
     path, document = copied(trained, tmp_path)
     del document[gone]
     path.write_text(json.dumps(document))
@@ -111,9 +107,7 @@ def test_a_checkpoint_of_another_form_is_refused_in_one_sentence(
     assert said.endswith("train the model again")
 
 
-def test_broken_trees_are_one_sentence_without_a_place_in_anothers_sources(
-    trained: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_broken_trees_are_one_sentence_without_a_place_in_anothers_sources(trained, tmp_path):
     found = trainer_builders.trained("gbt", trained[1], tmp_path)
     made, document = found.checkpoint, found.document
     for content in (b"{}", b"no JSON", made.with_name("gbt_oracle.xgb.json").read_bytes()[:-99]):
@@ -125,7 +119,7 @@ def test_broken_trees_are_one_sentence_without_a_place_in_anothers_sources(
 
 
 @pytest.mark.parametrize("name", ["../mlp_oracle.pt", "/etc/passwd", "", ".."])
-def test_a_sidecar_lies_beside_its_checkpoint_or_nowhere(trained: tuple[Path, Path], name: str, tmp_path: Path) -> None:
+def test_a_sidecar_lies_beside_its_checkpoint_or_nowhere(trained, name, tmp_path):
     path, document = copied(trained, tmp_path)
     document["sidecar"]["file"] = name
     path.write_text(json.dumps(document))
@@ -141,7 +135,7 @@ class Hostile:
         return (os.system, (f"touch {self.target}",))
 
 
-def test_a_hostile_pickle_never_runs(trained: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_hostile_pickle_never_runs(trained, tmp_path):
     _, data = trained
     document = json.loads(trained[0].read_text())
     document.pop("sidecar")
@@ -163,16 +157,14 @@ LATER = json.dumps({"format": checkpoint.FORMAT, "version": 99})
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, '{"format": "x"}', LATER])
-def test_what_is_no_checkpoint_is_said_to_be_none(text: str, tmp_path: Path) -> None:
+def test_what_is_no_checkpoint_is_said_to_be_none(text, tmp_path):
     path = tmp_path / "x.ckpt.json"
     path.write_text(text)
     with pytest.raises(CheckpointError, match="version 99" if text == LATER else "is not a checkpoint"):
         checkpoint.read(path)
 
 
-def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
-    trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_member_of_another_kind_is_a_bug_in_the_trainer(trained, tmp_path, monkeypatch):
     """Members that scoring and comparing take from a checkpoint's JSON, which had no digest of its own once."""
     path, data = trained
     monkeypatch.setattr(dataset, "load_processed", cache(dataset.load_processed))  # always the same
@@ -196,7 +188,7 @@ def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
     assert refused > 125
 
 
-def test_nothing_tells_where_or_when_it_was_made(trained: tuple[Path, Path]) -> None:
+def test_nothing_tells_where_or_when_it_was_made(trained):
     import platform
 
     document = trained[0].read_text()
@@ -204,26 +196,7 @@ def test_nothing_tells_where_or_when_it_was_made(trained: tuple[Path, Path]) -> 
         assert telltale not in document
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
-def test_scores_are_written_in_three_forms(
-    trained: tuple[Path, Path], suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import polars as pl
-
-    path, data = trained
-    out = tmp_path / f"scores{suffix}"
-    assert main([str(path), str(data), "--out", str(out)]) == Exit.DONE
-    read = {".csv": pl.read_csv, ".parquet": pl.read_parquet, ".json": pl.read_json}[suffix]
-    table = read(out)
-    assert table.height == 216
-    assert {"window_id", "host", "score", "alarm"} <= set(table.columns)
-    assert main([str(path), str(data), "--format", "json"]) == Exit.DONE
-    assert len(json.loads(capsys.readouterr().out)) == 216
-
-
-def test_scoring_mistakes_end_in_one_sentence(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scoring_mistakes_end_in_one_sentence(trained, tmp_path, capsys):
     path, data = trained
     assert main([str(path), str(data), "--out", "scores.xls"]) == Exit.BAD_ARGUMENTS
     assert main([str(path), str(tmp_path / "nowhere")]) == Exit.BAD_DATA
@@ -236,25 +209,29 @@ def test_scoring_mistakes_end_in_one_sentence(
 # -- the state of an interrupted run ---------------------------------------------------------------
 
 
-def test_a_state_returns_to_the_run_that_left_it(tmp_path: Path) -> None:
+def kept_in(path: Path, key: str = "key", **facts: dict[str, object]) -> StateFile:
+    return StateFile(path, key, FakeClock(), **facts)
+
+
+def test_a_state_returns_to_the_run_that_left_it(tmp_path):
     path = tmp_path / "folder" / "x.state"
-    kept = StateFile(path, "key", FakeClock())
+    kept = kept_in(path)
     kept.save()
     assert not path.exists(), "nothing had begun"
     kept.watch(lambda: b"weights\nand more")
     kept.save()
-    again = StateFile(path, "key", FakeClock())
+    again = kept_in(path)
     assert again.load() == b"weights\nand more"
     assert again.resumed
-    assert StateFile(path, "another key", FakeClock()).load() is None
+    assert kept_in(path, "another key").load() is None
     again.discard()
-    assert StateFile(path, "key", FakeClock()).load() is None
+    assert kept_in(path).load() is None
 
 
 def _moved(path: Path, *facts: dict[str, object]) -> StateFile:
     """Keep a state on one machine after the other; returns the last one's keeper."""
     for each in facts:
-        kept = StateFile(path, json.dumps(each), FakeClock(), facts=each)
+        kept = kept_in(path, json.dumps(each), facts=each)
         assert kept.stranger() is None
         kept.load()
         kept.watch(lambda: b"weights")
@@ -262,7 +239,7 @@ def _moved(path: Path, *facts: dict[str, object]) -> StateFile:
     return kept
 
 
-def test_a_state_goes_on_on_another_processor_and_tells_of_all(tmp_path: Path) -> None:
+def test_a_state_goes_on_on_another_processor_and_tells_of_all(tmp_path):
     desk, pi = ({"spec": 1, "cpu": name, "threads": 2} for name in ("avx2", "neon"))
     assert _moved(tmp_path / "one", desk, desk).mixed == []
     moved = _moved(tmp_path / "two", desk, pi, desk, pi)
@@ -273,27 +250,27 @@ def test_a_state_goes_on_on_another_processor_and_tells_of_all(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["spec", "data", "code", "versions", "device", "what nobody knows yet"])
-def test_a_state_of_another_run_is_refused_wherever_it_was_trained(tmp_path: Path, name: str) -> None:
+def test_a_state_of_another_run_is_refused_wherever_it_was_trained(tmp_path, name):
     facts = {"spec": 1, "data": 1, "code": 1, "versions": 1, "device": "cpu", "cpu": "avx2"}
     _moved(tmp_path / "x.state", facts)
     other = {**facts, name: "another", "cpu": "neon"}
-    kept = StateFile(tmp_path / "x.state", "another key", FakeClock(), facts=other)
+    kept = kept_in(tmp_path / "x.state", "another key", facts=other)
     assert kept.load() is None
     assert (kept.stranger() or "").endswith("changed since")
     assert kept.mixed == []
 
 
 @pytest.mark.parametrize("cut", [0, 1, 20, 90, -1])
-def test_a_torn_state_counts_as_none(tmp_path: Path, cut: int) -> None:
+def test_a_torn_state_counts_as_none(tmp_path, cut):
     path = tmp_path / "x.state"
-    kept = StateFile(path, "key", FakeClock())
+    kept = kept_in(path)
     kept.watch(lambda: b"weights")
     kept.save()
     path.write_bytes(path.read_bytes()[:cut])
-    assert StateFile(path, "key", FakeClock()).load() is None
+    assert kept_in(path).load() is None
 
 
-def test_a_state_is_renewed_every_minute(tmp_path: Path) -> None:
+def test_a_state_is_renewed_every_minute(tmp_path):
     clock, path = FakeClock(), tmp_path / "x.state"
     kept = StateFile(path, "key", clock)
     kept.watch(lambda: b"weights")

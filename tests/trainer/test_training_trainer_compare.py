@@ -28,14 +28,14 @@ Both = tuple[TrainedRun, TrainedRun]
 
 
 @pytest.fixture(scope="module")
-def both(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def both(data, tmp_path_factory):
     """An oracle and a realistic model of small trees."""
     folder = tmp_path_factory.mktemp("compared")
     one, other = (trained("gbt", data, folder, "--target-fpr", "0.2", mode=mode) for mode in MODES)
     return one, other
 
 
-def test_the_gap_is_that_of_the_two_reports(both: Both, data: Path) -> None:
+def test_the_gap_is_that_of_the_two_reports(both, data):
     found = compare(*(judge(one.checkpoint, data) for one in both))
     reported = [one.report for one in both]
     values = [one["metrics"]["test"]["auroc"]["value"] for one in reported]
@@ -52,7 +52,7 @@ def test_the_gap_is_that_of_the_two_reports(both: Both, data: Path) -> None:
         assert low <= found["gaps"][name]["value"] <= high
 
 
-def test_a_model_is_no_better_than_itself(both: Both, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_no_better_than_itself(both, data, capsys):
     oracle = both[0].checkpoint
     assert command.main([str(oracle), str(oracle), str(data)]) == Exit.DONE
     assert capsys.readouterr().out.endswith("Both are one and the same model.\n")
@@ -60,7 +60,7 @@ def test_a_model_is_no_better_than_itself(both: Both, data: Path, capsys: pytest
     assert gap == {"value": 0.0, "ci95": [0.0, 0.0]}
 
 
-def test_the_command_says_it_in_words_and_in_json(both: Both, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_it_in_words_and_in_json(both, data, capsys):
     asked = [str(one.checkpoint) for one in both] + [str(data)]
     assert command.main(asked) == Exit.DONE
     said = capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_the_command_says_it_in_words_and_in_json(both: Both, data: Path, capsys
     assert json.loads(capsys.readouterr().out)["gap"]["ci95"]
 
 
-def test_of_several_models_none_is_the_best_alone(both: Both, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_models_none_is_the_best_alone(both, data, capsys):
     oracle, realistic = (str(one.checkpoint) for one in both)
     three = [oracle, realistic, oracle, str(data)]
     assert command.main([*three, "--json"]) == Exit.DONE
@@ -90,7 +90,7 @@ def test_of_several_models_none_is_the_best_alone(both: Both, data: Path, capsys
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_holm_asks_more_of_each_chance_and_keeps_their_order(chances: list[float]) -> None:
+def test_holm_asks_more_of_each_chance_and_keeps_their_order(chances):
     found = holm(chances)
     for one, made in zip(chances, found, strict=True):
         assert min(1.0, one) <= made <= min(1.0, len(chances) * one) + 1e-12
@@ -99,7 +99,7 @@ def test_holm_asks_more_of_each_chance_and_keeps_their_order(chances: list[float
     assert found[chances.index(min(chances))] == min(1.0, len(chances) * min(chances))
 
 
-def test_models_that_differ_by_luck_alone_are_rarely_told_apart_and_the_winner_flatters_itself() -> None:
+def test_models_that_differ_by_luck_alone_are_rarely_told_apart_and_the_winner_flatters_itself():
     """Five equal models on 30 episodes: at most the share promised is told apart, and the winner is too high."""
     rng = np.random.default_rng(0)
     wrong, told, gained = 0, [], []
@@ -117,15 +117,13 @@ def test_models_that_differ_by_luck_alone_are_rarely_told_apart_and_the_winner_f
     assert standings([0.9, 0.5], np.zeros((0, 2)), 30).tied == (True, True)
 
 
-def test_data_that_were_split_otherwise_are_refused(
-    both: Both, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_that_were_split_otherwise_are_refused(both, tmp_path, capsys):
     more = make_data(tmp_path / "more", episodes=42)
     assert command.main([*(str(one.checkpoint) for one in both), str(more)]) == Exit.BAD_DATA
     assert "may have seen some of these windows" in capsys.readouterr().err
 
 
-def test_models_judged_on_different_episodes_are_refused(both: Both, data: Path, tmp_path: Path) -> None:
+def test_models_judged_on_different_episodes_are_refused(both, data, tmp_path):
     other = trained("gbt", data, tmp_path, "--split-recipe", "host", "--train-hosts", "alpha")
     paths = both[0].checkpoint, other.checkpoint
     judged = [judge(path, data) for path in paths]
@@ -138,7 +136,7 @@ def test_models_judged_on_different_episodes_are_refused(both: Both, data: Path,
     assert [one["name"] for one in found["models"]] == [f"gbt oracle ({path.parents[1].name})" for path in paths]
 
 
-def test_models_are_named_by_what_tells_them_apart() -> None:
+def test_models_are_named_by_what_tells_them_apart():
     one, other = (SimpleNamespace(name=f"gbt {mode}") for mode in MODES)
     oracle, realistic = Path("/a/1/oracle"), Path("/a/1/realistic")
     assert names_of((one, other), (oracle, realistic)) == ["gbt oracle", "gbt realistic"]
@@ -155,12 +153,12 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
         (None, "is unknown: too few"),
     ],
 )
-def test_what_the_interval_lets_one_say(ci95: list[float] | None, words: str) -> None:
+def test_what_the_interval_lets_one_say(ci95, words):
     gap = {"value": 0.03, "ci95": ci95, "reason": "too few"}
     assert words in comparison._conclusion(gap, ["first", "second"])
 
 
-def test_modes_that_see_the_same_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_modes_that_see_the_same_are_said_to(tmp_path, capsys):
     data = make_data(tmp_path / "data", oracle=0)
     oracle, realistic = (trained("gbt", data, tmp_path, mode=mode) for mode in MODES)
     assert command.main([str(oracle.checkpoint), str(realistic.checkpoint), str(data)]) == Exit.DONE
@@ -170,7 +168,7 @@ def test_modes_that_see_the_same_are_said_to(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("n", ["1", "3", "199", "0"])
-def test_few_resamples_are_refused(n: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_resamples_are_refused(n, capsys):
     with pytest.raises(SystemExit):
         command.main(["a", "b", "c", "--n-resamples", n])
     said = capsys.readouterr().err

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from fakes import FakeClock
@@ -24,7 +24,7 @@ def outcome(work: Callable[[Progress, Stop], None]) -> tuple[int, list[dict[str,
 
 
 def raising(error: Exception) -> Callable[[Progress, Stop], None]:
-    def work(progress: Progress, stop: Stop) -> None:
+    def work(progress, stop):
         raise error
 
     return work
@@ -52,25 +52,25 @@ def raising(error: Exception) -> Callable[[Progress, Stop], None]:
         ),
     ],
 )
-def test_every_end_has_its_code_and_a_sentence(error: Exception, code: Exit, sentence: str) -> None:
+def test_every_end_has_its_code_and_a_sentence(error, code, sentence):
     ended, _, said = outcome(raising(error))
     assert ended == code
     assert sentence in said
     assert "Traceback" not in said
 
 
-def test_a_bug_shows_where_and_ends_with_a_sentence() -> None:
+def test_a_bug_shows_where_and_ends_with_a_sentence():
     code, events, said = outcome(raising(ZeroDivisionError("by zero")))
     assert code == Exit.BUG
     assert said.splitlines()[-1] == "error: a bug in the trainer: ZeroDivisionError: by zero"
     assert events[-1]["code"] == 70
 
 
-def test_done_is_zero() -> None:
+def test_done_is_zero():
     assert outcome(lambda progress, stop: progress.event("done"))[:2] == (0, [{"event": "done"}])
 
 
-def test_progress_lines_are_rare_but_never_miss_the_last() -> None:
+def test_progress_lines_are_rare_but_never_miss_the_last():
     clock, out = FakeClock(), io.StringIO()
     progress = Progress(out, clock)
     progress.begin_epochs(0)
@@ -84,7 +84,7 @@ def test_progress_lines_are_rare_but_never_miss_the_last() -> None:
     }  # fmt: skip
 
 
-def test_a_resumed_run_estimates_by_its_own_pace() -> None:
+def test_a_resumed_run_estimates_by_its_own_pace():
     clock, out = FakeClock(), io.StringIO()
     progress = Progress(out, clock)
     clock.advance(1000.0)  # loading took its time
@@ -95,7 +95,7 @@ def test_a_resumed_run_estimates_by_its_own_pace() -> None:
 
 
 @pytest.fixture
-def restored_signals() -> Iterator[None]:
+def restored_signals():
     kept = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT)}
     yield
     for name, handler in kept.items():
@@ -103,7 +103,7 @@ def restored_signals() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restored_signals")
-def test_a_polite_signal_is_heard_at_the_next_safe_point() -> None:
+def test_a_polite_signal_is_heard_at_the_next_safe_point():
     stop = Stop()
     stop.listen()
     stop.check()
@@ -113,11 +113,11 @@ def test_a_polite_signal_is_heard_at_the_next_safe_point() -> None:
 
 
 @pytest.mark.usefixtures("restored_signals")
-def test_before_there_is_anything_to_keep_a_polite_signal_is_heard_at_once() -> None:
+def test_before_there_is_anything_to_keep_a_polite_signal_is_heard_at_once():
     stop, reached = Stop(), []
     stop.listen()
 
-    def read() -> None:
+    def read():
         with stop.at_once():
             reached.append("began")
             signal.raise_signal(signal.SIGTERM)
@@ -130,7 +130,7 @@ def test_before_there_is_anything_to_keep_a_polite_signal_is_heard_at_once() -> 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
-def test_a_signal_behind_the_end_does_not_undo_a_finished_run() -> None:
+def test_a_signal_behind_the_end_does_not_undo_a_finished_run():
     """Python gives its handlers back before it ends: what is freed after that sends the signal here."""
     program = (
         "import os, signal, sys\n"

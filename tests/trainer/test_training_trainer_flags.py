@@ -37,7 +37,7 @@ def described(program: str, models: tuple[str, ...]) -> dict[str, dict[str, dict
 
 
 @pytest.mark.parametrize("program", ["run", "run_ssl"])
-def test_describe_needs_no_ml_library(program: str) -> None:
+def test_describe_needs_no_ml_library(program):
     probe = (
         "import sys, runpy; sys.argv[1:] = ['--describe']\n"
         f"try: runpy.run_module('training.trainer.{program}', run_name='__main__')\n"
@@ -55,7 +55,7 @@ def test_describe_needs_no_ml_library(program: str) -> None:
 
 
 @pytest.mark.parametrize("model", families.FAMILIES)
-def test_the_code_of_each_family_is_there(model: str) -> None:
+def test_the_code_of_each_family_is_there(model):
     family = families.FAMILIES[model]
     module = importlib.import_module(family.module)
     assert callable(module.fit)
@@ -67,7 +67,7 @@ def test_the_code_of_each_family_is_there(model: str) -> None:
     assert f"`{model}`" in (ROOT / "docs/manifest.md").read_text(encoding="utf-8")
 
 
-def test_every_family_is_described_once() -> None:
+def test_every_family_is_described_once():
     run, ssl = described("run", families.RUN_MODELS), described("ssl", families.SSL_MODELS)
     assert set(run) == {"gbt", "mlp", "cnn", "gru", "lstm", "transformer", "combined"}
     assert set(ssl) == {"transformer_ssl"}
@@ -77,7 +77,7 @@ def test_every_family_is_described_once() -> None:
 
 
 @pytest.mark.parametrize(("model", "hyper"), EVERY, ids=lambda value: getattr(value, "key", value))
-def test_a_default_is_a_permitted_value(model: str, hyper: flags.Hyper) -> None:
+def test_a_default_is_a_permitted_value(model, hyper):
     text = str(hyper.default).lower() if isinstance(hyper.default, bool) else str(hyper.default)
     assert hyper.parse(text) == hyper.default
     assert type(hyper.parse(text)) is type(hyper.default)
@@ -88,7 +88,7 @@ def test_a_default_is_a_permitted_value(model: str, hyper: flags.Hyper) -> None:
     st.sampled_from([hyper for _, hyper in EVERY if hyper.type in (flags.FlagType.INT, flags.FlagType.FLOAT)]),
     st.floats() | st.integers(-(10**6), 10**6).map(float),
 )
-def test_a_number_is_taken_exactly_when_the_description_permits_it(hyper: flags.Hyper, value: float) -> None:
+def test_a_number_is_taken_exactly_when_the_description_permits_it(hyper, value):
     told = hyper.describe()
     text = str(int(value)) if value == value // 1 and abs(value) < 1e15 else repr(value)
     whole = "." not in text and "e" not in text and "n" not in text
@@ -105,7 +105,7 @@ def test_a_number_is_taken_exactly_when_the_description_permits_it(hyper: flags.
             hyper.parse(text)
 
 
-def test_values_reach_the_trainer_by_name() -> None:
+def test_values_reach_the_trainer_by_name():
     args = parse("--model", "mlp", "--lr", "0.5", "--train-hosts", "b", "--train-hosts", "a")
     assert args.hyper["lr"] == 0.5
     assert args.train_hosts == ("a", "b")
@@ -128,9 +128,7 @@ def test_values_reach_the_trainer_by_name() -> None:
         (["--seed", "-1"], "'-1' is not a whole number at least 0"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_code_2(
-    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_sentence_and_code_2(argv, sentence, capsys):
     with pytest.raises(SystemExit) as end:
         parse(*argv)
     assert end.value.code == 2
@@ -139,7 +137,7 @@ def test_a_mistake_is_one_sentence_and_code_2(
     assert said.count("\n") == 1
 
 
-def test_a_bool_is_true_or_false() -> None:
+def test_a_bool_is_true_or_false():
     switch = flags.Hyper(key="switch", type=flags.FlagType.BOOL, default=True, help="")
     assert switch.parse("true") is True
     assert switch.parse("False") is False
@@ -147,14 +145,14 @@ def test_a_bool_is_true_or_false() -> None:
         switch.parse("1")
 
 
-def test_a_word_is_one_of_the_choices() -> None:
+def test_a_word_is_one_of_the_choices():
     word = flags.Hyper(key="w", type=flags.FlagType.STR, default="a", choices=("a", "b"), help="")
     assert word.parse("b") == "b"
     with pytest.raises(flags.argparse.ArgumentTypeError, match="one of a, b"):
         word.parse("c")
 
 
-def test_help_shows_every_flag_with_its_range(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_every_flag_with_its_range(capsys):
     with pytest.raises(SystemExit) as end:
         parse("--model", "gbt", "--help")
     assert end.value.code == 0
@@ -162,12 +160,12 @@ def test_help_shows_every_flag_with_its_range(capsys: pytest.CaptureFixture[str]
     assert all(hyper.flag in said for hyper in families.FAMILIES["gbt"].hyper)
 
 
-def test_the_documentation_shows_the_table() -> None:
+def test_the_documentation_shows_the_table():
     page = ROOT / "docs" / "trainer-contract.md"
     assert page.read_text(encoding="utf-8").endswith(families.markdown())
 
 
-def test_the_trainer_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:
+def test_the_trainer_of_ones_own_keeps_the_contract(tmp_path):
     from trainer_builders import arguments as command_line
     from trainer_builders import make_data
 

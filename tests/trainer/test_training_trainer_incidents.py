@@ -103,12 +103,6 @@ def test_windows_are_not_joined_across_a_gap_nor_across_recordings():
     assert find(rule, runs, np.ones(2)).raised.size == 0
 
 
-def test_windows_that_were_seen_change_nothing():
-    made = windows([1, -1, 1])
-    _, state = stepped(ONE, made)
-    assert stepped(ONE, made, state) == ([], state)
-
-
 @pytest.mark.parametrize(("stride", "quiet"), [(2.0, 60.0), (6.0, 60.0), (30.0, 300.0)])
 def test_windows_far_apart_need_more_quiet_than_a_minute(stride, quiet):
     assert paced(JoinBy.COUNT, 1, 1, stride_s=stride).quiet_s == usual(stride).quiet_s == quiet
@@ -268,7 +262,7 @@ def test_fewest_false_incidents_first_then_catches_then_delay():
 
 
 @pytest.mark.parametrize(("recordings", "hosts", "few"), [(10, 2, True), (1, 1, True), (40, 2, True), (40, 3, False)])
-def test_a_choice_says_on_how_much_it_rests(recordings: int, hosts: int, few: bool) -> None:
+def test_a_choice_says_on_how_much_it_rests(recordings, hosts, few):
     note = Choice(usual(2.0), np.arange(3), "", recordings, hosts).note
     assert f"rests on {recordings} calibration recording" in note
     assert f" of {hosts} host" in note

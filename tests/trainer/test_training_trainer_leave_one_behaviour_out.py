@@ -18,7 +18,6 @@ from training.contract import Exit
 from training.data.rows import Rows
 from training.data.split import LeakError, Side, make_split
 from training.trainer import leave_one_behaviour_out, session
-from training.trainer.evaluation import verdict
 from training.trainer.evaluation.behaviours import (
     BENIGN,
     ShownModel,
@@ -31,6 +30,7 @@ from training.trainer.evaluation.behaviours import (
 )
 from training.trainer.evaluation.page import render
 from training.trainer.evaluation.scored import Classes, Scored
+from training.trainer.evaluation.verdict import NEW, RULES, facts_of
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method", "no_rival_models")
 
@@ -41,7 +41,7 @@ FEW = {"gbt": ("--n-estimators", "12"), "mlp": ("--epochs", "2", "--batch-size",
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     return make_data(tmp_path_factory.mktemp("data"), classes=3, names=NAMES, episodes=72, windows=4)
 
 
@@ -210,7 +210,7 @@ def test_figures_are_those_of_each_model_on_benign_windows_and_its_behaviour():
 def test_the_verdict_says_it_in_one_line_and_no_better_than_its_interval(value, ci95, level, words):
     rate = {"value": value, "ci95": ci95}
     made = {"new_behaviours": {"all": {"auroc": {"value": 0.65, "ci95": None}, "tpr": rate}, "why": None}}
-    facts = verdict.facts_of(quiet_report() | made)
-    rule = next(rule for rule in verdict.RULES if rule.about == verdict.NEW and rule.applies(facts))
+    facts = facts_of(quiet_report() | made)
+    rule = next(rule for rule in RULES if rule.about == NEW and rule.applies(facts))
     assert rule.level.name.lower() == level
     assert rule.says.format_map(vars(facts)) == f"A behaviour it was not shown: {words}"

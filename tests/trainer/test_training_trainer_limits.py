@@ -28,13 +28,13 @@ NOTHING_HELD = MemoryLimits(held_bytes=0, pool_bytes=16_000, page_bytes=4_000, r
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp", "transformer_ssl"])
-def test_a_run_beyond_memory_repeats_and_goes_on_after_a_stop(model: str, data: Path, tmp_path: Path) -> None:
+def test_a_run_beyond_memory_repeats_and_goes_on_after_a_stop(model, data, tmp_path):
     trained(model, data, tmp_path / "a", limits=NOTHING_HELD)
     argv = arguments(model, data, tmp_path / "b", *SHORT[model])
     ends_like(tmp_path / "a", argv, (3, 8, 24), tmp_path / "b", NOTHING_HELD)
 
 
-def test_pages_change_no_tree(data: Path, tmp_path: Path) -> None:
+def test_pages_change_no_tree(data, tmp_path):
     held, paged = (
         trained("gbt", data, tmp_path / name, limits=limits).checkpoint.with_name("gbt_oracle.xgb.json").read_bytes()
         for name, limits in (("held", LIMITS), ("paged", NOTHING_HELD))
@@ -42,9 +42,7 @@ def test_pages_change_no_tree(data: Path, tmp_path: Path) -> None:
     assert held == paged
 
 
-def test_pages_leave_no_file_and_a_full_disk_is_one_sentence(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_leave_no_file_and_a_full_disk_is_one_sentence(data, tmp_path, monkeypatch):
     (tmp_path / "large").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "large"))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -65,7 +63,7 @@ def pages_in(folder: Path, bins: int) -> tuple[gbt.Pages, int]:
     return gbt.Pages(X, rows, rows % 2, weights, step=1_000, files=files, page_bytes=page), 3 * page
 
 
-def test_a_disk_that_others_fill_is_noticed_before_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_others_fill_is_noticed_before_the_page(tmp_path, monkeypatch):
     pages, _ = pages_in(tmp_path, 64)
     free = chain((10**9,), repeat(1_000))
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=next(free)))
@@ -74,7 +72,7 @@ def test_a_disk_that_others_fill_is_noticed_before_the_page(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("bins", [64, 300])
-def test_the_room_that_pages_take_is_known_beforehand(tmp_path: Path, bins: int) -> None:
+def test_the_room_that_pages_take_is_known_beforehand(tmp_path, bins):
     pages, room = pages_in(tmp_path, bins)
     matrix = xgboost.ExtMemQuantileDMatrix(pages, max_bin=bins, nthread=1, missing=np.nan)
     taken = sum(path.stat().st_size for path in tmp_path.iterdir())
@@ -82,7 +80,7 @@ def test_the_room_that_pages_take_is_known_beforehand(tmp_path: Path, bins: int)
     assert 0.8 * room < taken <= room
 
 
-def test_a_state_of_other_limits_is_not_taken_up(data: Path, tmp_path: Path) -> None:
+def test_a_state_of_other_limits_is_not_taken_up(data, tmp_path):
     argv = arguments("mlp", data, tmp_path, *SHORT["mlp"])
     assert run(argv, stop=StopAfter(8), limits=NOTHING_HELD).code == Exit.INTERRUPTED
     assert "afresh" in [event["event"] for event in run(argv, stop=StopAfter(8)).events]
@@ -108,9 +106,7 @@ def pooled(count: int, limits: MemoryLimits) -> tuple[Pooled, np.ndarray]:
     pool=st.integers(32, 2_000),
     seed=st.integers(0, 9),
 )
-def test_an_epoch_takes_every_window_once_and_each_batch_from_one_pool(
-    count: int, batch: int, run_of: int, pool: int, seed: int
-) -> None:
+def test_an_epoch_takes_every_window_once_and_each_batch_from_one_pool(count, batch, run_of, pool, seed):
     given_, whole = pooled(count, MemoryLimits(held_bytes=0, pool_bytes=pool, run=run_of))
     order = given_.order(torch.Generator().manual_seed(seed), batch)
     assert sorted(order.tolist()) == list(range(count))
@@ -120,7 +116,7 @@ def test_an_epoch_takes_every_window_once_and_each_batch_from_one_pool(
     assert torch.equal(order, given_.order(torch.Generator().manual_seed(seed), batch))
 
 
-def test_a_pool_holds_runs_from_all_over_the_data() -> None:
+def test_a_pool_holds_runs_from_all_over_the_data():
     windows, _ = pooled(4_096, MemoryLimits(held_bytes=0, pool_bytes=32 * 512, run=16))
     first = windows.order(torch.Generator().manual_seed(0), 64)[:512].numpy()
     assert np.bincount(first // 512, minlength=8).min() > 0
@@ -131,9 +127,7 @@ def test_a_pool_holds_runs_from_all_over_the_data() -> None:
 @pytest.mark.parametrize(
     "limits", [MemoryLimits(), MemoryLimits(held_bytes=0, pool_bytes=640, run=4)], ids=["held", "pooled"]
 )
-def test_windows_are_read_in_blocks_of_any_size(
-    limits: MemoryLimits, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_are_read_in_blocks_of_any_size(limits, block, monkeypatch):
     monkeypatch.setattr(windows, "BLOCK", block)
     X = np.random.default_rng(0).normal(size=(23, 2, 4)).astype(np.float32)
     normal = RobustAsinh(2)
@@ -146,7 +140,7 @@ def test_windows_are_read_in_blocks_of_any_size(
 
 
 @pytest.mark.parametrize(("held", "kind"), [(320, Resident), (319, Pooled)])
-def test_size_alone_decides(held: int, kind: type) -> None:
+def test_size_alone_decides(held, kind):
     X = np.zeros((12, 2, 4), dtype=np.float32)
     assert isinstance(to_learn_from(X, np.arange(10), RobustAsinh(2), CPU, MemoryLimits(held_bytes=held)), kind)
 
@@ -154,7 +148,7 @@ def test_size_alone_decides(held: int, kind: type) -> None:
 # -- scores ------------------------------------------------------------------------------------------------------------
 
 
-def test_scores_in_parts_are_those_at_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_in_parts_are_those_at_once(data, tmp_path, monkeypatch):
     checkpoint = str(trained("gbt", data, tmp_path).checkpoint)
     for name, rows in (("once", 1 << 18), ("parts", 50)):
         monkeypatch.setattr(scoring, "PART_ROWS", rows)
@@ -162,4 +156,7 @@ def test_scores_in_parts_are_those_at_once(data: Path, tmp_path: Path, monkeypat
             assert score.main([checkpoint, str(data), "--out", str(tmp_path / f"{name}.{kind}")]) == 0
     for kind in ("csv", "json"):
         assert (tmp_path / f"once.{kind}").read_bytes() == (tmp_path / f"parts.{kind}").read_bytes()
-    assert pl.read_parquet(tmp_path / "once.parquet").equals(pl.read_parquet(tmp_path / "parts.parquet"))
+    once = pl.read_parquet(tmp_path / "once.parquet")
+    assert once.equals(pl.read_parquet(tmp_path / "parts.parquet"))
+    assert once.height == 216
+    assert {"window_id", "host", "score", "alarm"} <= set(once.columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ OVER_TIME = ("cnn", "gru", "lstm", "transformer")
 
 
 @pytest.mark.parametrize("model", families.FAMILIES)
-def test_a_family_learns_repeats_and_reads_itself_back(model: str, data: Path, tmp_path: Path) -> None:
+def test_a_family_learns_repeats_and_reads_itself_back(model, data, tmp_path):
     first = trained(model, data, tmp_path / "a")
     trained(model, data, tmp_path / "b")
     assert files(tmp_path / "a") == files(tmp_path / "b")
@@ -45,13 +44,13 @@ def test_a_family_learns_repeats_and_reads_itself_back(model: str, data: Path, t
 
 
 @pytest.mark.parametrize("model", families.FAMILIES)
-def test_an_interrupted_run_ends_like_one_that_never_stopped(model: str, data: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_ends_like_one_that_never_stopped(model, data, tmp_path):
     trained(model, data, tmp_path / "a")
     argv = arguments(model, data, tmp_path / "b", *SHORT[model])
     ends_like(tmp_path / "a", argv, (1, 3, 8, 24, 31), tmp_path / "b")
 
 
-def test_a_state_of_another_run_is_not_taken_up(data: Path, tmp_path: Path) -> None:
+def test_a_state_of_another_run_is_not_taken_up(data, tmp_path):
     ended = run(arguments("mlp", data, tmp_path / "b", *SHORT["mlp"]), stop=StopAfter(8))
     assert ended.code == Exit.INTERRUPTED
     trained("mlp", data, tmp_path / "b", "--seed", "1")
@@ -61,8 +60,8 @@ def test_a_state_of_another_run_is_not_taken_up(data: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("model", ["mlp", "gbt"])
 def test_a_run_that_moved_to_another_processor_goes_on_and_never_passes_for_a_run_of_one(
-    model: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model, data, tmp_path, monkeypatch
+):
     alone = trained(model, data, tmp_path / "a")
     with monkeypatch.context() as there:
         there.setattr(machine, "cpu", lambda **_: {"machine": "aarch64"})
@@ -78,7 +77,7 @@ def test_a_run_that_moved_to_another_processor_goes_on_and_never_passes_for_a_ru
 
 @pytest.mark.parametrize("model", OVER_TIME)
 @pytest.mark.parametrize(("channels", "samples", "classes", "batch"), [(1, 16, 2, 1), (64, 50, 5, 3), (64, 2000, 2, 2)])
-def test_networks_take_every_permitted_shape(model: str, channels: int, samples: int, classes: int, batch: int) -> None:
+def test_networks_take_every_permitted_shape(model, channels, samples, classes, batch):
     hyper = families.FAMILIES[model].defaults()
     body = build(model, (channels, samples), classes, hyper).body.train()
     logits = body(torch.randn(batch, channels, samples))
@@ -98,12 +97,12 @@ def test_networks_take_every_permitted_shape(model: str, channels: int, samples:
         ("mlp", ("--members", "1", "--layers", "1", "--batch-size", "1")),
     ],
 )
-def test_permitted_hyperparameters_never_clash(model: str, more: tuple[str, ...], data: Path, tmp_path: Path) -> None:
+def test_permitted_hyperparameters_never_clash(model, more, data, tmp_path):
     trained(model, data, tmp_path, *more, mode="realistic")
 
 
-@pytest.mark.parametrize("model", ["gbt", "mlp", "cnn"])
-def test_many_classes(model: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "combined"])
+def test_many_classes(model, tmp_path):
     data = make_data(tmp_path / "data", classes=4, episodes=48)
     scored = score(trained(model, data, tmp_path, "--split-recipe", "time").checkpoint, data)
     assert {"p_benign", "p_malicious3", "class"} <= set(scored.columns)
@@ -111,7 +110,7 @@ def test_many_classes(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["gbt", "cnn"])
-def test_classes_none_of_which_is_benign(model: str, tmp_path: Path) -> None:
+def test_classes_none_of_which_is_benign(model, tmp_path):
     data = make_data(tmp_path / "data", classes=3, names=("walk", "sit", "run"))
     report = trained(model, data, tmp_path, *BY_HOST).report
     assert report["operating_point"] is None
@@ -119,7 +118,7 @@ def test_classes_none_of_which_is_benign(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["gbt", "cnn", "transformer_ssl"])
-def test_forty_windows_of_the_largest_size(model: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_forty_windows_of_the_largest_size(model, tmp_path, request):
     if model != "gbt":  # the rival models are the same beside each
         request.getfixturevalue("no_rival_models")
     data = make_data(tmp_path / "data", episodes=20, windows=2, channels=64, samples=2000)
@@ -128,9 +127,7 @@ def test_forty_windows_of_the_largest_size(model: str, tmp_path: Path, request: 
     assert ended.code == Exit.DONE, ended.sentence
 
 
-def test_bins_from_some_of_the_windows_teach_as_much(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bins_from_some_of_the_windows_teach_as_much(data, tmp_path, monkeypatch):
     whole = trained("gbt", data, tmp_path / "all")
     monkeypatch.setattr(gbt, "MOST_SKETCHED", 60)
     monkeypatch.setattr(gbt, "MOST_SHOWN", 20)
@@ -139,14 +136,14 @@ def test_bins_from_some_of_the_windows_teach_as_much(
     assert files(tmp_path / "few") != files(tmp_path / "all")
 
 
-def test_the_start_that_explains_validation_better_counts_for_more() -> None:
+def test_the_start_that_explains_validation_better_counts_for_more():
     losses = (0.4, 0.2, 0.0)
     weights = [gbt.weight_of(Search(1, 1.0, loss, [])) for loss in losses]
     assert weights == sorted(weights)
     assert np.isfinite(weights).all()
 
 
-def test_the_line_is_the_same_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_is_the_same_chunk_by_chunk(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(50, 6)).astype(np.float32), np.arange(50) % 3
     line = linear.fit_linear(X, y, np.ones(50), 2)
@@ -157,7 +154,7 @@ def test_the_line_is_the_same_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @given(st.integers(1, 65_536), st.integers(1, 100_000))
-def test_few_windows_are_learnt_in_several_steps_and_many_as_asked(batch: int, windows: int) -> None:
+def test_few_windows_are_learnt_in_several_steps_and_many_as_asked(batch, windows):
     spec = LoopSpec(epochs=1, batch_size=batch, lr=0.1, weight_decay=0, patience=1, seed=0)
     taken = supervised._for_few(spec, "mlp", windows).batch_size
     assert taken <= batch
@@ -167,7 +164,7 @@ def test_few_windows_are_learnt_in_several_steps_and_many_as_asked(batch: int, w
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.05, 20))
-def test_the_best_temperature_is_found_without_trying_all(seed: int, classes: int, scale: float) -> None:
+def test_the_best_temperature_is_found_without_trying_all(seed, classes, scale):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, classes, 60)
     logits = (rng.normal(size=(60, classes)) + np.eye(classes)[y]) * scale
@@ -178,7 +175,7 @@ def test_the_best_temperature_is_found_without_trying_all(seed: int, classes: in
     assert temperature in TEMPERATURES
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
+def test_a_loss_that_is_not_finite_stops_before_the_update():
     net = torch.nn.Linear(2, 1)
     before = [value.clone() for value in net.parameters()]
     spec = LoopSpec(epochs=2, batch_size=2, lr=0.5, weight_decay=0, patience=3, seed=0)
@@ -199,7 +196,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
 # -- normalisers -----------------------------------------------------------------------------------
 
 
-def test_quantiles_become_normal_and_constants_zero() -> None:
+def test_quantiles_become_normal_and_constants_zero():
     rng = np.random.default_rng(0)
     X = np.stack([np.exp(rng.normal(size=500) * 4), np.full(500, 7.0)], axis=1).astype(np.float32)
     normal = QuantileNormal(2)
@@ -214,7 +211,7 @@ def test_quantiles_become_normal_and_constants_zero() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=40))
-def test_normalising_keeps_the_order(values: list[float]) -> None:
+def test_normalising_keeps_the_order(values):
     column = np.array(values, dtype=np.float32)[:, None]
     normal = QuantileNormal(1)
     normal.fit(column, np.arange(len(values)))
@@ -223,7 +220,7 @@ def test_normalising_keeps_the_order(values: list[float]) -> None:
     assert (z.diff() >= -1e-5).all()
 
 
-def test_channels_of_any_scale_become_alike_and_constants_zero() -> None:
+def test_channels_of_any_scale_become_alike_and_constants_zero():
     rng = np.random.default_rng(0)
     scales = np.array([1e-6, 1.0, 1e9])[None, :, None]
     X = np.concatenate((rng.normal(size=(80, 3, 30)) * scales, np.full((80, 1, 30), 4e9)), axis=1)
@@ -234,7 +231,7 @@ def test_channels_of_any_scale_become_alike_and_constants_zero() -> None:
     assert (normal(torch.full((1, 4, 30), 1e30))[:, 3] == 0).all()
 
 
-def test_streamed_and_resident_windows_are_the_same() -> None:
+def test_streamed_and_resident_windows_are_the_same():
     X = np.random.default_rng(0).normal(size=(50, 3, 8)).astype(np.float32)
     normal = RobustAsinh(3)
     normal.fit(X, np.arange(50))
@@ -251,7 +248,7 @@ def test_streamed_and_resident_windows_are_the_same() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
-def test_class_weights_average_to_one_and_favour_the_rare(labels: list[int]) -> None:
+def test_class_weights_average_to_one_and_favour_the_rare(labels):
     y = np.array(labels)
     weights = class_weights(y, 4)
     assert weights[y].mean() == pytest.approx(1)
@@ -261,19 +258,19 @@ def test_class_weights_average_to_one_and_favour_the_rare(labels: list[int]) -> 
     assert (np.diff(weights[present][order]) <= 1e-12).all()
 
 
-def test_imbalance_of_one_in_a_hundred_weighs_ten_to_one() -> None:
+def test_imbalance_of_one_in_a_hundred_weighs_ten_to_one():
     weights = class_weights(np.array([0] * 100 + [1]), 2)
     assert weights[1] / weights[0] == pytest.approx(10)
 
 
-def test_auroc_counts_ties_half_and_knows_when_it_is_undefined() -> None:
+def test_auroc_counts_ties_half_and_knows_when_it_is_undefined():
     assert auroc(np.array([True, False]), np.array([1.0, 1.0])) == 0.5
     assert auroc(np.array([True, True]), np.array([1.0, 0.0])) is None
     assert log_loss(np.array([0]), np.array([[1.0, 0.0]]), np.ones(2)) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("shown", [[0, 2], [0, 1], [1, 2], [0, 1, 3]])
-def test_a_line_has_a_margin_for_classes_that_no_window_showed(shown: list[int]) -> None:
+def test_a_line_has_a_margin_for_classes_that_no_window_showed(shown):
     rng = np.random.default_rng(0)
     y = np.array(shown)[rng.integers(0, len(shown), 80)]
     X = (rng.normal(size=(80, 3)) + 6 * np.eye(4, 3)[y]).astype(np.float32)
@@ -286,13 +283,13 @@ def test_a_line_has_a_margin_for_classes_that_no_window_showed(shown: list[int])
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
-def test_a_class_that_no_training_window_shows_ends_no_run(model: str, tmp_path: Path) -> None:
+def test_a_class_that_no_training_window_shows_ends_no_run(model, tmp_path):
     names = ["benign", "grind", "miner"]
     data = make_data(tmp_path / "data", classes=3, episodes=36, names=names, only_on={"miner": "gamma"})
     trained(model, data, tmp_path, *BY_HOST)
 
 
-def test_neither_names_nor_numbers_of_the_classes_decide_what_an_alarm_is(tmp_path: Path) -> None:
+def test_neither_names_nor_numbers_of_the_classes_decide_what_an_alarm_is(tmp_path):
     """A detector that learns from benign windows: called otherwise and numbered otherwise it is the same."""
     reports = []
     for number, (names, turned) in enumerate(
@@ -312,7 +309,7 @@ def test_neither_names_nor_numbers_of_the_classes_decide_what_an_alarm_is(tmp_pa
         assert ours != other["verdict"]
 
 
-def test_a_class_that_never_trained_does_not_decide_the_headline(tmp_path: Path) -> None:
+def test_a_class_that_never_trained_does_not_decide_the_headline(tmp_path):
     names = ["benign", "grind", "miner"]
     data = make_data(tmp_path / "data", classes=3, episodes=72, signal=6.0, names=names, only_on={"miner": "gamma"})
     report = trained("gbt", data, tmp_path, *BY_HOST).report

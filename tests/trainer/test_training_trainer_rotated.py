@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from trainer_builders import trained as train
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
 @pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def trained(data, tmp_path_factory):
     """(data, rotation of an oracle, rotation of a realistic model): two of three hosts in turn, by small trees."""
     folder = tmp_path_factory.mktemp("rotated")
     for mode in ("oracle", "realistic"):
@@ -30,9 +29,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return data, folder / "oracle", folder / "realistic"
 
 
-def test_each_host_is_compared_and_the_gaps_folded(
-    trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_host_is_compared_and_the_gaps_folded(trained, capsys):
     data, oracle, realistic = trained
     assert command.main([str(oracle), str(realistic), str(data), "--json"]) == Exit.DONE
     found = json.loads(capsys.readouterr().out)
@@ -56,14 +53,12 @@ def test_each_host_is_compared_and_the_gaps_folded(
     assert "At their thresholds the first catches" in said
 
 
-def test_a_host_that_trained_the_model_is_no_test_of_it(
-    trained: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_trained_the_model_is_no_test_of_it(trained, tmp_path, monkeypatch):
     """Planted: the checkpoint says that the tested host trained."""
     _, oracle, _ = trained
     real = checkpoint.read
 
-    def planted(path: Path) -> checkpoint.Checkpoint:
+    def planted(path):
         found = real(path)
         split = {**found.document["split"], "train_hosts": [*found.document["split"]["train_hosts"], "alpha"]}
         return replace(found, document={**found.document, "split": split})
@@ -73,7 +68,7 @@ def test_a_host_that_trained_the_model_is_no_test_of_it(
         turns_in(oracle / "alpha")
 
 
-def test_what_is_no_rotation_is_refused_with_a_sentence(trained: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_what_is_no_rotation_is_refused_with_a_sentence(trained, tmp_path):
     data, oracle, _ = trained
     with pytest.raises(BadData, match="no checkpoint below"):
         turns_in(tmp_path)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ def finish(argv: list[str], folder: Path, hash_seed: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
-def test_equal_runs_in_unlike_processes_give_equal_bytes(model: str, data: Path, tmp_path: Path) -> None:
+def test_equal_runs_in_unlike_processes_give_equal_bytes(model, data, tmp_path):
     for seed, name in enumerate(("here", "a/longer way/there")):
         ended = finish(command(model, data, tmp_path / name, *SHORT[model]), tmp_path / name, str(seed))
         assert ended.returncode == Exit.DONE, ended.stderr
@@ -49,7 +48,7 @@ def test_equal_runs_in_unlike_processes_give_equal_bytes(model: str, data: Path,
     }
 
 
-def test_the_self_supervised_trainer_needs_no_more_than_the_tensors(data: Path, tmp_path: Path) -> None:
+def test_the_self_supervised_trainer_needs_no_more_than_the_tensors(data, tmp_path):
     argv = [
         *("--mode", "realistic", "--validation", str(data / "validation_v1.parquet")),
         *("--tensors", str(data / "tensor_window_v1"), "--seed", "4"),
@@ -67,10 +66,9 @@ def test_the_self_supervised_trainer_needs_no_more_than_the_tensors(data: Path, 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM cannot be caught on Windows")
-def test_sigterm_ends_with_75_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_with_75_and_the_same_command_goes_on(data, tmp_path):
     more = ("--epochs", "60", "--patience", "60", "--batch-size", "16")
     process = subprocess.Popen(command("mlp", data, tmp_path / "b", *more), stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     for line in process.stdout:
         if json.loads(line)["event"] == "epoch":
             process.send_signal(signal.SIGTERM)
@@ -98,9 +96,7 @@ def test_sigterm_ends_with_75_and_the_same_command_goes_on(data: Path, tmp_path:
     ],
     ids=["tensors", "validation", "no host", "unknown host", "no effect", "no effect on the test"],
 )
-def test_bad_input_ends_in_one_sentence(
-    more: tuple[str, ...], code: Exit, sentence: str, data: Path, tmp_path: Path
-) -> None:
+def test_bad_input_ends_in_one_sentence(more, code, sentence, data, tmp_path):
     ended = run(arguments("mlp", data, tmp_path, *more))
     assert ended.code == code
     assert sentence in ended.sentence
@@ -117,9 +113,7 @@ def test_bad_input_ends_in_one_sentence(
         ("transformer_ssl", {"names": ["run", "walk"]}, "say which class is benign when you make the data set"),
     ],
 )
-def test_data_that_nothing_can_be_learnt_from_end_in_one_sentence(
-    model: str, made: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_data_that_nothing_can_be_learnt_from_end_in_one_sentence(model, made, said, tmp_path):
     ended = run(arguments(model, make_data(tmp_path / "data", **made), tmp_path))
     assert ended.code == Exit.BAD_DATA
     assert said in ended.sentence
@@ -128,7 +122,7 @@ def test_data_that_nothing_can_be_learnt_from_end_in_one_sentence(
 
 @pytest.mark.usefixtures("no_rival_models")
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
-def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
+def test_permuted_labels_teach_nothing(model, tmp_path):
     """Labels dealt to whole episodes at random: a 95 % interval may miss 0.5 once in twenty, no more."""
     held, values = 0, []
     brief = ("--n-estimators", "12") if model == "gbt" else ()
@@ -145,7 +139,7 @@ def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_rival_models")
-def test_the_run_key_changes_with_what_can_change_the_result(data: Path, tmp_path: Path) -> None:
+def test_the_run_key_changes_with_what_can_change_the_result(data, tmp_path):
     keys = []
     for number, more in enumerate([(), ("--threads", "2"), ("--seed", "1"), ("--max-depth", "2")]):
         document = trained("gbt", data, tmp_path / str(number), "--n-estimators", "3", *more).document
@@ -156,6 +150,6 @@ def test_the_run_key_changes_with_what_can_change_the_result(data: Path, tmp_pat
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "transformer_ssl"])
-def test_an_imbalance_of_one_in_a_hundred_is_trained_on(model: str, tmp_path: Path) -> None:
+def test_an_imbalance_of_one_in_a_hundred_is_trained_on(model, tmp_path):
     data = make_data(tmp_path / "data", episodes=400, windows=2, rare=100, signal=4.0)
     assert trained(model, data, tmp_path).events[-1]["metric"] is not None

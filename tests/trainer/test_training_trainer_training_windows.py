@@ -19,7 +19,7 @@ from training.data.dataset import Labelling, Sampling, WindowSet, load_validatio
 from training.data.identity import marks_of
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, Timing
-from training.data.split import Side
+from training.data.split import Side, Split
 from training.families import Takes
 from training.trainer import compare as comparing
 from training.trainer import comparison, judging, scoring, training_windows
@@ -86,9 +86,13 @@ def inputs_of(data: Path, mode: str = "oracle") -> Inputs:
     return read_inputs(args, takes=Takes.FEATURES)
 
 
-def sides(data: Path, *, seed: int = 0, recipe: str = "sample", mode: str = "oracle") -> np.ndarray:
+def split_of(found: Inputs, seed: int = 0) -> Split:
+    return split_inputs(found, recipe="sample", train_hosts=(), seed=seed, supervised=False)
+
+
+def sides(data: Path, *, seed: int = 0, mode: str = "oracle") -> np.ndarray:
     found = inputs_of(data, mode)
-    split = split_inputs(found, recipe=recipe, train_hosts=(), seed=seed, supervised=False)
+    split = split_of(found, seed)
     side = np.full(found.y.size, "none", dtype="U5")
     for name in ("train", "val", "cal", "test"):
         side[getattr(split, name)] = name
@@ -99,7 +103,7 @@ def sides(data: Path, *, seed: int = 0, recipe: str = "sample", mode: str = "ora
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_copies_stand_on_one_side_in_every_split_and_mode(tmp_path: Path, mode: str) -> None:
+def test_copies_stand_on_one_side_in_every_split_and_mode(tmp_path, mode):
     X, episode = noise(), np.arange(80) // 4
     X[60:] = X[:20]  # five recordings again, under other names
     data = write(tmp_path / "d", X, episode)
@@ -108,7 +112,7 @@ def test_copies_stand_on_one_side_in_every_split_and_mode(tmp_path: Path, mode: 
         np.testing.assert_array_equal(side[60:], side[:20])
 
 
-def test_overlapping_windows_without_a_recording_stand_on_one_side(tmp_path: Path) -> None:
+def test_overlapping_windows_without_a_recording_stand_on_one_side(tmp_path):
     series = np.random.default_rng(1).normal(size=(12, 2, 40)).cumsum(axis=2)
     X = np.stack([line[:, b : b + 8] for line in series for b in range(0, 33, 4)])
     recording = np.repeat(np.arange(12), 9)
@@ -119,11 +123,11 @@ def test_overlapping_windows_without_a_recording_stand_on_one_side(tmp_path: Pat
     for seed in range(6):
         side = sides(data, seed=seed)
         assert all(np.unique(side[recording == n]).size == 1 for n in range(12))
-    split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
+    split = split_of(found)
     assert any("so that of 108 there are 12" in note for note in split.notes)
 
 
-def test_one_recording_cut_into_many_cannot_be_divided(tmp_path: Path) -> None:
+def test_one_recording_cut_into_many_cannot_be_divided(tmp_path):
     line = np.random.default_rng(1).normal(size=(2, 400)).cumsum(axis=1)
     X = np.stack([line[:, b : b + 8] for b in range(0, 392, 4)])
     data = write(tmp_path / "d", X, np.arange(len(X)) // 10)
@@ -131,7 +135,7 @@ def test_one_recording_cut_into_many_cannot_be_divided(tmp_path: Path) -> None:
         sides(data)
 
 
-def test_recordings_of_one_host_at_one_time_stand_on_one_side(tmp_path: Path) -> None:
+def test_recordings_of_one_host_at_one_time_stand_on_one_side(tmp_path):
     episode = np.arange(80) // 4
     t = 1.7e9 + 100.0 * episode + 8.0 * (np.arange(80) % 4)
     t[40:] = t[:40] + 1  # a second recorder, at the same times
@@ -141,7 +145,7 @@ def test_recordings_of_one_host_at_one_time_stand_on_one_side(tmp_path: Path) ->
         np.testing.assert_array_equal(side[40:], side[:40])
 
 
-def test_one_recording_under_two_hosts_is_refused(tmp_path: Path) -> None:
+def test_one_recording_under_two_hosts_is_refused(tmp_path):
     X, host = noise(), np.array(["a"] * 40 + ["b"] * 40)
     X[76:] = X[:4]
     data = write(tmp_path / "d", X, np.arange(80) // 4, host=host)
@@ -160,16 +164,21 @@ def walks(seed: int = 3, recordings: int = 40, each: int = 4) -> tuple[np.ndarra
     return X, np.repeat(np.arange(recordings), each)
 
 
+def walked(folder: Path, shift: float = 0.0, first: int = 0) -> Path:
+    """The data set of ``walks``."""
+    X, recording = walks()
+    return write(folder, X + shift, first + recording, label=recording % 2)
+
+
 def trained_on(data: Path, out: Path) -> Path:
     return train("gbt", data, out).checkpoint
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def trained(tmp_path_factory):
     """(data, checkpoint)"""
     folder = tmp_path_factory.mktemp("seen")
-    X, recording = walks()
-    data = write(folder / "data", X, recording, label=recording % 2)
+    data = walked(folder / "data")
     return data, trained_on(data, folder)
 
 
@@ -188,9 +197,7 @@ def scored(checkpoint: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> 
     return pl.read_json(said.out.encode(), infer_schema_length=None), said.err
 
 
-def test_scores_of_the_training_data_say_the_side_of_each_row(
-    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_of_the_training_data_say_the_side_of_each_row(trained, capsys):
     data, checkpoint = trained
     rows, said = scored(checkpoint, data, capsys)
     report = json.loads((checkpoint.parents[1] / "reports" / "gbt_oracle_train.json").read_text())
@@ -200,9 +207,7 @@ def test_scores_of_the_training_data_say_the_side_of_each_row(
     assert "lie outside" not in said
 
 
-def test_sides_are_known_by_content_in_other_data(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sides_are_known_by_content_in_other_data(trained, tmp_path, capsys):
     """The windows again in another order, under other recordings and hosts, with others between them."""
     data, checkpoint = trained
     known, _ = scored(checkpoint, data, capsys)
@@ -225,9 +230,7 @@ def cut_again(shift: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("shift", [1, 3, 4, 7])
-def test_windows_cut_otherwise_from_the_same_samples_are_not_new(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], shift: int
-) -> None:
+def test_windows_cut_otherwise_from_the_same_samples_are_not_new(trained, tmp_path, capsys, shift):
     """An export that began three samples later had no window in common, and counted as new: half of it had trained."""
     data, checkpoint = trained
     known, _ = scored(checkpoint, data, capsys)
@@ -246,19 +249,19 @@ def test_windows_cut_otherwise_from_the_same_samples_are_not_new(
     assert found["left_out"] == sum(side not in ("test", "new") for side in expected)
 
 
-def test_an_idle_hour_that_trained_makes_no_other_one_known(tmp_path: Path) -> None:
+def test_an_idle_hour_that_trained_makes_no_other_one_known(tmp_path):
     X, recording = walks()
     X[:100] = 0.0
     fresh, _ = walks(seed=9)
     fresh[:, :, :6] = 0.0
     found = inputs_of(write(tmp_path / "d", X, recording, label=recording % 2))
-    split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
+    split = split_of(found)
     kept = {"seen": msgspec.to_builtins(training_windows.keep(found, split, NONE))}
     other = inputs_of(write(tmp_path / "o", fresh, recording, label=recording % 2))
     assert set(training_windows.sides_by_content(kept, other).tolist()) == {"new"}
 
 
-def test_marks_are_few_and_found_in_another_cut() -> None:
+def test_marks_are_few_and_found_in_another_cut():
     line = np.random.default_rng(5).normal(size=(2, 4096)).cumsum(axis=1).astype(np.float32)
     cuts = [sliding(line, begin, samples=64, stride=32) for begin in (0, 13)]
     every = training_windows._every(*cuts[0].shape[::2])
@@ -274,9 +277,7 @@ def sliding(line: np.ndarray, begin: int, *, samples: int, stride: int) -> np.nd
     return np.stack([line[:, start : start + samples] for start in starts])
 
 
-def test_windows_are_compared_a_part_at_a_time(
-    trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_are_compared_a_part_at_a_time(trained, tmp_path, monkeypatch):
     """Other data may be larger than memory."""
     document = json.loads(trained[1].read_text())
     X, recording = cut_again(3)
@@ -284,7 +285,7 @@ def test_windows_are_compared_a_part_at_a_time(
     at_once = training_windows.sides_by_content(document, other)
     read: list[int] = []
 
-    def noted(X: np.ndarray, *args: Any, **how: Any) -> Any:
+    def noted(X, *args, **how):
         read.append(X.size)
         return marks_of(X, *args, **how)
 
@@ -292,15 +293,11 @@ def test_windows_are_compared_a_part_at_a_time(
     monkeypatch.setattr(training_windows, "PART_VALUES", 5 * X[0].size)
     in_parts = training_windows.sides_by_content(document, other)
     assert (max(read), len(set(read))) == (5 * X[0].size, 2 if len(X) % 5 else 1)
-    assert at_once is not None
-    assert in_parts is not None
     assert in_parts.tolist() == at_once.tolist()
     assert "train" in in_parts.tolist()
 
 
-def test_a_checkpoint_that_keeps_too_little_says_that_it_cannot_know(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_that_keeps_too_little_says_that_it_cannot_know(trained, tmp_path, capsys):
     data, checkpoint = trained
     without = forgetful(checkpoint, tmp_path / "forgetful")
     rows, said = scored(without, data, capsys)
@@ -323,9 +320,7 @@ def test_a_checkpoint_that_keeps_too_little_says_that_it_cannot_know(
     ],
     ids=["larger", "smaller", "zero", "shifted", "shaken", "dead"],
 )
-def test_values_beyond_those_of_the_training_are_said_by_host(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], change: object, share: int
-) -> None:
+def test_values_beyond_those_of_the_training_are_said_by_host(trained, tmp_path, capsys, change, share):
     assert callable(change)
     X, recording = walks(seed=9)
     host = np.where(recording % 2 == 0, "odd", "usual")
@@ -338,18 +333,14 @@ def test_values_beyond_those_of_the_training_are_said_by_host(
     assert int(lines[0].split("%")[0].rsplit(" ", 1)[1]) >= share
 
 
-def test_samples_of_another_rate_are_said_to_lie_outside(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_samples_of_another_rate_are_said_to_lie_outside(trained, tmp_path, capsys):
     lines = np.random.default_rng(9).normal(size=(20, 2, 8 * 64)).cumsum(axis=2)[:, :, ::16]
     X = np.stack([line[:, b * 8 : b * 8 + 8] for line in lines for b in range(4)])
     _, said = scored(trained[1], write(tmp_path / "d", X, np.arange(80) // 4), capsys)
     assert "of the windows of h lie outside of what the model was trained on" in said
 
 
-def test_a_rate_that_nobody_said_and_hosts_without_a_reference_are_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rate_that_nobody_said_and_hosts_without_a_reference_are_noted(tmp_path, capsys):
     X, recording = walks()
     host = np.where(recording < 20, "a", "b")
     start = np.arange(48.0)
@@ -378,11 +369,10 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_reference_are_noted(
     assert "a has no reference" not in said
 
 
-def test_what_is_kept_of_windows_is_small_sorted_and_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_kept_of_windows_is_small_sorted_and_bounded(monkeypatch, tmp_path):
     found = inputs_of(write(tmp_path / "d", noise(), np.arange(80) // 4))
-    split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
+    split = split_of(found)
     kept = training_windows.keep(found, split, NONE)
-    assert kept.sides is not None
     assert sum(len(text) for text in kept.sides.values()) < 80 * 8 + 4 * 4
     train = kept.digests(Side.TRAIN)
     assert train.size == split.train.size
@@ -397,7 +387,7 @@ def test_what_is_kept_of_windows_is_small_sorted_and_bounded(monkeypatch: pytest
 
 
 @pytest.fixture(scope="module")
-def exported_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path, Path]:
+def exported_twice(tmp_path_factory):
     """(data, checkpoint) of an export and of the same windows again, shuffled inside the classes: the ids stay."""
     folder = tmp_path_factory.mktemp("twice")
     X, rng = noise(160, seed=4), np.random.default_rng(1)
@@ -412,9 +402,7 @@ def exported_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path
     return (found[0], found[1], found[2], found[3])
 
 
-def test_a_model_trained_on_another_export_is_refused_though_the_names_are_equal(
-    exported_twice: tuple[Path, Path, Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_trained_on_another_export_is_refused_though_the_names_are_equal(exported_twice, capsys):
     _, a, data, b = exported_twice
     fingerprints = [json.loads(path.read_text())["split"]["fingerprint"] for path in (a, b)]
     assert fingerprints[0] == fingerprints[1]
@@ -424,15 +412,11 @@ def test_a_model_trained_on_another_export_is_refused_though_the_names_are_equal
     assert "gbt oracle was trained on other data than these" in said.err
 
 
-def test_other_data_are_judged_where_neither_has_learnt(
-    exported_twice: tuple[Path, Path, Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_data_are_judged_where_neither_has_learnt(exported_twice, capsys):
     _, a, data, b = exported_twice
     judged = [judging.judge(one, data) for one in (a, b)]
     found = comparison.compare(*judged, other_data=True)
     side = [judging.sides(one) for one in judged]
-    assert side[0] is not None
-    assert side[1] is not None
     unseen = (side[0] == "test") & (side[1] == "test")
     assert (found["windows"], found["left_out"]) == (int(unseen.sum()), int((~unseen).sum()))
     assert 0 < found["windows"] < 40
@@ -442,9 +426,7 @@ def test_other_data_are_judged_where_neither_has_learnt(
     assert "windows were left out: one of them has seen part of their recordings." in said
 
 
-def test_nothing_is_concluded_where_a_checkpoint_does_not_know(
-    exported_twice: tuple[Path, Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_concluded_where_a_checkpoint_does_not_know(exported_twice, tmp_path, capsys):
     first, a, data, b = exported_twice
     old = forgetful(a, tmp_path / "old")
     assert comparing.main([str(old), str(a), str(first)]) == Exit.DONE, "its own data it knows"
@@ -456,7 +438,7 @@ def test_nothing_is_concluded_where_a_checkpoint_does_not_know(
     assert "is better, and" not in said
 
 
-def test_data_of_which_everything_was_seen_are_refused(trained: tuple[Path, Path], tmp_path: Path) -> None:
+def test_data_of_which_everything_was_seen_are_refused(trained, tmp_path):
     data, checkpoint = trained
     rows = scoring.score(checkpoint, data)
     learnt = (rows["side"] == "train").to_numpy()
@@ -470,10 +452,9 @@ def test_data_of_which_everything_was_seen_are_refused(trained: tuple[Path, Path
 # -- what belongs together ---------------------------------------------------------------------------------------------
 
 
-def test_the_validation_table_of_another_data_set_is_refused(tmp_path: Path) -> None:
-    X, recording = walks()
-    data = write(tmp_path / "d", X, recording, label=recording % 2)
-    other = write(tmp_path / "o", X, 100 + recording, label=recording % 2)
+def test_the_validation_table_of_another_data_set_is_refused(tmp_path):
+    data = walked(tmp_path / "d")
+    other = walked(tmp_path / "o", first=100)
     argv = arguments("gbt", data, tmp_path, *SHORT["gbt"])
     argv[argv.index("--validation") + 1] = str(other / "validation_v1.parquet")
     ended = run(argv)
@@ -492,16 +473,14 @@ def test_the_validation_table_of_another_data_set_is_refused(tmp_path: Path) -> 
     assert "is the validation table of another data set: name the one" in ended.sentence
 
 
-def test_the_run_key_covers_what_a_report_takes_from_the_validation_table(trained: tuple[Path, Path]) -> None:
+def test_the_run_key_covers_what_a_report_takes_from_the_validation_table(trained):
     data, checkpoint = trained
     key = json.loads(checkpoint.read_text())["run_key"]
     assert key["validation"] == load_validation(data / "validation_v1.parquet").digest
 
 
-def test_a_run_whose_data_changed_says_that_it_starts_afresh(tmp_path: Path) -> None:
-    X, recording = walks()
-    first = write(tmp_path / "a", X, recording, label=recording % 2)
-    other = write(tmp_path / "b", X + 1, recording, label=recording % 2)
+def test_a_run_whose_data_changed_says_that_it_starts_afresh(tmp_path):
+    first, other = walked(tmp_path / "a"), walked(tmp_path / "b", 1.0)
     stopped = run(arguments("gbt", first, tmp_path, *SHORT["gbt"]), stop=StopAfter(9))
     assert stopped.code == Exit.INTERRUPTED
     ended = run(arguments("gbt", other, tmp_path, *SHORT["gbt"], "--seed", "4"))

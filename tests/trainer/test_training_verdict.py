@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from places import ROOT
 from sklearn.metrics import roc_auc_score
 from trainer_builders import BINARY
+from trainer_builders import scored as scored_windows
 
 from training.data.rows import Rows
 from training.data.split import SplitError, make_split
-from training.trainer.evaluation import verdict
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import build_report
 from training.trainer.evaluation.scored import Pace, pace
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
+from training.trainer.evaluation.verdict import level as level_of
+from training.trainer.evaluation.verdict import table, verdict
 
 PAGE = ROOT / "docs" / "evaluation.md"
 QUIET = shared.quiet_report()  # nothing to complain about
@@ -36,7 +38,7 @@ def quiet_report():
 def test_the_page_shows_the_rules_that_are_used():
     text = PAGE.read_text(encoding="utf-8")
     shown = text.partition("<!-- rules -->\n")[2].partition("<!-- end of rules -->")[0]
-    assert shown.strip() == verdict.table()
+    assert shown.strip() == table()
 
 
 # -- of drawn figures --------------------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ def bounds(metric):
 @settings(max_examples=150, deadline=None)
 @given(made=reports())
 def test_no_verdict_is_better_than_its_intervals_allow(made):
-    said, level = verdict.verdict(made), verdict.level(made)
+    said, level = verdict(made), level_of(made)
     test, target = made["metrics"]["test"], made["operating_point"]["target_fpr"]
     if level == "good":
         assert bounds(test["auroc"])[0] > 0.5
@@ -104,7 +106,7 @@ def test_no_verdict_is_better_than_its_intervals_allow(made):
 @settings(max_examples=150, deadline=None)
 @given(made=reports())
 def test_chance_is_said_only_of_what_the_exact_test_lets_pass(made):
-    said = verdict.verdict(made)
+    said = verdict(made)
     found = made["metrics"]["test"]["auroc"].get("chance")
     if "Not distinguishable from chance" in said:
         assert found is None or found["p"] > 0.025
@@ -115,7 +117,7 @@ def test_chance_is_said_only_of_what_the_exact_test_lets_pass(made):
 @settings(max_examples=150, deadline=None)
 @given(made=reports())
 def test_only_machines_of_the_split_are_named_and_only_numbers_with_a_unit(made):
-    said = verdict.verdict(made)
+    said = verdict(made)
     unseen, seen = made["split"]["unseen_hosts"], made["split"]["seen_hosts"]
     assert ("not seen" not in said) or unseen
     assert ("trained on" not in said) or seen
@@ -133,16 +135,16 @@ def test_only_machines_of_the_split_are_named_and_only_numbers_with_a_unit(made)
 @given(made=reports(), name=st.sampled_from(["auroc", "tpr", "fpr"]), wider=shares)
 def test_knowing_less_never_makes_it_better(made, name, wider):
     """With a wider interval, or with none, a good verdict may become careful; a careful one never good."""
-    before = ORDER[verdict.level(made)]
+    before = ORDER[level_of(made)]
     test = made["metrics"]["test"]
     ci95 = test[name]["ci95"]
     if ci95 is None or test[name]["value"] is None:
         return
     test[name]["ci95"] = [max(0.0, ci95[0] - wider), min(1.0, ci95[1] + wider)]
     if before == ORDER["caution"]:
-        assert ORDER[verdict.level(made)] >= before
+        assert ORDER[level_of(made)] >= before
     test[name]["ci95"] = None
-    assert verdict.level(made) != "good"
+    assert level_of(made) != "good"
 
 
 # -- of drawn data -----------------------------------------------------------------------------------------------------
@@ -165,11 +167,11 @@ def small_tests(draw):
 @given(drawn=small_tests())
 def test_small_tests_are_called_chance_only_where_all_permutations_agree(drawn):
     y, score, episode = drawn
-    test = Scored.build(Rows.of(label=y, episode=episode, host=["h"] * y.size), score=score)
+    test = scored_windows(y, episode, score)
     found = evaluate(test, classes=BINARY, operating_point=None, n_resamples=200)
     made = quiet_report()
     made["metrics"]["test"]["auroc"] = found.metrics["auroc"]
-    said = verdict.verdict(made)
+    said = verdict(made)
     if "Not distinguishable from chance" not in said:
         return
     _, first = np.unique(episode, return_index=True)
@@ -286,17 +288,17 @@ def changed(**figures):
 def test_a_perfect_model_on_few_episodes_is_not_called_chance():
     made = changed(auroc=(1.0, [0.48, 1.0]))
     made["metrics"]["test"]["auroc"]["chance"] = {"p": 1 / 252, "ways": 252, "counted": True}
-    assert verdict.verdict(made).startswith(
+    assert verdict(made).startswith(
         "Better than chance (AUROC 1.00; by chance 1 test in 252 is as good), but on too few episodes"
     )
-    assert verdict.level(made) == "caution"
+    assert level_of(made) == "caution"
 
 
 def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
     made = changed(auroc=(1.0, [0.29, 1.0]))
     made["metrics"]["test"]["auroc"]["chance"] = {"p": 0.05, "ways": 20, "counted": True}
-    assert verdict.verdict(made).startswith("Too few episodes to tell any model from chance (AUROC 1.00")
-    assert verdict.level(made) == "caution"
+    assert verdict(made).startswith("Too few episodes to tell any model from chance (AUROC 1.00")
+    assert level_of(made) == "caution"
 
 
 @pytest.mark.parametrize(
@@ -319,14 +321,14 @@ def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
 def test_a_promise_is_judged_by_its_interval(fpr, target, words, level):
     made = changed(fpr=fpr)
     made["operating_point"]["target_fpr"] = target
-    assert words in verdict.verdict(made)
-    assert verdict.level(made) == level
+    assert words in verdict(made)
+    assert level_of(made) == level
 
 
 def test_the_owners_words_stand_beside_ours():
     made = quiet_report()
     made["classes"]["words"] = Classes(("attack", "normal"), ("normal",)).words()
-    assert verdict.verdict(made).startswith(
+    assert verdict(made).startswith(
         "Catches 81 % of malicious-like (here: attack) windows and raises an alarm in 5.2 % of "
         "benign (here: normal) ones."
     )
@@ -336,9 +338,9 @@ def test_a_class_that_never_trained_is_named_and_does_not_decide():
     made = changed(auroc=(0.49, [0.4, 0.58]))
     made["metrics"]["test"]["auroc_trained"] = {"value": 0.93, "ci95": [0.88, 0.97]}
     made["split"]["never_trained"] = ["miner"]
-    assert "chance" not in verdict.verdict(made)
-    assert "No window of 'miner' trained: it cannot know what it never saw" in verdict.verdict(made)
-    assert verdict.level(made) == "caution"
+    assert "chance" not in verdict(made)
+    assert "No window of 'miner' trained: it cannot know what it never saw" in verdict(made)
+    assert level_of(made) == "caution"
 
 
 def test_without_a_benign_class_nothing_is_said_of_alarms():
@@ -348,14 +350,14 @@ def test_without_a_benign_class_nothing_is_said_of_alarms():
     host = made["per_host"]["lab-c"]
     made["per_host"]["pi"] = host | {"one_class": "walk"}
     for word in ("alarm", "catch", "benign", "malicious"):
-        assert word not in verdict.verdict(made).lower()
+        assert word not in verdict(made).lower()
 
 
 def test_a_host_with_benign_windows_of_several_classes_is_still_benign_alone():
     made = quiet_report()
     host = made["per_host"]["lab-c"]
     made["per_host"]["pi"] = host | {"one_class": None, "benign": 30, "malicious": 0}
-    assert "pi recorded only benign windows, and so cannot show both" in verdict.verdict(made)
+    assert "pi recorded only benign windows, and so cannot show both" in verdict(made)
 
 
 @pytest.mark.parametrize(
@@ -375,17 +377,17 @@ def test_a_host_on_which_attacks_pass_unseen_is_named(caught, said):
     made["per_host"]["lab-c"] = host | {"tpr": {"value": 0.99, "ci95": [0.75, 1.0]}}
     made["per_host"]["pi"] = host | {"tpr": {"value": caught[0], "ci95": caught[1]}}
     sentence = "Least on pi: it catches 3 % of the malicious-like windows there."
-    assert (sentence in verdict.verdict(made)) == said
-    assert not said or verdict.level(made) == "caution"
+    assert (sentence in verdict(made)) == said
+    assert not said or level_of(made) == "caution"
 
 
 def test_without_a_clock_there_is_no_number_a_day():
     made = quiet_report()
     made["metrics"]["test"]["alerts_per_host_day"] = {"value": None, "ci95": None, "reason": "the data do not say"}
-    assert "How many alarms a day that is, is unknown: the data do not say." in verdict.verdict(made)
+    assert "How many alarms a day that is, is unknown: the data do not say." in verdict(made)
     nameless = quiet_report()
     nameless["split"] |= {"unseen_hosts": [], "seen_hosts": ["unknown"]}
-    assert "false alarms on this test." in verdict.verdict(nameless)
+    assert "false alarms on this test." in verdict(nameless)
 
 
 def called(caught=(0.8, [0.6, 0.9]), false=(3.0, [0.5, 9.0])):
@@ -412,10 +414,10 @@ def called(caught=(0.8, [0.6, 0.9]), false=(3.0, [0.5, 9.0])):
     ],
 )
 def test_how_many_attacks_call_a_person_is_said_first(caught, words, level):
-    said = verdict.verdict(called(caught=caught))
+    said = verdict(called(caught=caught))
     assert words in said
     assert said.index("Calls a person") < said.index("Catches 81 % of malicious-like windows")
-    assert verdict.level(called(caught=caught)) == level
+    assert level_of(called(caught=caught)) == level
 
 
 @pytest.mark.parametrize(
@@ -431,8 +433,8 @@ def test_how_many_attacks_call_a_person_is_said_first(caught, words, level):
     ],
 )
 def test_false_calls_are_those_of_a_host_as_busy_as_the_test(false, words, level):
-    assert words in verdict.verdict(called(false=false))
-    assert verdict.level(called(false=false)) == level
+    assert words in verdict(called(false=false))
+    assert level_of(called(false=false)) == level
 
 
 # -- pace --------------------------------------------------------------------------------------------------------------
@@ -484,7 +486,7 @@ def test_few_episodes_are_not_blamed_for_an_interval_that_nobody_asked_for(reaso
         "ci95": None if reason else [0.4, 1.0],
         "chance": {"counted": False, "p": 0.001, "ways": 5000},
     } | ({"reason": reason} if reason else {})
-    said = verdict.verdict(made)
+    said = verdict(made)
     assert ("as good), but no interval was asked for (0 resamples)." in said) is (reason is not None)
     assert ("on too few episodes to say by how much" in said) is (reason is None)
 
@@ -508,10 +510,8 @@ def test_recordings_of_attacks_made_after_all_quiet_ones_are_noted():
 
 def test_calibration_on_as_few_episodes_as_a_promise_needs_carries_no_warning():
     scores = np.linspace(0, 1, 19)
-    enough = Scored.build(Rows.of(label=[0] * 19, episode=np.arange(19), host=["h"] * 19), score=scores)
+    enough = scored_windows([0] * 19, np.arange(19), scores)
     assert operating_point(enough, 0.05, classes=BINARY).warning is None
-    twice = Scored.build(
-        Rows.of(label=[0] * 36, episode=np.arange(36) // 2, host=["h"] * 36), score=np.linspace(0, 1, 36)
-    )
+    twice = scored_windows([0] * 36, np.arange(36) // 2, np.linspace(0, 1, 36))
     warned = operating_point(twice, 0.05, classes=BINARY).warning
     assert warned == "calibrated on 18 episodes; 19 would be needed to hold a target of 5 %"
