@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,10 @@ from training.trainer.own_references import own_references, recorded
 from training.trainer.references import Added, references_of, settled
 from training.trainer.task import Settling
 from training.trainer.training_windows import fresh_references
+from training.trainer.values import Json, JsonDict
 
 
-def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> TrainerArgs:
+def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
     """The command line that a checkpoint was trained with, on the data and into the folders that ``names`` say."""
 
     model, split, data = str(document["model"]), document["split"], names.data
@@ -141,6 +141,6 @@ def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
     return checkpoint.write(out_dir, without_envelope(document), model.checkpoint.sidecar, model.family.sidecar)
 
 
-def without_envelope(document: Mapping[str, Any]) -> dict[str, Any]:
+def without_envelope(document: Json) -> JsonDict:
     """A checkpoint's document as `checkpoint.write` takes it."""
     return {key: value for key, value in document.items() if key not in ("format", "version", "sidecar", "digest")}

@@ -24,11 +24,9 @@ from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
 
 from training.trainer.task import auroc, evenly
+from training.trainer.values import BoolArray, FloatArray, JsonDict, NameArray, SingleArray
 
-Floats = NDArray[np.float32]
-FloatArray = NDArray[np.float64]
-Hosts = NDArray[np.str_]
-Tables = Mapping[str, Floats]  # by view: (n, D) numbers of n windows; NaN where a channel is absent
+Tables = Mapping[str, SingleArray]  # by view: (n, D) numbers of n windows; NaN where a channel is absent
 
 MOST_REFERENCES = 2_000  # benign windows that distances are taken to
 MOST_FITTED = 20_000  # benign windows that whitening is learnt from
@@ -50,10 +48,10 @@ class Centres:
     own: Mapping[str, FloatArray]
 
     @classmethod
-    def fit(cls, benign: Floats) -> Centres:
+    def fit(cls, benign: SingleArray) -> Centres:
         return cls(_mean(benign, np.zeros(benign.shape[1])), {})
 
-    def settled(self, references: NDArray[Any], host: Hosts) -> Centres:
+    def settled(self, references: NDArray[Any], host: NameArray) -> Centres:
         """With the hosts of these reference windows (M, D) added."""
         own = dict(self.own)
         for name in sorted(set(host.tolist())):
@@ -61,7 +59,7 @@ class Centres:
             own[name] = self.usual + (_mean(mine, self.usual) - self.usual) * (len(mine) / (len(mine) + FEW))
         return replace(self, own=own)
 
-    def of(self, host: Hosts) -> FloatArray:
+    def of(self, host: NameArray) -> FloatArray:
         """(n, D)"""
         names, place = np.unique(host, return_inverse=True)
         table = [self.own.get(name, self.usual) for name in names.tolist()]
@@ -85,8 +83,8 @@ class Neighbours:
 
     neighbours: int
     gain: FloatArray  # (D,) 0 for a dimension that never varied
-    whiten: Floats  # (D, D): distances after it are Mahalanobis distances
-    benign: Floats  # (R, D) standardised
+    whiten: SingleArray  # (D, D): distances after it are Mahalanobis distances
+    benign: SingleArray  # (R, D) standardised
 
     @classmethod
     def fit(cls, rows: FloatArray, neighbours: int) -> Neighbours:
@@ -178,7 +176,7 @@ class Sided:
     """Windows in every view, and the host of each."""
 
     tables: Tables
-    host: Hosts
+    host: NameArray
 
     def centred(self, name: str, centres: Centres) -> FloatArray:
         """(n, D) from the centres of their hosts."""
@@ -300,7 +298,7 @@ class ChosenViews:
     network_adds: float | None  # None where nothing could be judged
     why: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         return {
             "chosen": list(self.shares),
             "why": self.why,
@@ -309,9 +307,7 @@ class ChosenViews:
         }
 
 
-def choose(
-    names: Sequence[str], surprises: FloatArray, strange: NDArray[np.bool_], *, network: Sequence[str]
-) -> ChosenViews:
+def choose(names: Sequence[str], surprises: FloatArray, strange: BoolArray, *, network: Sequence[str]) -> ChosenViews:
     """Choose by windows of the training side that nothing was fitted on, by their surprises (n, V).
 
     Those ``strange`` (n,) are not benign. Candidates: each view alone, the mean of all without the ``network``, and the

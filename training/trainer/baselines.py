@@ -32,9 +32,7 @@ from training.trainer.evaluation.incident_rates import called
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
 from training.trainer.references import Joined
 from training.trainer.task import GivenWindows, evenly
-
-Matrix = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from training.trainer.values import FloatArray, IntArray, Json, JsonDict
 
 # Rows used at most, thinned evenly: more of them move the numbers by less than their intervals.
 MAX_FIT_ROWS = 20_000  # of the logistic regression
@@ -57,7 +55,7 @@ def run_baselines(
     stride_s: float,
     n_resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, JsonDict]:
     """Fit on the training side and judge on the test side: logistic_regression, isolation_forest, mahalanobis, lof.
 
     ``windows`` are *all* windows of the mode, ``own`` those of references that tell levels; ``test`` and ``cal`` are
@@ -74,14 +72,14 @@ def run_baselines(
     cal_rows = _thinned(split.cal, MAX_JUDGED_ROWS)
     whole = max(split.test.size, split.cal.size) <= MAX_JUDGED_ROWS
 
-    def judge(one: Plain) -> dict[str, Any]:
+    def judge(one: Plain) -> JsonDict:
         point = None
         if one.cal.y.size:
             point = operating_point(one.cal, target_fpr, classes=classes, references=one.references)
             point.refuse_test(one.test.rows)
         found = evaluate(one.test, classes=classes, operating_point=point, n_resamples=n_resamples, seed=seed).metrics
         hosts = None if point is None else point.hosts
-        answer: dict[str, Any] = {"kind": one.kind, "windows": int(one.test.y.size)}
+        answer: JsonDict = {"kind": one.kind, "windows": int(one.test.y.size)}
         answer |= {"rule": None if hosts is None else hosts.rule.value}
         answer |= {name: found[name] for name in _SHOWN}
         answer["incidents"] = None
@@ -110,7 +108,7 @@ class Plain:
 
 def plain_answers(
     windows: Joined, own: GivenWindows, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
-) -> dict[str, Plain | Mapping[str, Any]]:
+) -> dict[str, Plain | Json]:
     """Fit the plain methods on the training side, and score; {kind, note} of one that could not be had.
 
     Sides of more than ``MAX_JUDGED_ROWS`` windows are thinned.
@@ -128,7 +126,7 @@ def plain_answers(
         "own": (scale(own.features), own.host),
     }
 
-    def plain(kind: str, score: Mapping[str, Matrix], proba: Mapping[str, Matrix]) -> Plain:
+    def plain(kind: str, score: Mapping[str, FloatArray], proba: Mapping[str, FloatArray]) -> Plain:
         references = ReferenceScores(score["own"], own.host)
         levels = None
         if not proba:
@@ -141,7 +139,7 @@ def plain_answers(
             references.measured(levels),
         )
 
-    found: dict[str, Plain | Mapping[str, Any]] = {}
+    found: dict[str, Plain | Json] = {}
     train, val = (
         (scale(X[rows]), y[rows]) for rows in (_thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS))
     )
@@ -174,7 +172,7 @@ def _thinned(rows: NDArray[Any], limit: int) -> NDArray[Any]:
     return rows[evenly(len(rows), limit)]
 
 
-def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
+def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], FloatArray]:
     """Standardise by the training rows; what is missing becomes their median, what is far off is clipped."""
     known = np.where(np.isfinite(fit), fit, np.nan).astype(np.float64)
     with warnings.catch_warnings():
@@ -182,11 +180,11 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
         median = np.nan_to_num(np.nanmedian(known, axis=0))
     scaler = StandardScaler().fit(np.where(np.isnan(known), median, known))
 
-    def scale(values: NDArray[Any]) -> Matrix:
+    def scale(values: NDArray[Any]) -> FloatArray:
         filled = np.where(np.isfinite(values), values, median)
         if filled.shape[0] == 0:  # nothing is calibrated where no class is benign
             return filled.astype(np.float64)
-        scaled: Matrix = np.clip(scaler.transform(filled), -CLIP, CLIP)
+        scaled: FloatArray = np.clip(scaler.transform(filled), -CLIP, CLIP)
         return scaled
 
     return scale
@@ -195,10 +193,13 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
 # -- logistic regression -----------------------------------------------------------------------------------------------
 
 
-Side = tuple[Matrix, IntArray]  # features and classes of windows
+Side = tuple[FloatArray, IntArray]  # features and classes of windows
+Score = Callable[[FloatArray], FloatArray]  # from features
 
 
-def _logistic_regression(train: Side, val: Side, fit: Side, classes: int, seed: int) -> Callable[[Matrix], Matrix]:
+def _logistic_regression(
+    train: Side, val: Side, fit: Side, classes: int, seed: int
+) -> Callable[[FloatArray], FloatArray]:
     """The best on the validation side of plain and quantile-normal features at a few strengths, fitted on both.
 
     From features to the probabilities of all classes.
@@ -207,20 +208,20 @@ def _logistic_regression(train: Side, val: Side, fit: Side, classes: int, seed: 
         n_quantiles=min(200, len(train[0])), output_distribution="normal", subsample=None, random_state=seed
     ).fit(train[0])
 
-    def plain(values: Matrix) -> Matrix:
+    def plain(values: FloatArray) -> FloatArray:
         return values
 
-    def quantile_normal(values: Matrix) -> Matrix:
+    def quantile_normal(values: FloatArray) -> FloatArray:
         return np.clip(quantiles.transform(values), -3.0, 3.0)
 
-    def loss(choice: tuple[Callable[[Matrix], Matrix], float]) -> float:
+    def loss(choice: tuple[Score, float]) -> float:
         transform, strength = choice
         return _validation_loss(_logistic(strength, transform(train[0]), train[1]), transform(val[0]), val[1])
 
     transform, strength = min(product((plain, quantile_normal), STRENGTHS), key=loss)
     model = _logistic(strength, transform(fit[0]), fit[1])
 
-    def probabilities(values: Matrix) -> Matrix:
+    def probabilities(values: FloatArray) -> FloatArray:
         proba = np.zeros((len(values), classes))
         if len(values):
             proba[:, model.classes_] = model.predict_proba(transform(values))
@@ -229,14 +230,14 @@ def _logistic_regression(train: Side, val: Side, fit: Side, classes: int, seed: 
     return probabilities
 
 
-def _logistic(strength: float, values: Matrix, y: IntArray) -> LogisticRegression:
+def _logistic(strength: float, values: FloatArray, y: IntArray) -> LogisticRegression:
     model = LogisticRegression(C=strength, class_weight="balanced", max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(values, y)
 
 
-def _validation_loss(model: LogisticRegression, val: Matrix, val_y: IntArray) -> float:
+def _validation_loss(model: LogisticRegression, val: FloatArray, val_y: IntArray) -> float:
     known = np.isin(val_y, model.classes_)
     if not known.any():
         return 0.0
@@ -245,27 +246,25 @@ def _validation_loss(model: LogisticRegression, val: Matrix, val_y: IntArray) ->
 
 # -- anomaly detectors: fitted on benign training windows, they answer a function from features to scores -------------
 
-Score = Callable[[Matrix], Matrix]
 
-
-def _isolation_forest(normal: Matrix, seed: int) -> Score:
+def _isolation_forest(normal: FloatArray, seed: int) -> Score:
     forest = IsolationForest(n_estimators=200, random_state=seed).fit(normal)
     return lambda values: -forest.score_samples(values)
 
 
-def _mahalanobis(normal: Matrix, seed: int) -> Score:
+def _mahalanobis(normal: FloatArray, seed: int) -> Score:
     del seed  # nothing about it is random
     return LedoitWolf().fit(normal).mahalanobis
 
 
-def _lof(normal: Matrix, seed: int) -> Score:
+def _lof(normal: FloatArray, seed: int) -> Score:
     del seed
     neighbours = min(20, normal.shape[0] - 1)
     factor = LocalOutlierFactor(n_neighbors=neighbours, novelty=True, algorithm="brute").fit(normal)
     return lambda values: -factor.score_samples(values)
 
 
-ANOMALY_METHODS: dict[str, Callable[[Matrix, int], Score]] = {
+ANOMALY_METHODS: dict[str, Callable[[FloatArray, int], Score]] = {
     "isolation_forest": _isolation_forest,
     "mahalanobis": _mahalanobis,
     "lof": _lof,

@@ -9,7 +9,7 @@ confirms it or brings a new reference. A `Record` never touches a score, a thres
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import ceil
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from training.data.rows import Rows
 from training.trainer import shift_test
+from training.trainer.values import FloatArray, IntArray, Json, JsonDict
 
 Values = NDArray[np.floating[Any]]
 
@@ -51,7 +52,7 @@ class Moved:
         spread = "" if self.measure == "level" else "spread of "
         return f"{spread}{self.channel} {self.before:.3g} → {self.after:.3g}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """JSON values only."""
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -71,7 +72,7 @@ def when(seconds: float | None, start: int | None) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def in_order(rows: Rows) -> NDArray[np.int64]:
+def in_order(rows: Rows) -> IntArray:
     """The numbers of all windows in time order, those of a recording together."""
     _, recording = np.unique(rows.recording, return_inverse=True)
     begins = np.full(recording.max(initial=-1) + 1, np.inf)
@@ -97,7 +98,7 @@ class Measures:
     windows: int
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Measures:
+    def of(cls, fields: Json) -> Measures:
         stride = fields["stride_s"]
         chosen = [(n, spec) for n, spec in enumerate(fields["features"]) if spec.get("statistic") in MEASURES]
         return cls(
@@ -111,7 +112,7 @@ class Measures:
         """The measures (N, M) of windows with features (N, F)."""
         return features[:, list(self.columns)]
 
-    def usual(self, features: Values) -> shift_test.Floats:
+    def usual(self, features: Values) -> FloatArray:
         """The stretches (R, M) of a reference, of its windows' features."""
         record = Record()
         for row in self.take(features):
@@ -198,7 +199,7 @@ class Record:
             self._close(one)
         return closed or one.windows == windows
 
-    def means(self, measures: Measures) -> shift_test.Floats:
+    def means(self, measures: Measures) -> FloatArray:
         """The stretches (N, M) that are closed."""
         return _unpacked([one.means for one in self.stretches], measures)
 
@@ -263,6 +264,6 @@ def _packed(means: Values) -> bytes:
     return np.asarray(means, dtype="<f4").tobytes()
 
 
-def _unpacked(rows: Sequence[bytes], measures: Measures) -> shift_test.Floats:
+def _unpacked(rows: Sequence[bytes], measures: Measures) -> FloatArray:
     found = np.frombuffer(b"".join(rows), dtype="<f4").astype(np.float64)
     return found.reshape(len(rows), len(measures.columns))

@@ -7,12 +7,10 @@ can measure. The figures stand in the report, and in the checkpoint for who scor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.absent import absent, columns_of, lacking, lacking_hosts, without
 from training.data.channels import OPTIONAL
@@ -25,7 +23,8 @@ from training.trainer.evaluation.host_levels import HostLevels
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
 from training.trainer.inputs import Inputs
 from training.trainer.references import references_of, scored_by, settled
-from training.trainer.task import Fitted, GivenWindows, IntArray, evenly
+from training.trainer.task import Fitted, GivenWindows, evenly
+from training.trainer.values import BoolArray, IntArray, Json, JsonDict, SingleArray
 
 MOST_JUDGED = 2_048  # test windows, evenly drawn: each channel costs a prediction of all of them
 SHOWN = ("auroc", "tpr", "fpr")
@@ -52,7 +51,7 @@ def to_take_away(inputs: Inputs, test: IntArray) -> list[str]:
     return [name for name in there if name in optional]
 
 
-def _gone(inputs: Inputs, rows: IntArray) -> NDArray[np.bool_]:
+def _gone(inputs: Inputs, rows: IntArray) -> BoolArray:
     """(n, C): which channels these windows lack."""
     return absent(inputs.tensors[rows, :, :1])
 
@@ -70,7 +69,7 @@ def prices(
     n_resamples: int,
     seed: int,
     stop: Stop,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Tell which training hosts have which channels, and the figures with optional ones taken away.
 
     JSON values: ``every``, ``some``, ``none``; ``whole`` has auroc, tpr and fpr of the windows judged, and each of
@@ -84,11 +83,11 @@ def prices(
     places = evenly(split.test.size, MOST_JUDGED)
     rows, whole = split.test[places], test.take(places)
 
-    def figures(scored: Scored, point: OperatingPoint | None) -> dict[str, Any]:
+    def figures(scored: Scored, point: OperatingPoint | None) -> JsonDict:
         found = evaluate(scored, classes=inputs.classes, operating_point=point, n_resamples=0).metrics
         return {name: found[name]["value"] for name in SHOWN}
 
-    def judged(channels: Sequence[str]) -> dict[str, Any]:
+    def judged(channels: Sequence[str]) -> JsonDict:
         stop.check()
         poorer = take_away(inputs, channels, takes, rows)
         own = settled(fitted, poorer)
@@ -112,7 +111,7 @@ def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: IntAr
     names = [str(feature["name"]) for feature in inputs.schema_fields["features"]]
     columns = np.unique(np.concatenate([columns_of(names, channel) for channel in channels]))
 
-    def features(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def features(values: SingleArray) -> SingleArray:
         values = values.copy()
         values[:, columns] = np.nan
         return values
@@ -133,7 +132,7 @@ def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: IntAr
 # -- what a scored host lacks ------------------------------------------------------------------------------------------
 
 
-def lacked(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, list[str]]:
+def lacked(inputs: Inputs, document: Json) -> dict[str, list[str]]:
     """The channels that each host here lacks, of those that the model has learnt from; without hosts that lack none."""
     never = set(document["channels"]["none"])
     lacks = lacking_hosts(inputs.tensors[:, :, :1], inputs.rows.host)
@@ -144,7 +143,7 @@ def lacked(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, list[str]]:
     return {host: names for host, names in found.items() if names}
 
 
-def price_of(channels: Sequence[str], document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def price_of(channels: Sequence[str], document: Json) -> Json | None:
     """The figures of the smallest set measured that holds all of ``channels``; None where there is none."""
     measured = document["channels"].get("without", ())
     holding = [one for one in measured if set(channels) <= set(one["channels"])]

@@ -11,10 +11,9 @@ import hashlib
 import json
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -28,6 +27,7 @@ from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import HostLevels, HostThresholds
 from training.trainer.ranges import Range
 from training.trainer.training_windows import SeenWindows
+from training.trainer.values import Json, JsonDict
 
 FORMAT = "cis490-checkpoint"
 VERSION = 1
@@ -71,8 +71,8 @@ class _Members(msgspec.Struct):
 
     model: str
     mode: str
-    facts: dict[str, Any]
-    hyper: dict[str, Any]
+    facts: JsonDict
+    hyper: JsonDict
     label_map: dict[str, int]
     split: _RecordedSplit
     sidecar: _Sidecar
@@ -82,7 +82,7 @@ class _Members(msgspec.Struct):
     seen: SeenWindows
     ranges: dict[str, Range]
     channels: _Channels
-    incidents: dict[str, Any] | None
+    incidents: JsonDict | None
     digest: str
 
 
@@ -90,7 +90,7 @@ class _Members(msgspec.Struct):
 class Checkpoint:
     """A verified checkpoint: the JSON document, and the sidecar's bytes as they were hashed."""
 
-    document: Mapping[str, Any]
+    document: Json
     sidecar: bytes
 
     @property
@@ -102,7 +102,7 @@ class Checkpoint:
         return str(self.document["mode"])
 
 
-def write(out_dir: Path, document: Mapping[str, Any], sidecar: bytes, suffix: str) -> Path:
+def write(out_dir: Path, document: Json, sidecar: bytes, suffix: str) -> Path:
     """Write sidecar, then checkpoint, each atomically; the path of the checkpoint."""
     stem = f"{document['model']}_{document['mode']}"
     name = stem + suffix
@@ -144,7 +144,7 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(document, sidecar)
 
 
-def digest_of(document: Mapping[str, Any]) -> str:
+def digest_of(document: Json) -> str:
     """SHA-256 over the canonical JSON of a checkpoint, without the digest itself."""
     text = strict_json.canonical({key: value for key, value in document.items() if key != "digest"})
     return hashlib.sha256(text.encode()).hexdigest()
@@ -169,7 +169,7 @@ def _changed(beside: Path, path: Path) -> str:
     return f"{beside} is not the file that {path.name} was written with: fetch the bundle again"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> JsonDict:
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise CheckpointError(f"{path} is too large for a checkpoint")

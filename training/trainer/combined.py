@@ -14,11 +14,10 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from training.contract import Recipe
@@ -30,17 +29,8 @@ from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
 from training.trainer.reasons import log_odds
 from training.trainer.stages import Stages
-from training.trainer.task import (
-    Fitted,
-    FloatArray,
-    GivenWindows,
-    History,
-    IntArray,
-    Outputs,
-    Task,
-    WindowsToExplain,
-    evenly,
-)
+from training.trainer.task import Fitted, GivenWindows, History, Outputs, Task, WindowsToExplain, evenly
+from training.trainer.values import BoolArray, FloatArray, IntArray, Json, JsonDict, SingleArray
 
 T = TypeVar("T")
 W = TypeVar("W", GivenWindows, WindowsToExplain, Task)
@@ -72,12 +62,12 @@ class Weights:
         """(n,) the log odds of an alarm."""
         return self.start + self.odds * _bounded(odds) + self.surprise * _bounded(surprise)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         found = {"start": self.start, "supervised": self.odds, "anomaly": self.surprise, "why": self.why}
         return {**found, "left_out": list(self.behaviours), "windows": int(self.rows.size)}
 
     @classmethod
-    def recorded(cls, found: Mapping[str, Any]) -> Weights:
+    def recorded(cls, found: Json) -> Weights:
         start, odds, surprise = (float(found[name]) for name in ("start", "supervised", "anomaly"))
         return cls(start, odds, surprise, str(found["why"]), tuple(found["left_out"]))
 
@@ -92,7 +82,7 @@ def _bounded(values: FloatArray) -> FloatArray:
 
 
 def choose(
-    odds: FloatArray, surprise: FloatArray, alarming: NDArray[np.bool_], weight: FloatArray
+    odds: FloatArray, surprise: FloatArray, alarming: BoolArray, weight: FloatArray
 ) -> tuple[tuple[float, float, float], float]:
     """``start``, ``odds`` and ``surprise`` of `Weights`: the logistic regression of least weighted loss, and this loss.
 
@@ -123,7 +113,7 @@ class Combined:
     name: str  # of the supervised part
     anomaly: ssl.Anomaly
     weights: Weights
-    alarm: NDArray[np.bool_]
+    alarm: BoolArray
 
     @property
     def history(self) -> History:
@@ -156,11 +146,11 @@ class Combined:
         """The same, whose anomaly part measures the hosts of these reference windows from them."""
         return replace(self, anomaly=self.anomaly.settled(ordinary))
 
-    def own(self) -> dict[str, Any]:
+    def own(self) -> JsonDict:
         """JSON values for a checkpoint that is adapted to hosts: what it measures them from."""
         return self.anomaly.own()
 
-    def usual(self) -> NDArray[np.float32]:
+    def usual(self) -> SingleArray:
         """(C, 1) the median of each channel in training."""
         return self.anomaly.usual()
 
@@ -180,7 +170,7 @@ class Combined:
         torch.save({name: torch.from_numpy(np.frombuffer(one, np.uint8).copy()) for name, one in parts.items()}, buffer)
         return buffer.getvalue()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonDict:
         return {
             "normaliser": {"kind": "of its parts", "why": "each part has its own"},
             "supervised": {"model": self.name, **self.supervised.facts()},
@@ -195,7 +185,7 @@ def taken(windows: W, name: str) -> W:
     return replace(windows, X=windows.features) if FAMILIES[name].takes is Takes.FEATURES else windows
 
 
-def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Combined:
+def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Combined:
     """Both parts of a verified sidecar, on the CPU."""
     found = torch.load(io.BytesIO(sidecar), weights_only=True)
     parts = {name: found[name].numpy().tobytes() for name in ("supervised", "anomaly")}
@@ -296,7 +286,7 @@ class Folds:
     """
 
     rows: tuple[IntArray, ...]  # to be judged, of each fold
-    gone: tuple[NDArray[np.bool_], ...]  # (N,) windows that the training of a fold is not shown
+    gone: tuple[BoolArray, ...]  # (N,) windows that the training of a fold is not shown
     behaviours: Mapping[str, int]
     why: str | None = None  # nothing can be chosen: why not
 
@@ -328,14 +318,12 @@ class Folds:
         return cls(rows, gone, judge)
 
 
-def _weights(
-    task: Task, folds: Folds, parts: Parts, alarm: NDArray[np.bool_], anomaly: ssl.Anomaly
-) -> tuple[Weights, float]:
+def _weights(task: Task, folds: Folds, parts: Parts, alarm: BoolArray, anomaly: ssl.Anomaly) -> tuple[Weights, float]:
     """The weights of the parts, and the lead of the channel means within the anomaly part."""
     if folds.why:
         return Weights.fixed(folds.why), 0.0
 
-    def split_without(gone: NDArray[np.bool_]) -> Task:
+    def split_without(gone: BoolArray) -> Task:
         train, val = (rows[~gone[rows]] for rows in (task.split.train, task.split.val))
         own = replace(task, split=replace(task.split, train=train, val=val))
         learnt = own.is_benign[own.split.train]
@@ -343,13 +331,13 @@ def _weights(
             raise BadData("a fold has too little to learn from")
         return own
 
-    def known(gone: NDArray[np.bool_], rows: IntArray, keeper: Keeper) -> FloatArray:
+    def known(gone: BoolArray, rows: IntArray, keeper: Keeper) -> FloatArray:
         model = _supervised(split_without(gone), keeper)
         proba = model.predict(taken(task.given, str(task.hyper["supervised"])), rows).proba
         assert proba is not None
         return log_odds(proba, alarm)
 
-    def unlike(gone: NDArray[np.bool_], rows: IntArray, keeper: Keeper) -> FloatArray:
+    def unlike(gone: BoolArray, rows: IntArray, keeper: Keeper) -> FloatArray:
         model = _anomaly(split_without(gone), keeper).settled(task.ordinary)
         return model.surprised(task.given, rows)
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.trainer.contract import BadData
 from training.trainer.evaluation.figures import shown, shown_rate
-from training.trainer.evaluation.intervals import FloatArray, Weights, bootstrap, clusters
+from training.trainer.evaluation.intervals import Weights, bootstrap, clusters
 from training.trainer.evaluation.metrics import by_class, evaluate, rank_measure, support_of
 from training.trainer.evaluation.page import gap, share, show
 from training.trainer.evaluation.ratios import AlarmMeasure, episode_sums, ratio
@@ -24,6 +22,7 @@ from training.trainer.evaluation.ties import in_words as ties_in_words
 from training.trainer.evaluation.ties import standings
 from training.trainer.judging import Judged, sides, split_again
 from training.trainer.training_windows import NEW, same_data
+from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict
 
 SAME_CHANNELS = (
     "Both modes see the same channels of these data, as none is for the oracle alone: the gap says nothing about "
@@ -33,7 +32,7 @@ SAME_CHANNELS = (
 
 def compare(
     *models: Judged, n_resamples: int = 1000, seed: int = 0, other_data: bool = False, paths: Sequence[Path] = ()
-) -> dict[str, Any]:
+) -> JsonDict:
     """The AUROC of the models, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
 
     Of two models also their ``gap``, and ``gaps``: those of what is caught (tpr) and of false alarms (fpr) at the
@@ -48,7 +47,7 @@ def compare(
         raise BadData("the models know different classes: there is nothing to compare")
     scored = [one.scored.take(rows) for one in models]
     alarms = [None if one.alarm is None or not classes.benign else one.alarm[rows] for one in models]
-    draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
+    draws: JsonDict = {"n_resamples": n_resamples, "seed": seed}
     said = []
     for one, name, mine, alarm in zip(models, names_of(models, paths), scored, alarms, strict=True):
         auroc = evaluate(mine, classes=classes, operating_point=None, **draws).metrics["auroc"]
@@ -73,9 +72,7 @@ def compare(
     return found | {"gap": gap, "gaps": gaps, "same": models[0].document == models[1].document}
 
 
-def _standings(
-    models: list[dict[str, Any]], scored: Sequence[Scored], classes: Classes, **draws: int
-) -> dict[str, Any]:
+def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classes, **draws: int) -> JsonDict:
     """The first of the models, and how much it flatters itself; each is told its place."""
     if len({by_class(one, classes) for one in scored}) > 1:
         raise BadData("an AUROC over classes cannot be compared with one of alarms")
@@ -97,7 +94,7 @@ def _standings(
     return {"first": models[ranked.first]["name"], "optimism": optimism}
 
 
-def _rates(scored: Scored, alarm: NDArray[np.bool_], classes: Classes) -> dict[str, Any]:
+def _rates(scored: Scored, alarm: BoolArray, classes: Classes) -> JsonDict:
     """The shares caught and of false alarms at the model's own thresholds."""
 
     episode, n_clusters = clusters(scored.rows.recording)
@@ -129,7 +126,7 @@ def _same_channels(models: Sequence[Judged]) -> bool:
 class _JudgedOn:
     """The windows that are judged; how many were not, as a model had seen them; and models of which that is unknown."""
 
-    rows: NDArray[np.int64]
+    rows: IntArray
     left_out: int = 0
     unknown: tuple[str, ...] = ()
 
@@ -147,7 +144,7 @@ def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> _JudgedOn:
     return _JudgedOn(_shared_test(models))
 
 
-def _shared_test(models: Sequence[Judged]) -> NDArray[np.int64]:
+def _shared_test(models: Sequence[Judged]) -> IntArray:
     """The test side of all, which must be one: of the data set that all were trained on."""
 
     splits = [split_again(one) for one in models]
@@ -183,7 +180,7 @@ def _unseen_by_content(models: Sequence[Judged]) -> _JudgedOn:
     return _JudgedOn(rows, int(used.sum()), tuple(unknown))
 
 
-def in_words(found: dict[str, Any]) -> str:
+def in_words(found: JsonDict) -> str:
 
     names = [one["name"] for one in found["models"]]
     wide = max(len("gap"), *map(len, names))
@@ -218,7 +215,7 @@ def in_words(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
+def _conclusion(gap: JsonDict, names: Sequence[str]) -> str:
     if gap["ci95"] is None:
         return f"Which is better is unknown: {gap.get('reason', 'a class is missing')}."
     low, high = gap["ci95"]
@@ -227,7 +224,7 @@ def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
     return f"{names[0] if low > 0 else names[1]} is better, and not by the draw of episodes alone."
 
 
-def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
+def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 1000, seed: int = 0) -> JsonDict:
     """AUROC of ``a`` minus that of ``b``, as {value, ci95}: oracle minus realistic, or a rival minus the model.
 
     Both are resampled with the same episodes, so what makes an episode easy or hard for both cancels out: the
@@ -249,20 +246,20 @@ def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 100
     return _drawn(gap, support_of(a, classes)["auroc"], **sizes, n_resamples=n_resamples, seed=seed)
 
 
-def _drawn(gap: Callable[[Weights], FloatArray], support: int, **sizes: int) -> dict[str, Any]:
+def _drawn(gap: Callable[[Weights], FloatArray], support: int, **sizes: int) -> JsonDict:
     estimate = bootstrap([lambda weights: {"gap": gap(weights)}], **sizes)["gap"]
     return shown(estimate, support, bounded=False)
 
 
 def paired_rates(
     scored: Scored,
-    a: NDArray[np.bool_] | None,
-    b: NDArray[np.bool_] | None,
+    a: BoolArray | None,
+    b: BoolArray | None,
     *,
     classes: Classes,
     n_resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Alarms of ``a`` beyond those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or None.
 
     Resampled like `paired_gap`: with the same episodes for both. Where no resample differs, as where few episodes alarm
@@ -273,7 +270,7 @@ def paired_rates(
         return {"tpr": None, "fpr": None}
     benign = classes.is_benign(scored.y)
     episode, n_clusters = clusters(scored.rows.recording)
-    found: dict[str, Any] = {}
+    found: JsonDict = {}
     for name, mine in (("tpr", ~benign), ("fpr", benign)):
         more = (a.astype(np.float64) - b) * mine
         table = episode_sums(np.stack([more, mine], axis=1).astype(np.float64), episode, n_clusters)

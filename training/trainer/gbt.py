@@ -17,7 +17,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -27,17 +27,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import xgboost
-from numpy.typing import NDArray
 
 from training.data.scratch import WIDE_ROWS, folder_of_large_files, release, spans
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
-    FloatArray,
     GivenWindows,
     History,
-    IntArray,
     Outputs,
     Task,
     WindowsToExplain,
@@ -48,6 +45,7 @@ from training.trainer.task import (
     softmax,
     tempered,
 )
+from training.trainer.values import BoolArray, FloatArray, IntArray, Json, JsonDict, SingleArray
 
 STARTS = ("nothing", "linear model")
 # A booster's generator cannot be saved. So every run, interrupted or not, makes its booster again
@@ -70,11 +68,11 @@ class BoosterPart:
     temperature: float
     weight: float  # in the mean
 
-    def proba(self, values: NDArray[np.float32], threads: int) -> FloatArray:
+    def proba(self, values: SingleArray, threads: int) -> FloatArray:
         matrix = _matrix(values, self.linear, threads)
         return softmax(_logits(self.booster, matrix) / self.temperature)
 
-    def contributions(self, values: NDArray[np.float32], threads: int) -> FloatArray:
+    def contributions(self, values: SingleArray, threads: int) -> FloatArray:
         """(n, K, F + 1) what each feature adds to each logit, and last what is there without any; exact for trees."""
         matrix = _matrix(values, self.linear, threads)
         raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), dtype=np.float64)
@@ -114,7 +112,7 @@ class Gbt:
             proba[here] = np.average(each, axis=0, weights=weights)
         return Outputs(proba=proba)
 
-    def usual(self) -> NDArray[np.float32]:
+    def usual(self) -> SingleArray:
         """(F,) the median of each feature in training."""
         line = self.parts[1].linear
         assert line is not None
@@ -123,7 +121,7 @@ class Gbt:
     def carried(self, asked: WindowsToExplain) -> FloatArray:
         return self.contributions(asked.X, asked.alarm)[:, :-1] @ asked.parts
 
-    def contributions(self, X: NDArray[np.float32], alarm: NDArray[np.bool_]) -> FloatArray:
+    def contributions(self, X: SingleArray, alarm: BoolArray) -> FloatArray:
         """(n, F + 1): what each feature adds to the margin of an alarm, and last what is there without any.
 
         The margin is the mean over the parts, by their weights, of the log odds; of several classes on one side their
@@ -137,7 +135,7 @@ class Gbt:
             each.append(np.einsum("nk,nk...->n...", weight, part.contributions(values, self.threads)))
         return np.average(each, axis=0, weights=[part.weight for part in self.parts])
 
-    def _usual_where_absent(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _usual_where_absent(self, values: SingleArray) -> SingleArray:
         absent = np.isnan(values)
         absent[:, self.lacked] = False
         if not absent.any():
@@ -154,7 +152,7 @@ class Gbt:
         first.booster.set_attr(line=second.linear.to_json(), over_the_line=raw)
         return bytes(first.booster.save_raw("json"))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonDict:
         return {
             "normaliser": {"kind": "none", "why": "trees only compare values"},
             "starts": list(STARTS),
@@ -207,7 +205,7 @@ def weight_of(found: Search) -> float:
     return float((found.loss + SURE) ** -2)
 
 
-def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, _hyper: object) -> Gbt:
+def load(_model: str, facts: Json, sidecar: bytes, classes: int, _hyper: object) -> Gbt:
     """The boosters of a verified sidecar; their formats are data only. Raises ValueError for other bytes."""
     first, second = (xgboost.Booster({"nthread": 1}) for _ in STARTS)
     try:
@@ -332,7 +330,7 @@ class Pages(xgboost.DataIter):
 
     def __init__(
         self,
-        X: NDArray[np.float32],
+        X: SingleArray,
         rows: IntArray,
         y: IntArray,
         weights: FloatArray,
@@ -433,7 +431,7 @@ class Boosting:
         return booster, history
 
 
-def _parameters(task: Task) -> dict[str, Any]:
+def _parameters(task: Task) -> JsonDict:
     two = task.classes == 2
     kind = {"objective": "binary:logistic"} if two else {"objective": "multi:softprob"}
     return {
@@ -466,7 +464,7 @@ def _latest(booster: xgboost.Booster, train: Binned, judge: Judge | None) -> dic
     }
 
 
-def _matrix(values: NDArray[np.float32], linear: Linear | None, threads: int) -> xgboost.DMatrix:
+def _matrix(values: SingleArray, linear: Linear | None, threads: int) -> xgboost.DMatrix:
     margin = None if linear is None else linear.margins(values)
     return xgboost.DMatrix(values, base_margin=margin, nthread=threads)
 

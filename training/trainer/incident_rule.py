@@ -11,7 +11,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
@@ -20,9 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from training.trainer.values import BoolArray, FloatArray, IntArray, Json, JsonDict
 
 LONGEST = 64  # windows that a rule may take together
 QUIET_S = 60.0  # without an alarm, after which an incident is over: behaviours pause for less
@@ -55,11 +53,11 @@ class JoinRule:
             return "a window above the threshold"
         return f"{self.k} of {self.n} windows in a row above the threshold"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         return msgspec.to_builtins(self)
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> JoinRule:
+    def from_dict(cls, stored: Json) -> JoinRule:
         """Raises ValueError for what is no rule."""
         try:
             rule = msgspec.convert(stored, cls)

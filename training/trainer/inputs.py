@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,37 +26,38 @@ from training.trainer.contract import BadData
 from training.trainer.evaluation.behaviours import behaviours_of
 from training.trainer.evaluation.scored import Classes
 from training.trainer.task import GivenWindows
+from training.trainer.values import IntArray, Json, NameArray, SingleArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """N windows in the order of the data set; ``X`` is what the model learns from."""
 
-    X: NDArray[np.float32]  # (N, F) features, or (N, C, T) samples
+    X: SingleArray  # (N, F) features, or (N, C, T) samples
     names: tuple[str, ...]  # of the features, or of the channels
-    features: NDArray[np.float32]  # (N, F), for the baselines
+    features: SingleArray  # (N, F), for the baselines
     rows: Rows  # their labels are numbers of ``classes``
     classes: Classes
     schema_hash: str
-    schema_fields: Mapping[str, Any]  # what the hash covers
+    schema_fields: Json  # what the hash covers
     digest: str  # of the data set
-    tensors: NDArray[np.float32]  # (N, C, T) the windows of the channels that the mode may see
+    tensors: SingleArray  # (N, C, T) the windows of the channels that the mode may see
     channel_names: tuple[str, ...]
     window_digests: NDArray[np.uint64]  # (N,) of the samples that the mode may see
     validation_digest: str | None
-    quarantined: tuple[Mapping[str, Any], ...]
+    quarantined: tuple[Json, ...]
     understood: Understood | None  # None where none is kept, or no validation table was read
-    reference: NDArray[np.float32]  # like ``X``, of the hosts' reference recordings
-    reference_features: NDArray[np.float32]
-    reference_tensors: NDArray[np.float32]  # (M, C, T)
-    reference_host: NDArray[np.str_]
-    reference_marks: NDArray[np.str_]
+    reference: SingleArray  # like ``X``, of the hosts' reference recordings
+    reference_features: SingleArray
+    reference_tensors: SingleArray  # (M, C, T)
+    reference_host: NameArray
+    reference_marks: NameArray
     kinship: Kinship
-    behaviour: NDArray[np.str_]  # (N,) of malicious-like windows; "" for benign ones
-    scenario: NDArray[np.str_]  # (N,) what was recorded; "" where the validation table does not say it
+    behaviour: NameArray  # (N,) of malicious-like windows; "" for benign ones
+    scenario: NameArray  # (N,) what was recorded; "" where the validation table does not say it
 
     @property
-    def y(self) -> NDArray[np.int64]:
+    def y(self) -> IntArray:
         return self.rows.label
 
     @property
@@ -134,7 +134,7 @@ def from_dataset(
     data: Dataset,
     *,
     takes: Takes,
-    quarantined: tuple[Mapping[str, Any], ...] = (),
+    quarantined: tuple[Json, ...] = (),
     understood: Understood | None = None,
     scenarios: Mapping[str, str] = MappingProxyType({}),
 ) -> Inputs:

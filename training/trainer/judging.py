@@ -6,15 +6,12 @@ All programs that use a model begin here: `score`, `compare`, `drift`, `adapt` a
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
 from training.data.dataset import Dataset, load_processed, on_channels
@@ -33,6 +30,7 @@ from training.trainer.references import references_of, scored_by, settled
 from training.trainer.streams import Called
 from training.trainer.task import Fitted, Outputs
 from training.trainer.training_windows import fresh_references, same_data, sides_by_content, sides_of_split
+from training.trainer.values import BoolArray, FloatArray, Json, NameArray
 
 # Errors of the libraries for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
@@ -43,7 +41,7 @@ _NOT_WEIGHTS = (RuntimeError, ValueError, LookupError, ArithmeticError, TypeErro
 class Judged:
     """The answers of a checkpoint for every window of a data set; ``inputs`` and ``scored`` are in its order."""
 
-    document: Mapping[str, Any]
+    document: Json
     inputs: Inputs
     scored: Scored
     classes: Classes
@@ -64,7 +62,7 @@ class Judged:
         return None if threshold is None else float(threshold)
 
     @property
-    def thresholds(self) -> NDArray[np.float64] | None:
+    def thresholds(self) -> FloatArray | None:
         """The score (N) that each window must exceed to raise an alarm; None where the model has no threshold."""
 
         if self.calibrated is None or self.hosts is None:
@@ -72,7 +70,7 @@ class Judged:
         return self.hosts.each(self.scored.rows.host)
 
     @property
-    def alarm(self) -> NDArray[np.bool_] | None:
+    def alarm(self) -> BoolArray | None:
         """The windows (N) that raise an alarm; None where the model has no threshold."""
         thresholds = self.thresholds
         return None if thresholds is None else self.scored.score > thresholds
@@ -88,7 +86,7 @@ class OpenedModel:
     fitted: Fitted
 
     @property
-    def document(self) -> Mapping[str, Any]:
+    def document(self) -> Json:
         return self.checkpoint.document
 
 
@@ -181,7 +179,7 @@ def judged_by(
 
 
 def _references(
-    document: Mapping[str, Any], fitted: Fitted, inputs: Inputs, *, anomalies: bool
+    document: Json, fitted: Fitted, inputs: Inputs, *, anomalies: bool
 ) -> tuple[ReferenceScores, HostLevels | None]:
     """The scores of the references here that trained nothing, and the levels of anomaly scores that follow."""
 
@@ -192,9 +190,7 @@ def _references(
     return raw.measured(levels), levels
 
 
-def _hosts(
-    document: Mapping[str, Any], references: ReferenceScores, schema: Mapping[str, Any]
-) -> HostThresholds | None:
+def _hosts(document: Json, references: ReferenceScores, schema: Json) -> HostThresholds | None:
     """The thresholds of hosts, by the references here; None for a model that learnt no rule for them."""
 
     threshold = document["threshold"]
@@ -216,7 +212,7 @@ def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
     return None if share is None else in_words(reasons.named(share))
 
 
-def sides(judged: Judged) -> NDArray[np.str_] | None:
+def sides(judged: Judged) -> NameArray | None:
     """The side (N) of each window when the model was trained; None where the checkpoint cannot say.
 
     Of the data set it was trained on by the split itself, which is exact; of another one by content.

@@ -6,7 +6,8 @@ Decided by the sizes of the data alone, never by what happens to be free: equal 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+
+from training.trainer.values import JsonDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class MemoryLimits:
         """Tell whether so many windows lie in memory."""
         return windows * bytes_each <= self.held_bytes
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """JSON values for a run key: nothing for the usual ones, which are a part of the code."""
         return {} if self == LIMITS else {"limits": asdict(self)}
 

@@ -11,32 +11,30 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from training.trainer.task import evenly
+from training.trainer.values import FloatArray, IntArray, SingleArray
 
 STRENGTH = 0.1  # inverse of the penalty
 ABSENT = -12.0  # the margin of a class that no window showed: there is no line to it
 MOST_FITTED = 20_000  # windows
 BLOCK = 16_384  # windows
 
-Vector = NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True)
 class Linear:
     """Features (n, F) to margins. The first four are (F,): see ``_squash``. An absent feature counts as usual."""
 
-    center: Vector
-    scale: Vector
-    mean: Vector
-    gain: Vector  # 0 for a feature that was constant in training
-    weights: Vector  # (F, 1) for two classes, else (F, K)
-    bias: Vector  # (1,) or (K,); ABSENT for a class without a window
+    center: FloatArray
+    scale: FloatArray
+    mean: FloatArray
+    gain: FloatArray  # 0 for a feature that was constant in training
+    weights: FloatArray  # (F, 1) for two classes, else (F, K)
+    bias: FloatArray  # (1,) or (K,); ABSENT for a class without a window
 
-    def margins(self, X: NDArray[np.float32], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    def margins(self, X: SingleArray, rows: IntArray | None = None) -> SingleArray:
         """(n,) log odds for two classes, else (n, K): of the windows at ``rows``, or of all."""
         count = len(X) if rows is None else rows.size
         found = np.empty((count, self.bias.size), dtype=np.float32)
@@ -46,11 +44,11 @@ class Linear:
             found[start : start + BLOCK] = self._standard(part) @ self.weights + self.bias
         return found.squeeze(1) if found.shape[1] == 1 else found
 
-    def contributions(self, X: NDArray[np.float32]) -> Vector:
+    def contributions(self, X: SingleArray) -> FloatArray:
         """(n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is the rest of it."""
         return np.asarray(self._standard(X.astype(np.float64))[:, None, :] * self.weights.T)
 
-    def _standard(self, values: Vector) -> Vector:
+    def _standard(self, values: FloatArray) -> FloatArray:
         standard = (np.arcsinh((values - self.center) / self.scale) - self.mean) * self.gain
         standard[np.isnan(standard)] = 0.0
         return np.asarray(standard)
@@ -63,9 +61,7 @@ class Linear:
         return cls(**{name: np.asarray(value) for name, value in json.loads(text).items()})
 
 
-def fit_linear(
-    X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector, classes: int, rows: NDArray[np.int64] | None = None
-) -> Linear:
+def fit_linear(X: SingleArray, y: IntArray, weights: FloatArray, classes: int, rows: IntArray | None = None) -> Linear:
     """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows.
 
     ``y`` (n,) and they are of the windows at ``rows`` of ``X``, or of all.

@@ -14,12 +14,12 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from training.trainer.contract import BadArguments, Keeper, Progress, Stop
+from training.trainer.values import JsonDict
 from training.trainer.windows import Windows, moved
 
 WARM_UP = 0.15  # share of all steps until the peak learning rate
@@ -192,7 +192,7 @@ def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tens
 
 def _unpack(saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[LoopState, dict[str, Tensor]]:
     # A state says which GPU it was on; another one may go on with it.
-    state: dict[str, Any] = torch.load(io.BytesIO(saved), weights_only=True, map_location="cpu")
+    state: JsonDict = torch.load(io.BytesIO(saved), weights_only=True, map_location="cpu")
     net.load_state_dict(state["net"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["random"]["cpu"])

@@ -5,14 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from training import strict_json
 from training.data.scratch import WIDE_ROWS, spans
@@ -20,6 +16,7 @@ from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
 from training.trainer.inputs import Inputs
 from training.trainer.limits import LIMITS, MemoryLimits
+from training.trainer.values import Json, JsonDict, NameArray
 
 # Their versions may change a feature, a baseline or a byte of the bundle, of every family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
@@ -30,17 +27,17 @@ PACKAGES = ("data", "trainer")  # what trainers are made of, below training/
 class RunKey:
     """Runs of equal keys give byte-identical files. No host name, path, date or duration is in it."""
 
-    facts: Mapping[str, Any]
+    facts: Json
 
     @property
     def digest(self) -> str:
         text = strict_json.canonical(self.facts, ascii_only=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         return {"digest": self.digest, **self.facts}
 
-    def with_processors(self, mixed: Sequence[Mapping[str, Any]]) -> RunKey:
+    def with_processors(self, mixed: Sequence[Json]) -> RunKey:
         """Return the key of a run that unlike processors trained in turn, which no run of one of them has."""
         return self if not mixed else RunKey({**self.facts, "mixed": [dict(each) for each in mixed]})
 
@@ -51,7 +48,7 @@ def run_key(
     *,
     device: str,
     libraries: Iterable[str],
-    adapted: Mapping[str, Any] | None = None,
+    adapted: Json | None = None,
     limits: MemoryLimits = LIMITS,
 ) -> RunKey:
     """The key of this run; ``adapted`` names what a model is adapted from and to, where it is."""
@@ -83,7 +80,7 @@ def run_key(
     )
 
 
-def digest_of(names: NDArray[np.str_]) -> str:
+def digest_of(names: NameArray) -> str:
     """SHA-256 of the names with NUL between them."""
     total = hashlib.sha256()
     for here in spans(names, step=WIDE_ROWS):
@@ -116,7 +113,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def cpu(*, torch_too: bool) -> dict[str, Any]:
+def cpu(*, torch_too: bool) -> JsonDict:
     """Instruction sets that the numerical libraries chose: other ones round differently."""
     from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
@@ -125,7 +122,7 @@ def cpu(*, torch_too: bool) -> dict[str, Any]:
         for pool in threadpool_info()
         if pool.get("user_api") == "blas"
     }
-    facts: dict[str, Any] = {"machine": platform.machine(), "blas": sorted(blas)}
+    facts: JsonDict = {"machine": platform.machine(), "blas": sorted(blas)}
     if torch_too:
         import torch
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from training.trainer.task import evenly
+from training.trainer.values import FloatArray, IntArray, JsonDict, SingleArray
 
 KNOTS = 65
 MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
@@ -35,7 +36,7 @@ class QuantileNormal(nn.Module):
         self.register_buffer("knots", torch.zeros(features, KNOTS))
         self.register_buffer("scores", torch.zeros(features, KNOTS))
 
-    def fit(self, X: NDArray[Any], rows: NDArray[np.int64]) -> None:
+    def fit(self, X: NDArray[Any], rows: IntArray) -> None:
         sample = np.asarray(X[rows[evenly(rows.size, MOST_FITTED)]], dtype=np.float64)
         absent = np.isnan(sample)
         sample[:, absent.all(axis=0)] = 0.0  # constant: whoever brings it later says nothing by it
@@ -64,11 +65,11 @@ class QuantileNormal(nn.Module):
         """(F,) the medians in training."""
         return self.knots[:, KNOTS // 2]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonDict:
         return {"kind": self.kind, "knots": KNOTS, "fitted_on": "train", "held_in": "sidecar"}
 
 
-def _mean_over_ties(knots: NDArray[np.float32], normal: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mean_over_ties(knots: SingleArray, normal: FloatArray) -> FloatArray:
     """One score for equal knots: a value that many windows share has one place, the middle."""
     if knots[0] == knots[-1]:
         return np.zeros_like(normal)
@@ -96,7 +97,7 @@ class RobustAsinh(nn.Module):
         self.register_buffer("mean", torch.zeros(channels, 1))
         self.register_buffer("gain", torch.zeros(channels, 1))
 
-    def fit(self, X: NDArray[Any], rows: NDArray[np.int64]) -> None:
+    def fit(self, X: NDArray[Any], rows: IntArray) -> None:
         channels, samples = X.shape[1:]
         # About four million values a channel say all there is about its scale.
         most = max(256, min(MOST_FITTED, 4_000_000 // samples))
@@ -126,7 +127,7 @@ class RobustAsinh(nn.Module):
         """(C, 1) the medians in training."""
         return self.center
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonDict:
         numbers = {
             name: [float(value) for value in getattr(self, name).flatten().tolist()]
             for name in ("center", "scale", "mean", "gain")

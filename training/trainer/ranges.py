@@ -9,15 +9,14 @@ that died, a unit that changed, samples of another rate.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.features import STATISTICS
 from training.data.scratch import WIDE_ROWS, spans
 from training.trainer.inputs import Inputs
+from training.trainer.values import BoolArray, FloatArray, IntArray, Json
 
 MARGIN = 0.5  # of the range, on either side
 FACTOR = 2.0  # of the roughness, on either side
@@ -25,7 +24,6 @@ ROUNDING = 1e-5  # of a value: what single precision may add
 SHOWN = 3  # channels
 WORTH_SAYING = 0.01  # of a host's windows
 KEPT = ("min", "max", "diff_abs_mean")
-Floats = NDArray[np.float64]
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -37,7 +35,7 @@ class Range(msgspec.Struct, frozen=True):
     liveliest: float
 
 
-def ranges_of(inputs: Inputs, rows: NDArray[np.int64]) -> dict[str, Range]:
+def ranges_of(inputs: Inputs, rows: IntArray) -> dict[str, Range]:
     """By channel, over the windows ``rows``; without those that all of them lack."""
     channels = _channels(inputs)
     edges = np.stack([np.full(len(channels), edge) for edge in (np.inf, -np.inf, np.inf, -np.inf)])
@@ -55,7 +53,7 @@ def ranges_of(inputs: Inputs, rows: NDArray[np.int64]) -> dict[str, Range]:
     }
 
 
-def outside(inputs: Inputs, ranges: Mapping[str, Range]) -> NDArray[np.bool_]:
+def outside(inputs: Inputs, ranges: Mapping[str, Range]) -> BoolArray:
     """(N, C): which windows leave the range of which channel."""
     return np.concatenate(
         [np.zeros((0, len(_channels(inputs))), dtype=bool)]
@@ -67,8 +65,8 @@ def outside(inputs: Inputs, ranges: Mapping[str, Range]) -> NDArray[np.bool_]:
 
 
 def _outside_of(
-    ranges: Mapping[str, Range], channels: Sequence[str], low: Floats, high: Floats, rough: Floats
-) -> NDArray[np.bool_]:
+    ranges: Mapping[str, Range], channels: Sequence[str], low: FloatArray, high: FloatArray, rough: FloatArray
+) -> BoolArray:
     odd = np.zeros(low.shape, dtype=bool)
     for number, channel in enumerate(channels):
         one = ranges.get(channel)
@@ -85,7 +83,7 @@ def _outside_of(
     return odd
 
 
-def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
+def said_of(inputs: Inputs, document: Json) -> list[str]:
     """A sentence for each host of whose windows a notable share lies outside."""
     return [
         f"{share:.0%} of the windows of {host} lie outside of what the model was trained on (most often in "
@@ -95,7 +93,7 @@ def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def shares_outside(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, tuple[float, list[str]]]:
+def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, list[str]]]:
     """The share of each host's windows that lie outside of a checkpoint's ranges, and the channels most often so."""
     odd, names, found = _outside(inputs, document), _channels(inputs), {}
     for host in np.unique(inputs.rows.host).tolist():
@@ -105,12 +103,12 @@ def shares_outside(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, tup
     return found
 
 
-def strange(inputs: Inputs, document: Mapping[str, Any]) -> NDArray[np.bool_]:
+def strange(inputs: Inputs, document: Json) -> BoolArray:
     """(N,): which windows lie outside of the ranges that a checkpoint keeps."""
     return np.asarray(_outside(inputs, document).any(axis=1))
 
 
-def _outside(inputs: Inputs, document: Mapping[str, Any]) -> NDArray[np.bool_]:
+def _outside(inputs: Inputs, document: Json) -> BoolArray:
     return outside(inputs, msgspec.convert(document["ranges"], dict[str, Range]))
 
 
@@ -118,7 +116,7 @@ def _channels(inputs: Inputs) -> list[str]:
     return [str(channel["name"]) for channel in inputs.schema_fields["channels"]]
 
 
-def _statistics(inputs: Inputs, rows: NDArray[np.int64] | slice) -> list[Floats]:
+def _statistics(inputs: Inputs, rows: IntArray | slice) -> list[FloatArray]:
     """Each of ``KEPT``, (n, C), from the features: these begin with all statistics of each channel in turn."""
     channels = len(inputs.schema_fields["channels"])
     width = channels * len(STATISTICS)

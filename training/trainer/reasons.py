@@ -11,19 +11,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from training.data.absent import absent, channels_of
 from training.data.features import extract
 from training.data.schema import ChannelSpec
 from training.trainer.inputs import Inputs
-from training.trainer.task import Fitted, FloatArray, GivenWindows, IntArray, WindowsToExplain, evenly
-
-Values = NDArray[np.float32]
+from training.trainer.task import Fitted, GivenWindows, WindowsToExplain, evenly
+from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict, SingleArray
 
 SHOWN = 3  # channels
 MOST_EXPLAINED = 512  # windows of one call, evenly drawn
@@ -43,13 +41,13 @@ def parts_of(features: Sequence[str], channels: Sequence[str]) -> FloatArray:
     return found
 
 
-def log_odds(proba: FloatArray, alarm: NDArray[np.bool_]) -> FloatArray:
+def log_odds(proba: FloatArray, alarm: BoolArray) -> FloatArray:
     """(n,): logarithms of the odds that some class of an alarm is there, of probabilities (n, K)."""
     p, rest = (proba[:, mine].sum(axis=1).clip(1e-12) for mine in (alarm, ~alarm))
     return np.asarray(np.log(p) - np.log(rest))
 
 
-def shares(carried: FloatArray, lacks: NDArray[np.bool_] | None = None) -> FloatArray:
+def shares(carried: FloatArray, lacks: BoolArray | None = None) -> FloatArray:
     """Shares (n, C) of each score in all that raised it; zeros where nothing did, and for what is lacking."""
     up = np.where(np.isfinite(carried), carried, 0.0).clip(0.0)
     if lacks is not None:
@@ -76,8 +74,8 @@ def named(channels: Sequence[str], share: FloatArray, most: int = SHOWN) -> list
 class Usual:
     """The median of each channel (C,) and feature (F,) on a host: of its reference, or else of the training windows."""
 
-    channels: Values
-    features: Values | None  # None: the model learns from samples, and has no reference here
+    channels: SingleArray
+    features: SingleArray | None  # None: the model learns from samples, and has no reference here
 
     @classmethod
     def of(cls, fitted: Fitted, windows: Inputs, host: str) -> Usual:
@@ -94,13 +92,13 @@ class Usual:
         return cls(channels=channels, features=features)
 
 
-def _median(values: Values) -> Values:
+def _median(values: SingleArray) -> SingleArray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # what a reference lacks has no median
         return np.asarray(np.nanmedian(values, axis=0), dtype=np.float32)
 
 
-def _or(first: Values, second: Values) -> Values:
+def _or(first: SingleArray, second: SingleArray) -> SingleArray:
     return np.where(np.isnan(first), second, first)
 
 
@@ -111,7 +109,7 @@ def feature_names(windows: Inputs) -> list[str]:
 def asked_of(fitted: Fitted, windows: Inputs, rows: IntArray) -> WindowsToExplain:
     """Ask for these windows."""
 
-    def usual() -> Values:
+    def usual() -> SingleArray:
         found = np.empty((rows.size, *windows.X.shape[1:]), dtype=np.float32)
         for host, where in _by_host(windows, rows):
             own = Usual.of(fitted, windows, host)
@@ -151,7 +149,7 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
         usual[where] = Usual.of(fitted, windows, host).channels
     usual = np.where(np.isnan(tensors[:, :, 0]), np.nan, usual)
 
-    def score(X: Values, features: Values) -> FloatArray:
+    def score(X: SingleArray, features: SingleArray) -> FloatArray:
         outputs = fitted.predict(GivenWindows(X, features, asked.host), asked.rows)
         if outputs.proba is not None:
             return log_odds(outputs.proba, asked.alarm)
@@ -229,7 +227,7 @@ def explain(
     )
 
 
-def reported(fitted: Fitted, windows: Inputs, rows: IntArray) -> dict[str, Any]:
+def reported(fitted: Fitted, windows: Inputs, rows: IntArray) -> JsonDict:
     """The channels that carried the alarms ``rows`` together, as JSON values for a report."""
     found = explain(fitted, windows, rows, most=MOST_REPORTED, seconds=False)
     mean = found.mean(rows)

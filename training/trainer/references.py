@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.rows import Rows
 from training.data.scratch import ROOM
@@ -21,7 +20,8 @@ from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import FEWEST, HostLevels, ReferenceScores
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.inputs import Inputs
-from training.trainer.task import Fitted, IntArray, Outputs, Settling
+from training.trainer.task import Fitted, Outputs, Settling
+from training.trainer.values import IntArray, JsonDict, NameArray, SingleArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ def learnt_from(split: Split) -> IntArray:
 class Joined:
     """All windows, and behind them the reference windows that train: what a task is made of."""
 
-    X: NDArray[np.float32]
-    features: NDArray[np.float32]
+    X: SingleArray
+    features: SingleArray
     y: IntArray
-    host: NDArray[np.str_]
-    recording: NDArray[np.str_]
-    behaviour: NDArray[np.str_]
+    host: NameArray
+    recording: NameArray
+    behaviour: NameArray
     split: Split
 
 
@@ -85,7 +85,7 @@ def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
     )
 
 
-def _names(first: NDArray[np.str_], second: NDArray[np.str_]) -> NDArray[np.str_]:
+def _names(first: NameArray, second: NameArray) -> NameArray:
     """One behind the other, in memory or not."""
     return ROOM.joined((first, second), first.size + second.size, np.result_type(first, second))
 
@@ -115,7 +115,7 @@ class Added:
         digest.update("\0".join(self.inputs.reference_host.tolist()).encode())
         return digest.hexdigest()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """JSON values for checkpoint and run key: what was adapted, and to what."""
         windows = {name: int((self.inputs.reference_host == name).sum()) for name in self.hosts}
         return {"checkpoint": self.base, "data": self.data, "reference": self.digest, "windows": windows}
@@ -162,12 +162,12 @@ class Added:
 class _Stacked:
     """Two arrays as one, as far as trainers look at it: the first may be a memory map that must not be copied."""
 
-    def __init__(self, first: NDArray[np.float32], second: NDArray[np.float32]) -> None:
+    def __init__(self, first: SingleArray, second: SingleArray) -> None:
         self._parts = first, second
         self.shape = (first.shape[0] + second.shape[0], *first.shape[1:])
         self.ndim = first.ndim
 
-    def __getitem__(self, key: Any) -> NDArray[np.float32]:
+    def __getitem__(self, key: Any) -> SingleArray:
         rows, *rest = key if isinstance(key, tuple) else (key,)
         places = np.arange(self.shape[0])[rows]
         first, second = self._parts
@@ -180,9 +180,9 @@ class _Stacked:
         return found
 
 
-def stacked(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
+def stacked(first: SingleArray, second: SingleArray) -> SingleArray:
     """``second`` behind ``first`` (N, …), of which only the rows asked for are read."""
-    return cast("NDArray[np.float32]", _Stacked(first, second))
+    return cast("SingleArray", _Stacked(first, second))
 
 
 def settled(fitted: Fitted, inputs: Inputs) -> Fitted:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from training.contract import CHECKPOINT_ENDING
 from training.rotation import fold
@@ -17,13 +16,14 @@ from training.trainer.checkpoint import read
 from training.trainer.comparison import compare
 from training.trainer.contract import BadData
 from training.trainer.judging import judge
+from training.trainer.values import Json, JsonDict
 
 Turns = Mapping[tuple[str, int], Path]  # (tested host, seed) -> checkpoint
 
 
 def compare_rotations(
     a: Path, b: Path, data: Path, *, n_resamples: int = 1000, seed: int = 0, threads: int = 1
-) -> dict[str, Any]:
+) -> JsonDict:
     """Compare the rotations whose checkpoints lie below two folders; JSON values. Raises ``BadData``."""
     first, second = turns_in(a), turns_in(b)
     shared = sorted(first.keys() & second.keys())
@@ -98,7 +98,7 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def in_words(found: Mapping[str, Any]) -> str:
+def in_words(found: Json) -> str:
     """Draw a line for each host, and the fold."""
     wide = max(4, *map(len, found["hosts"]))
     lines = [f"{'host':{wide}}  first  second     gap"]

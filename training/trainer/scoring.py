@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from training.data.schema import Timing
@@ -29,6 +28,7 @@ from training.trainer.judging import Judged, judge, sides, why_of
 from training.trainer.reasons import Reasons, explain, in_words
 from training.trainer.streams import Called, Streams, StreamsError, feed_all, rule_of
 from training.trainer.training_windows import NEW, TOO_MANY
+from training.trainer.values import BoolArray, JsonDict, NameArray
 
 EXPLAINED = ("why", "why_seconds")
 
@@ -53,23 +53,23 @@ def why(judged: Judged) -> Reasons:
     return explain(judged.fitted, judged.inputs, np.flatnonzero(judged.alarm))
 
 
-def table(judged: Judged, side: NDArray[np.str_] | None, reasons: Reasons | None = None) -> Any:
+def table(judged: Judged, side: NameArray | None, reasons: Reasons | None = None) -> Any:
     """A polars frame with a row a window; with ``reasons`` also what carried the alarms that were explained."""
     return _part(judged, side, _explained(reasons), slice(0, judged.scored.y.size))
 
 
-def parts(judged: Judged, side: NDArray[np.str_] | None, reasons: Reasons | None = None) -> Iterator[Any]:
+def parts(judged: Judged, side: NameArray | None, reasons: Reasons | None = None) -> Iterator[Any]:
     """The same table, ``PART_ROWS`` windows at a time: one part of an empty one."""
     explained, count = _explained(reasons), judged.scored.y.size
     for start in range(0, max(count, 1), PART_ROWS):
         yield _part(judged, side, explained, slice(start, min(start + PART_ROWS, count)))
 
 
-def _part(judged: Judged, side: NDArray[np.str_] | None, explained: Explained | None, here: slice) -> Any:
+def _part(judged: Judged, side: NameArray | None, explained: Explained | None, here: slice) -> Any:
 
     rows, scored, document = judged.inputs.rows, judged.scored, judged.document
     count = here.stop - here.start
-    columns: dict[str, Any] = {
+    columns: JsonDict = {
         "window_id": None if rows.window_id is None else rows.window_id[here],
         "episode_id": rows.episode[here],
         "host": rows.host[here],
@@ -165,7 +165,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     return Followed(found, changed, [] if note is None else [note])
 
 
-def _changed(judged: Judged, streams: Streams, new: NDArray[np.bool_]) -> dict[str, ToldChange]:
+def _changed(judged: Judged, streams: Streams, new: BoolArray) -> dict[str, ToldChange]:
     """Add the windows marked ``new`` to the records of their hosts; those here that have changed, now or before."""
 
     inputs, rows = judged.inputs, judged.inputs.timed
@@ -190,7 +190,7 @@ def _changed(judged: Judged, streams: Streams, new: NDArray[np.bool_]) -> dict[s
 def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | None = None) -> Any:
     """A polars frame with a row an incident; times are those of the windows. With ``reasons`` also what carried it."""
 
-    columns: dict[str, Any] = {
+    columns: JsonDict = {
         "incident_id": pl.String,
         "episode_id": pl.String,
         "host": pl.String,
@@ -216,7 +216,7 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
+def remarks(judged: Judged, side: NameArray | None) -> list[str]:
     """Collect what a reader of the scores must know: which rows are no test, and how unlike the data are."""
 
     if side is None:

@@ -37,20 +37,12 @@ from training.trainer.leave_one_behaviour_out import LeaveOutPlan, packed, plan,
 from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
-from training.trainer.references import (
-    Added,
-    Joined,
-    Parted,
-    join,
-    part,
-    references_of,
-    scored_by,
-    settled,
-)
+from training.trainer.references import Added, Joined, Parted, join, part, references_of, scored_by, settled
 from training.trainer.stages import Stages
 from training.trainer.state_file import StateFile
-from training.trainer.task import Fitted, IntArray, Settling, Task, Weighed
+from training.trainer.task import Fitted, Settling, Task, Weighed
 from training.trainer.training_windows import keep
+from training.trainer.values import IntArray, Json, JsonDict
 
 NOTHING_HIDDEN = (
     "No channel of these data is for the oracle mode alone: this model has seen what a realistic one sees, and their "
@@ -277,7 +269,7 @@ def _judge(
     stop: Stop,
     left_out: LeaveOutPlan,
     tried: Sequence[tuple[str, Unshown | str]],
-) -> tuple[OperatingPoint | None, Choice | None, dict[str, Any], dict[str, Any]]:
+) -> tuple[OperatingPoint | None, Choice | None, JsonDict, JsonDict]:
     """Thresholds and rule of incidents from the calibration side; the price of channels, and the report."""
     args, inputs, split, classes = judged.args, judged.inputs, judged.split, judged.inputs.classes
     test, cal = judged.scored(split.test), judged.scored(split.cal)
@@ -355,7 +347,7 @@ def _new_behaviours(
     tried: Sequence[tuple[str, Unshown | str]],
     test: Scored,
     point: OperatingPoint | None,
-) -> dict[str, Any]:
+) -> JsonDict:
     """The report's word on behaviours that were not shown; nothing where there is nothing to say."""
     if not left_out.speaks:
         return {}
@@ -371,7 +363,7 @@ def _new_behaviours(
     return {"new_behaviours": plain(found | {"why": left_out.why})}
 
 
-def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None) -> list[dict[str, Any]]:
+def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None) -> list[JsonDict]:
     """The share of the windows of each scenario that raises an alarm; nothing without a threshold."""
     alarm = None if point is None else point.alarms(test)
     if alarm is None:
@@ -380,7 +372,7 @@ def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None)
     return by_scenario(test, alarm, inputs.scenario[rows], inputs.behaviour[rows], inputs.classes)
 
 
-def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> dict[str, Any] | None:
+def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> JsonDict | None:
     """The feature that comes closest to a ranking too good to be true, alone; None where there is none such."""
     value = evaluation.metrics["auroc"]["value"]
     if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
@@ -389,7 +381,7 @@ def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> dict[s
     return best_alone(judged.inputs.features[judged.split.test], names, ~judged.inputs.classes.is_benign(test.y))
 
 
-def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, stop: Stop) -> dict[str, Any] | None:
+def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, stop: Stop) -> JsonDict | None:
     """The channels that carried the alarms of the test side, true and false ones apart; None without a threshold."""
     if point is None or point.threshold is None:
         return None
@@ -402,7 +394,7 @@ def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, s
 
 def _incidents(
     inputs: Inputs, split: Split, *, cal: Scored, test: Scored, point: OperatingPoint | None
-) -> tuple[Choice | None, dict[str, Any] | None]:
+) -> tuple[Choice | None, JsonDict | None]:
     """The rule of incidents by the calibration side, and its figures on the test side; None without a threshold."""
     if point is None or point.threshold is None:
         return None, None
@@ -431,7 +423,7 @@ def _notes(judged: TrainedModel, key: machine.RunKey) -> list[str]:
     return notes
 
 
-def _document(judged: TrainedModel, point: OperatingPoint | None, key: machine.RunKey) -> Mapping[str, Any]:
+def _document(judged: TrainedModel, point: OperatingPoint | None, key: machine.RunKey) -> Json:
     args, inputs, split, levels = judged.args, judged.inputs, judged.split, judged.levels
     threshold = None if point is None else {**point.to_dict(), "calibrated_on": CALIBRATED_ON}
     facts = judged.fitted.facts()
@@ -457,7 +449,7 @@ def _state_path(args: TrainerArgs) -> Any:
     return args.state_dir / f"{args.model}_{args.mode}.state"
 
 
-def _write_timing(args: TrainerArgs, timing: Mapping[str, Any]) -> None:
+def _write_timing(args: TrainerArgs, timing: Json) -> None:
     """Write what differs between equal runs, beside the report and outside the bundle."""
     args.reports_dir.mkdir(parents=True, exist_ok=True)
     path = args.reports_dir / f"{args.model}_{args.mode}_timing.json"

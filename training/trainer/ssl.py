@@ -11,11 +11,9 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from training.hyper import Value
@@ -26,7 +24,8 @@ from training.trainer.masked import MaskedModel
 from training.trainer.normalise import RobustAsinh
 from training.trainer.stages import best_epoch
 from training.trainer.supervised import AT_ONCE, loop_spec, to_bytes
-from training.trainer.task import FloatArray, GivenWindows, History, IntArray, Outputs, Task, WindowsToExplain, evenly
+from training.trainer.task import GivenWindows, History, Outputs, Task, WindowsToExplain, evenly
+from training.trainer.values import FloatArray, IntArray, Json, JsonDict, SingleArray
 from training.trainer.windows import to_learn_from, windows
 
 LEAST_BENIGN = 8  # windows to learn from, and LEAST_JUDGED to calibrate p-values with
@@ -60,7 +59,7 @@ class ViewMaker(nn.Module):
         self.scale = RobustAsinh(sizes.features)
         self.body = MaskedModel(sizes.channels, sizes.samples, hyper) if network else None
 
-    def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+    def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, SingleArray]:
         """The named views of normalised windows ``x`` (n, C, T); what is absent is NaN, but in the embedding.
 
         The network is asked only where one of its views is named.
@@ -94,7 +93,7 @@ class Anomaly:
     sizes: ViewSizes
     surprises: Surprises
     shares: Mapping[str, float]  # of the score, by view
-    judgement: Mapping[str, Any]
+    judgement: Json
     device: torch.device
     history: History
     chosen_by: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # rows that chose the views
@@ -134,7 +133,7 @@ class Anomaly:
         seen = self.whole(ordinary, np.arange(len(ordinary.host)), tuple(self.surprises.views))
         return replace(self, surprises=self.surprises.settled(seen))
 
-    def usual(self) -> NDArray[np.float32]:
+    def usual(self) -> SingleArray:
         """(C, 1) the median of each channel in training."""
         return self.detector.normalise.middle.numpy()
 
@@ -158,7 +157,7 @@ class Anomaly:
             self.detector, {SURPRISES + name: torch.from_numpy(one) for name, one in self.surprises.arrays().items()}
         )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonDict:
         return {
             "normaliser": self.detector.normalise.describe(),
             "sizes": asdict(self.sizes),
@@ -167,7 +166,7 @@ class Anomaly:
             "judgement": dict(self.judgement),
         }
 
-    def own(self) -> dict[str, Any]:
+    def own(self) -> JsonDict:
         """JSON values for a checkpoint that is adapted to hosts: what it measures them from."""
         return {"centres": self.surprises.centres()}
 
@@ -291,7 +290,7 @@ def mean_error(errors: Tensor) -> Tensor:
     return errors.nanmean(dim=1) if errors.isnan().any() else errors.mean(dim=1)
 
 
-def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, _classes: int, hyper: Mapping[str, Value]) -> Anomaly:
+def load(_model: str, facts: Json, sidecar: bytes, _classes: int, hyper: Mapping[str, Value]) -> Anomaly:
     """The detector of a verified sidecar, on the CPU."""
     sizes = ViewSizes(**facts["sizes"])
     detector = ViewMaker(sizes, hyper, network=bool(set(facts["views"]) & set(NETWORK)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from training.clock import Clock
 from training.files import write_whole
+from training.trainer.values import Json, JsonDict
 
 # The facts of a run key as a person calls them, in the order of interest.
 FACTS = {
@@ -39,18 +39,18 @@ class StateFile:
 
     EVERY_S = 60.0
 
-    def __init__(self, path: Path, run_key: str, clock: Clock, *, facts: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, run_key: str, clock: Clock, *, facts: Json | None = None) -> None:
         self._path = path
         self._facts = dict(facts or {})
         self._run_key = run_key
         self._clock = clock
         self._snapshot: Callable[[], bytes] | None = None
         self._saved_at = clock.monotonic()
-        self._processors: list[Mapping[str, Any]] = []  # of the runs before this one, unlike its own
+        self._processors: list[Json] = []  # of the runs before this one, unlike its own
         self.resumed = False
 
     @property
-    def mixed(self) -> list[Mapping[str, Any]]:
+    def mixed(self) -> list[Json]:
         """The processors that this run was trained on, when they are unlike: each once, in their order."""
         return [*self._processors, self._processor(self._facts)] if self._processors else []
 
@@ -61,7 +61,7 @@ class StateFile:
             return None
         if header.get("sha256") != hashlib.sha256(state).hexdigest():
             return None
-        before: list[Mapping[str, Any]] = [each for each in header.get("processors") or () if isinstance(each, dict)]
+        before: list[Json] = [each for each in header.get("processors") or () if isinstance(each, dict)]
         if header.get("run_key") != self._run_key:
             before.append(self._processor(header["facts"]))
         own = self._processor(self._facts)
@@ -77,7 +77,7 @@ class StateFile:
         named = ", ".join(words for name, words in FACTS.items() if name in odd)
         return f"a run that was interrupted here cannot resume: {named or 'something'} changed since"
 
-    def _unlike(self, header: Mapping[str, Any]) -> set[str]:
+    def _unlike(self, header: Json) -> set[str]:
         """Name the facts that keep this run from going on from a state; an unknown one where they do not tell."""
         if header["run_key"] == self._run_key:
             return set()
@@ -88,10 +88,10 @@ class StateFile:
         return {name for name in names if theirs.get(name) != self._facts.get(name)} - PROCESSOR
 
     @staticmethod
-    def _processor(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _processor(facts: Json) -> Json:
         return {name: facts.get(name) for name in sorted(PROCESSOR)}
 
-    def _read(self) -> tuple[dict[str, Any], bytes]:
+    def _read(self) -> tuple[JsonDict, bytes]:
         """Header and state; nothing where there is none, or a torn one."""
         try:
             header, _, state = self._path.read_bytes().partition(b"\n")
@@ -112,7 +112,7 @@ class StateFile:
         if self._snapshot is None:
             return
         state = self._snapshot()
-        facts: dict[str, Any] = {"run_key": self._run_key, "facts": self._facts}
+        facts: JsonDict = {"run_key": self._run_key, "facts": self._facts}
         facts["sha256"] = hashlib.sha256(state).hexdigest()
         if self._processors:
             facts["processors"] = self._processors

@@ -8,10 +8,10 @@ the file keeps of each host how it has been (`changed.Record`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import msgspec
 
@@ -19,6 +19,7 @@ from training.files import write_whole
 from training.trainer.changes import Record, ToldChange
 from training.trainer.contract import BadArguments
 from training.trainer.incident_rule import Incident, JoinRule, StreamState, StreamStep, Window, step
+from training.trainer.values import Json, JsonDict
 
 FORMAT = "cis490-incidents"
 VERSION = 1
@@ -36,14 +37,14 @@ class Undelivered(TypedDict):
     """A call that a hook, by its name, has not taken."""
 
     to: str
-    told: dict[str, Any]
+    told: JsonDict
 
 
 class _File(msgspec.Struct, kw_only=True):
     format: str
     version: int
     checkpoint: str
-    rule: dict[str, Any]
+    rule: JsonDict
     streams: dict[str, StreamState]
     undelivered: list[Undelivered]
     hosts: dict[str, Record]
@@ -139,7 +140,7 @@ def _id(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def rule_of(document: Mapping[str, Any]) -> JoinRule:
+def rule_of(document: Json) -> JoinRule:
     """The rule of a checkpoint that has a threshold. Raises ValueError for a damaged one."""
     return JoinRule.from_dict(document["incidents"] or {})
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,10 +18,8 @@ from training.trainer.contract import Keeper
 from training.trainer.nets import Net, build
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
-    FloatArray,
     GivenWindows,
     History,
-    IntArray,
     Outputs,
     Task,
     WindowsToExplain,
@@ -32,6 +28,7 @@ from training.trainer.task import (
     softmax,
     tempered,
 )
+from training.trainer.values import FloatArray, IntArray, Json, JsonDict, SingleArray
 from training.trainer.windows import Windows, moved, to_learn_from, windows
 
 MOST_REFITTED = 20_000  # windows; with more, the validation windows are not missed
@@ -72,7 +69,7 @@ class Classifier:
         seen = windows(given.X, rows, self.net.normalise, self.device, resident_bytes=0)
         return Outputs(proba=softmax(mean_logits(self.net, seen) / self.temperature))
 
-    def usual(self) -> NDArray[np.float32]:
+    def usual(self) -> SingleArray:
         """The medians in training: of each feature (F,), or of each channel (C, 1)."""
         return self.net.normalise.middle.cpu().numpy()
 
@@ -88,7 +85,7 @@ class Classifier:
     def sidecar(self) -> bytes:
         return to_bytes(self.net)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonDict:
         return {"normaliser": self.net.normalise.describe(), "shape": list(self.shape), "temperature": self.temperature}
 
 
@@ -193,7 +190,7 @@ def _shorter(spec: loop.LoopSpec, found: Search) -> loop.LoopSpec:
     return replace(spec, epochs=epochs, before=len(found.history))
 
 
-def load(model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Classifier:
+def load(model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Classifier:
     """The network of a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
     net = _restored(model, shape, classes, hyper, sidecar)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from training.data.absent import PAIR, columns_of
@@ -17,9 +16,8 @@ from training.data.split import Split
 from training.hyper import Value
 from training.trainer.contract import Keeper, Progress, Stop
 from training.trainer.limits import LIMITS, MemoryLimits
+from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict, NameArray, SingleArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 TEMPERATURES = np.round(np.geomspace(0.25, 16, 25), 4)
 History = list[dict[str, float | int | None]]
 
@@ -28,9 +26,9 @@ History = list[dict[str, float | int | None]]
 class GivenWindows:
     """Windows as a model is given them: ``X`` as its family takes them, their features, and the host of each."""
 
-    X: NDArray[np.float32]  # (N, F) features, or (N, C, T) samples
-    features: NDArray[np.float32]  # (N, F)
-    host: NDArray[np.str_]  # (N,)
+    X: SingleArray  # (N, F) features, or (N, C, T) samples
+    features: SingleArray  # (N, F)
+    host: NameArray  # (N,)
 
     def take(self, rows: IntArray) -> GivenWindows:
         return GivenWindows(self.X[rows], self.features[rows], self.host[rows])
@@ -40,9 +38,9 @@ class GivenWindows:
 class WindowsToExplain(GivenWindows):
     """Windows (n) whose scores are to be explained, and what is usual in the place of each of their values."""
 
-    usual: Callable[[], NDArray[np.float32]]  # like X; trees never ask for it
+    usual: Callable[[], SingleArray]  # like X; trees never ask for it
     parts: FloatArray  # (F, C): how much of each feature is each channel's
-    alarm: NDArray[np.bool_]  # (K,): the classes that raise an alarm; empty where there are none
+    alarm: BoolArray  # (K,): the classes that raise an alarm; empty where there are none
 
     @property
     def rows(self) -> IntArray:
@@ -54,17 +52,17 @@ class Task:
     """One training. ``X`` is (N, F) features or (N, C, T) samples, by what the family takes."""
 
     model: str
-    X: NDArray[np.float32]
-    features: NDArray[np.float32]  # (N, F) of the same windows
+    X: SingleArray
+    features: SingleArray  # (N, F) of the same windows
     names: tuple[str, ...]  # of the features, or of the channels
     feature_names: tuple[str, ...]
     y: IntArray  # (N,) class numbers
-    host: NDArray[np.str_]  # (N,)
-    recording: NDArray[np.str_]  # (N,) what is divided as one; "" for windows of references
-    behaviour: NDArray[np.str_]  # (N,) of malicious-like windows; "" for benign ones
+    host: NameArray  # (N,)
+    recording: NameArray  # (N,) what is divided as one; "" for windows of references
+    behaviour: NameArray  # (N,) of malicious-like windows; "" for benign ones
     ordinary: GivenWindows  # references of all hosts; what learns from them must not be told their levels by them
     classes: int
-    is_benign: NDArray[np.bool_]  # (N,) windows of a benign class; none where no class is benign
+    is_benign: BoolArray  # (N,) windows of a benign class; none where no class is benign
     split: Split
     hyper: Mapping[str, Value]
     seed: int
@@ -127,7 +125,7 @@ class Fitted(Protocol):
         """Outputs for these rows of the windows, in their order."""
         ...
 
-    def usual(self) -> NDArray[np.float32]:
+    def usual(self) -> SingleArray:
         """The medians in training: of each feature (F,), or of each channel (C, 1)."""
         ...
 
@@ -139,7 +137,7 @@ class Fitted(Protocol):
         """The weights; equal bytes for equal weights."""
         ...
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonDict:
         """JSON values for the checkpoint: the normaliser, and what is needed to rebuild the model."""
         ...
 
@@ -152,7 +150,7 @@ class Settling(Protocol):
         """The same, measuring the hosts of these windows from them; hosts without one from the training windows."""
         ...
 
-    def own(self) -> dict[str, Any]:
+    def own(self) -> JsonDict:
         """JSON values to put among the facts, for ``load``: what its hosts are measured from."""
         ...
 
@@ -230,7 +228,7 @@ def quick_metric(y: IntArray, proba: FloatArray) -> float | None:
     return auroc(y == 1, proba[:, 1])
 
 
-def auroc(positive: NDArray[np.bool_], score: FloatArray) -> float | None:
+def auroc(positive: BoolArray, score: FloatArray) -> float | None:
     """Area under the ROC curve, ties counted half; None with a single class."""
     ones = int(positive.sum())
     zeros = positive.size - ones

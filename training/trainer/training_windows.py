@@ -13,8 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -24,6 +23,7 @@ from training.data.identity import marks_of, run_length, window_digests
 from training.data.scratch import spans
 from training.data.split import Side, Split
 from training.trainer.inputs import Inputs
+from training.trainer.values import IntArray, Json, NameArray
 
 BYTES = 6
 MOST_WINDOWS = 4_000_000  # beyond, a checkpoint would be larger than what is read of one
@@ -69,7 +69,7 @@ def _unpacked(kept: dict[Side, str] | None, what: str, side: Side) -> Digests:
     return found
 
 
-def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> SeenWindows:
+def keep(inputs: Inputs, split: Split, references: IntArray) -> SeenWindows:
     """Return what a checkpoint stores of the windows on each side; ``references`` are places of those that trained."""
     digests = inputs.window_digests
     if digests.size + references.size > MOST_WINDOWS:
@@ -90,7 +90,7 @@ def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> SeenWin
     )
 
 
-def fresh_references(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.int64]:
+def fresh_references(document: Json, inputs: Inputs) -> IntArray:
     """The places of reference windows that the model has not learnt from, by content; all where it cannot say."""
     seen = msgspec.convert(document["seen"], SeenWindows)
     places = np.arange(inputs.reference_host.size)
@@ -117,7 +117,7 @@ def _short(digests: Digests) -> Digests:
     return digests >> np.uint64(8 * (8 - BYTES))
 
 
-def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.str_] | None:
+def sides_by_content(document: Json, inputs: Inputs) -> NameArray | None:
     """The side (N) that each window, or part of it, was on in training, or ``new``; None where it is unknown.
 
     A window that was on two sides counts for the first: what trained a model is no test of it.
@@ -142,12 +142,12 @@ def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.
     return side
 
 
-def same_data(document: Mapping[str, Any], inputs: Inputs) -> bool:
+def same_data(document: Json, inputs: Inputs) -> bool:
     """Return True when the model was trained on this very data set."""
     return bool(document["run_key"]["data"] == inputs.digest)
 
 
-def sides_of_split(split: Split, windows: int) -> NDArray[np.str_]:
+def sides_of_split(split: Split, windows: int) -> NameArray:
     """The side (N) of each window of the data set that ``split`` divides; what was purged is ``new``."""
     side = np.full(windows, NEW, dtype="U5")
     for name in Side:

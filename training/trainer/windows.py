@@ -17,6 +17,7 @@ from torch import Generator, Tensor, nn
 
 from training.data.scratch import release
 from training.trainer.limits import LIMITS, MemoryLimits
+from training.trainer.values import IntArray
 
 CUDA_RESIDENT_SHARE = 0.5
 BLOCK = 1_024
@@ -68,7 +69,7 @@ class Streamed:
     """Windows read from the memory map when they are needed."""
 
     X: NDArray[Any]
-    rows: NDArray[np.int64]
+    rows: IntArray
     normalise: nn.Module
     device: torch.device
 
@@ -161,7 +162,7 @@ def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
 
 def windows(
     X: NDArray[Any],
-    rows: NDArray[np.int64],
+    rows: IntArray,
     normalise: nn.Module,
     device: torch.device,
     *,
@@ -176,7 +177,7 @@ def windows(
 
 
 def to_learn_from(
-    X: NDArray[Any], rows: NDArray[np.int64], normalise: nn.Module, device: torch.device, limits: MemoryLimits
+    X: NDArray[Any], rows: IntArray, normalise: nn.Module, device: torch.device, limits: MemoryLimits
 ) -> Windows:
     """The same, to be taken in any order."""
     streamed = Streamed(X, rows, normalise, device)

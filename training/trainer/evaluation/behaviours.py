@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.coded import among, distinct
 from training.data.rows import Rows
 from training.data.scratch import ROOM, spans
 from training.data.split import LeakError, Side, Split
 from training.trainer.evaluation.figures import shown, shown_rate
-from training.trainer.evaluation.intervals import FloatArray, IntArray, RankMeasure, Weights, bootstrap, clusters
+from training.trainer.evaluation.intervals import RankMeasure, Weights, bootstrap, clusters
 from training.trainer.evaluation.ratios import mean_of_present
 from training.trainer.evaluation.scored import Classes, Scored
+from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict, NameArray
 
 BENIGN = ""  # the behaviour of benign windows
-BoolArray = NDArray[np.bool_]
 
 
-def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) -> NDArray[np.str_]:
+def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) -> NameArray:
     """(N,) the behaviour of each window: the scenario of its episode, or the class; ``BENIGN`` for benign windows.
 
     Scenarios are taken where every recording of malicious-like windows has one, and there are several.
@@ -34,7 +32,7 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
     alarming = ~classes.is_benign(rows.label) if classes.benign else np.zeros(len(rows), dtype=bool)
     names = np.array(classes.names, dtype=np.str_)
 
-    def recorded(here: slice) -> NDArray[np.str_]:
+    def recorded(here: slice) -> NameArray:
         return np.array([scenarios.get(name, "") for name in rows.episode[here].tolist()], dtype=np.str_)
 
     several = {name for here in spans(alarming) for name in set(recorded(here)[alarming[here]].tolist())}
@@ -46,7 +44,7 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
     return ROOM.joined(parts, len(rows), np.array(sorted(several)).dtype if by_scenario else names.dtype)
 
 
-def without(split: Split, rows: Rows, behaviour: NDArray[np.str_], name: str) -> Split:
+def without(split: Split, rows: Rows, behaviour: NameArray, name: str) -> Split:
     """The split with nothing of one behaviour on the sides that train, stop or calibrate; the test side stays.
 
     A recording in which nothing else happened goes as a whole: what is called benign around a behaviour may show it.
@@ -56,14 +54,14 @@ def without(split: Split, rows: Rows, behaviour: NDArray[np.str_], name: str) ->
     return replace(split, train=train, val=val, cal=cal)
 
 
-def about(recording: NDArray[np.str_], behaviour: NDArray[np.str_], name: str) -> BoolArray:
+def about(recording: NameArray, behaviour: NameArray, name: str) -> BoolArray:
     """(N,) the windows of a behaviour, and those of recordings in which nothing else malicious-like happened."""
     here = behaviour == name
     others = distinct(recording[~here & (behaviour != BENIGN)])
     return here | among(recording, distinct(recording[here]) - others)
 
 
-def refuse_shown(split: Split, behaviour: NDArray[np.str_], name: str) -> None:
+def refuse_shown(split: Split, behaviour: NameArray, name: str) -> None:
     """Refuse a split on which a model is shown what it is judged by as new. Raises LeakError."""
     seen = np.concatenate((split.train, split.val, split.cal))
     if (behaviour[seen] == name).any():
@@ -73,7 +71,7 @@ def refuse_shown(split: Split, behaviour: NDArray[np.str_], name: str) -> None:
         )
 
 
-def places_of(name: str, behaviour: NDArray[np.str_]) -> IntArray:
+def places_of(name: str, behaviour: NameArray) -> IntArray:
     """The places of benign windows and of those of one behaviour."""
     return np.flatnonzero((behaviour == BENIGN) | (behaviour == name))
 
@@ -113,7 +111,7 @@ def figures(
     n_resamples: int,
     seed: int,
     skipped: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> JsonDict:
     """JSON values: ``each`` behaviour and ``all`` of them, with the figures of the model that was ``shown`` it beside.
 
     AUROC over all is the mean over behaviours; caught and false alarms count every window once a model. Intervals
@@ -136,17 +134,17 @@ def figures(
     windows = sum(one.places.size for one in unshown)
     found = bootstrap([measure], n_episodes=n_episodes, n_windows=windows, n_resamples=n_resamples, seed=seed)
 
-    def line(kind: str, some: Sequence[Unshown], name: str, support: int) -> dict[str, Any]:
+    def line(kind: str, some: Sequence[Unshown], name: str, support: int) -> JsonDict:
         rates = _rates(some, known, episode, n_episodes)
         return {"auroc": shown(found[f"{kind} {name}".strip()], support), **rates}
 
     each = []
     for one in unshown:
-        row: dict[str, Any] = {"name": one.name, "left_out": one.left_out, **_counts(one, known)}
+        row: JsonDict = {"name": one.name, "left_out": one.left_out, **_counts(one, known)}
         row |= line("unshown", [one], one.name, min(row["episodes"], episodes))
         row["shown"] = line("shown", [known.of(one)], one.name, row["episodes"]) if one.left_out else None
         each.append(row)
-    made: dict[str, Any] = {"why": None, "each": each, "skipped": dict(skipped or {}), "all": None}
+    made: JsonDict = {"why": None, "each": each, "skipped": dict(skipped or {}), "all": None}
     if unshown:
         support = min(sum(row["episodes"] for row in each), episodes)
         total = {key: sum(row[key] for row in each) for key in ("windows", "episodes")}
@@ -160,7 +158,7 @@ def _ranks(some: Sequence[Unshown], known: ShownModel, episode: IntArray) -> dic
     return {one.name: RankMeasure(one.score, alarming[one.places], episode[one.places], auprc=None) for one in some}
 
 
-def _rates(some: Sequence[Unshown], known: ShownModel, episode: IntArray, n_episodes: int) -> dict[str, Any]:
+def _rates(some: Sequence[Unshown], known: ShownModel, episode: IntArray, n_episodes: int) -> JsonDict:
     """The shares caught and of false alarms; of several models the false alarms of all of them on average."""
     alarming = ~known.classes.is_benign(known.scored.y)
     made = {}

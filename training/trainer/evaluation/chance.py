@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from training.trainer.evaluation.intervals import FloatArray, IntArray
+from training.trainer.values import FloatArray, IntArray, JsonDict
 
 MOST_COUNTED = 20_000  # ways to deal the labels that are all counted through
 DRAWN = 4_999  # where there are more
@@ -39,7 +39,7 @@ class Chance:
         """Chance is refused on this side of 0.5."""
         return self.p <= SIDE
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         return {"p": round(self.p, 6), "ways": self.ways, "counted": self.counted}
 
 

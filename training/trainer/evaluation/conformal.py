@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import floor
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from training.trainer.evaluation.intervals import CONFIDENCE
+from training.trainer.values import FloatArray
 
 
-def conformal(values: NDArray[np.float64], target: float) -> float | None:
+def conformal(values: FloatArray, target: float) -> float | None:
     """The ceil((n + 1)(1 - target))-th smallest of n values; None where there is none.
 
     At most a share ``target`` of further values of the same kind exceeds it.

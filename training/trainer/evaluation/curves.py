@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from training.trainer.evaluation.intervals import FloatArray
+from training.trainer.values import BoolArray, FloatArray, JsonDict
 
 MAX_POINTS = 160
 RELIABILITY_BINS = 10
@@ -16,7 +13,7 @@ _DIGITS = 4
 Points = list[list[float]]
 
 
-def roc(score: FloatArray, positive: NDArray[np.bool_]) -> Points:
+def roc(score: FloatArray, positive: BoolArray) -> Points:
     """[false-positive rate, true-positive rate] from (0, 0) to (1, 1); empty when a class is missing."""
     hits, false = _cumulative(score, positive)
     if hits[-1] == 0 or false[-1] == 0:
@@ -24,7 +21,7 @@ def roc(score: FloatArray, positive: NDArray[np.bool_]) -> Points:
     return _thinned(false / false[-1], hits / hits[-1])
 
 
-def precision_recall(score: FloatArray, positive: NDArray[np.bool_]) -> Points:
+def precision_recall(score: FloatArray, positive: BoolArray) -> Points:
     """[recall, precision] by rising recall; empty when a class is missing."""
     hits, false = _cumulative(score, positive)
     if hits[-1] == 0 or false[-1] == 0:
@@ -33,7 +30,7 @@ def precision_recall(score: FloatArray, positive: NDArray[np.bool_]) -> Points:
     return _thinned(np.r_[0.0, recall], np.r_[precision[0], precision])
 
 
-def reliability(claimed: FloatArray, true: NDArray[np.bool_]) -> list[dict[str, Any]]:
+def reliability(claimed: FloatArray, true: BoolArray) -> list[JsonDict]:
     """The probabilities ``claimed`` against how often they were ``true``, in ten equal bins that hold windows."""
     bins = np.clip((claimed * RELIABILITY_BINS).astype(np.int64), 0, RELIABILITY_BINS - 1)
     rows = []
@@ -49,7 +46,7 @@ def reliability(claimed: FloatArray, true: NDArray[np.bool_]) -> list[dict[str, 
     return rows
 
 
-def _cumulative(score: FloatArray, positive: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+def _cumulative(score: FloatArray, positive: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Positives and negatives at or above each distinct score, from the highest down, with a leading zero."""
     order = np.argsort(-score, kind="stable")
     ranked, hit = score[order], positive[order]

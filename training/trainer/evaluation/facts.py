@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 from training.trainer.evaluation.chance import SIDE
 from training.trainer.evaluation.scored import BENIGN, LIKE, MALICIOUS, NAMELESS
+from training.trainer.values import Json
 
-Metric = Mapping[str, Any]
-Report = Mapping[str, Any]
+Metric = Json
+Report = Json
 
 CHANCE = 0.5
 LOUD = 1.5  # times the promised false alarms, from which a promise is broken and not somewhat missed
@@ -73,7 +73,7 @@ def facts_of(report: Report) -> Facts:
     return facts
 
 
-def _add_ranking(facts: Facts, metrics: Mapping[str, Metric], alone: Mapping[str, Any] | None) -> None:
+def _add_ranking(facts: Facts, metrics: Mapping[str, Metric], alone: Json | None) -> None:
     rank, chance = facts.rank, facts.rank.get("chance")
     reason = str(rank.get("reason", ""))
     no_interval = reason if "resamples" in reason else ""
@@ -95,7 +95,7 @@ def _add_ranking(facts: Facts, metrics: Mapping[str, Metric], alone: Mapping[str
     facts.alone = "" if not alone else f" (alone {alone['feature']} has {alone['auroc']:.3f})"
 
 
-def _add_alarms(facts: Facts, point: Mapping[str, Any], benign: str) -> None:
+def _add_alarms(facts: Facts, point: Json, benign: str) -> None:
     facts.threshold = point.get("threshold")
     facts.no_threshold = str(point.get("reason") or "none was calibrated")
     facts.target_fpr, facts.warning = point.get("target_fpr"), str(point.get("warning") or "")
@@ -110,7 +110,7 @@ def _add_alarms(facts: Facts, point: Mapping[str, Any], benign: str) -> None:
     facts.no_alarms_a_day = str(day.get("reason", ""))
 
 
-def _add_incidents(facts: Facts, found: Mapping[str, Any] | None) -> None:
+def _add_incidents(facts: Facts, found: Json | None) -> None:
     """``found`` is None without a threshold."""
     found = found or {"caught": MISSING, "delay_s": MISSING, "false_per_host_day": MISSING}
     caught, false, delay = found["caught"], found["false_per_host_day"], found["delay_s"]["value"]
@@ -137,7 +137,7 @@ def _where(unseen: list[str], seen: list[str]) -> str:
     return f"on {known} and {others}"
 
 
-def _add_hosts(facts: Facts, per_host: Mapping[str, Any]) -> None:
+def _add_hosts(facts: Facts, per_host: Json) -> None:
     facts.lonely = _lonely(per_host)
     fpr, tpr = ({name: found[rate] for name, found in sorted(per_host.items())} for rate in ("fpr", "tpr"))
     # The host of several that surely raises the most alarms above the promise, and how many times.
@@ -154,7 +154,7 @@ def _add_hosts(facts: Facts, per_host: Mapping[str, Any]) -> None:
     facts.blind_caught = _percent(sure, facts.blind_host) if less else ""
 
 
-def _lonely(per_host: Mapping[str, Any]) -> str:
+def _lonely(per_host: Json) -> str:
     """Hosts that recorded one class or kind; nothing where it is all of them: then that has been said already."""
     alone: dict[str, list[str]] = {}
     for name, found in sorted(per_host.items()):
@@ -170,7 +170,7 @@ def _lonely(per_host: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _noisiest(facts: Facts, scenarios: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def _noisiest(facts: Facts, scenarios: Sequence[Json]) -> Json | None:
     """The benign scenario that surely raises the most alarms above the promise, of several."""
     found = [one for one in scenarios if one["kind"] == BENIGN]
     sure = [one for one in found if _surely_above(facts, one["rate"]) and facts.above(one["rate"]["value"]) >= LOUD]
@@ -184,7 +184,7 @@ def _surely_above(facts: Facts, rate: Metric) -> bool:
     return bool(facts.threshold is not None and rate["ci95"] is not None and rate["ci95"][0] > facts.target_fpr)
 
 
-def _add_rival(facts: Facts, baselines: Mapping[str, Any], mine: float | None) -> None:
+def _add_rival(facts: Facts, baselines: Json, mine: float | None) -> None:
     """The best plain method of the model's own kind that is surely better than chance."""
     kind = "supervised" if facts.supervised else "anomaly"
     rivals = {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from training.trainer.evaluation.intervals import Estimate, FloatArray, percentile_interval, why_no_interval
+from training.trainer.evaluation.intervals import Estimate, percentile_interval, why_no_interval
 from training.trainer.evaluation.rates import rate_interval
+from training.trainer.values import FloatArray, JsonDict
 
 DIGITS = 6  # of every number in a report: below any meaning, above what a CPU's rounding can move
 
@@ -16,11 +15,11 @@ def rounded(value: float) -> float:
     return round(float(value), DIGITS)
 
 
-def missing(reason: str) -> dict[str, Any]:
+def missing(reason: str) -> JsonDict:
     return {"value": None, "ci95": None, "reason": reason}
 
 
-def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> dict[str, Any]:
+def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> JsonDict:
     """{value, ci95}, rounded; see `percentile_interval` for what ``n_support`` and ``bounded`` mean."""
     if not np.isfinite(estimate.value):
         return {"value": None, "ci95": None}
@@ -29,14 +28,14 @@ def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> dict[s
     return figure(estimate.value, interval, too_few or f"{n_support} episodes carry it: too few for an interval")
 
 
-def shown_rate(alarms: FloatArray, windows: FloatArray, *, unit: str = "episode") -> dict[str, Any]:
+def shown_rate(alarms: FloatArray, windows: FloatArray, *, unit: str = "episode") -> JsonDict:
     """{value, ci95} of a rate from its counts (E,) by ``unit``; see `rates` for the interval."""
     if not windows.sum():
         return {"value": None, "ci95": None}
     return figure(alarms.sum() / windows.sum(), rate_interval(alarms, windows), carried_by_one(unit))
 
 
-def figure(value: float, interval: tuple[float, float] | None, reason: str) -> dict[str, Any]:
+def figure(value: float, interval: tuple[float, float] | None, reason: str) -> JsonDict:
     """A value with its interval, or the reason why there is none."""
     if interval is None:
         return {"value": rounded(value), "ci95": None, "reason": reason}

@@ -21,18 +21,19 @@ on its test side. Probabilities are compared as log odds: between .98 and .99 li
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from training.trainer.evaluation.conformal import conformal
 from training.trainer.evaluation.facts import percent
-from training.trainer.evaluation.scored import Classes, FloatArray, Scored
+from training.trainer.evaluation.scored import Classes, Scored
+from training.trainer.values import FloatArray, Json, JsonDict, NameArray
 
 MEASURED_FROM = 0.75  # quantile of a host's reference scores: the level that anomaly scores are measured from
 QUANTILE = 0.85  # of a host's reference scores: its level (docs/decisions/0037 says how it was found)
@@ -116,8 +117,8 @@ class ReferenceScores:
     """
 
     score: FloatArray
-    host: NDArray[np.str_]
-    marks: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
+    host: NameArray
+    marks: NameArray = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
 
     def by_host(self) -> Iterator[tuple[str, FloatArray]]:
         """The scores of each host of which there are enough windows."""
@@ -197,14 +198,14 @@ class HostLevels:
     def _known(references: ReferenceScores) -> dict[str, float]:
         return {name: round(float(np.quantile(own, MEASURED_FROM)), DIGITS) for name, own in references.by_host()}
 
-    def applied(self, score: FloatArray, host: NDArray[np.str_]) -> FloatArray:
+    def applied(self, score: FloatArray, host: NameArray) -> FloatArray:
         """The scores (N,) from the level of each one's host; as they are when there is no usual level."""
         if self.usual is None:
             return score
         names, place = np.unique(host, return_inverse=True)
         return np.asarray(score - np.array([self.known.get(name, self.usual) for name in names.tolist()])[place])
 
-    def notes(self, host: NDArray[np.str_]) -> list[str]:
+    def notes(self, host: NameArray) -> list[str]:
         """Collect the sentences that a reader of the numbers must know."""
         if self.usual is None:
             return [NO_LEVELS]
@@ -214,7 +215,7 @@ class HostLevels:
             return [f"{said}."]
         return [f"{said}; {', '.join(without)} has none and is measured from the usual level."]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         return {"quantile": MEASURED_FROM, "known": self.known, "usual": self.usual}
 
 
@@ -265,7 +266,7 @@ class HostThresholds:
         start = self.scale.back(self.levels[host].start(self.margin))
         return start if self.rule is LevelUse.FOLLOWS else max(self.calibrated, start)
 
-    def each(self, host: NDArray[np.str_]) -> FloatArray:
+    def each(self, host: NameArray) -> FloatArray:
         """(N,) thresholds of windows by their hosts (N)."""
         names, place = np.unique(host, return_inverse=True)
         return np.array([self.of(str(name)) for name in names], dtype=np.float64)[place]
@@ -281,13 +282,13 @@ class HostThresholds:
         here = set(references.host.tolist())
         return replace(self, levels=own, kept={name: start for name, start in self.kept.items() if name in here})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """JSON values for checkpoints and reports."""
         found = msgspec.to_builtins(replace(self, left_out=tuple(one.rounded() for one in self.left_out)))
         return {name: value for name, value in found.items() if name != "calibrated"}
 
     @classmethod
-    def recorded(cls, document: Mapping[str, Any], calibrated: float) -> HostThresholds:
+    def recorded(cls, document: Json, calibrated: float) -> HostThresholds:
         """Read what `to_dict` wrote."""
         return msgspec.convert({**document, "calibrated": calibrated}, cls)
 

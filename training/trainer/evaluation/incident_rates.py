@@ -8,19 +8,17 @@ benign window raised is false, and catches nothing while it stays open.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.rows import Rows
 from training.data.split import LeakError, Split
 from training.trainer.evaluation.figures import DIGITS, carried_by_one, figure, missing, rounded, shown_rate
-from training.trainer.evaluation.intervals import FloatArray, IntArray
 from training.trainer.evaluation.rates import count_interval, exact_interval
 from training.trainer.evaluation.scored import Classes, Scored, pace
 from training.trainer.evaluation.thresholds import OperatingPoint
 from training.trainer.incident_rule import JoinBy, JoinRule, Runs, find, paced, usual
+from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict, NameArray
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 CANDIDATES = (
@@ -41,9 +39,9 @@ class Timeline:
 
     runs: Runs
     margin: FloatArray
-    malicious: NDArray[np.bool_]
+    malicious: BoolArray
     recording: IntArray
-    host: NDArray[np.str_]
+    host: NameArray
     every_s: float | None  # from one decision of a host to the next; None where there is no clock
     of: str  # "host" or "recording": what decides at that pace
 
@@ -91,12 +89,12 @@ def stride_of(rows: Rows, *, nominal_s: float) -> float:
 class RuleEffect:
     """The effect of a rule on a timeline."""
 
-    caught: NDArray[np.bool_]  # (S,) by stretch
+    caught: BoolArray  # (S,) by stretch
     delay_s: FloatArray  # (S,) from the stretch's first window to the alarm; NaN where it is missed
     recording: IntArray  # (S,)
-    host: NDArray[np.str_]  # (S,)
+    host: NameArray  # (S,)
     false_at: IntArray  # the windows at which false incidents were raised
-    open: NDArray[np.bool_]  # (N,) windows during which an incident is open
+    open: BoolArray  # (N,) windows during which an incident is open
 
 
 def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
@@ -161,7 +159,7 @@ class Choice:
                 "choice: this is a mistake of the program, not of the data: please report it"
             )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         return {**self.rule.to_dict(), "why": self.why}
 
 
@@ -199,7 +197,7 @@ def choose(line: Timeline, rows: IntArray, stride_s: float) -> Choice:
 
 def called(
     cal: Scored, test: Scored, point: OperatingPoint, classes: Classes, *, rows: IntArray, nominal_s: float, curve: bool
-) -> tuple[Choice, dict[str, Any]]:
+) -> tuple[Choice, JsonDict]:
     """Choose the rule on the calibration side, of which ``rows`` are the numbers, and give its figures on the test."""
     stride_s = stride_of(cal.rows, nominal_s=nominal_s)
     calibrated, judged = (Timeline.of_windows(one, point.each(one), classes, stride_s) for one in (cal, test))
@@ -210,25 +208,25 @@ def called(
 # -- the figures -------------------------------------------------------------------------------------------------------
 
 
-def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> dict[str, Any]:
+def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> JsonDict:
     """The figures of the test side, JSON values: caught, delay_s, false_per_host_day, open_share, by host, and a curve.
 
     ``smallest_rate`` is the upper end of the interval that no false incident at all would have had here.
     """
     one = outcome(rule, line)
     hosts = sorted(set(line.host.tolist()))
-    made = {"rule": rule.to_dict(), "words": rule.words} | _figures(one, line, np.ones(len(line.runs), dtype=bool))
+    made: JsonDict = {"rule": rule.to_dict(), "words": rule.words} | _figures(one, line, np.ones(len(line.runs), dtype=bool))
     made["per_host"] = {name: _figures(one, line, line.host == name) for name in hosts}
     made["curve"] = _curve(rule, line) if curve else []
     return made
 
 
-def _figures(one: RuleEffect, line: Timeline, here: NDArray[np.bool_]) -> dict[str, Any]:
+def _figures(one: RuleEffect, line: Timeline, here: BoolArray) -> JsonDict:
     mine = np.isin(one.host, np.unique(line.host[here]))
     false = one.false_at[here[one.false_at]]
     benign = here & ~line.malicious
     clusters = int(line.recording.max(initial=-1)) + 1
-    made: dict[str, Any] = {"stretches": int(mine.sum()), "false": int(false.size)}
+    made: JsonDict = {"stretches": int(mine.sum()), "false": int(false.size)}
     made["caught"] = missing("the test has no malicious-like stretch")
     if mine.any():
         caught = np.bincount(one.recording[mine], weights=one.caught[mine]).astype(np.float64)
@@ -243,7 +241,7 @@ def _figures(one: RuleEffect, line: Timeline, here: NDArray[np.bool_]) -> dict[s
     return made
 
 
-def _median(delay: FloatArray, recording: IntArray, line: Timeline) -> dict[str, Any]:
+def _median(delay: FloatArray, recording: IntArray, line: Timeline) -> JsonDict:
     """The median with Woodruff's interval: the quantiles between which the share of one half lies."""
     if line.every_s is None:
         return missing("the data have no clock")
@@ -254,7 +252,7 @@ def _median(delay: FloatArray, recording: IntArray, line: Timeline) -> dict[str,
     return figure(np.median(delay), (low, high) if number > 1 else None, carried_by_one("recording"))
 
 
-def _rate(false: IntArray, benign: IntArray, line: Timeline) -> dict[str, Any]:
+def _rate(false: IntArray, benign: IntArray, line: Timeline) -> JsonDict:
     if line.every_s is None:
         return missing("the data do not say how far apart their windows are (no times, or no rate)")
     days = benign.astype(np.float64) * (line.every_s / DAY_S)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from training.hyper import FEWEST_RESAMPLES
+from training.trainer.values import BoolArray, FloatArray, IntArray, NameArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Weights = NDArray[np.int32]  # (R, E): how often each episode stands in each resample
 Measure = Callable[[Weights], Mapping[str, FloatArray]]
 
@@ -36,7 +35,7 @@ class Estimate:
     samples: FloatArray  # (R,)
 
 
-def clusters(episode: NDArray[np.str_]) -> tuple[IntArray, int]:
+def clusters(episode: NameArray) -> tuple[IntArray, int]:
     """Number of each window's cluster, and how many there are.
 
     A cluster is an episode; beyond `MAX_CLUSTERS` several episodes share one at random, which leaves the expected
@@ -86,7 +85,7 @@ class RankMeasure:
     def __init__(
         self,
         score: FloatArray,
-        positive: NDArray[np.bool_],
+        positive: BoolArray,
         episode: IntArray,
         *,
         auroc: str = "auroc",

@@ -6,25 +6,16 @@ Scores come in as `Scored`; the threshold comes from calibration data as an `Ope
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.rows import Rows
 from training.trainer.evaluation import curves
 from training.trainer.evaluation.chance import chance_test
 from training.trainer.evaluation.figures import missing, rounded, shown, shown_rate
-from training.trainer.evaluation.intervals import (
-    CONFIDENCE,
-    Measure,
-    RankMeasure,
-    Weights,
-    bootstrap,
-    clusters,
-)
+from training.trainer.evaluation.intervals import CONFIDENCE, Measure, RankMeasure, Weights, bootstrap, clusters
 from training.trainer.evaluation.ratios import (
     AlarmMeasure,
     CatchMeasure,
@@ -32,8 +23,9 @@ from training.trainer.evaluation.ratios import (
     ProbabilityMeasure,
     mean_of_present,
 )
-from training.trainer.evaluation.scored import BENIGN, MALICIOUS, Classes, FloatArray, IntArray, Scored, pace
+from training.trainer.evaluation.scored import BENIGN, MALICIOUS, Classes, Scored, pace
 from training.trainer.evaluation.thresholds import OperatingPoint, operating_point
+from training.trainer.values import BoolArray, FloatArray, IntArray, Json, JsonDict
 
 __all__ = ["Classes", "Evaluation", "OperatingPoint", "Scored", "evaluate", "operating_point"]
 
@@ -46,11 +38,11 @@ RARE = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
 class Evaluation:
     """Everything that a report shows of the test side; JSON values only, never NaN, but for ``rows``."""
 
-    metrics: dict[str, dict[str, Any]]  # name -> {value, ci95} and, where value is null, reason
-    per_host: dict[str, dict[str, Any]]  # host -> counts, one_class, and metrics as above
-    confusion: dict[str, Any] | None  # {labels: [K], matrix: [K][K], rows = truth}
-    curves: dict[str, Any]  # roc, pr: [{label, points}]; calibration: claimed against observed
-    intervals: dict[str, Any]  # how every ci95 was made: {confidence, resamples, unit}
+    metrics: dict[str, JsonDict]  # name -> {value, ci95} and, where value is null, reason
+    per_host: dict[str, JsonDict]  # host -> counts, one_class, and metrics as above
+    confusion: JsonDict | None  # {labels: [K], matrix: [K][K], rows = truth}
+    curves: JsonDict  # roc, pr: [{label, points}]; calibration: claimed against observed
+    intervals: JsonDict  # how every ci95 was made: {confidence, resamples, unit}
     rows: Rows  # that were judged
 
 
@@ -97,9 +89,9 @@ class _Judge:
     seed: int
     never_trained: frozenset[str] = frozenset()
 
-    def counts(self, scored: Scored) -> dict[str, Any]:
+    def counts(self, scored: Scored) -> JsonDict:
         present = np.unique(scored.y)
-        counts: dict[str, Any] = {
+        counts: JsonDict = {
             "windows": int(scored.y.size),
             "episodes": int(np.unique(scored.rows.recording).size),
             "one_class": self.classes.names[int(present[0])] if present.size == 1 else None,
@@ -109,7 +101,7 @@ class _Judge:
             counts["malicious"] = counts["windows"] - counts["benign"]
         return counts
 
-    def metrics(self, scored: Scored) -> tuple[dict[str, dict[str, Any]], ClassMeasure | None]:
+    def metrics(self, scored: Scored) -> tuple[dict[str, JsonDict], ClassMeasure | None]:
         """Every metric with its interval, and the measure that holds the confusion."""
         episode, n_clusters = clusters(scored.rows.recording)
         measure = self._class_measure(scored, episode, n_clusters)
@@ -147,7 +139,7 @@ class _Judge:
         found |= self._alerts(scored, found)
         return self._with_reasons(found, scored), measure
 
-    def _alarm(self, scored: Scored) -> NDArray[np.bool_] | None:
+    def _alarm(self, scored: Scored) -> BoolArray | None:
         return None if self.point is None else self.point.alarms(scored)
 
     def _trained(self, scored: Scored) -> list[int] | None:
@@ -157,7 +149,7 @@ class _Judge:
             return None
         return [self.classes.names.index(name) for name in there if name not in self.never_trained]
 
-    def ask_chance(self, metrics: dict[str, dict[str, Any]], scored: Scored) -> None:
+    def ask_chance(self, metrics: dict[str, JsonDict], scored: Scored) -> None:
         """Put what the exact test says beside each AUROC whose interval does not exclude 0.5."""
         for name, among in (("auroc", None), ("auroc_trained", self._trained(scored))):
             metric = metrics.get(name, missing(""))
@@ -185,7 +177,7 @@ class _Judge:
         truth = (~self.classes.is_benign(scored.y)).astype(np.int64)
         return ClassMeasure(truth, alarm.astype(np.int64), self.classes.kinds(), episode, n_episodes)
 
-    def _alerts(self, scored: Scored, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    def _alerts(self, scored: Scored, found: Json) -> dict[str, JsonDict]:
         """Alarms a day on a host that does nothing wrong: the realised FPR times the decisions of a day."""
         if "fpr" not in found:
             return {}
@@ -204,7 +196,7 @@ class _Judge:
             }
         }
 
-    def _with_reasons(self, found: dict[str, dict[str, Any]], scored: Scored) -> dict[str, dict[str, Any]]:
+    def _with_reasons(self, found: dict[str, JsonDict], scored: Scored) -> dict[str, JsonDict]:
         one_class = self.counts(scored)["one_class"]
         n_benign = self._distinct(scored)
         words = self.classes.words()
@@ -252,7 +244,7 @@ class _Judge:
         recording, score = recording[order], score[order]
         return int(np.count_nonzero((np.diff(recording) != 0) | (np.diff(score) != 0))) + bool(order.size)
 
-    def curves(self, scored: Scored) -> dict[str, Any]:
+    def curves(self, scored: Scored) -> JsonDict:
         if by_class(scored, self.classes) and scored.proba is not None:
             pairs = [(name, scored.proba[:, k], scored.y == k) for k, name in enumerate(self.classes.names)]
         else:
@@ -263,7 +255,7 @@ class _Judge:
             "calibration": self._reliability(scored),
         }
 
-    def _reliability(self, scored: Scored) -> list[dict[str, Any]]:
+    def _reliability(self, scored: Scored) -> list[JsonDict]:
         """Reliability of P(malicious-like), or without benign classes of that of the likeliest class."""
         if scored.proba is None:
             return []

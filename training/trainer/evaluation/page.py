@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import sqrt
 from pathlib import Path
@@ -22,6 +22,7 @@ from training.charts import Series, Whisker, line_chart, nice_range, whisker_cha
 from training.contract import Exit
 from training.streams import replace_unprintable
 from training.trainer.evaluation.facts import about, span
+from training.trainer.values import Json, JsonDict
 
 NAMES = {
     "auroc_trained": "AUROC over the classes that trained",
@@ -49,9 +50,9 @@ _MAX_LINES = 6  # classes drawn in one chart; more are unreadable
 _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 
-def render(report: Mapping[str, Any]) -> str:
+def render(report: Json) -> str:
     """A self-contained page, equal bytes for equal reports."""
-    without: dict[str, Any] = {"channels": {}, "thresholds": {"rule": None}, "scenarios": []}
+    without: JsonDict = {"channels": {}, "thresholds": {"rule": None}, "scenarios": []}
     report = {**without, "reasons": None, "new_behaviours": None, **report}
     return _template().render(
         report=report,
@@ -94,7 +95,7 @@ RECIPES = {
 }
 
 
-def judged_on(report: Mapping[str, Any]) -> str:
+def judged_on(report: Json) -> str:
     """Say in words how the test was set apart, with the machines that the split really has."""
     split = report["split"]
     unseen, seen = split["unseen_hosts"], split["seen_hosts"]
@@ -109,7 +110,7 @@ def _machines(names: Sequence[str]) -> str:
     return "a machine" if len(names) == 1 else "machines"
 
 
-def show(metric: Mapping[str, Any], digits: int = 3) -> str:
+def show(metric: Json, digits: int = 3) -> str:
     """``0.812 (0.744 to 0.871)``; a dash where there is no value."""
     if metric["value"] is None:
         return "–"
@@ -120,7 +121,7 @@ def show(metric: Mapping[str, Any], digits: int = 3) -> str:
     return f"{text} ({low} to {high})"
 
 
-def share(metric: Mapping[str, Any]) -> str:
+def share(metric: Json) -> str:
     """A rate in per cent with its interval: ``8.1 % (2.0 to 14.4)``."""
     if metric["value"] is None:
         return "–"
@@ -135,7 +136,7 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def gap(metric: Mapping[str, Any]) -> str:
+def gap(metric: Json) -> str:
     """A difference with its sign: ``+0.021 (−0.012 to +0.055)``."""
     if metric["value"] is None:
         return "–"
@@ -143,13 +144,13 @@ def gap(metric: Mapping[str, Any]) -> str:
     return f"{value} ({bounds[0]} to {bounds[1]})" if bounds else value
 
 
-def in_order(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def in_order(found: Json) -> list[tuple[str, Any]]:
     """Items in the order of `NAMES`, others behind them by name: the same however the report was stored."""
     place = {name: number for number, name in enumerate(NAMES)}
     return sorted(found.items(), key=lambda item: (place.get(item[0], len(place)), item[0]))
 
 
-def _sorted(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _sorted(found: Json) -> list[tuple[str, Any]]:
     return sorted(found.items())
 
 
@@ -160,7 +161,7 @@ def _number(value: float, digits: int) -> str:
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def _figures(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _figures(report: Json) -> list[JsonDict]:
     """Draw the charts that this report allows, in reading order: {title, note, svg}."""
     drawn = [
         _incidents_figure(report["incidents"]),
@@ -173,11 +174,11 @@ def _figures(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [figure for figure in drawn if figure is not None]
 
 
-def _figure(title: str, note: str, svg: Markup) -> dict[str, Any]:
+def _figure(title: str, note: str, svg: Markup) -> JsonDict:
     return {"title": title, "note": note, "svg": svg}
 
 
-def _auroc_figure(report: Mapping[str, Any]) -> dict[str, Any] | None:
+def _auroc_figure(report: Json) -> JsonDict | None:
     mine = report["metrics"]["test"]["auroc"]
     rows = [(report["model"], mine, True)]
     rows += [(NAMES.get(k, k), v.get("auroc"), False) for k, v in in_order(report["baselines"])]
@@ -193,12 +194,12 @@ def _auroc_figure(report: Mapping[str, Any]) -> dict[str, Any] | None:
     return _figure("Against plain methods", note, whisker_chart("AUROC", whiskers, guide=0.5))
 
 
-def _whisker(label: str, metric: Mapping[str, Any], strong: bool) -> Whisker:
+def _whisker(label: str, metric: Json, strong: bool) -> Whisker:
     low, high = metric["ci95"] or (None, None)
     return Whisker(label, metric["value"], low, high, strong)
 
 
-def _incidents_figure(incidents: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _incidents_figure(incidents: Json | None) -> JsonDict | None:
     if incidents is None or not incidents["curve"]:
         return None
     points = incidents["curve"]
@@ -217,7 +218,7 @@ def _incidents_figure(incidents: Mapping[str, Any] | None) -> dict[str, Any] | N
     return _figure("Incidents", note, svg)
 
 
-def _roc_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any] | None:
+def _roc_figure(curves: Json, metrics: Json) -> JsonDict | None:
     series = _drawn(curves["roc"])
     if not series:
         return None
@@ -232,7 +233,7 @@ def _roc_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[s
     return _figure("ROC", note, svg)
 
 
-def _pr_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any] | None:
+def _pr_figure(curves: Json, metrics: Json) -> JsonDict | None:
     series = _drawn(curves["pr"])
     if not series:
         return None
@@ -251,11 +252,11 @@ def _pr_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[st
     return _figure("Precision and recall", note, svg)
 
 
-def _drawn(lines: Sequence[Mapping[str, Any]]) -> list[Series]:
+def _drawn(lines: Sequence[Json]) -> list[Series]:
     return [Series(one["label"], one["points"]) for one in lines if one["points"]][:_MAX_LINES]
 
 
-def _calibration_figure(curves: Mapping[str, Any]) -> dict[str, Any] | None:
+def _calibration_figure(curves: Json) -> JsonDict | None:
     rows = curves["calibration"]
     if not rows:
         return None
@@ -273,7 +274,7 @@ def _calibration_figure(curves: Mapping[str, Any]) -> dict[str, Any] | None:
     return _figure("Calibration", note, svg)
 
 
-def _history_figures(history: Sequence[Mapping[str, Any]], course: str | None) -> list[dict[str, Any] | None]:
+def _history_figures(history: Sequence[Json], course: str | None) -> list[JsonDict | None]:
     """Losses in one chart, other figures of the training in another."""
     if not history:
         return [None]
@@ -291,8 +292,8 @@ def _history_figures(history: Sequence[Mapping[str, Any]], course: str | None) -
 
 
 def _history_figure(
-    history: Sequence[Mapping[str, Any]], keys: Sequence[str], title: str, y_label: str, course: str | None
-) -> dict[str, Any] | None:
+    history: Sequence[Json], keys: Sequence[str], title: str, y_label: str, course: str | None
+) -> JsonDict | None:
     series = []
     for key in keys[:_MAX_LINES]:
         known = [(n, row.get(key)) for n, row in enumerate(history, start=1)]
@@ -315,7 +316,7 @@ def _history_figure(
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _confusion(confusion: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _confusion(confusion: Json | None) -> JsonDict | None:
     """Cells with their share of the row and a shade for it."""
     if confusion is None:
         return None
@@ -334,7 +335,7 @@ def _shade(count: int, total: int) -> int:
     return round(_SHADES * count / total) if total else 0
 
 
-def _called(incidents: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _called(incidents: Json | None) -> list[JsonDict]:
     """The figures of incidents: all hosts, then each one where there are several."""
     if incidents is None:
         return []
@@ -342,7 +343,7 @@ def _called(incidents: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return [{"name": "all", **incidents}, *(hosts if len(hosts) > 1 else [])]
 
 
-def _hosts(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _hosts(report: Json) -> list[JsonDict]:
     target = (report.get("operating_point") or {}).get("target_fpr")
     rows = []
     for name, found in _sorted(report["per_host"]):

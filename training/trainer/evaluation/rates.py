@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from training.trainer.evaluation.intervals import CONFIDENCE, FloatArray
+from training.trainer.evaluation.intervals import CONFIDENCE
+from training.trainer.values import FloatArray
 
 TAIL = (1 - CONFIDENCE) / 2
 LOUD = 0.25  # of an episode's windows: as far from the common rate counts the farthest episode at the least

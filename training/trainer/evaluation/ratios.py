@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from training.trainer.evaluation.intervals import FloatArray, IntArray, Measure, Weights
+from training.trainer.evaluation.intervals import Measure, Weights
+from training.trainer.values import BoolArray, FloatArray, IntArray
 
 ECE_BINS = 15
 LEAST_VARIANCE = 1e-9  # of a window that a model is sure of
@@ -75,9 +75,7 @@ class ClassMeasure:
 class AlarmMeasure:
     """The share of malicious-like windows, and the counts behind the rates of alarms among them and benign ones."""
 
-    def __init__(
-        self, malicious: NDArray[np.bool_], alarm: NDArray[np.bool_] | None, episode: IntArray, n_episodes: int
-    ) -> None:
+    def __init__(self, malicious: BoolArray, alarm: BoolArray | None, episode: IntArray, n_episodes: int) -> None:
         self._has_alarms = alarm is not None
         raised = np.zeros_like(malicious) if alarm is None else alarm
         columns = [malicious, ~malicious, malicious & raised, ~malicious & raised]
@@ -100,9 +98,7 @@ class CatchMeasure:
     of the benign ones scores at least as high. NaN for a row that drew a single class.
     """
 
-    def __init__(
-        self, score: FloatArray, malicious: NDArray[np.bool_], episode: IntArray, rates: Mapping[str, float]
-    ) -> None:
+    def __init__(self, score: FloatArray, malicious: BoolArray, episode: IntArray, rates: Mapping[str, float]) -> None:
         order = np.argsort(-score[~malicious], kind="stable")
         self._benign_episode = episode[~malicious][order]
         falling = -score[~malicious][order]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training import strict_json
 from training.data.split import LeakError, Split
@@ -22,6 +21,7 @@ from training.trainer.evaluation.incident_rates import Choice
 from training.trainer.evaluation.metrics import Classes, Evaluation, OperatingPoint
 from training.trainer.evaluation.page import render
 from training.trainer.evaluation.sides import Sides
+from training.trainer.values import IntArray, Json, JsonDict
 
 SCHEMA_VERSION = 1
 
@@ -30,25 +30,25 @@ def build_report(
     *,
     model: str,
     mode: str,
-    history: Sequence[Mapping[str, Any]],
+    history: Sequence[Json],
     run_key: Any,
     split: Split,
     sides: Sides,
     classes: Classes,
     evaluation: Evaluation,
     operating_point: OperatingPoint | None,
-    baselines: Mapping[str, Mapping[str, Any]],
-    hyper: Mapping[str, Any] | None = None,
+    baselines: Mapping[str, Json],
+    hyper: Json | None = None,
     course: str | None = None,
-    quarantined: Sequence[Mapping[str, Any]] = (),
+    quarantined: Sequence[Json] = (),
     schema_hash: str | None = None,
     understood: Sequence[str] = (),
     choice: Choice | None = None,
-    incidents: Mapping[str, Any] | None = None,
-    weighed_by: NDArray[np.int64] | None = None,
+    incidents: Json | None = None,
+    weighed_by: IntArray | None = None,
     notes: Sequence[str] = (),
-    extra: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    extra: Json | None = None,
+) -> JsonDict:
     """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores).
 
     ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and no
@@ -69,7 +69,7 @@ def build_report(
         )
     if operating_point is not None:
         operating_point.refuse_test(evaluation.rows)
-    report: dict[str, Any] = {
+    report: JsonDict = {
         "schema_version": SCHEMA_VERSION,
         "model": model,
         "mode": mode,
@@ -96,13 +96,13 @@ def build_report(
     if taken:
         raise ValueError(f"the report already has {', '.join(taken)}")
     report |= extra or {}
-    finished: dict[str, Any] = plain(report)
+    finished: JsonDict = plain(report)
     finished["verdict"] = words.verdict(finished)
     finished["verdict_level"] = words.level(finished)
     return finished
 
 
-def write_report(report: Mapping[str, Any], reports_dir: Path, stem: str) -> tuple[Path, Path]:
+def write_report(report: Json, reports_dir: Path, stem: str) -> tuple[Path, Path]:
     """Write ``<stem>.json`` and ``<stem>.html`` atomically, equal bytes for equal reports; the two paths."""
     reports_dir.mkdir(parents=True, exist_ok=True)
     page, data = reports_dir / f"{stem}.html", reports_dir / f"{stem}.json"
@@ -111,7 +111,7 @@ def write_report(report: Mapping[str, Any], reports_dir: Path, stem: str) -> tup
     return data, page
 
 
-def to_json(report: Mapping[str, Any]) -> str:
+def to_json(report: Json) -> str:
     """Canonical JSON: sorted keys, a line for each part, never NaN."""
     lines = [f"{json.dumps(key)}:" + strict_json.canonical(report[key]) for key in sorted(report)]
     return "{\n" + ",\n".join(lines) + "\n}\n"

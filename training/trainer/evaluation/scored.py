@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from training.data.rows import Rows
+from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 BENIGN, MALICIOUS, LIKE = "benign", "malicious", "malicious-like"  # our words for the two kinds
 NAMELESS = "unknown"  # the host of data that name none
 SHOWN = 3  # names of classes in one pair of brackets
@@ -47,7 +45,7 @@ class Classes:
     def malicious(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if name not in self.benign)
 
-    def is_benign(self, y: IntArray) -> NDArray[np.bool_]:
+    def is_benign(self, y: IntArray) -> BoolArray:
         """Return True for each window of ``y`` whose class is benign."""
         return np.isin(y, [self.names.index(name) for name in self.benign])
 
@@ -61,7 +59,7 @@ class Classes:
         order = np.argsort(self.in_order(np.arange(len(self))))
         return np.asarray(order[proba[:, order].argmax(axis=1)], dtype=np.int64)
 
-    def said(self, proba: FloatArray, alarm: NDArray[np.bool_] | None) -> IntArray:
+    def said(self, proba: FloatArray, alarm: BoolArray | None) -> IntArray:
         """(N,) the class that is said of probabilities (N, K): the likeliest of those that an alarm, or none, allows.
 
         Without a threshold ``alarm`` is None, and all are allowed.
@@ -88,7 +86,7 @@ class Classes:
         pairs = ((self.benign, BENIGN), (self.malicious, LIKE))
         return [names[0] if len(names) == 1 else ours for names, ours in pairs]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """JSON values for reports."""
         return {
             "names": list(self.names),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from training.contract import Recipe
 from training.data.classes import BENIGN, MALICIOUS
 from training.data.rows import Rows
 from training.data.split import Side, Split
-from training.trainer.evaluation.intervals import FloatArray
 from training.trainer.evaluation.scored import Classes
+from training.trainer.values import FloatArray, JsonDict
 
 TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
 FEW_IN_ORDER = 4  # recordings of a kind: fewer may stand in order by accident
@@ -68,7 +67,7 @@ class Sides:
                 notes.append(f"The test has no window of {_listed(left)}: {who} recorded earlier.")
         return notes
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """JSON values for the report's ``split``."""
         return {
             "hosts": {side: dict(counts) for side, counts in self.hosts.items()},

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.rows import MARK, Rows
 from training.data.split import LeakError
@@ -21,7 +18,8 @@ from training.trainer.evaluation.host_levels import (
     doubt_on,
     host_thresholds,
 )
-from training.trainer.evaluation.scored import NAMELESS, Classes, FloatArray, Scored
+from training.trainer.evaluation.scored import NAMELESS, Classes, Scored
+from training.trainer.values import BoolArray, FloatArray, Json, JsonDict
 
 
 class ChosenOnTestError(LeakError):
@@ -76,7 +74,7 @@ class OperatingPoint:
             return self.hosts.each(scored.rows.host)
         return np.full(scored.y.size, np.inf if self.threshold is None else self.threshold)
 
-    def alarms(self, scored: Scored) -> NDArray[np.bool_] | None:
+    def alarms(self, scored: Scored) -> BoolArray | None:
         """The windows (N) that raise an alarm; None without a threshold."""
         return None if self.threshold is None else scored.score > self.each(scored)
 
@@ -101,7 +99,7 @@ class OperatingPoint:
                 "not of the data: please report it"
             )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """JSON values only. The threshold keeps all its digits, because decisions are taken with it."""
         return {
             "target_fpr": self.target_fpr,
@@ -165,9 +163,7 @@ def operating_point(
 # -- thresholds by host beside the calibrated one ----------------------------------------------------------------------
 
 
-def by_host(
-    test: Scored, point: OperatingPoint | None, references: ReferenceScores, classes: Classes
-) -> dict[str, Any]:
+def by_host(test: Scored, point: OperatingPoint | None, references: ReferenceScores, classes: Classes) -> JsonDict:
     """The rates of each test host at its threshold, and at the calibrated one alone.
 
     JSON values: ``rule`` and ``why`` (null without references), ``all`` and ``hosts`` by name, each with ``fpr``,
@@ -180,7 +176,7 @@ def by_host(
         return {"rule": None, "why": None, "all": {}, "hosts": {}}
     alone, benign = test.score > point.threshold, classes.is_benign(test.y)
 
-    def rates(where: NDArray[np.bool_]) -> dict[str, float | None]:
+    def rates(where: BoolArray) -> dict[str, float | None]:
         pairs = {"": alarm, "calibrated_": alone}
         kinds = {"fpr": where & benign, "tpr": where & ~benign}
         return {
@@ -211,7 +207,7 @@ RULES = {
 }
 
 
-def notes_on_hosts(found: Mapping[str, Any]) -> list[str]:
+def notes_on_hosts(found: Json) -> list[str]:
     """Sentences for a reader: the rule and why, what the calibrated threshold alone gave, and doubts on references."""
     if not found["hosts"]:
         return []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from training.trainer.evaluation.intervals import FloatArray
+from training.trainer.values import FloatArray
 
 SURE = 0.05  # chance, over all comparisons together, of telling one apart that is not behind
 
