@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from training import families
 from training.contract import Exit
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
+from training.trainer import scoring
 from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
 from training.trainer.evaluation.scored import Classes, Scored
+from training.trainer.judging import Judged, judge, sides
 from training.trainer.limits import LIMITS, MemoryLimits
+from training.trainer.reasons import Reasons
 from training.trainer.session import train
 
 
@@ -240,6 +244,17 @@ def ends_like(
         assert not list(out.rglob("*.ckpt.json"))
     assert run(argv, limits=limits).code == Exit.DONE
     assert files(out) == files(whole)
+
+
+def table(judged: Judged, side: Any = None, reasons: Reasons | None = None) -> pl.DataFrame:
+    """The rows of all windows."""
+    return pl.concat(scoring.parts(judged, side, reasons))
+
+
+def score(checkpoint: Path, data: Path) -> pl.DataFrame:
+    """The rows that a checkpoint gives for a data set."""
+    judged = judge(checkpoint, data)
+    return table(judged, sides(judged))
 
 
 def files(out: Path) -> dict[str, bytes]:

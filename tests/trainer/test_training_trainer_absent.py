@@ -10,7 +10,7 @@ import telemetry_builders as made
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainer_builders import BY_HOST, files, make_data, trained
+from trainer_builders import BY_HOST, files, make_data, score, trained
 
 from training import families
 from training.contract import Exit
@@ -24,7 +24,6 @@ from training.trainer.linear import Linear, fit_linear
 from training.trainer.masked import MaskedModel
 from training.trainer.mlp import Mlp
 from training.trainer.normalise import QuantileNormal, RobustAsinh
-from training.trainer.scoring import score
 from training.trainer.summary import lines
 from training.trainer.task import auroc
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainer_builders import BY_HOST, make_data, trained
+from trainer_builders import BY_HOST, make_data, score, trained
 
 from training.contract import Exit
 from training.data.dataset import load_processed
@@ -17,7 +17,6 @@ from training.trainer import adaptation, checkpoint
 from training.trainer.adapt import main
 from training.trainer.comparison import compare
 from training.trainer.judging import judge
-from training.trainer.scoring import score
 from training.trainer.ssl import VIEWS
 from training.trainer.training_windows import fresh_references
 

@@ -15,7 +15,7 @@ import torch
 import trainer_builders
 from fakes import FakeClock
 from odd_values import variants
-from trainer_builders import make_data
+from trainer_builders import make_data, score
 
 from training.contract import Exit
 from training.data import dataset
@@ -25,7 +25,6 @@ from training.trainer.comparison import compare
 from training.trainer.contract import BadData
 from training.trainer.judging import judge
 from training.trainer.score import main
-from training.trainer.scoring import score
 from training.trainer.state_file import StateFile
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

@@ -9,7 +9,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trainer_builders import BY_HOST, SHORT, Forgetful, StopAfter, arguments, ends_like, files, make_data, run, trained
+from trainer_builders import (
+    BY_HOST,
+    SHORT,
+    Forgetful,
+    StopAfter,
+    arguments,
+    ends_like,
+    files,
+    make_data,
+    run,
+    score,
+    trained,
+)
 
 from training import families
 from training.clock import SystemClock
@@ -19,7 +31,6 @@ from training.trainer.contract import BadArguments, Progress, Stop
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
-from training.trainer.scoring import score
 from training.trainer.stages import Search
 from training.trainer.task import TEMPERATURES, auroc, class_weights, log_loss, softmax, tempered
 from training.trainer.windows import Resident, Streamed, windows

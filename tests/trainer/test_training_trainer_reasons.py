@@ -12,7 +12,7 @@ import torch
 import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainer_builders import make_data, trained
+from trainer_builders import make_data, table, trained
 
 from training import families
 from training.contract import Exit
@@ -142,7 +142,7 @@ def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model)
     hyper = families.FAMILIES[model].defaults()
     net = build(model, shape, 3, hyper)
     net.normalise.fit(usual, np.arange(6))
-    fitted = Classifier(net, model, shape, 3, hyper, 1.0, torch.device("cpu"), [])
+    fitted = Classifier(net, shape, 3, 1.0, torch.device("cpu"), [])
     alarm = np.array([False, True, True])
     host = np.array(["a"] * len(X))
     asked = WindowsToExplain(
@@ -212,13 +212,13 @@ def test_what_is_usual_is_the_host_s_own_or_else_that_of_training(trees):
 
 
 def test_score_explains_alarms_on_request(trees):
-    frame = scoring.table(trees, None, why(trees))
-    plain = scoring.table(trees, None)
+    frame = table(trees, None, why(trees))
+    plain = table(trees, None)
     assert frame.drop("why", "why_seconds").equals(plain)
     assert (frame["why"].is_not_null() == frame["alarm"]).all()
     assert (frame["why_seconds"].is_not_null() <= frame["alarm"]).all()
     assert frame.filter("alarm")["why"].str.contains("channel0").any()
-    called = scoring.incidents(trees)
+    called = scoring.follow(trees).called
     told = scoring.incident_table(trees, called, why(trees))
     assert told["why"].null_count() == 0
     assert scoring.incident_table(trees, called).columns == told.columns[:-1]
@@ -261,7 +261,7 @@ def test_a_report_says_what_carried_true_and_false_alarms(place):
 
 def test_reasons_of_parts_are_those_of_the_whole(trees, monkeypatch):
     reasons = why(trees)
-    whole = scoring.table(trees, None, reasons)
+    whole = table(trees, None, reasons)
     assert 0 < whole["why"].null_count() < whole.height
     monkeypatch.setattr(scoring, "PART_ROWS", 7)
     assert pl.concat(scoring.parts(trees, None, reasons)).equals(whole)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
-from trainer_builders import SHORT, StopAfter, arguments, run
+from trainer_builders import SHORT, StopAfter, arguments, run, score
 from trainer_builders import trained as train
 
 from training import families
@@ -22,7 +22,7 @@ from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side, Split
 from training.families import Takes
 from training.trainer import compare as comparing
-from training.trainer import comparison, judging, scoring, training_windows
+from training.trainer import comparison, judging, training_windows
 from training.trainer import score as score_cli
 from training.trainer.adaptation import without_envelope
 from training.trainer.arguments import parse
@@ -440,7 +440,7 @@ def test_nothing_is_concluded_where_a_checkpoint_does_not_know(exported_twice, t
 
 def test_data_of_which_everything_was_seen_are_refused(trained, tmp_path):
     data, checkpoint = trained
-    rows = scoring.score(checkpoint, data)
+    rows = score(checkpoint, data)
     learnt = (rows["side"] == "train").to_numpy()
     X, recording = walks()
     again = write(tmp_path / "d", X[learnt], recording[learnt], label=recording[learnt] % 2)

@@ -38,7 +38,7 @@ from training.trainer.incident_rule import LONGEST, Incident, JoinBy, StreamStat
 from training.trainer.judging import judge, open_model
 from training.trainer.own_references import own_references
 from training.trainer.reasons import together
-from training.trainer.scoring import incident_table, incidents
+from training.trainer.scoring import follow, incident_table
 from training.trainer.streams import Streams, StreamsError, note_of, rule_of
 from training.trainer.summary import told_apart
 from training.watch import __main__ as program
@@ -151,7 +151,7 @@ def test_what_is_watched_is_what_is_scored(world, scored, tmp_path):
         again.take(t, sample)
     again.finish()
     again.close()
-    found = incidents(judged)
+    found = follow(judged).called
     assert len(found) > 0
     raised = [one for one in told(again) if one["event"] == "raised"]
     assert [one["began_at"] for one in raised] == pytest.approx([one.incident.began for one in found])
@@ -733,7 +733,7 @@ def test_incidents_are_written_and_summed_up(world, scored, tmp_path, capsys):
     assert score_cli.main([str(world.checkpoint), str(scored), "--incidents", "x.txt"]) == Exit.BAD_ARGUMENTS
     judged = judge(world.checkpoint, scored)
     bare = replace(judged, document={**judged.document, "threshold": None})
-    assert incidents(bare) == []
+    assert follow(bare).called == []
     assert incident_table(judged, []).height == 0
 
 

@@ -201,12 +201,11 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[
 def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
     """The hyperparameters of a part: its family's defaults, and those asked for."""
     found = FAMILIES[part].defaults()
-    most = int(hyper.get("epochs", 0))
-    if most:
-        found["epochs" if "epochs" in found else "n_estimators"] = most
-    if int(hyper.get("patience", 0)):
+    if hyper["epochs"]:
+        found["epochs" if "epochs" in found else "n_estimators"] = hyper["epochs"]
+    if hyper["patience"]:
         found["patience"] = hyper["patience"]
-    return found | {key: hyper[key] for key in ("target_fpr", "neighbours") if key in found and key in hyper}
+    return found | {key: hyper[key] for key in ("target_fpr", "neighbours") if key in found}
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def drift(judged: Judged) -> list[Drift]:
     from training.trainer import ranges
 
     rows = judged.inputs.rows
-    odd = ranges.strange(judged.inputs, judged.document)
+    odd = np.asarray(ranges.outside(judged.inputs, judged.document).any(axis=1))
     ordered = in_order(rows)
     return [_of(host, ordered[rows.host[ordered] == host], judged, odd) for host in np.unique(rows.host).tolist()]
 

@@ -8,8 +8,6 @@ that died, a unit that changed, samples of another rate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import msgspec
 import numpy as np
 
@@ -53,33 +51,23 @@ def ranges_of(inputs: Inputs, rows: IntArray) -> dict[str, Range]:
     }
 
 
-def outside(inputs: Inputs, ranges: Mapping[str, Range]) -> BoolArray:
-    """(N, C): which windows leave the range of which channel."""
-    return np.concatenate(
-        [np.zeros((0, len(_channels(inputs))), dtype=bool)]
-        + [
-            _outside_of(ranges, _channels(inputs), *_statistics(inputs, here))
-            for here in spans(inputs.features, step=WIDE_ROWS)
-        ]
-    )
-
-
-def _outside_of(
-    ranges: Mapping[str, Range], channels: Sequence[str], low: FloatArray, high: FloatArray, rough: FloatArray
-) -> BoolArray:
-    odd = np.zeros(low.shape, dtype=bool)
-    for number, channel in enumerate(channels):
-        one = ranges.get(channel)
-        if one is None:
-            continue
-        noise = ROUNDING * max(abs(one.low), abs(one.high))
-        slack = MARGIN * (one.high - one.low) + noise
-        odd[:, number] = (
-            (low[:, number] < one.low - slack)
-            | (high[:, number] > one.high + slack)
-            | (rough[:, number] < one.quietest / FACTOR)
-            | (rough[:, number] > one.liveliest * FACTOR + noise)
-        )
+def outside(inputs: Inputs, document: Json) -> BoolArray:
+    """(N, C): which windows leave the range, of those that a checkpoint keeps, of which channel."""
+    ranges, channels = msgspec.convert(document["ranges"], dict[str, Range]), _channels(inputs)
+    odd = np.zeros((len(inputs.features), len(channels)), dtype=bool)
+    for here in spans(inputs.features, step=WIDE_ROWS):
+        low, high, rough = _statistics(inputs, here)
+        for number, channel in enumerate(channels):
+            if (one := ranges.get(channel)) is None:
+                continue
+            noise = ROUNDING * max(abs(one.low), abs(one.high))
+            slack = MARGIN * (one.high - one.low) + noise
+            odd[here, number] = (
+                (low[:, number] < one.low - slack)
+                | (high[:, number] > one.high + slack)
+                | (rough[:, number] < one.quietest / FACTOR)
+                | (rough[:, number] > one.liveliest * FACTOR + noise)
+            )
     return odd
 
 
@@ -95,21 +83,12 @@ def said_of(inputs: Inputs, document: Json) -> list[str]:
 
 def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, list[str]]]:
     """The share of each host's windows that lie outside of a checkpoint's ranges, and the channels most often so."""
-    odd, names, found = _outside(inputs, document), _channels(inputs), {}
+    odd, names, found = outside(inputs, document), _channels(inputs), {}
     for host in np.unique(inputs.rows.host).tolist():
         here = odd[inputs.rows.host == host]
         often = np.argsort(-here.sum(axis=0), kind="stable")[:SHOWN].tolist()
         found[host] = float(here.any(axis=1).mean()), [names[number] for number in often if here[:, number].any()]
     return found
-
-
-def strange(inputs: Inputs, document: Json) -> BoolArray:
-    """(N,): which windows lie outside of the ranges that a checkpoint keeps."""
-    return np.asarray(_outside(inputs, document).any(axis=1))
-
-
-def _outside(inputs: Inputs, document: Json) -> BoolArray:
-    return outside(inputs, msgspec.convert(document["ranges"], dict[str, Range]))
 
 
 def _channels(inputs: Inputs) -> list[str]:

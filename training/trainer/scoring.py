@@ -24,7 +24,7 @@ from training.trainer.changes import Measures, ToldChange, in_order
 from training.trainer.contract import BadArguments, BadData
 from training.trainer.evaluation.incident_rates import runs_of, stride_of
 from training.trainer.incident_rule import Window
-from training.trainer.judging import Judged, judge, sides, why_of
+from training.trainer.judging import Judged, why_of
 from training.trainer.reasons import Reasons, explain, in_words
 from training.trainer.streams import Called, Streams, StreamsError, feed_all, rule_of
 from training.trainer.training_windows import NEW, TOO_MANY
@@ -39,12 +39,6 @@ Explained = dict[int, tuple[str | None, str | None]]  # by row
 PART_ROWS = 1 << 18  # windows of which rows are made at a time
 
 
-def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
-    """A polars frame with a row a window; raises ``BadData`` for a bad checkpoint or other data."""
-    judged = judge(checkpoint, data, threads=threads)
-    return table(judged, sides(judged))
-
-
 def why(judged: Judged) -> Reasons:
     """The reasons of the alarms. Raises ``BadArguments`` where the model has no threshold."""
 
@@ -53,13 +47,8 @@ def why(judged: Judged) -> Reasons:
     return explain(judged.fitted, judged.inputs, np.flatnonzero(judged.alarm))
 
 
-def table(judged: Judged, side: NameArray | None, reasons: Reasons | None = None) -> Any:
-    """A polars frame with a row a window; with ``reasons`` also what carried the alarms that were explained."""
-    return _part(judged, side, _explained(reasons), slice(0, judged.scored.y.size))
-
-
 def parts(judged: Judged, side: NameArray | None, reasons: Reasons | None = None) -> Iterator[Any]:
-    """The same table, ``PART_ROWS`` windows at a time: one part of an empty one."""
+    """Polars frames with a row a window, at least one frame; with ``reasons`` also what carried the alarms."""
     explained, count = _explained(reasons), judged.scored.y.size
     for start in range(0, max(count, 1), PART_ROWS):
         yield _part(judged, side, explained, slice(start, min(start + PART_ROWS, count)))
@@ -104,11 +93,6 @@ def _explained(reasons: Reasons | None) -> Explained | None:
         spans = ", ".join(f"{start:g}-{end:g}" for start, end in reasons.moments(number))
         found[row] = in_words(reasons.named(reasons.share[number])), spans or None
     return found
-
-
-def incidents(judged: Judged, state: Path | None = None) -> list[Called]:
-    """The incidents of the windows, recording by recording; see `follow`."""
-    return follow(judged, state).called
 
 
 @dataclass(frozen=True, slots=True)

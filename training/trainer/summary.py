@@ -73,8 +73,12 @@ def _by_host(judged: Judged) -> list[str]:
     names = np.unique(host).tolist()
     if alarm is None or len(names) < 2:
         return []
-    shown = [f"{name}: {_share(alarm[host == name])} of {(host == name).sum():,}" for name in names[:SHOWN]]
-    return [*shown, f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else shown
+    return _some([f"{name}: {_share(alarm[host == name])} of {(host == name).sum():,}" for name in names])
+
+
+def _some(lines: Sequence[str]) -> list[str]:
+    """The first of the lines, and how many more there are."""
+    return [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
 
 
 def _incidents(judged: Judged, called: Sequence[Called]) -> list[str]:
@@ -88,11 +92,7 @@ def _incidents(judged: Judged, called: Sequence[Called]) -> list[str]:
     still = sum(not one.over for one in called)
     where = f" on {hosts} hosts" if hosts > 1 else ""
     first = f"{len(called):,}{where} ({how}), {still:,} of them not over at the end"
-    return [
-        first,
-        *map(_incident, called[:SHOWN]),
-        *([f"and {len(called) - SHOWN} more"] if len(called) > SHOWN else []),
-    ]
+    return [first, *_some([*map(_incident, called)])]
 
 
 def _incident(one: Called) -> str:
@@ -125,7 +125,7 @@ def _levels(judged: Judged) -> list[str]:
         return []
     names = [name for name in np.unique(judged.inputs.rows.host).tolist() if told_apart(hosts.of(name), calibrated)]
     shown = []
-    for name in names[:SHOWN]:
+    for name in names:
         here = judged.inputs.rows.host == name
         moved = "raised" if hosts.of(name) > calibrated else "lowered"
         alone = judged.scored.score[here] > calibrated
@@ -134,7 +134,7 @@ def _levels(judged: Judged) -> list[str]:
             f"{name}: threshold {own}, {moved} from {other} by its reference "
             f"({hosts.levels[name].windows:,} windows); without it {_share(alone)}"
         )
-    return [*shown, f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else shown
+    return _some(shown)
 
 
 def told_apart(one: float, other: float) -> tuple[str, ...]:

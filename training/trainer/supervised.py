@@ -44,10 +44,8 @@ class Classifier:
     """A trained network with what is needed to build it again."""
 
     net: Net
-    model: str
     shape: tuple[int, ...]
     classes: int
-    hyper: Mapping[str, Value]
     temperature: float
     device: torch.device
     history: History
@@ -110,9 +108,7 @@ def fit(task: Task) -> Classifier:
 
     found, model = search_then_refit(Stages(task.keeper), task.model, search, refit if refitted else None)
     net = _restored(task.model, shape, task.classes, task.hyper, model).to(device)
-    return Classifier(
-        net, task.model, shape, task.classes, task.hyper, found.temperature, device, found.history, refitted
-    )
+    return Classifier(net, shape, task.classes, found.temperature, device, found.history, refitted)
 
 
 def _train(
@@ -194,7 +190,7 @@ def load(model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[s
     """The network of a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
     net = _restored(model, shape, classes, hyper, sidecar)
-    return Classifier(net, model, shape, classes, hyper, float(facts["temperature"]), torch.device("cpu"), [])
+    return Classifier(net, shape, classes, float(facts["temperature"]), torch.device("cpu"), [])
 
 
 def _restored(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], weights: bytes) -> Net:

@@ -7,7 +7,7 @@ benign window raised is false, and catches nothing while it stays open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,15 +102,15 @@ def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
     stretch = line.stretches(rule.gap_s)
     first = np.flatnonzero(np.r_[True, np.diff(stretch) != 0][: stretch.size] & (stretch >= 0))
     alarm_end = np.full(first.size, np.nan)
-    opened = np.zeros(len(line.runs) + 1)
-    np.add.at(opened, found.raised, 1)
-    np.add.at(opened, found.last + 1, -1)
-    is_open = np.cumsum(opened[:-1]) > 0
+
+    def during(raised: IntArray, last: IntArray) -> BoolArray:
+        marks = np.zeros(len(line.runs) + 1)
+        np.add.at(marks, raised, 1)
+        np.add.at(marks, last + 1, -1)
+        return np.cumsum(marks[:-1]) > 0
+
     true = line.malicious[found.raised]
-    by_true = np.zeros(len(line.runs) + 1)
-    np.add.at(by_true, found.raised[true], 1)
-    np.add.at(by_true, found.last[true] + 1, -1)
-    calling = np.flatnonzero((np.cumsum(by_true[:-1]) > 0) & (line.margin > 0) & line.malicious)
+    calling = np.flatnonzero(during(found.raised[true], found.last[true]) & (line.margin > 0) & line.malicious)
     hit, at = np.unique(stretch[calling], return_index=True)
     alarm_end[hit] = line.runs.t_end[calling[at]]
     return RuleEffect(
@@ -119,7 +119,7 @@ def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
         recording=line.recording[first],
         host=line.host[first],
         false_at=found.raised[~true],
-        open=is_open,
+        open=during(found.raised, found.last),
     )
 
 
@@ -215,7 +215,9 @@ def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> JsonDict:
     """
     one = outcome(rule, line)
     hosts = sorted(set(line.host.tolist()))
-    made: JsonDict = {"rule": rule.to_dict(), "words": rule.words} | _figures(one, line, np.ones(len(line.runs), dtype=bool))
+    made: JsonDict = {"rule": rule.to_dict(), "words": rule.words} | _figures(
+        one, line, np.ones(len(line.runs), dtype=bool)
+    )
     made["per_host"] = {name: _figures(one, line, line.host == name) for name in hosts}
     made["curve"] = _curve(rule, line) if curve else []
     return made
@@ -274,9 +276,6 @@ def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
     ranks = np.unique(np.r_[0, np.geomspace(1, benign.size, CURVE_POINTS).astype(np.int64) - 1])
     points = []
     for shift in np.unique(benign[ranks]).tolist():
-        moved = Timeline(
-            line.runs, line.margin - shift, line.malicious, line.recording, line.host, line.every_s, line.of
-        )
-        one = outcome(rule, moved)
+        one = outcome(rule, replace(line, margin=line.margin - shift))
         points.append([round(one.false_at.size / days, 3), round(float(one.caught.mean()), 4)])
     return points

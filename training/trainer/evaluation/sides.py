@@ -15,6 +15,7 @@ from training.data.classes import BENIGN, MALICIOUS
 from training.data.rows import Rows
 from training.data.split import Side, Split
 from training.trainer.evaluation.scored import Classes
+from training.trainer.task import auroc
 from training.trainer.values import FloatArray, JsonDict
 
 TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
@@ -103,15 +104,13 @@ def place_notes(rows: Rows, classes: Classes) -> list[str]:
     place = np.empty(len(rows))
     place[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     place /= np.maximum(counts[of] - 1, 1)
-    below = np.sort(place[is_benign])
-    wins = np.searchsorted(below, place[~is_benign], "left") + np.searchsorted(below, place[~is_benign], "right")
-    auroc = float(wins.mean()) / (2 * below.size)
-    if max(auroc, 1 - auroc) < TELLING:
+    found = auroc(~is_benign, place)
+    if found is None or max(found, 1 - found) < TELLING:
         return []
-    words, late = classes.words(), "after" if auroc > 0.5 else "before"
+    words, late = classes.words(), "after" if found > 0.5 else "before"
     said = (
         f"In the test's recordings {words[MALICIOUS]} windows come {late} {words[BENIGN]} ones: how late a window "
-        f"comes has an AUROC of {max(auroc, 1 - auroc):.2f} alone, so that what drifts, fills or warms up in a "
+        f"comes has an AUROC of {max(found, 1 - found):.2f} alone, so that what drifts, fills or warms up in a "
         "recording tells them apart as well."
     )
     return [said]
