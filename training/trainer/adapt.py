@@ -9,13 +9,13 @@ stay as well, and only that host's level is set. The checkpoint in ``DIR`` names
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from training.streams import replace_unprintable
+from training.trainer.arguments import model_parser
 from training.trainer.contract import BadData, Progress, Stop, limit_threads, perform
 
 PROGRAM = "training.trainer.adapt"
@@ -23,10 +23,7 @@ PROGRAM = "training.trainer.adapt"
 
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Fit a trained model to a host by its reference."
-    )
-    parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
+    parser = model_parser(PROGRAM, "Fit a trained model to a host by its reference.")
     parser.add_argument(
         "reference", type=Path, help="reference recordings of the host, or a processed data set that has some"
     )
@@ -36,9 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out-dir", type=Path, required=True, help="folder for the adapted checkpoint")
     parser.add_argument("--reports-dir", type=Path, help="folder for the report of a training (default: --out-dir)")
     parser.add_argument("--n-resamples", type=int, default=1000, help="number of bootstrap resamples (default 1000)")
-    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     names = parser.parse_args(argv)
-    limit_threads(max(names.threads, 1))
+    limit_threads(names.threads)
 
     def work(progress: Progress, stop: Stop) -> None:
         from training.trainer import adaptation
@@ -47,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from training.trainer.session import train
 
         with stop.at_once():
-            model = open_model(names.checkpoint, threads=max(names.threads, 1))
+            model = open_model(names.checkpoint, threads=names.threads)
             added = adaptation.read_added(model, names.reference)
         if names.data is None:
             adaptation.set_level(model, added, names.out_dir)

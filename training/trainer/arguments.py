@@ -112,6 +112,18 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
     return parser
 
 
+def model_parser(program: str, description: str) -> argparse.ArgumentParser:
+    """The parser of a program that uses a trained model."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", allow_abbrev=False, description=description)
+    parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
+    add_threads(parser)
+    return parser
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=_whole(1, 1024), default=1, help="number of CPU threads (default 1)")
+
+
 def _whole(low: int, high: int) -> Callable[[str], Value]:
     return whole_flag("number", low, low, high, "").parse
 
@@ -139,24 +151,16 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
         "train again without each malicious-like behaviour, to see what is then caught of it"
     )
     add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help=recipe)
-    add(
-        "--train-hosts",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="host to train on, with --split-recipe host or behaviour; may be repeated",
-    )
-    add(
-        "--test-hosts",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="host to test on, other hosts are left out (default: every host that does not train); may be repeated",
-    )
+    left_out = "host to test on, other hosts are left out (default: every host that does not train)"
+    for flag, text in (
+        ("--train-hosts", "host to train on, with --split-recipe host or behaviour"),
+        ("--test-hosts", left_out),
+    ):
+        add(flag, action="append", default=[], metavar="HOST", help=f"{text}; may be repeated")
     few = f"number of bootstrap resamples (default 1000); fewer than {FEWEST_RESAMPLES} give no intervals"
     add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help=few)
     add("--seed", type=_whole(0, 2**31 - 1), default=0, help="seed of all random choices (default 0)")
-    add("--threads", type=_whole(1, 1024), default=1, help="number of CPU threads (default 1)")
+    add_threads(parser)
     add(
         "--device",
         choices=["auto", "cpu", "cuda"],

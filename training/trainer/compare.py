@@ -17,6 +17,7 @@ from pathlib import Path
 
 from training.hyper import FEWEST_RESAMPLES
 from training.streams import replace_unprintable
+from training.trainer.arguments import add_threads
 from training.trainer.contract import BadArguments, Progress, Stop, limit_threads, perform
 
 PROGRAM = "training.trainer.compare"
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--n-resamples", type=_resamples, default=1000, help="number of bootstrap resamples (default 1000)"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the resamples (default 0)")
-    parser.add_argument("--threads", type=_whole, default=1, help="number of CPU threads (default 1)")
+    add_threads(parser)
     parser.add_argument(
         "--other-data", action="store_true",
         help="allow other data, or another split: judge every window here that neither model has learnt from",

@@ -7,7 +7,6 @@ channels and its beginning. An attack that stays is such a change as well: so no
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
+from training.trainer.arguments import model_parser
 from training.trainer.changes import Measures, Moved, Record, in_order, in_words, once_a_channel, when
 from training.trainer.contract import Progress, Stop, limit_threads, perform
 from training.trainer.evaluation.facts import percent
@@ -34,23 +34,20 @@ TIMES = 2.0  # the alarms of before, from which their share has changed as well
 
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}",
-        allow_abbrev=False,
-        description="Tell which hosts of a data set are no longer as their reference recordings, which of their "
-        "channels changed and since when, and whether the alarms of a model can be believed there.",
+    parser = model_parser(
+        PROGRAM,
+        "Tell which hosts of a data set are no longer as their reference recordings, which of their channels changed "
+        "and since when, and whether the alarms of a model can be believed there.",
     )
-    parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
     parser.add_argument("data", type=Path, help="folder of a processed data set")
-    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     names = parser.parse_args(argv)
-    limit_threads(max(names.threads, 1))
+    limit_threads(names.threads)
 
     def work(_progress: Progress, _stop: Stop) -> None:
         from training.trainer.judging import judge
 
-        found = drift(judge(names.checkpoint, names.data, threads=max(names.threads, 1)))
+        found = drift(judge(names.checkpoint, names.data, threads=names.threads))
         text = (
             json.dumps([one.to_dict() for one in found], ensure_ascii=False, allow_nan=False)
             if names.json
@@ -87,20 +84,15 @@ class Drift:
     def lines(self) -> list[str]:
         """The host's lines for a person."""
         looked = f"{self.measures} measures of {self.stretches:,} stretches beside {self.reference:,} of its reference"
-        bare = self._bare()
         if not self.tells:
-            return [
-                f"{self.host}: too little to tell ({looked}). Record more, or a longer reference.{bare}",
-                f"  {self.believe()}",
-            ]
-        if not self.moved:
-            return [f"{self.host}: no change that lasts ({looked}).{bare}", f"  {self.believe()}"]
-        since = (
-            f"changed since {when(self.moved[0].since, self.start)}"
-            if self.start
-            else "unlike its reference from its first window on"
-        )
-        return [f"{self.host}: {since}: {in_words(self.moved)} ({looked}).{bare}", f"  {self.believe()}"]
+            said = f"too little to tell ({looked}). Record more, or a longer reference."
+        elif not self.moved:
+            said = f"no change that lasts ({looked})."
+        else:
+            since = f"changed since {when(self.moved[0].since, self.start)}"
+            since = since if self.start else "unlike its reference from its first window on"
+            said = f"{since}: {in_words(self.moved)} ({looked})."
+        return [f"{self.host}: {said}{self._bare()}", f"  {self.believe()}"]
 
     def _bare(self) -> str:
         if not self.reference:

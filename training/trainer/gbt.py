@@ -227,12 +227,15 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, _hyper: object)
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """Training windows as XGBoost sorts them, and those of them that the training loss is computed on."""
+    """Windows as XGBoost takes them, and those of them that a loss is computed on."""
 
     matrix: xgboost.DMatrix
-    shown: IntArray  # places in the matrix
+    shown: IntArray | None  # places in the matrix; None: all
     truth: IntArray  # of those shown
     weights: FloatArray  # (K,) of the classes
+
+    def logits(self, booster: xgboost.Booster) -> FloatArray:
+        return _logits(booster, self.matrix, self.shown)
 
 
 class Bins:
@@ -255,7 +258,7 @@ class Bins:
             binned.matrix.set_base_margin(linear.margins(self._task.X, rows))
         return binned
 
-    def judge(self, rows: IntArray, linear: Linear | None, train: Binned) -> Judge:
+    def judge(self, rows: IntArray, linear: Linear | None, train: Binned) -> Binned:
         """``rows`` to stop by, from ``linear`` on; in the bins of ``train`` where they are not held as they are."""
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):
@@ -264,7 +267,7 @@ class Bins:
             matrix = self._paged(rows, y, train.weights, train.matrix)
             if linear is not None:
                 matrix.set_base_margin(linear.margins(task.X, rows))
-        return Judge(matrix, y, train.weights)
+        return Binned(matrix, None, y, train.weights)
 
     def _sort(self, rows: IntArray) -> Binned:
         task, y = self._task, self._task.y[rows]
@@ -360,29 +363,19 @@ class Pages(xgboost.DataIter):
         self._at = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """The validation windows that say when to stop."""
-
-    matrix: xgboost.DMatrix
-    truth: IntArray
-    weights: FloatArray  # (K,) of the classes
-
-
 def _search(boosting: Boosting, bins: Bins, start: int) -> Search:
     task = boosting.task
     train, val = task.split.train, task.split.val
     linear = _linear(task, start, train)
     binned = bins.of(train, linear)
-    judge, weights = bins.judge(val, linear, binned), binned.weights
-    most = task.whole("n_estimators")
+    judge, most = bins.judge(val, linear, binned), task.whole("n_estimators")
     booster, history = boosting.boost(binned, judge, most)
     rounds = best_epoch(history)
     if linear is None:
         # By chance the first few trees may suit few windows best; alone they are no model yet.
         rounds = min(max(rounds, most // LEAST_SHARE), len(history))
-    logits = _logits(booster[:rounds], judge.matrix)
-    loss, temperature = tempered(judge.truth, logits, weights)
+    logits = judge.logits(booster[:rounds])
+    loss, temperature = tempered(judge.truth, logits, judge.weights)
     return Search(rounds, temperature, loss, history)
 
 
@@ -402,7 +395,7 @@ class Boosting:
     number: int
     before: int
 
-    def boost(self, train: Binned, judge: Judge | None, rounds: int) -> tuple[xgboost.Booster, History]:
+    def boost(self, train: Binned, judge: Binned | None, rounds: int) -> tuple[xgboost.Booster, History]:
         """Boost for ``rounds``, or until the loss that ``judge`` finds has not fallen for ``patience``."""
         task, cache = self.task, [train.matrix, *([] if judge is None else [judge.matrix])]
         most = task.whole("n_estimators")
@@ -452,11 +445,11 @@ def _parameters(task: Task) -> JsonDict:
     }
 
 
-def _latest(booster: xgboost.Booster, train: Binned, judge: Judge | None) -> dict[str, float | int | None]:
-    loss = log_loss(train.truth, softmax(_logits(booster, train.matrix, train.shown)), train.weights)
+def _latest(booster: xgboost.Booster, train: Binned, judge: Binned | None) -> dict[str, float | int | None]:
+    loss = log_loss(train.truth, softmax(train.logits(booster)), train.weights)
     if judge is None:
         return {"train_loss": loss, "val_loss": None, "val_metric": None}
-    logits = _logits(booster, judge.matrix)
+    logits = judge.logits(booster)
     return {
         "train_loss": loss,
         "val_loss": tempered(judge.truth, logits, judge.weights)[0],

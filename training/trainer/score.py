@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from training.data.executors.engine import EngineError
 from training.data.executors.names import add_executor, spread_over
 from training.streams import replace_unprintable
+from training.trainer.arguments import model_parser
 from training.trainer.contract import BadArguments, EngineUnreachable, Progress, Stop, limit_threads, perform
 
 if TYPE_CHECKING:
@@ -31,10 +32,7 @@ PROGRAM = "training.trainer.score"
 
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Score windows with a trained model."
-    )
-    parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
+    parser = model_parser(PROGRAM, "Score windows with a trained model.")
     parser.add_argument("data", type=Path, help="folder of a processed data set")
     parser.add_argument(
         "--out", type=Path, help="file for the scores, ending in .csv, .parquet or .json (default: standard output)"
@@ -58,9 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--explain", action="store_true", help="add which channels carried each alarm, and which seconds of the window"
     )
     add_executor(parser, processes="one")
-    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     names = parser.parse_args(argv)
-    limit_threads(max(names.threads, 1))
+    limit_threads(names.threads)
 
     def work(_progress: Progress, _stop: Stop) -> None:
         # Imported late: numerical libraries read the number of threads when they are imported.
@@ -94,16 +91,14 @@ def _judged(names: argparse.Namespace) -> Judged:
     from training.trainer.judging import judge
     from training.trainer.parallel_scoring import LIBRARIES, judge_in_parts
 
-    threads = max(names.threads, 1)
-    if not names.executor.far and names.jobs in (None, 1):
-        return judge(names.checkpoint, names.data, threads=threads)
     files = (names.checkpoint, names.data / TENSORS_FOLDER / MANIFEST)
-    if not all(path.is_file() for path in files):  # said without an engine
-        return judge(names.checkpoint, names.data, threads=threads)
+    alone = not names.executor.far and names.jobs in (None, 1)
+    if alone or not all(path.is_file() for path in files):  # what is missing is said without an engine
+        return judge(names.checkpoint, names.data, threads=names.threads)
     try:
         spread = spread_over(names.executor, names.jobs, libraries=LIBRARIES, files=files, folder=names.data)
         with spread as mapped:
-            return judge_in_parts(names.checkpoint, names.data, mapped, threads=threads)
+            return judge_in_parts(names.checkpoint, names.data, mapped, threads=names.threads)
     except EngineError as error:
         raise EngineUnreachable(str(error)) from None
 
