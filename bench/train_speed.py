@@ -248,7 +248,7 @@ def ours(work: Work) -> float:
     ssl.windows = ssl.to_learn_from = lambda _X, some, *_more: Resident(work.x[: len(some)])
     try:
         if work.ssl:
-            detector = ssl.ViewMaker(ssl.ViewSizes(CHANNELS, SAMPLES, work.features.shape[1]), work.hyper)
+            detector = ssl.ViewMaker(CHANNELS, SAMPLES, work.features.shape[1], work.hyper)
             detector.body.to(work.device)
             ssl._pretrain(task, detector, rows, rows[:64], torch.device(work.device))
         else:

@@ -29,7 +29,7 @@ from training.trainer.nets import build
 from training.trainer.reasons import Reasons, Usual, explain, in_words, log_odds, parts_of
 from training.trainer.reasons import shares as shares_of
 from training.trainer.scoring import why
-from training.trainer.ssl import VIEWS, Anomaly, ViewMaker, ViewSizes
+from training.trainer.ssl import VIEWS, Anomaly, ViewMaker
 from training.trainer.summary import lines
 from training.trainer.supervised import Classifier
 from training.trainer.task import GivenWindows, WindowsToExplain
@@ -161,8 +161,8 @@ def test_anomaly_scores_are_parted_but_for_what_embeddings_say():
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     hyper = families.FAMILIES["transformer_ssl"].defaults()
-    sizes = ViewSizes(channels=2, samples=16, features=4)
-    detector = ViewMaker(sizes, hyper)
+    sizes = {"channels": 2, "samples": 16, "features": 4}
+    detector = ViewMaker(**sizes, hyper=hyper)
     X, F = rng.normal(size=(12, 2, 16)).astype(np.float32), rng.normal(size=(12, 4)).astype(np.float32)
     detector.normalise.fit(X, np.arange(12))
     detector.scale.fit(F[:, :, None], np.arange(12))

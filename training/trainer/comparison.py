@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +40,7 @@ def compare(
     trained on the data judged; ``other_data`` allows others, and leaves out what one has seen. ``paths`` of the
     checkpoints name models that would otherwise have one name.
     """
-    judged_on = _unseen_rows(models, other_data=other_data)
-    rows, classes = judged_on.rows, models[0].classes
+    (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
         raise BadData("the models know different classes: there is nothing to compare")
     scored = [one.scored.take(rows) for one in models]
@@ -58,8 +56,8 @@ def compare(
         "windows": int(rows.size),
         "episodes": int(np.unique(scored[0].rows.recording).size),
         "hosts": sorted(set(scored[0].rows.host.tolist())),
-        "left_out": judged_on.left_out,
-        "unknown": list(judged_on.unknown),
+        "left_out": left_out,
+        "unknown": unknown,
         "notes": [SAME_CHANNELS] if _same_channels(models) else [],
     }
     if len(models) > 2:
@@ -122,16 +120,10 @@ def _same_channels(models: Sequence[Judged]) -> bool:
     return len({one.document["mode"] for one in models}) > 1 and all(one.inputs.hides_nothing for one in models)
 
 
-@dataclass(frozen=True, slots=True)
-class _JudgedOn:
-    """The windows that are judged; how many were not, as a model had seen them; and models of which that is unknown."""
-
-    rows: IntArray
-    left_out: int = 0
-    unknown: tuple[str, ...] = ()
+JudgedOn = tuple[IntArray, int, list[str]]  # windows; how many a model had seen; models of which that is unknown
 
 
-def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> _JudgedOn:
+def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
 
     strange = [one for one in models if not same_data(one.document, one.inputs)]
     if other_data:
@@ -141,7 +133,7 @@ def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> _JudgedOn:
             f"{strange[0].name} was trained on other data than these, and may have seen some of these windows: name "
             "the data set it was trained on, or say --other-data to compare on what neither saw, by content"
         )
-    return _JudgedOn(_shared_test(models))
+    return _shared_test(models), 0, []
 
 
 def _shared_test(models: Sequence[Judged]) -> IntArray:
@@ -162,7 +154,7 @@ def _shared_test(models: Sequence[Judged]) -> IntArray:
     return splits[0].test
 
 
-def _unseen_by_content(models: Sequence[Judged]) -> _JudgedOn:
+def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
     """Windows, of any data, from recordings of which no model has learnt, stopped or calibrated by any part."""
 
     recording = models[0].inputs.rows.recording
@@ -177,7 +169,7 @@ def _unseen_by_content(models: Sequence[Judged]) -> _JudgedOn:
     rows = np.flatnonzero(~used)
     if not rows.size:
         raise BadData("the models have learnt from every recording here: nothing is left to judge them on")
-    return _JudgedOn(rows, int(used.sum()), tuple(unknown))
+    return rows, int(used.sum()), unknown
 
 
 def in_words(found: JsonDict) -> str:

@@ -88,27 +88,23 @@ def _listed(names: set[str]) -> str:
 # -- what is kept of such a training ----------------------------------------------------------------------------------
 
 
-class _KeptAnswer(msgspec.Struct):
-    """The remains of a training without one behaviour: its answers, in the machine's own numbers."""
-
-    places: bytes = b""
-    score: bytes = b""
-    alarm: bytes | None = None
-    failed: str | None = None
-
-
 def packed(one: Unshown | str) -> bytes:
     """Pack the answer of a training without a behaviour, or the reason why it failed, for a run's state."""
     if isinstance(one, str):
-        return msgspec.msgpack.encode(_KeptAnswer(failed=one))
-    alarm = None if one.alarm is None else one.alarm.tobytes()
-    return msgspec.msgpack.encode(_KeptAnswer(one.places.astype(np.int64).tobytes(), one.score.tobytes(), alarm))
+        return msgspec.msgpack.encode(one)
+    alarm = None if one.alarm is None else one.alarm.tolist()
+    return msgspec.msgpack.encode((one.places.tolist(), one.score.tolist(), alarm))
 
 
 def unpacked(kept: bytes, name: str) -> Unshown | str:
     """Read what `packed` wrote of the training without ``name``."""
-    one = msgspec.msgpack.decode(kept, type=_KeptAnswer)
-    if one.failed is not None:
-        return one.failed
-    alarm = None if one.alarm is None else np.frombuffer(one.alarm, dtype=np.bool_)
-    return Unshown(name, np.frombuffer(one.places, dtype=np.int64), np.frombuffer(one.score), alarm)
+    found = msgspec.msgpack.decode(kept, type=str | tuple[list[int], list[float], list[bool] | None])
+    if isinstance(found, str):
+        return found
+    places, score, alarm = found
+    return Unshown(
+        name,
+        np.array(places, dtype=np.int64),
+        np.array(score, dtype=np.float64),
+        None if alarm is None else np.array(alarm, dtype=np.bool_),
+    )

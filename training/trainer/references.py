@@ -53,9 +53,9 @@ def learnt_from(split: Split) -> IntArray:
     return np.concatenate((split.train, split.val))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Joined:
-    """All windows, and behind them the reference windows that train: what a task is made of."""
+    """All windows, and behind them the reference windows that train: fields of a task."""
 
     X: SingleArray
     features: SingleArray

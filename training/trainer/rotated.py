@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import reduce
+from operator import getitem
 from pathlib import Path
+from typing import Any
 
 from training.contract import CHECKPOINT_ENDING
 from training.rotation import fold
@@ -29,32 +32,33 @@ def compare_rotations(
     shared = sorted(first.keys() & second.keys())
     if not shared:
         raise BadData(f"no host and seed was tested by a model of both {a} and {b}: train both with the same rotation")
-    gaps: dict[str, list[float]] = {}
-    rates: dict[str, dict[str, list[float]]] = {"tpr": {}, "fpr": {}}
-    aurocs: list[dict[str, list[float]]] = [{}, {}]
+    rows = []
     for host, number in shared:
         pair = [judge(turns[host, number], data, threads=threads) for turns in (first, second)]
-        found = compare(*pair, n_resamples=n_resamples, seed=seed)
-        values = [one["auroc"]["value"] for one in found["models"]]
-        if None in values:
+        rows.append((host, compare(*pair, n_resamples=n_resamples, seed=seed)))
+
+    def by_host(*place: str | int) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for host, one in rows:
+            figure: Any = reduce(getitem, place, one)
+            if figure is not None and figure["value"] is not None:
+                found.setdefault(host, []).append(figure["value"])
+        return found
+
+    aurocs = [by_host("models", place, "auroc") for place in (0, 1)]
+    for host, found in rows:
+        if any(one["auroc"]["value"] is None for one in found["models"]):
             raise BadData(f"there is no AUROC on {host}: its test side lacks a class")
-        gaps.setdefault(host, []).append(values[0] - values[1])
-        for name, kept_rates in rates.items():
-            rate = found["gaps"][name]
-            if rate is not None and rate["value"] is not None:
-                kept_rates.setdefault(host, []).append(rate["value"])
-        for kept, value in zip(aurocs, values, strict=True):
-            kept.setdefault(host, []).append(value)
-    by_rate = {name: fold(each) for name, each in rates.items()}
-    folded = [fold(each) for each in (*aurocs, gaps)]
-    assert all(each is not None for each in folded), "something is shared"
-    one, other, apart = (asdict(each) for each in folded if each is not None)
+    gaps = {host: [a - b for a, b in zip(one, aurocs[1][host], strict=True)] for host, one in aurocs[0].items()}
+    rates = {name: fold(by_host("gaps", name)) for name in ("tpr", "fpr")}
+    one, other, apart = ({} if each is None else asdict(each) for each in map(fold, (*aurocs, gaps)))
     return {
         "models": [{"name": str(path), "auroc": each} for path, each in ((a, one), (b, other))],
         "gap": apart,
-        "gaps": {name: None if each is None else asdict(each) for name, each in by_rate.items()},
+        "gaps": {name: None if each is None else asdict(each) for name, each in rates.items()},
         "hosts": {
-            host: {"a": mean(aurocs[0][host]), "b": mean(aurocs[1][host]), "gap": mean(gaps[host])} for host in gaps
+            host: {"a": mean(aurocs[0][host]), "b": mean(aurocs[1][host]), "gap": mean(own)}
+            for host, own in gaps.items()
         },
         "ahead": sum(mean(each) > 0 for each in gaps.values()),
         "seeds": sorted({number for _, number in shared}),

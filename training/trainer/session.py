@@ -7,7 +7,6 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -86,7 +85,7 @@ def train(
         key = machine.run_key(args, inputs, device=device, libraries=family.libraries, adapted=adapted, limits=limits)
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
-    keeper = StateFile(_state_path(args), key.digest, clock, facts=key.facts)
+    keeper = StateFile(args.state_dir / f"{args.model}_{args.mode}.state", key.digest, clock, facts=key.facts)
     if (odd := keeper.stranger()) is not None:
         progress.event("afresh", reason=odd)
     also, kept = ((), {}) if added is None else (added.hosts, added.kept)
@@ -150,19 +149,13 @@ class RunSetup:
         """One training of a family, on the sides that ``joined`` has."""
         args, inputs = self.args, self.inputs
         return Task(
+            **vars(joined),
             model=args.model,
-            X=joined.X,
-            features=joined.features,
             names=inputs.names,
             feature_names=tuple(feature_names(inputs)),
-            y=joined.y,
-            host=joined.host,
-            recording=joined.recording,
-            behaviour=joined.behaviour,
             ordinary=inputs.ordinary,
             classes=len(inputs.classes),
             is_benign=inputs.classes.is_benign(joined.y),
-            split=joined.split,
             hyper=args.hyper,
             seed=args.seed,
             threads=args.threads,
@@ -443,10 +436,6 @@ def _document(judged: TrainedModel, point: OperatingPoint | None, key: machine.R
         "ranges": msgspec.to_builtins(ranges_of(inputs, split.train)),
         "run_key": key.to_dict(),
     }
-
-
-def _state_path(args: TrainerArgs) -> Any:
-    return args.state_dir / f"{args.model}_{args.mode}.state"
 
 
 def _write_timing(args: TrainerArgs, timing: Json) -> None:

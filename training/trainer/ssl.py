@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -41,23 +41,16 @@ BY_CHANNEL = ("means", "spreads", "roughness", "residuals")  # views with a numb
 SURPRISES = "surprises."  # begins their arrays' names in the sidecar
 
 
-@dataclass(frozen=True, slots=True)
-class ViewSizes:
-    """The sizes of the data that a detector's buffers follow."""
-
-    channels: int
-    samples: int
-    features: int
-
-
 class ViewMaker(nn.Module):
     """Makes the views of windows: normalising, and the network where a view needs one."""
 
-    def __init__(self, sizes: ViewSizes, hyper: Mapping[str, Value], *, network: bool = True) -> None:
+    def __init__(
+        self, channels: int, samples: int, features: int, hyper: Mapping[str, Value], *, network: bool = True
+    ) -> None:
         super().__init__()
-        self.normalise = RobustAsinh(sizes.channels)
-        self.scale = RobustAsinh(sizes.features)
-        self.body = MaskedModel(sizes.channels, sizes.samples, hyper) if network else None
+        self.normalise = RobustAsinh(channels)
+        self.scale = RobustAsinh(features)
+        self.body = MaskedModel(channels, samples, hyper) if network else None
 
     def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, SingleArray]:
         """The named views of normalised windows ``x`` (n, C, T); what is absent is NaN, but in the embedding.
@@ -90,7 +83,7 @@ class Anomaly:
     """
 
     detector: ViewMaker
-    sizes: ViewSizes
+    sizes: Mapping[str, int]  # of the data, which the detector's buffers follow
     surprises: Surprises
     shares: Mapping[str, float]  # of the score, by view
     judgement: Json
@@ -160,7 +153,7 @@ class Anomaly:
     def facts(self) -> JsonDict:
         return {
             "normaliser": self.detector.normalise.describe(),
-            "sizes": asdict(self.sizes),
+            "sizes": dict(self.sizes),
             "views": list(self.surprises.views),
             "shares": dict(self.shares),
             "judgement": dict(self.judgement),
@@ -210,9 +203,9 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
         )
     torch.manual_seed(task.seed)
     device = torch.device(task.device)
-    sizes = ViewSizes(channels=int(task.X.shape[1]), samples=int(task.X.shape[2]), features=int(task.features.shape[1]))
+    sizes = {"channels": task.X.shape[1], "samples": task.X.shape[2], "features": task.features.shape[1]}
     network = bool(set(views) & set(NETWORK))
-    detector = ViewMaker(sizes, task.hyper, network=network)
+    detector = ViewMaker(**sizes, hyper=task.hyper, network=network)
     detector.normalise.fit(task.X, learn)
     fitted = learn[evenly(learn.size, MOST_FITTED)]
     detector.scale.fit(task.features[fitted][:, :, None], np.arange(fitted.size))
@@ -292,12 +285,13 @@ def mean_error(errors: Tensor) -> Tensor:
 
 def load(_model: str, facts: Json, sidecar: bytes, _classes: int, hyper: Mapping[str, Value]) -> Anomaly:
     """The detector of a verified sidecar, on the CPU."""
-    sizes = ViewSizes(**facts["sizes"])
-    detector = ViewMaker(sizes, hyper, network=bool(set(facts["views"]) & set(NETWORK)))
+    detector = ViewMaker(**facts["sizes"], hyper=hyper, network=bool(set(facts["views"]) & set(NETWORK)))
     state = torch.load(io.BytesIO(sidecar), weights_only=True)
     learnt = {name: state.pop(name).numpy() for name in list(state) if name.startswith(SURPRISES)}
     detector.load_state_dict(state)
     detector.eval()
     arrays = {name.removeprefix(SURPRISES): one for name, one in learnt.items()}
     surprises = Surprises.load(facts["views"], arrays).recalled(facts.get("centres", {}))
-    return Anomaly(detector, sizes, surprises, dict(facts["shares"]), facts["judgement"], torch.device("cpu"), [])
+    return Anomaly(
+        detector, facts["sizes"], surprises, dict(facts["shares"]), facts["judgement"], torch.device("cpu"), []
+    )
