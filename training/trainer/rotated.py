@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +38,9 @@ def compare_rotations(
     def by_host(*place: str | int) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for host, one in rows:
-            figure: Any = reduce(getitem, place, one)
+            figure: Any = one
+            for key in place:
+                figure = figure[key]
             if figure is not None and figure["value"] is not None:
                 found.setdefault(host, []).append(figure["value"])
         return found
