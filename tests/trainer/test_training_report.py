@@ -406,12 +406,6 @@ def test_a_rival_at_chance_is_no_rival():
     assert "logistic" not in verdict(made)
 
 
-def test_too_good_smells_of_leakage():
-    made = with_metric(quiet_report(), "auroc", 0.997, [0.99, 1.0])
-    assert "An AUROC of 0.997 smells of leakage" in verdict(made)
-    assert level_of(made) == "caution"
-
-
 def test_what_is_missing_is_said():
     made = quiet_report()
     made["operating_point"] |= {"threshold": None, "reason": "3 benign calibration windows; …"}
@@ -444,14 +438,22 @@ def test_hosts_that_differ_are_named():
     assert "recorded only" not in verdict(made)
 
 
-def test_no_alarm_at_all_is_not_counted_by_the_day():
-    made = with_metric(quiet_report(), "alerts_per_host_day", 0.0, [0.0, 20.0])
-    assert "a day" not in verdict(made)
+@pytest.mark.parametrize(
+    ("name", "value", "ci95", "words", "level"),
+    [
+        ("auroc", 0.997, [0.99, 1.0], "An AUROC of 0.997 smells of leakage", "caution"),
+        ("tpr", 0.12, [0.05, 0.2], "Catches only 12 % of malicious-like windows", "caution"),
+        ("alerts_per_host_day", 0.0, [0.0, 20.0], "", "good"),
+    ],
+)
+def test_one_figure_decides_a_sentence(name, value, ci95, words, level):
+    made = with_metric(quiet_report(), name, value, ci95)
+    assert words in verdict(made)
+    assert level_of(made) == level
+    assert ("a day" in verdict(made)) == bool(words), "no alarm at all is not counted by the day"
 
 
-def test_little_caught_and_many_classes():
-    few = with_metric(quiet_report(), "tpr", 0.12, [0.05, 0.2])
-    assert verdict(few).startswith("Catches only 12 % of malicious-like windows")
+def test_many_classes_are_named():
     made = report(classes=Classes(("benign", "grind", "sweep"), ("benign",)))
     assert re.match(r"Names the right one of 3 classes in \d\d % of windows", made["verdict"])
 

@@ -120,10 +120,29 @@ def watch_of(world: World, state: Path, *, hooks=(), out=None, view="machine") -
     return watch
 
 
+class Host:
+    """A machine on whose samples something happens."""
+
+    view = View.MACHINE
+
+    def __init__(self, clock, happens):
+        self.clock, self.happens, self.taken = clock, happens, []
+
+    def sample(self):
+        self.taken.append(self.clock.at)
+        self.happens(self)
+        return {"cpu_user": self.clock.at, "net_tx_bytes": 5.0, "memory_used": 1e7}
+
+
 def alarms(begin: float, count: int) -> list[ScoredWindow]:
     """Windows that raise an alarm, two seconds apart."""
     starts = (BEGAN + begin + 2 * n for n in range(count))
     return [ScoredWindow(Window(start, start + 4, 0.1), 0.6, 0.5) for start in starts]
+
+
+@pytest.fixture
+def watch(world, tmp_path):
+    return watch_of(world, tmp_path / "state")
 
 
 def told(watch: HostWatch) -> list[dict]:
@@ -137,9 +156,9 @@ def samples_of(path: Path):
         yield t, dict(zip(names, values, strict=True))
 
 
-def test_what_is_watched_is_what_is_scored(world, scored, tmp_path):
+def test_what_is_watched_is_what_is_scored(world, watch, scored, tmp_path):
     judged = judge(world.checkpoint, scored)
-    watch, seen = watch_of(world, tmp_path / "state"), []
+    seen = []
     for t, sample in samples_of(world.recording):
         seen += watch.detector.push(t, sample)
     seen += watch.detector.end()
@@ -181,8 +200,7 @@ def test_what_is_watched_is_what_is_scored(world, scored, tmp_path):
 SHARES = ((0, (1, 0, 0)), (9, (0, 0.5, 0.5)), (12, (0, 1, 0)), (16, (1, 0, 0)))
 
 
-def test_an_incident_is_explained_by_its_own_alarms(world, tmp_path):
-    watch = watch_of(world, tmp_path / "state")
+def test_an_incident_is_explained_by_its_own_alarms(watch):
     first, second, third = watch.detector.channels
     watch._shares = [(BEGAN + t, np.array(share)) for t, share in SHARES]
     incident = Incident(began=BEGAN + 9, raised=BEGAN + 16, last=BEGAN + 16, alarms=2, peak=0.1)
@@ -191,8 +209,8 @@ def test_an_incident_is_explained_by_its_own_alarms(world, tmp_path):
     assert watch._why(replace(incident, began=BEGAN + 20)) == []
 
 
-def test_alarms_of_another_time_explain_nothing(world, tmp_path):
-    detector = watch_of(world, tmp_path / "state").detector
+def test_alarms_of_another_time_explain_nothing(world, watch):
+    detector = watch.detector
     for t, sample in list(samples_of(world.recording))[:480]:
         detector.push(t, sample)
     spans = detector.moments(BEGAN, BEGAN + SECONDS)
@@ -219,57 +237,42 @@ def test_a_restart_calls_nobody_twice(world, tmp_path):
     assert other.states == {}
 
 
-def test_the_loop_ends_when_asked_and_skips_what_is_late(world, tmp_path):
-    class Host:
-        view = View.MACHINE
+def test_the_loop_ends_when_asked_and_skips_what_is_late(world, watch, tmp_path):
+    def busy(host):
+        if len(host.taken) == 5:
+            host.clock.at += 3.0
+        stop.requested = len(host.taken) == 200
 
-        def __init__(self, clock):
-            self.clock, self.taken, self.stop = clock, [], Stop()
-
-        def sample(self):
-            self.taken.append(self.clock.at)
-            if len(self.taken) == 5:
-                self.clock.at += 3.0  # the host was busy
-            if len(self.taken) == 200:
-                self.stop.requested = True
-            return {"cpu_user": self.clock.at, "net_tx_bytes": 5.0, "memory_used": 1e7}
-
-    clock = made.TickingClock()
-    host, watch = Host(clock), watch_of(world, tmp_path / "state")
-    samples(watch, host, hz=8.0, clock=clock, sleep=clock.sleep, stop=host.stop, for_s=None)
+    clock, stop = made.TickingClock(), Stop()
+    host = Host(clock, busy)
+    samples(watch, host, hz=8.0, clock=clock, sleep=clock.sleep, stop=stop, for_s=None)
     assert len(host.taken) == 200
     assert max(np.diff(host.taken)) == pytest.approx(3.125, abs=0.13)
     assert watch.windows == 10  # of 28 s; those that the busy moment touches are left out
     assert watch.said[-2].startswith("10 windows, ")
     assert watch.said[-1].startswith("2 of 12 windows (17%) were lost, as samples came late")
     timed = made.TickingClock()
-    host, watch = Host(timed), watch_of(world, tmp_path / "other")
-    samples(watch, host, hz=8.0, clock=timed, sleep=timed.sleep, stop=Stop(), for_s=2.0)
+    host = Host(timed, busy)
+    samples(watch_of(world, tmp_path / "other"), host, hz=8.0, clock=timed, sleep=timed.sleep, stop=stop, for_s=2.0)
     assert len(host.taken) == 5  # half a second, and the busy one was the last
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
-def test_no_window_crosses_the_moment_at_which_the_clock_is_set(world, tmp_path, jump):
+def test_no_window_crosses_the_moment_at_which_the_clock_is_set(watch, jump):
     class Set(made.TickingClock):
         ahead = 0.0
 
         def now(self):
             return super().now() + self.ahead
 
-    class Host:
-        taken = 0
-
-        def sample(self):
-            self.taken += 1
-            clock.ahead = jump if self.taken > 80 else 0.0
-            stop.requested = self.taken == 160
-            return {"cpu_user": clock.at, "net_tx_bytes": 5.0, "memory_used": 1e7}
+    def jumps(host):
+        clock.ahead = jump if len(host.taken) > 80 else 0.0
+        stop.requested = len(host.taken) == 160
 
     clock, stop, seen = Set(BEGAN), Stop(), []
-    watch = watch_of(world, tmp_path / "state")
     push = watch.detector.push
     watch.detector.push = lambda t, sample: [seen.append(one.window) or one for one in push(t, sample)]
-    samples(watch, Host(), hz=8.0, clock=clock, sleep=clock.sleep, stop=stop, for_s=None)
+    samples(watch, Host(clock, jumps), hz=8.0, clock=clock, sleep=clock.sleep, stop=stop, for_s=None)
     again = BEGAN + 81 / 8.0 + jump  # the first sample after it was noticed
     assert [one.t_start for one in seen] == [*(BEGAN + 2 * n for n in range(4)), *(again + 2 * n for n in range(3))]
     assert watch.said.count("the host's clock was set: windows start over") == 1
@@ -326,8 +329,8 @@ def minutes(watch: HostWatch, begin: int, count: int, shift: float) -> list[Scor
     return found
 
 
-def test_a_channel_that_goes_and_stays_away_ends_no_watch(world, tmp_path):
-    detector = watch_of(world, tmp_path / "state").detector
+def test_a_channel_that_goes_and_stays_away_ends_no_watch(world, watch):
+    detector = watch.detector
     lacks, everything = detector.channels[0], list(samples_of(world.recording))
     seen = [
         one.window.t_start - BEGAN
@@ -379,8 +382,7 @@ def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world, tmp_p
     assert again.streams.hosts["h0"].told is not None, "another change is not confirmed with it"
 
 
-def test_a_clock_that_was_ahead_does_not_silence_the_watch(world, tmp_path):
-    watch = watch_of(world, tmp_path / "state")
+def test_a_clock_that_was_ahead_does_not_silence_the_watch(watch):
     watch.streams.states["h0"] = StreamState(last=Window(BEGAN + 10, BEGAN + 14, 0.1))
     watch.forget_the_future(BEGAN + 11)
     assert "h0" in watch.streams.states
@@ -391,15 +393,13 @@ def test_a_clock_that_was_ahead_does_not_silence_the_watch(world, tmp_path):
     assert "has not come yet" in watch.said[-1]
 
 
-def test_what_a_host_lacks_is_said_once(world, tmp_path):
-    watch = watch_of(world, tmp_path / "state")
+def test_what_a_host_lacks_is_said_once(world, watch):
     for t, sample in samples_of(world.recording):
         watch.take(t, {name: value for name, value in sample.items() if name != "net_tx_bytes"})
     assert sum("h0 lacks net_tx_bytes" in text for text in watch.said) == 1
 
 
-def test_channels_that_leave_all_that_was_learnt_are_named_once(world, tmp_path):
-    watch = watch_of(world, tmp_path / "state")
+def test_channels_that_leave_all_that_was_learnt_are_named_once(world, watch):
     for t, sample in samples_of(world.recording):
         watch.take(t, {**sample, "net_tx_bytes": sample["net_tx_bytes"] * 1e9})
     (one,) = [text for text in watch.said if "are unlike all that it has learnt from" in text]
@@ -586,8 +586,8 @@ def test_an_incident_does_not_wait_for_the_next_try_of_a_sign_of_life():
     courier.end(20)
 
 
-def test_a_watched_host_shows_that_it_is_each_quarter_of_an_hour(world, tmp_path):
-    watch, heard = watch_of(world, tmp_path / "state"), []
+def test_a_watched_host_shows_that_it_is_each_quarter_of_an_hour(watch):
+    heard = []
     watch.courier.put = heard.append
     for t in (0.0, 1.0, 899.0, 900.0, 2000.0, -5.0, 0.0):  # the host's clock was set back
         watch._show_life(BEGAN + t)

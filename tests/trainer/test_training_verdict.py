@@ -218,14 +218,16 @@ def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
     assert ("trained on" not in said) or sides.seen
 
 
-def test_a_host_that_only_calibrated_is_no_new_one_to_the_model():
-    host = np.array(["a", "a", "b", "b", "c", "c", "d", "d"])
-    episode = np.array(["a1", "a2", "b1", "b2", "c1", "c2", "d1", "d2"])
-    y = np.array([0, 1] * 4)
-    windows = Rows.of(episode=episode, host=host, t_start=np.arange(8.0), label=y)
-    made = make_split(windows, recipe="sample", supervised=False)
+def eight(y, host):
+    """Eight recordings of a window each: two train, two stop, one calibrates and three test."""
+    windows = Rows.of(episode=[f"e{n}" for n in range(8)], host=list(host), t_start=np.arange(8.0), label=y)
     rows = {"train": [0, 1], "val": [2, 3], "cal": [4], "test": [5, 6, 7]}
-    split = replace(made, **{side: np.array(number) for side, number in rows.items()})
+    made = make_split(windows, recipe="sample", supervised=False)
+    return windows, replace(made, **{side: np.array(number) for side, number in rows.items()})
+
+
+def test_a_host_that_only_calibrated_is_no_new_one_to_the_model():
+    windows, split = eight([0, 1] * 4, "aabbccdd")
     sides = sides_of(split, windows, BINARY)
     assert (sides.seen, sides.unseen) == (["c"], ["d"])
     assert sides.notes() == ["The cal side has no window of malicious."]
@@ -234,12 +236,7 @@ def test_a_host_that_only_calibrated_is_no_new_one_to_the_model():
 
 def test_a_class_that_only_calibrated_never_trained():
     many = Classes(("benign", "dos", "worm"), ("benign",))
-    y, host = np.array([0, 1, 0, 1, 2, 0, 1, 2]), np.full(8, "a")
-    episode = np.array([f"e{number}" for number in range(8)])
-    windows = Rows.of(episode=episode, host=host, t_start=np.arange(8.0), label=y)
-    made = make_split(windows, recipe="sample", supervised=False)
-    rows = {"train": [0, 1], "val": [2, 3], "cal": [4], "test": [5, 6, 7]}
-    split = replace(made, **{side: np.array(number) for side, number in rows.items()})
+    windows, split = eight([0, 1, 0, 1, 2, 0, 1, 2], "a" * 8)
     assert sides_of(split, windows, many).never_trained == ["worm"]
     stopped = replace(split, val=np.array([2, 4]), cal=np.array([3]))
     assert sides_of(stopped, windows, many).never_trained == []
@@ -285,19 +282,17 @@ def changed(**figures):
     return made
 
 
-def test_a_perfect_model_on_few_episodes_is_not_called_chance():
-    made = changed(auroc=(1.0, [0.48, 1.0]))
-    made["metrics"]["test"]["auroc"]["chance"] = {"p": 1 / 252, "ways": 252, "counted": True}
-    assert verdict(made).startswith(
-        "Better than chance (AUROC 1.00; by chance 1 test in 252 is as good), but on too few episodes"
-    )
-    assert level_of(made) == "caution"
-
-
-def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
-    made = changed(auroc=(1.0, [0.29, 1.0]))
-    made["metrics"]["test"]["auroc"]["chance"] = {"p": 0.05, "ways": 20, "counted": True}
-    assert verdict(made).startswith("Too few episodes to tell any model from chance (AUROC 1.00")
+@pytest.mark.parametrize(
+    ("low", "ways", "words"),
+    [
+        (0.48, 252, "Better than chance (AUROC 1.00; by chance 1 test in 252 is as good), but on too few episodes"),
+        (0.29, 20, "Too few episodes to tell any model from chance (AUROC 1.00"),  # which is not blamed
+    ],
+)
+def test_a_perfect_model_on_few_episodes_is_not_called_chance(low, ways, words):
+    made = changed(auroc=(1.0, [low, 1.0]))
+    made["metrics"]["test"]["auroc"]["chance"] = {"p": 1 / ways, "ways": ways, "counted": True}
+    assert verdict(made).startswith(words)
     assert level_of(made) == "caution"
 
 
