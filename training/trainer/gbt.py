@@ -277,12 +277,7 @@ class Bins:
         matrix: xgboost.DMatrix
         if self._holds(rows.size):
             matrix = xgboost.QuantileDMatrix(
-                task.X[rows],
-                label=y,
-                weight=weights[y],
-                max_bin=task.whole("max_bin"),
-                nthread=task.threads,
-                ref=ref,
+                task.X[rows], label=y, weight=weights[y], max_bin=task.whole("max_bin"), nthread=task.threads, ref=ref
             )
         else:
             matrix = self._paged(rows, y, weights, ref)

@@ -23,11 +23,7 @@ class Net(nn.Module):
 
 
 def build(
-    model: str,
-    shape: tuple[int, ...],
-    classes: int,
-    hyper: Mapping[str, Value],
-    spare: Sequence[Sequence[int]] = (),
+    model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], spare: Sequence[Sequence[int]] = ()
 ) -> Net:
     """A fresh network for windows of ``shape``: (F,) features, or (C, T) channels and samples.
 

@@ -201,12 +201,7 @@ class Reasons:
 
 
 def explain(
-    fitted: Fitted,
-    windows: Inputs,
-    rows: IntArray,
-    *,
-    most: int = MOST_EXPLAINED,
-    seconds: bool = True,
+    fitted: Fitted, windows: Inputs, rows: IntArray, *, most: int = MOST_EXPLAINED, seconds: bool = True
 ) -> Reasons:
     """Explain the scores of these windows, or of ``most`` evenly drawn ones of them; ``seconds`` cost the most."""
     drawn, hz = rows[evenly(rows.size, most)], windows.schema_fields["sample_hz"]

@@ -17,10 +17,7 @@ from training.trainer.contract import Progress, Stop, limit_threads, perform
 
 
 def main(
-    argv: Sequence[str] | None = None,
-    *,
-    program: str = "training.trainer.run",
-    models: Sequence[str] = RUN_MODELS,
+    argv: Sequence[str] | None = None, *, program: str = "training.trainer.run", models: Sequence[str] = RUN_MODELS
 ) -> int:
     """Train what the command line asks for; the exit code is the contract's."""
     replace_unprintable()

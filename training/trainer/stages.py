@@ -88,10 +88,7 @@ class Search(msgspec.Struct, frozen=True):
 
 
 def search_then_refit(
-    stages: Stages,
-    name: str,
-    search: Callable[[Keeper], Search],
-    refit: Callable[[Search, Keeper], bytes] | None,
+    stages: Stages, name: str, search: Callable[[Keeper], Search], refit: Callable[[Search, Keeper], bytes] | None
 ) -> tuple[Search, bytes]:
     """Search by the validation windows, then train for about as long on these as well; without ``refit`` only search.
 

@@ -161,12 +161,7 @@ def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
 
 
 def windows(
-    X: NDArray[Any],
-    rows: IntArray,
-    normalise: nn.Module,
-    device: torch.device,
-    *,
-    resident_bytes: int | None = None,
+    X: NDArray[Any], rows: IntArray, normalise: nn.Module, device: torch.device, *, resident_bytes: int | None = None
 ) -> Windows:
     """``rows`` of ``X`` (N, …) through ``normalise``, where that is, and then on ``device``, to be looked at."""
     streamed = Streamed(X, rows, normalise, device)

@@ -66,10 +66,7 @@ class ClassMeasure:
         hits, truth, claimed = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
         recall = ratio(hits, truth)  # NaN for classes that are not there: left out of the means
         f1 = ratio(2 * hits, truth + claimed)
-        return {
-            "balanced_accuracy": mean_of_present(recall),
-            "macro_f1": mean_of_present(f1),
-        }
+        return {"balanced_accuracy": mean_of_present(recall), "macro_f1": mean_of_present(f1)}
 
 
 class AlarmMeasure:

@@ -161,7 +161,7 @@ SUBJECTS: dict[str, Subject] = {
             "No window of {never_trained} trained: it cannot know what it never saw, and figures over all classes "
             "suffer from it.",
             lambda f: f.never_trained,
-        ),
+        )
     },
     CLASSES: {
         "more than two classes, or none of them benign": Says(
@@ -169,12 +169,12 @@ SUBJECTS: dict[str, Subject] = {
             "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every class counts "
             "the same).",
             lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
-        ),
+        )
     },
     ALARMS: {
         "a class is benign, and there is no threshold": Says(
             CAUTION, "It has no alarm threshold: {no_threshold}.", lambda f: f.alarms_wanted and f.threshold is None
-        ),
+        )
     },
     CALLED: _share(
         "inc_caught",
@@ -280,28 +280,28 @@ SUBJECTS: dict[str, Subject] = {
             CAUTION,
             "{lonely}, and so cannot show both catches and false alarms.",
             lambda f: f.alarms_wanted and f.lonely,
-        ),
+        )
     },
     WORST: {
         "interval of a host above the promise, rate 1.5 times the promise or more": Says(
             CAUTION,
             "Worst on {worst_host}: {worst_times} times the promised alarms.",
             lambda f: f.worst is not None and f.worst >= LOUD,
-        ),
+        )
     },
     BLIND: {
         "interval of what is caught on a host below that of another, and less than half of what is caught in all": Says(
             CAUTION,
             "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
             lambda f: f.blind_host,
-        ),
+        )
     },
     NOISY: {
         "interval of a benign scenario above the promise, rate 1.5 times the promise or more": Says(
             GOOD,
             "Its false alarms come from {noisy} first: {noisy_rate} of the windows there.",
             lambda f: f.noisiest is not None,
-        ),
+        )
     },
     RIVAL: {
         "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0": Says(
@@ -336,16 +336,14 @@ SUBJECTS: dict[str, Subject] = {
             "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away before "
             "believing it{alone}.",
             lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
-        ),
+        )
     },
     WARNING: {
         "too few calibration episodes for the promise": Says(
             CAUTION, "The threshold is uncertain: {warning}.", lambda f: f.warning
-        ),
+        )
     },
-    LEFT_OUT: {
-        "episodes failed validation": Says(GOOD, "{quarantined}.", lambda f: f.quarantined),
-    },
+    LEFT_OUT: {"episodes failed validation": Says(GOOD, "{quarantined}.", lambda f: f.quarantined)},
 }
 RULES = tuple(VerdictRule(about, when, *one) for about, own in SUBJECTS.items() for when, one in own.items())
 
