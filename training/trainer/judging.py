@@ -5,10 +5,13 @@ All programs that use a model begin here: `score`, `compare`, `drift`, `adapt` a
 
 from __future__ import annotations
 
+import functools
 import pickle
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,7 +23,7 @@ from training.data.split import Split
 from training.families import FAMILIES, Family
 from training.trainer import machine
 from training.trainer.checkpoint import Checkpoint, read, require_schema, schema_of
-from training.trainer.contract import BadData
+from training.trainer.contract import BadData, limit_threads
 from training.trainer.evaluation.host_levels import HostLevels, HostThresholds, ReferenceScores
 from training.trainer.evaluation.incident_rates import runs_of, stride_of
 from training.trainer.evaluation.scored import Classes, Scored
@@ -35,6 +38,13 @@ from training.trainer.values import BoolArray, FloatArray, Json, NameArray
 # Errors of the libraries for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
 _NOT_WEIGHTS = (RuntimeError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, EOFError, OSError)
+
+
+# Whose versions may show in scores.
+LIBRARIES = ("numpy", "polars", "scikit-learn", "scipy", "torch", "xgboost", "xgboost-cpu")
+PART = 16_384  # windows: a multiple of every family's block, as a block's size can show in the last bits
+
+Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +249,40 @@ def split_again(judged: Judged) -> Split:
         seed=recorded["seed"],
         supervised=False,
     )
+
+
+# -- in parts, each on any worker: with the same blocks of windows as in one process, and so to the same bytes --------
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """A part's scoring by a checkpoint, for any worker that sees it and the data; both are absolute paths."""
+
+    checkpoint: Path
+    data: Path
+    threads: int
+
+    def __call__(self, begin: int) -> Outputs:
+        """Score the windows from this one on."""
+        fitted, inputs = _ready(self.checkpoint, self.data, self.threads)
+        rows = np.arange(begin, min(begin + PART, inputs.y.size))
+        return fitted.predict(inputs.given, rows)
+
+
+@functools.lru_cache(1)
+def _ready(checkpoint: Path, data: Path, threads: int) -> tuple[Fitted, Inputs]:
+    """The model and the windows, kept by a worker from one part to the next."""
+
+    limit_threads(threads)
+    model, loaded = opened(checkpoint, data, threads=threads)
+    return settled_on(model, loaded)
+
+
+def judge_in_parts(checkpoint: Path, data: Path, mapped: Mapped, *, threads: int = 1) -> Judged:
+    """Like `judging.judge`; ``mapped``, the map of an engine, has its workers score the windows. Raises ``BadData``."""
+    model, loaded = opened(checkpoint, data, threads=threads)
+    scoring = Scoring(checkpoint.absolute(), data.absolute(), threads)
+    parts = list(mapped(scoring, range(0, len(loaded), PART)))
+    proba, score = ([getattr(part, name) for part in parts] for name in ("proba", "score"))
+    outputs = Outputs(*(None if found[0] is None else np.concatenate(found) for found in (proba, score)))
+    return judged_by(model, loaded, str(data), outputs=outputs)

@@ -88,8 +88,7 @@ def _judged(names: argparse.Namespace) -> Judged:
     """Judge the windows, in one process or spread over the engine that was named."""
     from training.contract import TENSORS_FOLDER
     from training.data.tensors import MANIFEST
-    from training.trainer.judging import judge
-    from training.trainer.parallel_scoring import LIBRARIES, judge_in_parts
+    from training.trainer.judging import LIBRARIES, judge, judge_in_parts
 
     files = (names.checkpoint, names.data / TENSORS_FOLDER / MANIFEST)
     alone = not names.executor.far and names.jobs in (None, 1)
