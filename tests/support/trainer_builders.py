@@ -80,16 +80,7 @@ def make_data(
         X, specs = X[:, columns], [specs[number] for number in columns]
     write_processed(
         folder,
-        WindowSet(
-            X=X.astype(np.float32),
-            rows=Rows.of(
-                episode=np.array(ids)[of_window],
-                host=hosts[host],
-                t_start=start,
-                t_end=start + 4,
-                label=np.array(names)[label],
-            ),
-        ),
+        window_set(X, episode=np.array(ids)[of_window], host=hosts[host], t_start=start, label=np.array(names)[label]),
         Sampling(channels=specs, sample_hz=5.0, window_s=4.0, stride_s=2.0),
         Labelling(
             target="malicious" if set(benign) & set(names) else "class",
@@ -97,7 +88,7 @@ def make_data(
             benign=benign if set(benign) & set(names) else (),
         ),
         validation_rows=[
-            *({"episode_id": name, "baseline": False, "ok": True, "reasons": []} for name in ids),
+            *validated(ids),
             {"episode_id": "torn", "baseline": False, "ok": False, "reasons": ["too short"]},
         ],
         reference=_quiet(X) if reference else None,
@@ -107,17 +98,18 @@ def make_data(
 
 def _quiet(X: np.ndarray) -> WindowSet:
     """Twelve windows of reference on each host, none of which is a window of the data."""
-    start = np.arange(36) * 2.0
-    return WindowSet(
-        X=X[:36, :, ::-1].astype(np.float32),
-        rows=Rows.of(
-            episode=np.repeat(["b0", "b1", "b2"], 12),
-            host=np.repeat(["alpha", "beta", "gamma"], 12),
-            t_start=start,
-            t_end=start + 4,
-            label=np.full(36, "baseline"),
-        ),
-    )
+    episode, host = np.repeat(["b0", "b1", "b2"], 12), np.repeat(["alpha", "beta", "gamma"], 12)
+    start, label = np.arange(36) * 2.0, np.full(36, "baseline")
+    return window_set(X[:36, :, ::-1], episode=episode, host=host, t_start=start, label=label)
+
+
+def window_set(X: np.ndarray, *, t_start: np.ndarray, length: float = 4, **columns: np.ndarray) -> WindowSet:
+    return WindowSet(X=X.astype(np.float32), rows=Rows.of(t_start=t_start, t_end=t_start + length, **columns))
+
+
+def validated(ids: Sequence[str]) -> list[dict[str, object]]:
+    """The rows of good recordings in the validation table."""
+    return [{"episode_id": name, "baseline": False, "ok": True, "reasons": []} for name in ids]
 
 
 def _channel(number: int, realistic: int, rename: str | None, unit: str) -> ChannelSpec:

@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
-from trainer_builders import SHORT, StopAfter, arguments, run, score
+from trainer_builders import SHORT, StopAfter, arguments, run, score, validated, window_set
 from trainer_builders import trained as train
 
 from training import families
 from training.contract import Exit
 from training.data.dataset import Labelling, Sampling, WindowSet, load_validation, write_processed
 from training.data.identity import marks_of
-from training.data.rows import Rows
 from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side, Split
 from training.families import Takes
@@ -46,33 +45,22 @@ def write(
     label: np.ndarray | None = None,
     host: np.ndarray | None = None,
     t_start: np.ndarray | None = None,
-    names: tuple[str, ...] = ("x", "lab"),
-    hz: float = 1.0,
     reference: WindowSet | None = None,
     **more: Any,
 ) -> Path:
     """A processed data set of these windows; the last channel is the laboratory's."""
-    start = np.zeros(len(X)) if t_start is None else t_start
-    ids = episode.astype(str)
-    specs = [ChannelSpec(name=n, unit="1", kind="gauge", modes=(*MODES[: 2 if n != "lab" else 1],)) for n in names]
+    start, ids, length = np.zeros(len(X)) if t_start is None else t_start, episode.astype(str), float(X.shape[2])
+    label = np.array(["benign", "malicious"])[(np.arange(len(X)) % 2) if label is None else label]
+    host = np.full(len(X), "h") if host is None else host
+    modes = {"x": MODES, "lab": MODES[:1]}
+    specs = [ChannelSpec(name=name, unit="1", kind="gauge", modes=seen) for name, seen in modes.items()]
     write_processed(
         folder,
-        WindowSet(
-            X=X.astype(np.float32),
-            rows=Rows.of(
-                episode=ids,
-                host=np.full(len(X), "h") if host is None else host,
-                t_start=start,
-                t_end=start + X.shape[2] / hz,
-                label=np.array(["benign", "malicious"])[(np.arange(len(X)) % 2) if label is None else label],
-            ),
-        ),
-        Sampling(channels=specs, sample_hz=hz, window_s=X.shape[2] / hz, stride_s=X.shape[2] / hz, **more),
+        window_set(X, episode=ids, host=host, t_start=start, length=length, label=label),
+        Sampling(channels=specs, sample_hz=1.0, window_s=length, stride_s=length, **more),
         Labelling(target="malicious", names=["benign", "malicious"]),
         reference=reference,
-        validation_rows=[
-            {"episode_id": one, "baseline": False, "ok": True, "reasons": []} for one in sorted(set(ids.tolist()))
-        ],
+        validation_rows=validated(sorted(set(ids.tolist()))),
     )
     return folder
 
@@ -343,26 +331,10 @@ def test_samples_of_another_rate_are_said_to_lie_outside(trained, tmp_path, caps
 def test_a_rate_that_nobody_said_and_hosts_without_a_reference_are_noted(tmp_path, capsys):
     X, recording = walks()
     host = np.where(recording < 20, "a", "b")
-    start = np.arange(48.0)
-    reference = WindowSet(
-        X=X[:48].astype(np.float32)[::-1],
-        rows=Rows.of(
-            episode=np.full(48, "quiet"),
-            host=np.full(48, "a"),
-            t_start=start,
-            t_end=start + 8,
-            label=np.full(48, "baseline"),
-        ),
-    )
-    rule = {"type": "host_baseline"}
-    data = write(
-        *(tmp_path / "d", X, recording),
-        label=recording % 2,
-        host=host,
-        normaliser=rule,
-        reference=reference,
-        time=Timing.NONE,
-    )
+    columns = {"episode": np.full(48, "quiet"), "host": np.full(48, "a"), "label": np.full(48, "baseline")}
+    more = {"normaliser": {"type": "host_baseline"}, "time": Timing.NONE}
+    more["reference"] = window_set(X[47::-1], t_start=np.arange(48.0), length=8, **columns)
+    data = write(tmp_path / "d", X, recording, label=recording % 2, host=host, **more)
     _, said = scored(trained_on(data, tmp_path), data, capsys)
     assert "The sampling rate of these windows is unknown" in said
     assert "b has no reference recording here" in said
