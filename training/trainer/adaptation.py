@@ -22,7 +22,7 @@ from training.trainer.checkpoint import require_schema, schema_of
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import FEWEST, HostLevels, HostThresholds
 from training.trainer.inputs import from_dataset
-from training.trainer.judging import OpenedModel
+from training.trainer.judging import OpenedModel, rule_for_hosts
 from training.trainer.own_references import own_references, recorded
 from training.trainer.references import Added, references_of, settled
 from training.trainer.task import Settling
@@ -105,8 +105,8 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
 def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:
     """The thresholds that the model gives the hosts added, before it learns from them. Raises ``BadData``."""
 
-    threshold = model.document["threshold"]
-    if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
+    rule = rule_for_hosts(model.document)
+    if rule is None:
         raise BadData(
             f"{model.path} has no rule by which a reference changes its threshold, as its data had no references: "
             "train it again with some"
@@ -116,7 +116,7 @@ def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None)
         raise BadData(f"{model.path} has learnt from this reference already: bring one that was recorded later")
     added.require(FEWEST, "a level")
     references = references_of(settled(model.fitted, added.inputs), added.inputs, fresh).measured(levels)
-    hosts = HostThresholds.recorded(threshold["hosts"], threshold["threshold"]).elsewhere(references)
+    hosts = rule.elsewhere(references)
     for doubt in references.doubts(hosts.calibrated):
         print(f"note: {doubt}", file=sys.stderr)
     return hosts

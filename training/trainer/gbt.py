@@ -420,20 +420,16 @@ class Boosting:
 
 
 def _parameters(task: Task) -> JsonDict:
-    two = task.classes == 2
-    kind = {"objective": "binary:logistic"} if two else {"objective": "multi:softprob"}
+    kind: JsonDict = {"objective": "binary:logistic"}
+    if task.classes > 2:
+        kind = {"objective": "multi:softprob", "num_class": task.classes}
     return {
         **kind,
-        **({} if two else {"num_class": task.classes}),
+        **{key: task.hyper[key] for key in ("max_depth", "subsample", "min_child_weight", "reg_lambda", "max_bin")},
+        "eta": task.number("lr"),
+        "colsample_bytree": task.number("colsample"),
         "tree_method": "hist",
         "device": task.device,
-        "max_depth": task.whole("max_depth"),
-        "eta": task.number("lr"),
-        "subsample": task.number("subsample"),
-        "colsample_bytree": task.number("colsample"),
-        "min_child_weight": task.number("min_child_weight"),
-        "reg_lambda": task.number("reg_lambda"),
-        "max_bin": task.whole("max_bin"),
         "nthread": task.threads,
         "disable_default_eval_metric": True,
         "verbosity": 0,

@@ -184,7 +184,10 @@ def judged_by(
         scored = scored_by(outputs, inputs.rows, levels, classes)
     except ValueError as error:
         raise BadData(f"{model.path} does not fit {name}: {error}") from None
-    hosts = _hosts(document, references, inputs.schema_fields)
+    hosts = rule_for_hosts(document)
+    if hosts is not None:
+        measured = inputs.schema_fields["normaliser"].get("type") == "host_baseline"
+        hosts = hosts.elsewhere(references, measured=measured)
     return Judged(document, inputs, scored, classes, references, fitted, hosts, tuple(notes), levels)
 
 
@@ -200,14 +203,12 @@ def _references(
     return raw.measured(levels), levels
 
 
-def _hosts(document: Json, references: ReferenceScores, schema: Json) -> HostThresholds | None:
-    """The thresholds of hosts, by the references here; None for a model that learnt no rule for them."""
-
+def rule_for_hosts(document: Json) -> HostThresholds | None:
+    """The rule by which references change a model's threshold; None for a model that learnt none."""
     threshold = document["threshold"]
     if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
         return None
-    found = HostThresholds.recorded(threshold["hosts"], threshold["threshold"])
-    return found.elsewhere(references, measured=schema["normaliser"].get("type") == "host_baseline")
+    return HostThresholds.recorded(threshold["hosts"], threshold["threshold"])
 
 
 def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:

@@ -15,17 +15,17 @@ Points = list[list[float]]
 
 def roc(score: FloatArray, positive: BoolArray) -> Points:
     """[false-positive rate, true-positive rate] from (0, 0) to (1, 1); empty when a class is missing."""
-    hits, false = _cumulative(score, positive)
-    if hits[-1] == 0 or false[-1] == 0:
+    if positive.all() or not positive.any():
         return []
+    hits, false = _cumulative(score, positive)
     return _thinned(false / false[-1], hits / hits[-1])
 
 
 def precision_recall(score: FloatArray, positive: BoolArray) -> Points:
     """[recall, precision] by rising recall; empty when a class is missing."""
-    hits, false = _cumulative(score, positive)
-    if hits[-1] == 0 or false[-1] == 0:
+    if positive.all() or not positive.any():
         return []
+    hits, false = _cumulative(score, positive)
     recall, precision = hits[1:] / hits[-1], hits[1:] / (hits[1:] + false[1:])
     return _thinned(np.r_[0.0, recall], np.r_[precision[0], precision])
 
