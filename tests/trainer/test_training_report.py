@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from copy import deepcopy
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,8 +24,6 @@ from training.trainer.evaluation.page import main as page_of
 from training.trainer.evaluation.report import build_report, plain, to_json, write_report
 from training.trainer.evaluation.sides import sides_of
 from training.trainer.evaluation.thresholds import ChosenOnTestError
-from training.trainer.evaluation.verdict import level as level_of
-from training.trainer.evaluation.verdict import verdict
 
 ROWS = Rows.of(label=[0, 1], episode=["a", "b"], host=["h", "h"])
 CHROMIUM = Path("/usr/bin/chromium")
@@ -81,12 +80,27 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
     return build_report(**{**arguments, **changes})
 
 
-def with_metric(made, name, value, ci95, host=None):
-    """The report with one figure of the test side, or of one host, replaced."""
-    changed = deepcopy(made)
-    where = changed["metrics"]["test"] if host is None else changed["per_host"][host]
-    where[name] = {"value": value, "ci95": ci95}
-    return changed
+@cache
+def quiet():
+    made = report()
+    figures = {
+        "auroc": (0.9, [0.85, 0.94]),
+        "tpr": (0.81, [0.7, 0.9]),
+        "fpr": (0.052, [0.02, 0.074]),
+        "alerts_per_host_day": (2246.4, [900.0, 3900.0]),
+    }
+    made["metrics"]["test"] |= {name: {"value": value, "ci95": ci95} for name, (value, ci95) in figures.items()}
+    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.8, "ci95": [0.7, 0.88]}
+    made["operating_point"]["warning"] = None
+    return made | {"incidents": None}
+
+
+def quiet_report(**figures):
+    """A report with nothing to complain about but the figures of the test side that are given."""
+    made = deepcopy(quiet())
+    for name, (value, ci95) in figures.items():
+        made["metrics"]["test"][name] = {"value": value, "ci95": ci95}
+    return made
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -312,163 +326,6 @@ def test_ranges_have_room_and_width():
     assert (low, high) == (0.0, pytest.approx(3.15))
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
-
-
-def quiet_report():
-    """Nothing to complain about: the sentences under test are added one by one."""
-    made = report()
-    made = with_metric(made, "auroc", 0.9, [0.85, 0.94])
-    made = with_metric(made, "tpr", 0.81, [0.7, 0.9])
-    made = with_metric(made, "fpr", 0.052, [0.02, 0.074])
-    made = with_metric(made, "alerts_per_host_day", 2246.4, [900.0, 3900.0])
-    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.8, "ci95": [0.7, 0.88]}
-    made["operating_point"]["warning"] = None
-    made["incidents"] = None
-    return made
-
-
-def test_a_model_that_keeps_its_promise_is_called_good():
-    made = quiet_report()
-    assert verdict(made) == (
-        "Catches 81 % of malicious-like windows and raises an alarm in 5.2 % of benign ones. "
-        "It keeps its promise of 5 % false alarms on lab-c (a machine it has not seen). "
-        "On a host as busy as those tested that is about 2,200 alarms a day. "
-        "It does better than a logistic regression on the same features (AUROC 0.800 against 0.900), though the test "
-        "is too small to be sure."
-    )
-    assert level_of(made) == "good"
-
-
-def test_the_scenario_that_raises_the_false_alarms_is_named():
-    made = quiet_report()
-    calm = {"name": "idle", "kind": "benign", "rate": {"value": 0.0, "ci95": [0.0, 0.04]}}
-    loud = {"name": "cloud_sync", "kind": "benign", "rate": {"value": 0.4, "ci95": [0.2, 0.6]}}
-    caught = {"name": "sweep", "kind": "malicious-like", "rate": {"value": 0.9, "ci95": [0.7, 1.0]}}
-    said = "Its false alarms come from 'cloud_sync' first: 40 % of the windows there."
-    made["scenarios"] = [loud, calm, caught]
-    assert said in verdict(made)
-    made["scenarios"] = [loud, caught]  # alone it is all there is
-    assert said not in verdict(made)
-    loud["rate"]["ci95"] = [0.01, 0.6]
-    made["scenarios"] = [loud, calm]
-    assert said not in verdict(made)
-
-
-def test_chance_ends_the_discussion():
-    made = with_metric(quiet_report(), "auroc", 0.53, [0.44, 0.62])
-    assert verdict(made).startswith(
-        "Not distinguishable from chance on this test (AUROC 0.53, 95 % interval 0.44 to 0.62): do not use it."
-    )
-    assert "Catches" not in verdict(made)
-    assert level_of(made) == "poor"
-    worse = with_metric(quiet_report(), "auroc", 0.3, [0.2, 0.4])
-    assert verdict(worse).startswith("Worse than chance (AUROC 0.30)")
-
-
-def rival(made, name, kind, auroc, gap):
-    """The report with one plain method put beside the model."""
-    metric = {"value": auroc, "ci95": [auroc - 0.04, auroc + 0.02]}
-    made["baselines"][name] = {"kind": kind, "auroc": metric, "gap": {"value": 0.0, "ci95": gap}}
-    return made
-
-
-@pytest.mark.parametrize(
-    ("auroc", "gap", "words", "level"),
-    [
-        (0.95, [0.01, 0.09], "A logistic regression on the same features does better ({}): prefer it.", "caution"),
-        (0.95, [-0.01, 0.09], "does better ({}), though the test is too small", "caution"),
-        (0.902, [-0.01, 0.01], "does as well ({}).", "good"),
-        (0.8, [-0.12, -0.02], "It does better than a logistic regression on the same features ({}).", "good"),
-        (0.8, [-0.12, 0.02], "({}), though the test is too small to be sure.", "good"),
-    ],
-)
-def test_a_model_is_held_against_the_best_plain_one(auroc, gap, words, level):
-    made = rival(quiet_report(), "logistic_regression", "supervised", auroc, gap)
-    assert words.format(f"AUROC {auroc:.3f} against 0.900") in verdict(made)
-    assert level_of(made) == level
-    rival(made, "lof", "anomaly", 0.99, [0.02, 0.2])
-    assert "local outlier" not in verdict(made)
-
-
-def test_an_anomaly_score_is_held_against_its_own_kind():
-    made = with_metric(quiet_report(), "ece", None, None)
-    rival(made, "logistic_regression", "supervised", 0.98, [0.01, 0.2])
-    rival(made, "lof", "anomaly", 0.93, [0.01, 0.09])
-    assert "The local outlier factor on the same features does better" in verdict(made)
-    rival(made, "lof", "anomaly", 0.915, [0.01, 0.09])
-    assert "does better" not in verdict(made)
-
-
-def test_a_rival_at_chance_is_no_rival():
-    made = with_metric(quiet_report(), "auroc", 0.51, [0.40, 0.62])
-    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.56, "ci95": [0.45, 0.66]}
-    assert "logistic" not in verdict(made)
-
-
-def test_what_is_missing_is_said():
-    made = quiet_report()
-    made["operating_point"] |= {"threshold": None, "reason": "3 benign calibration windows; …"}
-    made = with_metric(with_metric(made, "tpr", None, None), "fpr", None, None)
-    assert "It has no alarm threshold: 3 benign calibration windows; …." in verdict(made)
-    blind = with_metric(quiet_report(), "auroc", None, None)
-    blind["metrics"]["test"]["auroc"]["reason"] = "the test windows are all benign"
-    assert "is unknown: the test windows are all benign." in verdict(blind)
-    warned = quiet_report()
-    warned["operating_point"]["warning"] = "calibrated on 4 episodes"
-    warned["quarantined"] = {"n": 2, "episodes": []}
-    assert "The threshold is uncertain: calibrated on 4 episodes." in verdict(warned)
-    assert "2 episodes failed validation and were left out." in verdict(warned)
-
-
-def test_hosts_that_differ_are_named():
-    made = quiet_report()
-    other = deepcopy(made["per_host"]["lab-c"])
-    made["per_host"]["pi"] = other | {"fpr": {"value": 0.2, "ci95": [0.1, 0.3]}, "one_class": None}
-    made["per_host"]["lab-c"]["fpr"] = {"value": 0.01, "ci95": [0.0, 0.03]}
-    assert "Worst on pi: 4.0 times the promised alarms." in verdict(made)
-    made["per_host"]["barn"] = other | {"fpr": {"value": 0.1, "ci95": [0.06, 0.2]}}
-    assert "Worst on pi: 4.0 times the promised alarms." in verdict(made)
-    del made["per_host"]["barn"]
-    made["per_host"]["pi"]["one_class"] = "benign"
-    assert "pi recorded only benign windows, and so cannot" in verdict(made)
-    made["per_host"]["desk"] = made["per_host"]["pi"]
-    assert "desk and pi recorded only benign windows" in verdict(made)
-    made["per_host"]["lab-c"]["one_class"] = "benign"
-    assert "recorded only" not in verdict(made)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "ci95", "words", "level"),
-    [
-        ("auroc", 0.997, [0.99, 1.0], "An AUROC of 0.997 smells of leakage", "caution"),
-        ("tpr", 0.12, [0.05, 0.2], "Catches only 12 % of malicious-like windows", "caution"),
-        ("alerts_per_host_day", 0.0, [0.0, 20.0], "", "good"),
-    ],
-)
-def test_one_figure_decides_a_sentence(name, value, ci95, words, level):
-    made = with_metric(quiet_report(), name, value, ci95)
-    assert words in verdict(made)
-    assert level_of(made) == level
-    assert ("a day" in verdict(made)) == bool(words), "no alarm at all is not counted by the day"
-
-
-def test_many_classes_are_named():
-    made = report(classes=Classes(("benign", "grind", "sweep"), ("benign",)))
-    assert re.match(r"Names the right one of 3 classes in \d\d % of windows", made["verdict"])
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.81, "81 %"),
-        (0.05, "5 %"),
-        (0.052, "5.2 %"),
-        (0.001, "0.1 %"),
-        (0.999, "99.9 %"),
-        (0.0, "0 %"),
-        (1.0, "100 %"),
-    ],
-)
-def test_per_cents_never_round_to_nothing_or_everything(share, text):
-    assert percent(share) == text
+def test_per_cents_never_round_to_nothing_or_everything():
+    shares = {0.81: "81 %", 0.05: "5 %", 0.052: "5.2 %", 0.001: "0.1 %", 0.999: "99.9 %", 0.0: "0 %", 1.0: "100 %"}
+    assert {share: percent(share) for share in shares} == shares

@@ -253,7 +253,7 @@ def test_the_loop_ends_when_asked_and_skips_what_is_late(world, watch, tmp_path)
     assert watch.said[-1].startswith("2 of 12 windows (17%) were lost, as samples came late")
     timed = made.TickingClock()
     host = Host(timed, busy)
-    samples(watch_of(world, tmp_path / "other"), host, hz=8.0, clock=timed, sleep=timed.sleep, stop=stop, for_s=2.0)
+    samples(watch_of(world, tmp_path / "other"), host, hz=8.0, clock=timed, sleep=timed.sleep, stop=Stop(), for_s=2.0)
     assert len(host.taken) == 5  # half a second, and the busy one was the last
 
 
@@ -309,7 +309,7 @@ def test_of_an_open_incident_a_crash_forgets_half_a_minute(world, tmp_path):
 def test_a_channel_that_means_something_else_by_this_view_is_not_measured(world, tmp_path, monkeypatch):
     choose = watching.choose_channels
     views = {"cpu_user": "container", "net_tx_bytes": "machine"}
-    monkeypatch.setattr(watching, "choose_channels", lambda *each: replace(choose(*each), views=views))
+    monkeypatch.setattr(watching, "choose_channels", lambda *each: choose(*each)._replace(views=views))
 
     def scores(without):
         detector, found = watch_of(world, tmp_path / "state").detector, []
