@@ -11,7 +11,7 @@ from fakes import Counting, FakeClock, FakeShelf
 from service_running import refused
 
 from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue
-from training.fleet.scheduling.job import Host
+from training.fleet.scheduling.job import AMOUNTS, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service.forecasts import Forecasts
 from training.fleet.service.hosts import Plan
@@ -116,6 +116,13 @@ def test_an_imagined_host_takes_its_part(fleet: Fleet) -> None:
     assert "there already" in refused(ProblemType.BAD_REQUEST, lambda: fleet.ask(imagined={"pi": ImaginedHost()}))
     like = {"new": ImaginedHost(like="nobody")}
     assert "nobody" in refused(ProblemType.UNKNOWN_NAME, lambda: fleet.ask(imagined=like))
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_an_imagined_host_has_enough_of_every_amount(amount: str) -> None:
+    fleet = Fleet(*jobs(2, **{amount: 1}))
+    assert fleet.ask(imagined={"new": ImaginedHost()}).count == 2
+    fleet.queue.close()
 
 
 def test_an_imagined_host_is_as_fast_as_the_one_that_it_is_like(fleet: Fleet) -> None:

@@ -16,7 +16,7 @@ from training.contract import spec_hash
 from training.fleet.database.writer import DatabaseFull
 from training.fleet.queue.attempts import DeliveryNews
 from training.fleet.queue.quarantine import quarantines
-from training.fleet.scheduling.job import EndReason, JobStatus
+from training.fleet.scheduling.job import AMOUNTS, AT_BEST, RESERVES, EndReason, JobStatus
 from training.fleet.service import claims
 from training.fleet.service.catalogue import first_delivery
 from training.fleet.service.claims import SPARE_HOSTS_STEP
@@ -877,23 +877,29 @@ def test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clo
     assert first_delivery(database, A, job_id="id-two", attempt=1) is None
 
 
-def test_a_gpu_is_waited_for_only_where_one_may_come(receiver: Receiver) -> None:
+@pytest.mark.parametrize(
+    ("needs", "declared"), [*(({key: 1}, {}) for key in AMOUNTS), *(({}, {key: 1}) for key in RESERVES)]
+)
+def test_a_gpu_is_waited_for_only_where_one_may_come(
+    receiver: Receiver, needs: dict[str, object], declared: dict[str, object]
+) -> None:
+    pi = a_claim(capability=a_capability(**AT_BEST))
     receiver.service.cancel("two")
-    receiver.service.reload([a_job("one", prefer_cuda=True)], Plan({"desk": {}}))
-    assert "a CUDA host goes first" in str(receiver.claim(a_claim()).reason), "desk may have one"
+    receiver.service.reload([a_job("one", prefer_cuda=True, **needs)], Plan({"desk": declared}))
+    assert "a CUDA host goes first" in str(receiver.claim(pi).reason), "desk may have one"
     receiver.service.reload([a_job("one", prefer_cuda=True)], Plan({"desk": {"cuda": False}}))
-    assert receiver.claim(a_claim()).job_id == "id-one", "nobody has one"
+    assert receiver.claim(pi).job_id == "id-one", "nobody has one"
     receiver.service.requeue("one")
     desk = a_claim("desk", capability=a_capability(cuda=True, ram_available_gib=0.5))
     receiver.service.reload([a_job("one", prefer_cuda=True, min_ram_gib=1.0)], Plan())
     receiver.claim(desk)
-    assert "a CUDA host goes first" in str(receiver.claim(a_claim()).reason)
+    assert "a CUDA host goes first" in str(receiver.claim(pi).reason)
     receiver.watch(POLICY.stale_after_s)
     receiver.service.requeue("one")
-    assert "a CUDA host goes first" in str(receiver.claim(a_claim()).reason), "it may sleep"
+    assert "a CUDA host goes first" in str(receiver.claim(pi).reason), "it may sleep"
     receiver.clock.advance(POLICY.gone_s)
     receiver.service.requeue("one")
-    assert receiver.claim(a_claim()).job_id == "id-one", "it is gone"
+    assert receiver.claim(pi).job_id == "id-one", "it is gone"
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,8 @@ CONSTRAINTS = {each.name: each for each in fields(Constraints)}
 AMOUNTS: Mapping[str, Amount] = {
     name: each.metadata["amount"] for name, each in CONSTRAINTS.items() if each.metadata.get("amount")
 }
+# The capability of a host that has the most of every amount; it says nothing of GPUs.
+AT_BEST: Mapping[str, Any] = {each.capability: CONSTRAINTS[name].metadata["most"] for name, each in AMOUNTS.items()}
 
 
 def constraints_in_words(spec: Mapping[str, Any]) -> str:

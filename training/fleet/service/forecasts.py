@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
 
 import msgspec
 
@@ -20,7 +19,7 @@ from training.fleet.queue.plan_diff import name_of
 from training.fleet.queue.schedule_cache import PLACES_MOST
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, Stay, WaitingKind, forecast
-from training.fleet.scheduling.job import Host, JobStatus, Needs
+from training.fleet.scheduling.job import AT_BEST, Host, JobStatus, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
 from training.fleet.scheduling.schedule import Busy
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
@@ -46,8 +45,6 @@ KEPT_S = 10.0  # for which an answer is good, unless an operator changed the que
 KEPT_PER_COST = 150.0  # … and longer for each second that it took: the page costs 0.7 % of a core at most
 NOWHERE_MAX = 1_000  # jobs named with their reason
 _LEFT_OUT = "left out"  # by the question
-# An imagined host of which nothing is said has enough of all but GPUs.
-_PLAIN: Mapping[str, Any] = {"cpu_cores": 100_000, "ram_total_gib": 1e6, "ram_available_gib": 1e6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +210,7 @@ class _ForecastAnswer:
         model = None if imagined.like is None else self.registry.called(imagined.like)
         if imagined.like is not None and model is None:
             raise Refusal(ProblemType.UNKNOWN_NAME, f"no host is called {imagined.like}, so {name} cannot be like it")
-        can = dict(_PLAIN if model is None else model.capability)
+        can = dict(AT_BEST if model is None else model.capability)
         if imagined.cores is not None:
             can["cpu_cores"] = imagined.cores
         if imagined.ram_gib is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.manifest.reader import closest
 from training.fleet.scheduling.calibrations import Calibrations, calibrated
-from training.fleet.scheduling.job import Host, Needs
+from training.fleet.scheduling.job import AT_BEST, Host, Needs
 from training.fleet.scheduling.policy import Fleet, Scheduling, is_named
 from training.fleet.scheduling.retention import Rules
 from training.printable import counted
@@ -86,7 +86,8 @@ class Plan:
 
 
 # The assumed capability of a machine never seen, unless the plan declares less.
-_AT_BEST = {"cuda_available": True, "cuda_devices": [{"vram_free_gib": math.inf, "vram_total_gib": math.inf}]}
+_LARGEST_GPU = {"vram_free_gib": math.inf, "vram_total_gib": math.inf}
+_UNSEEN = {**AT_BEST, "cuda_available": True, "cuda_devices": [_LARGEST_GPU]}
 
 
 @dataclass(slots=True)
@@ -290,7 +291,7 @@ class HostRegistry:
         if self._unseen[0] != comings:
             names = {name.lower() for name in list(self.known)}
             declared = {name: said for name, said in self.plan.hosts.items() if name.lower() not in names}
-            self._unseen = comings, tuple(Host.of(name, _AT_BEST, said) for name, said in declared.items())
+            self._unseen = comings, tuple(Host.of(name, _UNSEEN, said) for name, said in declared.items())
         return self._unseen[1]
 
     def wait_begins(self, host: str, slot: int = 0) -> int:
