@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from builders import a_capability, a_job
+from builders import a_capability, a_claim, a_job
 from fakes import Counting, FakeClock
 from places import ROOT
 from rich.console import Console
@@ -26,6 +27,8 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.http import openapi
 from training.fleet.scheduling.job import AMOUNTS, CONSTRAINTS, Needs, constraints_in_words
 from training.fleet.scheduling.policy import Policy
+from training.fleet.service.guards import check_claim
+from training.fleet.wire.constants import Refusal
 
 DATA = "ab" * 32
 CUDA = a_capability(cuda=True)
@@ -96,6 +99,13 @@ def test_the_grant_heeds_it(key, queue):
         assert queue.claim_next(worker_hostname="pi", capability=shown.unfit) is None
     fitting = "other" if shown.fit == shown.unfit and shown.reason else "pi"
     assert queue.claim_next(worker_hostname=fitting, capability=shown.fit) is not None
+
+
+@pytest.mark.parametrize("amount", AMOUNTS.values(), ids=AMOUNTS)
+@pytest.mark.parametrize("odd", ["8", math.nan, 10**400], ids=["text", "nan", "huge"])
+def test_a_claim_may_not_report_an_amount_that_is_no_finite_number(amount, odd):
+    with pytest.raises(Refusal, match=rf"\$\.capability\.{amount.capability}: a finite number"):
+        check_claim(a_claim(capability=a_capability(**{amount.capability: odd})))
 
 
 def test_jobs_that_differ_in_it_are_of_different_classes(key, queue):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
 from training.fleet.manifest.reader import closest
-from training.fleet.scheduling.job import REPORTABLE, Attempt, EndReason, Host
+from training.fleet.scheduling.job import AMOUNTS, REPORTABLE, Attempt, EndReason
 from training.fleet.scheduling.quarantine import RAM, VRAM, Cause, Quarantine
 from training.fleet.wire.attempts import ClaimRequest, FailRequest
 from training.fleet.wire.constants import HOST_ID_PATTERN, ID_PATTERN, ProblemType, Refusal
@@ -82,13 +82,6 @@ def check_claim(request: ClaimRequest) -> None:
                 "every host is remembered with it",
             )
     odd = _odd_member(request.capability)
-    if odd is None:
-        try:
-            host = Host.of(request.host_id, request.capability)
-            sound = math.isfinite(host.ram_available_gib + host.vram_free_gib)
-        except (AttributeError, OverflowError, TypeError, ValueError):
-            sound = False
-        odd = None if sound else "$.capability: its numbers must be finite"
     if odd is not None:
         raise Refusal(
             ProblemType.BAD_REQUEST, f"{odd}; `python -m training.fleet.capability` prints what this host should send"
@@ -96,7 +89,7 @@ def check_claim(request: ClaimRequest) -> None:
 
 
 # The members that scheduling reads. Absent, or null, is 0 or false; other members are for people.
-_NUMBERS = ("cpu_cores", "ram_total_gib", "ram_available_gib")
+_NUMBERS = ("ram_total_gib", *(amount.capability for amount in AMOUNTS.values()))
 _TRUTHS = ("cuda_available", "healthy")
 _DEVICE_NUMBERS = ("vram_total_gib", "vram_free_gib")
 
@@ -107,8 +100,8 @@ def _odd_member(capability: Mapping[str, Any]) -> str | None:
         if not isinstance(capability.get(name), bool | None):
             return f"$.capability.{name}: true or false"
     for name in _NUMBERS:
-        if not _is_number(capability.get(name)):
-            return f"$.capability.{name}: a number"
+        if not _is_finite(capability.get(name)):
+            return f"$.capability.{name}: a finite number"
     devices = capability.get("cuda_devices")
     if not isinstance(devices, list | tuple | None):
         return "$.capability.cuda_devices: a list of objects"
@@ -116,13 +109,15 @@ def _odd_member(capability: Mapping[str, Any]) -> str | None:
         if not isinstance(device, Mapping):
             return f"$.capability.cuda_devices[{place}]: an object"
         for name in _DEVICE_NUMBERS:
-            if not _is_number(device.get(name)):
-                return f"$.capability.cuda_devices[{place}].{name}: a number"
+            if not _is_finite(device.get(name)):
+                return f"$.capability.cuda_devices[{place}].{name}: a finite number"
     return None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | None) and not isinstance(value, bool)
+def _is_finite(value: object) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def refuse_twin(host_id: str, known: str) -> Refusal:
