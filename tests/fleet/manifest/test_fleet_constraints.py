@@ -19,6 +19,7 @@ from fakes import Counting, FakeClock
 from places import ROOT
 from rich.console import Console
 from test_fleet_manifest import HEAD, load, mistakes
+from wire_builders import whole
 
 from training.fleet.capability.probe import detect
 from training.fleet.cli.render import render_job
@@ -29,6 +30,7 @@ from training.fleet.scheduling.job import AMOUNTS, CONSTRAINTS, Needs, constrain
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.guards import check_claim
 from training.fleet.wire.constants import Refusal
+from training.fleet.wire.views import JobDetail
 
 DATA = "ab" * 32
 CUDA = a_capability(cuda=True)
@@ -131,8 +133,7 @@ def test_it_is_said_where_a_job_is_shown(key):
 
 def test_pages_and_commands_show_the_sentence():
     spec = a_job(**{key: example(key).value for key in CONSTRAINTS})
-    view = dict.fromkeys(("note", "ended_by", "status", "held_by", "progress"))
-    detail = {"job": spec | view, "spec": spec, "now": 0.0, "attempts": [], "events": []}
+    detail = whole(JobDetail) | {"spec": spec}
     assert dict(facts(detail))["needs"] == constraints_in_words(spec)
     screen = Console(width=500, file=io.StringIO())
     screen.print(render_job(detail))
