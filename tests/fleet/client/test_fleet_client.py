@@ -599,8 +599,7 @@ class DamagedDisk(io.BytesIO):
 
 
 @pytest.mark.parametrize(
-    ("body", "sink", "number"),
-    [(None, FullDisk().write, errno.ENOSPC), (DamagedDisk(), None, errno.EIO)],
+    ("body", "sink", "number"), [(None, FullDisk().write, errno.ENOSPC), (DamagedDisk(), None, errno.EIO)]
 )
 def test_a_file_that_fails_on_its_way_is_not_the_networks_failure(body, sink, number):
     def talk(connection: socket.socket) -> None:

@@ -24,13 +24,7 @@ def told(**fields: Any) -> ForecastReply:
         job_id="a", name="gbt", host="desk", slot=0, begins_at=NOW - 60, ends_at=NOW + 1800, live=True, **times
     )
     later = ForetoldJob(job_id="b", name="mlp", host="desk", slot=0, begins_at=NOW + 1800, ends_at=NOW + 3600, **times)
-    declined = DeclineView(
-        name="mlp",
-        at=NOW,
-        by="desk",
-        ends_at=NOW + 3600,
-        here_until=NOW + 36000,
-    )
+    declined = DeclineView(name="mlp", at=NOW, by="desk", ends_at=NOW + 3600, here_until=NOW + 36000)
     shape: dict[str, Any] = {
         "now": NOW, "done_at": NOW + 3600, "done_low_at": NOW + 3000, "done_high_at": NOW + 9000, "jobs": [live, later],
         "count": 2, "hosts": [ForetoldHost(host="desk", jobs=2), ForetoldHost(host="pi", declined=declined)],

@@ -19,15 +19,7 @@ from places import ROOT
 from receiver_running import TOKEN, Receiver, Wire, in_background, job_id, running
 
 from training.clock import SystemClock
-from training.fleet.client.client import (
-    Cancelled,
-    FleetClient,
-    Grant,
-    Refused,
-    Superseded,
-    Unavailable,
-    file_sha256,
-)
+from training.fleet.client.client import Cancelled, FleetClient, Grant, Refused, Superseded, Unavailable, file_sha256
 from training.fleet.receiver.http.connection import HEADER_BYTES_MAX, GuardedProtocol
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.registry import Registry

@@ -27,8 +27,7 @@ def _name(text: str) -> str:
 
 
 Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", callback=_name, help="Name of the host, operator, reader or watched host."),
+    str, typer.Argument(metavar="NAME", callback=_name, help="Name of the host, operator, reader or watched host.")
 ]
 Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
 Reader = Annotated[bool, typer.Option("--reader", help="A program or person that only looks, such as Prometheus.")]
@@ -123,11 +122,7 @@ def _powershell(text: str) -> str:
 
 @as_command()
 def revoke(
-    context: CommandContext,
-    name: Name,
-    operator: Operator = False,
-    reader: Reader = False,
-    watcher: Watcher = False,
+    context: CommandContext, name: Name, operator: Operator = False, reader: Reader = False, watcher: Watcher = False
 ) -> None:
     """Revoke a host, operator or reader: its certificates and codes become void, and other hosts get its jobs."""
     role = _role(operator, reader, watcher)

@@ -17,13 +17,7 @@ from training.fleet.wire.words import size
 from training.printable import counted, one_line
 
 SHOWN_MAX = 40  # lines for people; --json has up to 1,000
-_THINGS = {
-    "bundle": "models",
-    "log": "logs",
-    "curve": "curves",
-    "events": "lots of events",
-    "dataset": "data sets",
-}
+_THINGS = {"bundle": "models", "log": "logs", "curve": "curves", "events": "lots of events", "dataset": "data sets"}
 
 Reply = Mapping[str, Any]
 

@@ -22,10 +22,7 @@ JOB = typer.Argument(
     metavar="JOB", help="Its name, its id, or a unique prefix of the id.", callback=_named, autocompletion=complete.jobs
 )
 JOBS = typer.Argument(
-    metavar="JOB...",
-    help="Names, ids, or at least six digits of ids.",
-    callback=_named,
-    autocompletion=complete.jobs,
+    metavar="JOB...", help="Names, ids, or at least six digits of ids.", callback=_named, autocompletion=complete.jobs
 )
 Job = Annotated[str, JOB]
 Jobs = Annotated[list[str], JOBS]

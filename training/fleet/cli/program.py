@@ -39,13 +39,7 @@ from training.fleet.cli import (
 from training.fleet.cli.context import URL_VARIABLE, CannotError, CommandContext
 from training.fleet.cli.models import BundleRefused
 from training.fleet.cli.registration import AsJson, Url, app
-from training.fleet.client.client import (
-    ClientError,
-    Damaged,
-    Stranger,
-    Unavailable,
-    Unreachable,
-)
+from training.fleet.client.client import ClientError, Damaged, Stranger, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.installed import own_version
 from training.streams import has_seen_enough, replace_unprintable, write_no_more

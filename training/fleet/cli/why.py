@@ -37,9 +37,7 @@ class JobIdentity:
 
 def why_data(jobs: Sequence[JobIdentity]) -> dict[str, Any]:
     """Return the answer for machines; with two jobs also what differs: in the id (`differ`), and outside it."""
-    data: dict[str, Any] = {
-        "jobs": [{"name": job.name, "job_id": job.job_id, "fields": job.fields} for job in jobs],
-    }
+    data: dict[str, Any] = {"jobs": [{"name": job.name, "job_id": job.job_id, "fields": job.fields} for job in jobs]}
     if len(jobs) == 2:
         one, other = jobs
         data["differ"] = differing(one.fields, other.fields)

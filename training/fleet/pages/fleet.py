@@ -129,11 +129,7 @@ def _stuck(pending: int, waiting: Sequence[Waiting], held: int) -> str:
 
 
 def notices(
-    health: HealthReply,
-    hosts: Sequence[Json],
-    counts: Mapping[str, int],
-    failed: Sequence[Json],
-    live: Sequence[Json],
+    health: HealthReply, hosts: Sequence[Json], counts: Mapping[str, int], failed: Sequence[Json], live: Sequence[Json]
 ) -> Iterator[Attention]:
     """List what needs the operator, the worst first."""
     if health.detail:

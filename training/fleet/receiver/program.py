@@ -76,10 +76,7 @@ def create_app(
     ``reader`` is a second connection to the database. ``reload`` checks the manifest (off the event loop) and
     applies it through ``writer``. The server takes care of ``state.context``.
     """
-    app = Starlette(
-        routes=routes(),
-        exception_handlers={HTTPException: on_http_error},
-    )
+    app = Starlette(routes=routes(), exception_handlers={HTTPException: on_http_error})
     app.router.redirect_slashes = False
     clock, settings = clock or SystemClock(), settings or ReceiverSettings()
     # On the writer's thread: the database is in its hands from now on.
@@ -293,10 +290,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         parser.add_argument(flag, type=Path, default=Path(default), help=f"{words} (%(default)s)")
     parser.add_argument(
-        "--datasets-dir",
-        type=Path,
-        metavar="DIR",
-        help="pushed data sets (datasets next to the artifact store)",
+        "--datasets-dir", type=Path, metavar="DIR", help="pushed data sets (datasets next to the artifact store)"
     )
     parser.add_argument(
         "--new-store",
@@ -304,9 +298,7 @@ def _parser() -> argparse.ArgumentParser:
         help="once, when the models are lost: start with an empty store although the database lists models",
     )
     parser.add_argument(
-        "--tls",
-        action="store_true",
-        help="encrypt, and serve only hosts and operators with certificates",
+        "--tls", action="store_true", help="encrypt, and serve only hosts and operators with certificates"
     )
     parser.add_argument(
         "--tls-dir",

@@ -24,13 +24,7 @@ Reason = Annotated[  # job.REPORTABLE; other spellings are understood
     str,
     Meta(
         extra_json_schema={
-            "enum": [
-                "interrupted",
-                "spawn_failed",
-                "trainer_failed",
-                "upload_failed",
-                "worker_shutdown",
-            ]
+            "enum": ["interrupted", "spawn_failed", "trainer_failed", "upload_failed", "worker_shutdown"]
         }
     ),
 ]

@@ -11,15 +11,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from training.fleet.wire.attempts import (
-    HostId,
-    RoleName,
-)
-from training.fleet.wire.constants import (
-    DATASET_NAME_PATTERN,
-    ActStatus,
-    JobAct,
-)
+from training.fleet.wire.attempts import HostId, RoleName
+from training.fleet.wire.constants import DATASET_NAME_PATTERN, ActStatus, JobAct
 from training.fleet.wire.message import Wire
 
 

@@ -13,16 +13,7 @@ from typing import Any
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 
 PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
-PROGRESS_FIRST = (
-    "event",
-    "epoch",
-    "epochs",
-    "loss",
-    "metric",
-    "seconds",
-    "eta_s",
-    "message",
-)  # the known ones
+PROGRESS_FIRST = ("event", "epoch", "epochs", "loss", "metric", "seconds", "eta_s", "message")  # the known ones
 EPOCH_MAX = 2**53 - 1  # the largest whole number that every reader of JSON keeps
 
 
@@ -99,10 +90,7 @@ def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[dict[str, Any
             room -= size
             kept.add(key)
     if "event" not in kept:
-        return (
-            None,
-            f"a progress line whose event has more than {bytes_max:,} bytes is not taken",
-        )
+        return (None, f"a progress line whose event has more than {bytes_max:,} bytes is not taken")
     left = [key for key in fields if key not in kept]
     complaint = ""
     if left:

@@ -233,11 +233,5 @@ def _test(split: _Split, data: str) -> str:
         return ""
     by_host = split.recipe in ("host", "behaviour")  # which test alike
     recipe, division = ("host", "") if by_host else (split.recipe, split.fingerprint)
-    said = (
-        data,
-        recipe,
-        division,
-        sorted(here.items()),
-        sorted(split.classes.get("test", {}).items()),
-    )
+    said = (data, recipe, division, sorted(here.items()), sorted(split.classes.get("test", {}).items()))
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]

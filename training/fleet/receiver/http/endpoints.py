@@ -233,10 +233,7 @@ async def explain(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def workers(context: ReceiverContext, request: Request) -> Answer:
-    after, limit = (
-        request.query_params.get("after", ""),
-        query_number(request, "limit", WORKERS_PAGE),
-    )
+    after, limit = (request.query_params.get("after", ""), query_number(request, "limit", WORKERS_PAGE))
     return await context.look(lambda: context.views.workers(after=after, limit=limit))
 
 

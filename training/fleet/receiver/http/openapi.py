@@ -80,15 +80,7 @@ def _parameters(route: Route) -> list[Json]:
     found: list[Json] = []
     for name, schema, description in _IN_PATH:
         if f"{{{name}}}" in route.path:
-            found.append(
-                {
-                    "name": name,
-                    "in": "path",
-                    "description": description,
-                    "schema": schema,
-                    "required": True,
-                }
-            )
+            found.append({"name": name, "in": "path", "description": description, "schema": schema, "required": True})
     for key in route.parameters:
         where, schema, description = _PARAMETERS[key]
         name = key.partition(":")[0]

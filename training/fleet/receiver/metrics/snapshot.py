@@ -224,11 +224,7 @@ class Snapshots:
 
 
 def obstacle_of(
-    needs: Needs,
-    hosts: Iterable[tuple[Host, bool]],
-    out: Mapping[str, str],
-    resting: Mapping[str, str],
-    datasets: Any,
+    needs: Needs, hosts: Iterable[tuple[Host, bool]], out: Mapping[str, str], resting: Mapping[str, str], datasets: Any
 ) -> Obstacle | None:
     """Return what keeps jobs with these needs from every host, or ``None``.
 
