@@ -22,16 +22,11 @@ from training.fleet.wire.words import (
     ago,
     booked,
     duration,
-    eta,
-    held,
+    facts,
     left,
     marks,
     number,
-    progress,
-    removed_lines,
-    silence,
-    split,
-    trained,
+    under_way,
     unlike,
 )
 from training.printable import counted, one_line, printable, size
@@ -119,43 +114,26 @@ class Lines:
 def render_job(detail: Json) -> RenderableType:
     """Render a job: its requirements, its state, and each attempt."""
     view, spec, now = detail["job"], detail["spec"], detail["now"]
-    facts = Table.grid(padding=(0, 2))
+    made = Table.grid(padding=(0, 2))
     rows: list[tuple[str, object]] = [
         ("job", view["name"]),
-        ("id", view["job_id"]),
         ("state", state(view)),
-        ("model", f"{view['model']}, {view['mode']}"),
-        ("priority", view["priority"]),
-        ("split", split(spec)),
-        ("data set", str(spec.get("dataset") or "")[:_ID_SHOWN]),
-        ("trained on", trained(view)),
-        ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
-        ("needs", constraints_in_words(spec)),
         ("host", view["host"]),
-        ("progress", ", ".join(part for part in (progress(view), _left(view, now)) if part)),
+        ("progress", under_way(view, now)),
         ("artifact", view["artifact_id"]),
-        ("removed", "; ".join(removed_lines(detail))),
         ("error", view["error"]),
-        ("ended by", view["ended_by"]),
-        ("held", held(view, now)),
         ("obstacle", view["obstacle"]),
-        ("note", view["note"]),
+        *facts(detail, constraints_in_words(spec)),
     ]
     for label, value in rows:
         if value not in (None, ""):
-            shown = value if isinstance(value, Text) else cell(value, chars_max=2000)
-            facts.add_row(Text(label, "bold"), shown)
-    parts: list[RenderableType] = [facts]
+            made.add_row(Text(label, "bold"), value if isinstance(value, Text) else cell(value, chars_max=2000))
+    parts: list[RenderableType] = [made]
     if detail["attempts"]:
         parts += [Text(), _attempts(detail["attempts"], spec, now)]
     if detail["events"]:
         parts += [Text(), _events(detail["events"][-15:], now)]
     return Group(*parts)
-
-
-def _left(view: Json, now: object) -> str:
-    left = eta(view, now)
-    return f"about {left} left" if left and not silence(view, now) else left
 
 
 def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:

@@ -106,10 +106,9 @@ def verdict(status: int, problem_type: str) -> Verdict:
     return Verdict.FINAL
 
 
-def backoff_s(failures: int, chance: float, *, base_s: float = 1.0, cap_s: float = 60.0, least_s: float = 0.0) -> float:
+def backoff_s(failures: int, chance: float, *, least_s: float = 0.0) -> float:
     """Return the seconds to wait after so many failures: full jitter (``chance`` in [0, 1)), at least ``least_s``."""
-    ceiling = min(cap_s, base_s * 2.0 ** min(failures - 1, 32))
-    return least_s + chance * ceiling
+    return least_s + chance * min(60.0, 2.0 ** min(failures - 1, 32))
 
 
 @dataclass(frozen=True)

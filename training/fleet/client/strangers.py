@@ -8,12 +8,11 @@ that granted it, for a command the one that answered first. Any other answer is 
 
 from __future__ import annotations
 
-import json
 import re
 from urllib.parse import urlsplit
 
 from training.fleet.client.transport import Response
-from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEADER_DATABASE, HEADER_PROBLEM
+from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEADER_DATABASE
 from training.printable import printable
 
 _BODY_LIMITS = {
@@ -60,16 +59,6 @@ def stranger(answer: Response, granted_by: str | None, before: str | None = None
         f"the database {shown} answered and {granted_by} granted this: check the receiver's --db; "
         f"if that one has replaced it permanently, restart with --accept-database {shown}"
     )
-
-
-def slug_of(answer: Response) -> str:
-    """Read the problem type, which a header repeats; empty when there is none."""
-    try:
-        found = json.loads(answer.body) if answer.body else None
-    except (ValueError, RecursionError):
-        found = None
-    named = found.get("type") if isinstance(found, dict) else None
-    return str(named or answer.headers.get(HEADER_PROBLEM.lower(), ""))
 
 
 def _who(answer: Response) -> str:

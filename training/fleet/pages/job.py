@@ -40,7 +40,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         sentence=sentence(detail, explained, frame.now),
         explained=explained,
         log=log,
-        facts=[*facts(detail)],
+        facts=[*words.facts(detail, constraints_in_words(detail["spec"]))],
         asked=[*flat(detail["spec"])],
         record=[*flat(attempts[-1]["record"])] if attempts and attempts[-1]["record"] else [],
         figures=[*figures(views, [(job_id, job["name"])]), *usage(views, job_id, attempt)],
@@ -76,34 +76,9 @@ def sentence(detail: Json, explained: Json | None, now: float) -> str:
     if status == "pending":
         return f"{name}: {one_line((explained or {}).get('summary', 'it waits'), 400)}."
     since = words.duration(now - job["claimed_at"]) if job["claimed_at"] else ""
-    how = ", ".join(filter(None, (words.progress(job), _left(job, now))))
+    how = words.under_way(job, now)
     doing = "is training on" if status == "running" else "was given to"
     return f"{name} {doing} {job['host']} since {since}" + (f": {how}." if how else ".")
-
-
-def _left(job: Json, now: float) -> str:
-    left = words.eta(job, now)
-    return f"about {left} left" if left and not words.silence(job, now) else left
-
-
-def facts(detail: Json) -> Iterator[tuple[str, str]]:
-    """List facts about a job other than its state."""
-    job, spec = detail["job"], detail["spec"]
-    said = (
-        ("model", f"{job['model']}, {job['mode']}"),
-        ("priority", str(job["priority"])),
-        ("split", words.split(spec)),
-        ("data set", str(spec.get("dataset") or "")[: words.ID_SHOWN]),
-        ("hyperparameters", ", ".join(f"{key} = {value}" for key, value in (spec.get("hyper") or {}).items())),
-        ("needs", constraints_in_words(spec)),
-        ("trained on", words.trained(job)),
-        ("held", words.held(job, detail["now"])),
-        ("note", job["note"] or ""),
-        ("ended by", job["ended_by"] or ""),
-        ("removed", "; ".join(words.removed_lines(detail))),
-        ("id", job["job_id"]),
-    )
-    return ((label, text) for label, text in said if text)
 
 
 def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

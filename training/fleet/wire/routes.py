@@ -294,24 +294,20 @@ _EVERYWHERE = (
     ProblemType.SHUTTING_DOWN,
     ProblemType.UNAVAILABLE,
 )
-_SHOWN = (
+_SIGNED = (
     ProblemType.NO_CERTIFICATE,
     ProblemType.CERTIFICATE_IDENTITY,
     ProblemType.CERTIFICATE_UNKNOWN,
     ProblemType.CERTIFICATE_REVOKED,
     ProblemType.CERTIFICATE_EXPIRED,
     ProblemType.PROXY_IDENTITY,
+    ProblemType.OPERATOR_TOKEN,
+    ProblemType.TOO_MANY_FAILURES,
 )
-_TOKEN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
 _BY_ACCESS: Mapping[Access, tuple[ProblemType, ...]] = {
-    Access.WORKER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH),
-    Access.REPORTER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH),
-    Access.OPERATOR: (*_SHOWN, *_TOKEN),
-    Access.READER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE),
-    Access.FETCHER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE),
-    Access.ANYONE: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE),
-    Access.MEMBER: (*_SHOWN, *_TOKEN),
-    Access.OWNER: (*_SHOWN, *_TOKEN),
+    **dict.fromkeys((Access.READER, Access.FETCHER, Access.ANYONE), (*_SIGNED, ProblemType.WRONG_ROLE)),
+    **dict.fromkeys((Access.OPERATOR, Access.MEMBER, Access.OWNER), _SIGNED),
+    **dict.fromkeys((Access.WORKER, Access.REPORTER), (*_SIGNED, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH)),
     Access.JOINING: (),
 }
 _SAFE = frozenset({"GET", "HEAD"})

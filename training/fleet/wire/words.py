@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -191,6 +191,32 @@ def eta(view: Json, now: object) -> str:
     if unheard := silence(view, now):
         return unheard
     return duration(left_s(view)) if view.get("status") == "running" and not view.get("paused") else ""
+
+
+def under_way(view: Json, now: object) -> str:
+    """Show how far a job is, and how long it takes yet."""
+    left = eta(view, now)
+    return ", ".join(filter(None, (progress(view), f"about {left} left" if left and not silence(view, now) else left)))
+
+
+def facts(detail: Json, needs: str) -> Iterator[tuple[str, str]]:
+    """List facts about a job other than its state."""
+    job, spec = detail["job"], detail["spec"]
+    said = (
+        ("model", f"{job['model']}, {job['mode']}"),
+        ("priority", str(job["priority"])),
+        ("split", split(spec)),
+        ("data set", str(spec.get("dataset") or "")[:ID_SHOWN]),
+        ("hyperparameters", ", ".join(f"{key} = {value}" for key, value in (spec.get("hyper") or {}).items())),
+        ("needs", needs),
+        ("trained on", trained(job)),
+        ("held", held(job, detail["now"])),
+        ("note", job["note"] or ""),
+        ("ended by", job["ended_by"] or ""),
+        ("removed", "; ".join(removed_lines(detail))),
+        ("id", job["job_id"]),
+    )
+    return ((label, text) for label, text in said if text)
 
 
 def left_s(view: Json) -> float | None:

@@ -80,12 +80,16 @@ def routes() -> list[routing.Route]:
 def endpoints() -> dict[str, Endpoint]:
     """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
     named = {row.name for row in ROUTES}
-    return pages.ENDPOINTS | {
-        name: found
-        for module in (sys.modules[__name__], *_NEIGHBOURS)
-        for name, found in vars(module).items()
-        if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_" and name in named
-    }
+    return (
+        pages.ENDPOINTS
+        | _ACTS
+        | {
+            name: found
+            for module in (sys.modules[__name__], *_NEIGHBOURS)
+            for name, found in vars(module).items()
+            if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_" and name in named
+        }
+    )
 
 
 # -- workers ----------------------------------------------------------------------------------------------------
@@ -269,26 +273,10 @@ async def openapi(context: ReceiverContext, _request: Request) -> Answer:
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def cancel(context: ReceiverContext, request: Request) -> Answer:
-    """Cancel a job: until a requeue, or with ``?removed=true`` until the plan names it again."""
-    return await _moved(context, request, Act.CANCEL, as_removed=request.query_params.get("removed") == "true")
-
-
-async def requeue(context: ReceiverContext, request: Request) -> Answer:
-    return await _moved(context, request, Act.REQUEUE)
-
-
-async def hold(context: ReceiverContext, request: Request) -> Answer:
-    """Hold a job: no host gets it until it is unheld; a running attempt continues."""
-    return await _moved(context, request, Act.HOLD)
-
-
-async def unhold(context: ReceiverContext, request: Request) -> Answer:
-    return await _moved(context, request, Act.UNHOLD)
-
-
-async def _moved(context: ReceiverContext, request: Request, act: Act, *, as_removed: bool = False) -> Answer:
+async def _moved(act: Act, context: ReceiverContext, request: Request) -> Answer:
+    """Move a job. It is cancelled until a requeue, or with ``?removed=true`` until the plan names it again."""
     ref, who = request.path_params["job_id"], acting(context, request)
+    as_removed = act is Act.CANCEL and request.query_params.get("removed") == "true"
 
     def decide() -> MovedReply:
         return move(context.service, context.audit, act, ref, who, as_removed=as_removed)
@@ -307,21 +295,12 @@ async def release(context: ReceiverContext, request: Request) -> Answer:
     return answer
 
 
-async def pause(context: ReceiverContext, request: Request) -> Answer:
-    return await _ordered(context, request, Act.PAUSE)
+async def _ordered(act: Act, context: ReceiverContext, request: Request) -> Answer:
+    """Give a host an order, or end it; drained with ``?now=true``, its trainers stop politely.
 
-
-async def drain(context: ReceiverContext, request: Request) -> Answer:
-    """Drain a host; with ``?now=true`` its trainers stop politely, and their jobs are handed back."""
-    return await _ordered(context, request, Act.DRAIN, at_once=request.query_params.get("now") == "true")
-
-
-async def resume(context: ReceiverContext, request: Request) -> Answer:
-    return await _ordered(context, request, Act.RESUME)
-
-
-async def _ordered(context: ReceiverContext, request: Request, act: Act, *, at_once: bool = False) -> Answer:
-    """Give a host an order, or end it. Its waiting claim is answered at once, and so are those of other hosts."""
+    Its waiting claim is answered at once, and so are those of other hosts.
+    """
+    at_once = act is Act.DRAIN and request.query_params.get("now") == "true"
     name, who = request.path_params["host_id"], acting(context, request)
     answer = await context.act(
         request, lambda: order_host(context.service, context.audit, act, name, who, at_once=at_once)
@@ -329,6 +308,12 @@ async def _ordered(context: ReceiverContext, request: Request, act: Act, *, at_o
     context.room.wake()
     logger.info("host %s: %s by the operator", name, act)
     return answer
+
+
+_ACTS: dict[str, Endpoint] = {
+    **{act: partial(_moved, act) for act in (Act.CANCEL, Act.REQUEUE, Act.HOLD, Act.UNHOLD)},
+    **{act: partial(_ordered, act) for act in (Act.PAUSE, Act.DRAIN, Act.RESUME)},
+}
 
 
 async def reload(context: ReceiverContext, request: Request) -> Answer:
