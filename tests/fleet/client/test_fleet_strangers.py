@@ -340,7 +340,7 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
         calls = calls_to(receiver.url, [])
         for wanted, ended in ((t.Upload, t.Uploaded), (t.SendComplete, t.Completed)):
             request = worker.wanted(wanted)
-            event = calls._carry_out(replace(request, call=worker.call))
+            event = calls._carry_out(structs.replace(request, call=worker.call))
             assert isinstance(event, ended), event
             worker.take(event)
         calls._client.close()
