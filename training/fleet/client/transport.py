@@ -14,7 +14,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from training.crashpoint import crashpoint
 from training.fleet.client.address import Address
@@ -72,6 +72,10 @@ class _Body:
             return self._file.read(size)
 
 
+Body = bytes | Readable | None
+Sink = Callable[[bytes], object]
+
+
 class Transport(Protocol):
     """The network as the client uses it."""
 
@@ -80,9 +84,9 @@ class Transport(Protocol):
         method: str,
         path: str,
         headers: Mapping[str, str],
-        body: bytes | Readable | None,
+        body: Body,
         timeout_s: float,
-        sink: Callable[[bytes], object] | None = None,
+        sink: Sink | None = None,
     ) -> Response:
         """Send and wait for the whole answer. ``timeout_s`` bounds each wait for the other side.
 
@@ -120,6 +124,13 @@ class _Deadline:
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
 
+class _Asked(NamedTuple):
+    method: str
+    address: str
+    body: Body
+    headers: dict[str, str]
+
+
 class HttpTransport:
     """HTTP/1.1 with kept-alive connections to one origin."""
 
@@ -140,51 +151,37 @@ class HttpTransport:
         method: str,
         path: str,
         headers: Mapping[str, str],
-        body: bytes | Readable | None,
+        body: Body,
         timeout_s: float,
-        sink: Callable[[bytes], object] | None = None,
+        sink: Sink | None = None,
     ) -> Response:
         bounded = self._answer_s is not None and sink is None and isinstance(body, bytes | None)
-        whole_s = max(self._answer_s or 0.0, timeout_s) if bounded else None
         own = body if isinstance(body, bytes | None) else _Body(body)
-        try:
-            with _Deadline(whole_s) as deadline:
-                return self._request(method, path, headers, own, timeout_s, sink, deadline)
-        except _OwnFileError as failed:
-            raise failed.error from None
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | Readable | None,
-        timeout_s: float,
-        sink: Callable[[bytes], object] | None,
-        deadline: _Deadline,
-    ) -> Response:
-        try:
-            connection, answer = self._converse(method, path, headers, body, timeout_s, deadline)
-        except _FAILURES as error:
-            raise TransportError(deadline.words or _words(error)) from error
-        try:
-            if answer.length is None and not answer.chunked:
-                # An end that is only the end of the connection cannot be told from a cut, not even within the header.
-                raise http.client.HTTPException("an answer without a length")
-            content = _read(answer, sink if 200 <= answer.status < 300 else None)
-        except _FAILURES as error:
-            connection.close()
-            raise TransportError(deadline.words or _words(error)) from error
-        except BaseException:  # the sink failed, or the program is stopping: the rest spoils the connection
-            connection.close()
-            raise
+        connection = None
+        with _Deadline(max(self._answer_s or 0.0, timeout_s) if bounded else None) as deadline:
+            try:
+                asked = _Asked(method, self._at.prefix + path, own, dict(headers))
+                connection, answer = self._converse(asked, timeout_s, deadline)
+                if answer.length is None and not answer.chunked:
+                    # An end that is only the end of the connection cannot be told from a cut, not even in the header.
+                    raise http.client.HTTPException("an answer without a length")
+                content = _read(answer, sink if 200 <= answer.status < 300 else None)
+            except (
+                BaseException
+            ) as error:  # the sink failed, or the program is stopping: the rest spoils the connection
+                if connection is not None:
+                    connection.close()
+                if isinstance(error, _OwnFileError):
+                    raise error.error from None
+                if isinstance(error, _FAILURES):
+                    raise TransportError(deadline.words or _words(error)) from error
+                raise
         if answer.will_close:
             connection.close()
         else:
             with self._lock:
                 self._idle.append(connection)
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return Response(answer.status, found, content)
+        return Response(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
 
     def wait_for_hangup(self, timeout_s: float) -> bool:
         """Wait until the other side closes an idle connection.
@@ -203,13 +200,7 @@ class HttpTransport:
             connection.close()
 
     def _converse(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | Readable | None,
-        timeout_s: float,
-        deadline: _Deadline,
+        self, asked: _Asked, timeout_s: float, deadline: _Deadline
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Send, and read the answer's header, over an idle connection or a new one."""
         while True:
@@ -219,13 +210,13 @@ class HttpTransport:
                 if connection.sock is None:
                     connection.connect()
                 deadline.watch(connection)
-                return connection, _exchange(connection, method, self._at.prefix + path, headers, body)
+                return connection, _exchange(connection, asked)
             except _HUNG_UP as error:
                 connection.close()
                 if idle is None and not self._at.secure and not deadline.words:
                     raise TransportError(f"{_words(error)}; {_MAY_BE_TLS}") from error
                 # The other side may have hung up just when its idle connection was taken up again.
-                if idle is None or deadline.words or not isinstance(body, bytes | None):
+                if idle is None or deadline.words or not isinstance(asked.body, bytes | None):
                     raise
             except BaseException:
                 connection.close()
@@ -251,15 +242,9 @@ class HttpTransport:
         return http.client.HTTPConnection(self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES)
 
 
-def _exchange(
-    connection: http.client.HTTPConnection,
-    method: str,
-    address: str,
-    headers: Mapping[str, str],
-    body: bytes | Readable | None,
-) -> http.client.HTTPResponse:
+def _exchange(connection: http.client.HTTPConnection, asked: _Asked) -> http.client.HTTPResponse:
     try:
-        connection.request(method, address, body=body, headers=dict(headers))
+        connection.request(*asked)
     except (BrokenPipeError, ConnectionResetError):
         if connection.sock is None:  # it died while the connection was being made
             raise
@@ -267,11 +252,11 @@ def _exchange(
         with contextlib.suppress(*_FAILURES):
             return connection.getresponse()
         raise
-    crashpoint("client.sent", method)
+    crashpoint("client.sent", asked.method)
     return connection.getresponse()
 
 
-def _read(answer: http.client.HTTPResponse, sink: Callable[[bytes], object] | None) -> bytes:
+def _read(answer: http.client.HTTPResponse, sink: Sink | None) -> bytes:
     content = b""
     if sink is None:
         content = answer.read(ANSWER_BYTES_MAX)
