@@ -338,9 +338,9 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
                 while worker.state.call is None:
                     worker.wake()
         calls = calls_to(receiver.url, [])
-        for wanted, ended in ((t.Upload, t.Uploaded), (t.SendComplete, t.Completed)):
+        for wanted, ended, changed in ((t.Upload, t.Uploaded, structs.replace), (t.SendComplete, t.Completed, replace)):
             request = worker.wanted(wanted)
-            event = calls._carry_out(structs.replace(request, call=worker.call))
+            event = calls._carry_out(changed(request, call=worker.call))
             assert isinstance(event, ended), event
             worker.take(event)
         calls._client.close()

@@ -13,7 +13,7 @@ import msgspec
 from training import strict_json
 from training.fleet.client import strangers
 from training.fleet.client.answers import Stranger, Unavailable, Unreachable, backoff_s, decoded, problem
-from training.fleet.client.transport import Readable, Response, Transport, TransportError
+from training.fleet.client.transport import Body, Response, Sink, Transport, TransportError
 from training.fleet.wire.worker_routes import WORKERS, Route
 
 T = TypeVar("T")
@@ -109,10 +109,10 @@ class Caller:
         method: str,
         path: str,
         *,
-        body: bytes | Readable | None = None,
+        body: Body = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
-        sink: Callable[[bytes], object] | None = None,
+        sink: Sink | None = None,
     ) -> Response:
         """Send one request; raises the error that the retry table names for the answer."""
         sent = {"Accept": "application/json", **self._headers, **(headers or {})}
