@@ -37,7 +37,7 @@ PartOfPath = Annotated[str, Meta(pattern=ID_PATTERN.replace("$", r"\Z"))]  # a l
 ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Windows are unsigned
 
 
-class SetAsideWork(Wire, frozen=True, kw_only=True):
+class SetAsideWork(Wire):
     """A finished bundle that stays on a host because the receiver refused it permanently."""
 
     job_id: str
@@ -49,7 +49,7 @@ class SetAsideWork(Wire, frozen=True, kw_only=True):
 Gib = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-class TrainerUse(Wire, frozen=True, kw_only=True):
+class TrainerUse(Wire):
     """A trainer that runs on the host that claims, and what memory it holds at this moment."""
 
     claim_id: Id
@@ -57,7 +57,7 @@ class TrainerUse(Wire, frozen=True, kw_only=True):
     vram_gib: Gib = 0.0
 
 
-class ClaimRequest(Wire, frozen=True, kw_only=True):
+class ClaimRequest(Wire):
     """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
 
     host_id: HostId
@@ -82,7 +82,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     resting: str | None = None
 
 
-class HostTerms(Wire, frozen=True, kw_only=True):
+class HostTerms(Wire):
     """The conditions of a host's owner and operators, for its worker now. Null means no request."""
 
     order: Order | None = None  # of an operator
@@ -105,7 +105,7 @@ class HostTerms(Wire, frozen=True, kw_only=True):
         return bool(self.hours) or self.pause_on_battery or self.pause_when_used or any(x is not None for x in limits)
 
 
-class DeclinedView(Wire, frozen=True, kw_only=True):
+class DeclinedView(Wire):
     """A job that this host does not get now, because another will have it done sooner. Times in epoch seconds."""
 
     job_id: str  # the oldest of those like it
@@ -117,7 +117,7 @@ class DeclinedView(Wire, frozen=True, kw_only=True):
     open_at: float  # from then on this host may have it
 
 
-class BookedView(Wire, frozen=True, kw_only=True):
+class BookedView(Wire):
     """A booking: the part of its host that an attempt may use; memory in GiB."""
 
     cores: Annotated[int, Meta(ge=1)] = 1  # it computes with as many threads
@@ -130,7 +130,7 @@ class BookedView(Wire, frozen=True, kw_only=True):
     least_vram_gib: Gib = 0.0  # … and of that GPU's memory; else the job is to be handed back
 
 
-class ClaimReply(Wire, frozen=True, kw_only=True):
+class ClaimReply(Wire):
     """The grant; or, with ``job_id`` null, the reason for none and the time after which to ask again."""
 
     job_id: str | None = None
@@ -153,7 +153,7 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     booked: BookedView | None = None  # for the attempt
 
 
-class Grant(ClaimReply, frozen=True, kw_only=True):
+class Grant(ClaimReply):
     """The answer to a claim that brings a job, as its client reads it."""
 
     job_id: PartOfPath
@@ -179,7 +179,7 @@ class Grant(ClaimReply, frozen=True, kw_only=True):
         return named if isinstance(named, str) and named else None
 
 
-class LogLines(Wire, frozen=True, kw_only=True):
+class LogLines(Wire):
     """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0.
 
     ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or this is unknown.
@@ -190,7 +190,7 @@ class LogLines(Wire, frozen=True, kw_only=True):
     lines: list[str] = field(default_factory=list)
 
 
-class Usage(Wire, frozen=True, kw_only=True):
+class Usage(Wire):
     """The use that a trainer made of its host since the last heartbeat: means, and the most memory. Null: not known."""
 
     cpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # cores
@@ -199,7 +199,7 @@ class Usage(Wire, frozen=True, kw_only=True):
     gpu_memory_bytes: Count | None = None
 
 
-class HeartbeatRequest(Wire, frozen=True, kw_only=True):
+class HeartbeatRequest(Wire):
     """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
 
     host_id: str | None = None
@@ -216,7 +216,7 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     log: LogLines | None = None
 
 
-class HeartbeatReply(Wire, frozen=True, kw_only=True):
+class HeartbeatReply(Wire):
     action: Action
     lease_s: Seconds
     log_next: Count = 0  # number of the next line the receiver has not stored
@@ -225,7 +225,7 @@ class HeartbeatReply(Wire, frozen=True, kw_only=True):
     terms: HostTerms | None = None  # as in a claim's answer
 
 
-class OutputRequest(Wire, frozen=True, kw_only=True):
+class OutputRequest(Wire):
     """``POST /v1/job/{id}/log``: what an attempt printed, also when it is over. Without lines: a question."""
 
     host_id: str | None = None
@@ -233,11 +233,11 @@ class OutputRequest(Wire, frozen=True, kw_only=True):
     log: LogLines | None = None
 
 
-class OutputReply(Wire, frozen=True, kw_only=True):
+class OutputReply(Wire):
     log_next: int  # number of the next line the receiver has not stored
 
 
-class CompleteRequest(Wire, frozen=True, kw_only=True):
+class CompleteRequest(Wire):
     """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
 
     artifact_id: str
@@ -251,7 +251,7 @@ class CompleteRequest(Wire, frozen=True, kw_only=True):
     report: str | None = None  # the trainer's report, a text of at most 1 MiB; it is kept as it is
 
 
-class CompleteReply(Wire, frozen=True, kw_only=True):
+class CompleteReply(Wire):
     """The receipt. The worker may delete its copy."""
 
     job_id: str
@@ -260,7 +260,7 @@ class CompleteReply(Wire, frozen=True, kw_only=True):
     attempt: int
 
 
-class DeliverRequest(Wire, frozen=True, kw_only=True):
+class DeliverRequest(Wire):
     """``POST /v1/job/{id}/deliver``: finished work that was kept on its host, offered again by hand."""
 
     host_id: HostId
@@ -271,7 +271,7 @@ class DeliverRequest(Wire, frozen=True, kw_only=True):
     report: str | None = None
 
 
-class FailRequest(Wire, frozen=True, kw_only=True):
+class FailRequest(Wire):
     """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is handed back."""
 
     error: str = ""
@@ -286,14 +286,14 @@ class FailRequest(Wire, frozen=True, kw_only=True):
     log: LogLines | None = None
 
 
-class StatusReply(Wire, frozen=True, kw_only=True):
+class StatusReply(Wire):
     """The job's status after a call that moved it."""
 
     job_id: str
     status: str
 
 
-class MovedReply(StatusReply, frozen=True, kw_only=True):
+class MovedReply(StatusReply):
     """The effect of an operator's call, and its job."""
 
     name: str
@@ -303,7 +303,7 @@ class MovedReply(StatusReply, frozen=True, kw_only=True):
     held_at: float | None = None
 
 
-class UploadReply(Wire, frozen=True, kw_only=True):
+class UploadReply(Wire):
     """``PUT /v1/model/{id}``: the bundle is stored, synced and hashed."""
 
     artifact_id: str

@@ -16,7 +16,7 @@ _Host = Annotated[str, Meta(pattern=HOST_ID_PATTERN)]
 _Size = Annotated[float, Meta(ge=0, le=1e6)]
 
 
-class ImaginedHost(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ImaginedHost(Wire, forbid_unknown_fields=True):
     """A host that is not there. Without a word on it, its cores and memory are enough; there is no GPU."""
 
     like: _Host | None = None  # with the capability of this host, and as fast
@@ -25,7 +25,7 @@ class ImaginedHost(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cores: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
 
-class ForecastRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForecastRequest(Wire, forbid_unknown_fields=True):
     """``POST /v1/forecast``. ``plan`` null: the jobs that wait now."""
 
     without: Annotated[list[_Host], Meta(max_length=1_000)] = field(default_factory=list)
@@ -33,7 +33,7 @@ class ForecastRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     plan: PlanRequest | None = None
 
 
-class ForetoldJob(Wire, frozen=True, kw_only=True):
+class ForetoldJob(Wire):
     """A job's time on a host. Times in epoch seconds; four of five such jobs end from ``low_at`` to ``high_at``."""
 
     job_id: str
@@ -48,7 +48,7 @@ class ForetoldJob(Wire, frozen=True, kw_only=True):
     threads: int | None = None  # that its trainer computes with; null: that is decided when it begins
 
 
-class DeclineView(Wire, frozen=True, kw_only=True):
+class DeclineView(Wire):
     """A job that a host leaves to another, which will finish it sooner. Times in epoch seconds."""
 
     name: str  # of the first such job
@@ -58,7 +58,7 @@ class DeclineView(Wire, frozen=True, kw_only=True):
     here_until: float  # … and when it would be done here
 
 
-class ForetoldHost(Wire, frozen=True, kw_only=True):
+class ForetoldHost(Wire):
     """A host of the forecast; one with a note takes no part, and the note says why."""
 
     host: str
@@ -69,7 +69,7 @@ class ForetoldHost(Wire, frozen=True, kw_only=True):
     note: str | None = None
 
 
-class ForecastReply(Wire, frozen=True, kw_only=True):
+class ForecastReply(Wire):
     """The answer of the forecast endpoints. Times in epoch seconds; ``done_at`` null: there is nothing to do."""
 
     now: float

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, dataclass_transform
 
 import msgspec
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+class _Message(msgspec.StructMeta):
+    """Freezes every message, and has its members given by name."""
+
+    def __new__(mcls, *of: Any, **config: Any) -> _Message:
+        return super().__new__(mcls, *of, **{"frozen": True, "kw_only": True, **config})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Wire(msgspec.Struct, metaclass=_Message, frozen=True, kw_only=True):
     """Base of every message."""
 
     @classmethod

@@ -16,7 +16,7 @@ from training.fleet.wire.constants import DATASET_NAME_PATTERN, ActStatus, JobAc
 from training.fleet.wire.message import Wire
 
 
-class ActRequest(Wire, frozen=True, kw_only=True):
+class ActRequest(Wire):
     """``POST /v1/act``: an act on all jobs that match every given filter; without a filter it is on none."""
 
     what: JobAct
@@ -28,7 +28,7 @@ class ActRequest(Wire, frozen=True, kw_only=True):
     jobs: Annotated[int, Meta(ge=0)] | None = None  # the number of jobs that is agreed to; null: only say what it does
 
 
-class ActReply(Wire, frozen=True, kw_only=True):
+class ActReply(Wire):
     """The effect of an act on many jobs: expected, or done."""
 
     what: JobAct
@@ -43,14 +43,14 @@ class ActReply(Wire, frozen=True, kw_only=True):
     skipped: int = 0  # others moved these jobs meanwhile
 
 
-class ReleaseReply(Wire, frozen=True, kw_only=True):
+class ReleaseReply(Wire):
     """``POST /v1/workers/{host}/release``: release a host from quarantine."""
 
     host: str
     reason: str  # the reason of the quarantine
 
 
-class HostOrderReply(Wire, frozen=True, kw_only=True):
+class HostOrderReply(Wire):
     """``POST /v1/workers/{host}/pause``, ``/drain`` and ``/resume``: the order that a host is under now."""
 
     host: str
@@ -64,7 +64,7 @@ class HostOrderReply(Wire, frozen=True, kw_only=True):
     note: str | None = None  # why it gets no jobs all the same
 
 
-class EditView(Wire, frozen=True, kw_only=True):
+class EditView(Wire):
     """A change that a reload found; see edits.Edit."""
 
     kind: str  # rename, job, host, trainer, channel, revived, stands, left
@@ -76,7 +76,7 @@ class EditView(Wire, frozen=True, kw_only=True):
     since: float | None = None  # end of a job that stays completed
 
 
-class ReloadReply(Wire, frozen=True, kw_only=True):
+class ReloadReply(Wire):
     """``POST /v1/manifest/reload``: every job of the plan is one of the first three."""
 
     inserted: int
@@ -105,7 +105,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
         return any((*counts, self.hosts, self.trainers, self.retention, self.scheduling, self.notify))
 
 
-class AuthorityReply(Wire, frozen=True, kw_only=True):
+class AuthorityReply(Wire):
     """``GET /v1/authority``: the receiver's authority, to be trusted by its fingerprint."""
 
     ca: str  # PEM
@@ -113,14 +113,14 @@ class AuthorityReply(Wire, frozen=True, kw_only=True):
     now: float  # the receiver's clock: a machine whose clock is far off cannot use a certificate
 
 
-class InviteRequest(Wire, frozen=True, kw_only=True):
+class InviteRequest(Wire):
     """``POST /v1/invitations``: make a one-time code for a host, an operator or a reader."""
 
     name: HostId
     role: RoleName = "host"
 
 
-class InviteReply(Wire, frozen=True, kw_only=True):
+class InviteReply(Wire):
     """The one-time code, shown only in this response."""
 
     name: str
@@ -132,7 +132,7 @@ class InviteReply(Wire, frozen=True, kw_only=True):
     note: str | None = None  # warnings, to be read before the code is used
 
 
-class JoinRequest(Wire, frozen=True, kw_only=True):
+class JoinRequest(Wire):
     """``POST /v1/join``. The same request may be sent again; another one with the same code is refused."""
 
     name: HostId
@@ -141,13 +141,13 @@ class JoinRequest(Wire, frozen=True, kw_only=True):
     role: RoleName = "host"
 
 
-class RenewRequest(Wire, frozen=True, kw_only=True):
+class RenewRequest(Wire):
     """``POST /v1/renew``: a new certificate for the owner of the connection's certificate."""
 
     csr: str
 
 
-class CertificateReply(Wire, frozen=True, kw_only=True):
+class CertificateReply(Wire):
     name: str
     role: str
     certificate: str  # PEM
@@ -156,20 +156,20 @@ class CertificateReply(Wire, frozen=True, kw_only=True):
     valid_s: float  # from now on
 
 
-class RevokeRequest(Wire, frozen=True, kw_only=True):
+class RevokeRequest(Wire):
     """``POST /v1/revoke``: every certificate and open code of a name."""
 
     name: HostId
     role: RoleName = "host"
 
 
-class RevokeReply(Wire, frozen=True, kw_only=True):
+class RevokeReply(Wire):
     name: str
     certificates: int
     jobs: int  # jobs of the host that are pending again
 
 
-class CertificateView(Wire, frozen=True, kw_only=True):
+class CertificateView(Wire):
     name: str
     role: str
     fingerprint: str
@@ -178,12 +178,12 @@ class CertificateView(Wire, frozen=True, kw_only=True):
     revoked_at: float | None
 
 
-class CertificatesReply(Wire, frozen=True, kw_only=True):
+class CertificatesReply(Wire):
     certificates: list[CertificateView]
     now: float
 
 
-class TokenRequest(Wire, frozen=True, kw_only=True):
+class TokenRequest(Wire):
     """``POST /v1/tokens``: make an operator's or a reader's token."""
 
     name: HostId
@@ -191,7 +191,7 @@ class TokenRequest(Wire, frozen=True, kw_only=True):
     role: Annotated[str, Meta(extra_json_schema={"enum": ["operator", "reader"]})] = "operator"
 
 
-class TokenReply(Wire, frozen=True, kw_only=True):
+class TokenReply(Wire):
     """The token, shown only in this response."""
 
     name: str
@@ -199,7 +199,7 @@ class TokenReply(Wire, frozen=True, kw_only=True):
     expires_at: float
 
 
-class TokenView(Wire, frozen=True, kw_only=True):
+class TokenView(Wire):
     name: str
     created_at: float
     expires_at: float
@@ -207,24 +207,24 @@ class TokenView(Wire, frozen=True, kw_only=True):
     role: str = "operator"
 
 
-class TokensReply(Wire, frozen=True, kw_only=True):
+class TokensReply(Wire):
     tokens: list[TokenView]
     now: float
 
 
-class TokenRevokeRequest(Wire, frozen=True, kw_only=True):
+class TokenRevokeRequest(Wire):
     """``POST /v1/tokens/revoke``: the oldest valid token of a name, or all of them."""
 
     name: HostId
     every: bool = False
 
 
-class TokenRevokeReply(Wire, frozen=True, kw_only=True):
+class TokenRevokeReply(Wire):
     name: str
     revoked: int
 
 
-class AuditEntry(Wire, frozen=True, kw_only=True):
+class AuditEntry(Wire):
     """An act of an operator or of a joining host. ``before`` and ``after`` are JSON texts, as the digest has them."""
 
     seq: int
@@ -237,7 +237,7 @@ class AuditEntry(Wire, frozen=True, kw_only=True):
     digest: str
 
 
-class AuditReply(Wire, frozen=True, kw_only=True):
+class AuditReply(Wire):
     """``GET /v1/audit``: a page, oldest first; ``next_after`` leads to the next."""
 
     entries: list[AuditEntry]
@@ -245,7 +245,7 @@ class AuditReply(Wire, frozen=True, kw_only=True):
     now: float
 
 
-class DatasetView(Wire, frozen=True, kw_only=True):
+class DatasetView(Wire):
     """A data set that workers can fetch. Publishing answers with it."""
 
     dataset_id: str  # SHA-256 of its listing
@@ -256,7 +256,7 @@ class DatasetView(Wire, frozen=True, kw_only=True):
     pushed_at: float
 
 
-class DatasetPublishReply(DatasetView, frozen=True, kw_only=True):
+class DatasetPublishReply(DatasetView):
     """``POST /v1/dataset/{id}/publish``: the published data set, and the one that had its name before."""
 
     was: str | None = None  # the data set that had the name before, if another one
@@ -264,12 +264,12 @@ class DatasetPublishReply(DatasetView, frozen=True, kw_only=True):
     jobs_waiting: int = 0  # unfinished jobs that they replace: these still train on the old data
 
 
-class DatasetsReply(Wire, frozen=True, kw_only=True):
+class DatasetsReply(Wire):
     datasets: list[DatasetView]
     now: float
 
 
-class DatasetDraftReply(Wire, frozen=True, kw_only=True):
+class DatasetDraftReply(Wire):
     """``PUT /v1/dataset/{id}``: pieces to upload before it can be published; ask again when these are here."""
 
     dataset_id: str
@@ -279,22 +279,22 @@ class DatasetDraftReply(Wire, frozen=True, kw_only=True):
     published: bool
 
 
-class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
+class DatasetPublishRequest(Wire):
     name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
     # the hosts it was recorded on, if known: a reload warns of a plan whose `train_hosts` differ
     hosts: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=256)] = field(default_factory=list)
 
 
-class DatasetUnnameRequest(Wire, frozen=True, kw_only=True):
+class DatasetUnnameRequest(Wire):
     name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})]
 
 
-class DatasetRemoveReply(Wire, frozen=True, kw_only=True):
+class DatasetRemoveReply(Wire):
     dataset_id: str
     freed: int  # bytes
 
 
-class SpeedOnHost(Wire, frozen=True, kw_only=True):
+class SpeedOnHost(Wire):
     """The time that a kind of job is expected to take on a host: the median, and a range that holds four of five."""
 
     host: str
@@ -305,7 +305,7 @@ class SpeedOnHost(Wire, frozen=True, kw_only=True):
     basis: Literal["same", "here", "calibrated", "elsewhere", "guess"]
 
 
-class SpeedsOfKind(Wire, frozen=True, kw_only=True):
+class SpeedsOfKind(Wire):
     """Jobs that differ in seed and name alone: they are expected to take equally long."""
 
     model: str
@@ -317,7 +317,7 @@ class SpeedsOfKind(Wire, frozen=True, kw_only=True):
     hosts: list[SpeedOnHost]  # the fastest first
 
 
-class SpeedsReply(Wire, frozen=True, kw_only=True):
+class SpeedsReply(Wire):
     """``GET /v1/speeds``: how long jobs take, as learned from the newest completed attempts."""
 
     kinds: list[SpeedsOfKind]  # those last trained first
@@ -326,7 +326,7 @@ class SpeedsReply(Wire, frozen=True, kw_only=True):
     now: float
 
 
-class ChannelView(Wire, frozen=True, kw_only=True):
+class ChannelView(Wire):
     """A channel for notices, and how far it has got. Times in epoch seconds."""
 
     channel: str
@@ -338,30 +338,30 @@ class ChannelView(Wire, frozen=True, kw_only=True):
     error: str | None  # of the last try, or why none can succeed
 
 
-class NotifyReply(Wire, frozen=True, kw_only=True):
+class NotifyReply(Wire):
     """``GET /v1/notify``."""
 
     channels: list[ChannelView]
     now: float
 
 
-class NotifyTestRequest(Wire, frozen=True, kw_only=True):
+class NotifyTestRequest(Wire):
     """``POST /v1/notify/test``: send a test message on one channel of the plan, or on all."""
 
     channel: str | None = None
 
 
-class NotifyTestView(Wire, frozen=True, kw_only=True):
+class NotifyTestView(Wire):
     channel: str
     kind: str
     error: str | None  # None: it arrived
 
 
-class NotifyTestReply(Wire, frozen=True, kw_only=True):
+class NotifyTestReply(Wire):
     results: list[NotifyTestView]
 
 
-class Problem(Wire, frozen=True, kw_only=True):
+class Problem(Wire):
     """``application/problem+json`` (RFC 9457)."""
 
     type: str

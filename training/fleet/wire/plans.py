@@ -32,7 +32,7 @@ _Host = Annotated[dict[str, Any], _table("HostSpec")]
 _Trainer = Annotated[dict[str, Any], _table("TrainerSpec")]
 
 
-class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlanRequest(Wire, forbid_unknown_fields=True):
     """``POST /v1/manifest/plan``: a plan as tables with the manifest's keys, checked as those of a manifest.
 
     Each job stands there for itself, without an id, as the receiver computes it. ``jobs`` null: the file has no list of
@@ -56,7 +56,7 @@ class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return found | {"hosts": self.hosts, "trainers": self.trainers, "retention": self.retention}
 
 
-class PlannedJob(Wire, frozen=True, kw_only=True):
+class PlannedJob(Wire):
     """A job of the plan as it would be: ``state`` is its status, or ``new``."""
 
     name: str
@@ -73,7 +73,7 @@ class PlannedJob(Wire, frozen=True, kw_only=True):
     held_by: str | None = None
 
 
-class HostOutlook(Wire, frozen=True, kw_only=True):
+class HostOutlook(Wire):
     """The number of waiting jobs that a host could take, and the obstacles of the others."""
 
     host: str
@@ -83,7 +83,7 @@ class HostOutlook(Wire, frozen=True, kw_only=True):
     note: str | None = None  # as that it was not heard for long
 
 
-class MemoryAdvice(Wire, frozen=True, kw_only=True):
+class MemoryAdvice(Wire):
     """Jobs of the plan that ask for much more or less memory than trainers of their kind held."""
 
     jobs: list[str]  # the first of them
@@ -93,7 +93,7 @@ class MemoryAdvice(Wire, frozen=True, kw_only=True):
     propose_gib: float  # what to ask instead: a fifth more than that
 
 
-class PlannedRotation(Wire, frozen=True, kw_only=True):
+class PlannedRotation(Wire):
     """Jobs of the plan that differ in the tested host and the seed alone."""
 
     name: str
@@ -103,7 +103,7 @@ class PlannedRotation(Wire, frozen=True, kw_only=True):
     seeds: list[int]
 
 
-class PlanReply(Wire, frozen=True, kw_only=True):
+class PlanReply(Wire):
     """The answer of the plan endpoints. Nothing has changed."""
 
     changed: bool  # a reload would change something

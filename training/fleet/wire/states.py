@@ -17,7 +17,7 @@ from training.fleet.wire.stretches import STRETCHES_MAX
 STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
 
 
-class Stretch(Wire, frozen=True, kw_only=True):
+class Stretch(Wire):
     """The part of a training that one attempt did: the epochs (or trees) after ``begins``, up to ``ends``.
 
     Null: its trainer counts none; or, for the last one, it ended and printed none.
@@ -29,7 +29,7 @@ class Stretch(Wire, frozen=True, kw_only=True):
     ends: int | None = None
 
 
-class StateView(Wire, frozen=True, kw_only=True):
+class StateView(Wire):
     """The newest saved state of a job, from which its next attempt resumes."""
 
     state_id: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256 of its listing
@@ -39,14 +39,14 @@ class StateView(Wire, frozen=True, kw_only=True):
     stretches: list[Stretch] = field(default_factory=list)
 
 
-class StateDraftReply(Wire, frozen=True, kw_only=True):
+class StateDraftReply(Wire):
     """``PUT …/state/{id}``: the pieces to upload before it can be kept."""
 
     state_id: str
     missing: list[str]
 
 
-class StateKeepRequest(Wire, frozen=True, kw_only=True):
+class StateKeepRequest(Wire):
     """``POST …/state/{id}/keep``: who did what of the training so far, this attempt last."""
 
     stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)]

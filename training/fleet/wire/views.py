@@ -10,7 +10,7 @@ from training.fleet.wire.constants import LOOK_AGAIN_S
 from training.fleet.wire.message import Wire
 
 
-class AttemptView(Wire, frozen=True, kw_only=True):
+class AttemptView(Wire):
     attempt: int
     generation: int
     host: str
@@ -28,7 +28,7 @@ class AttemptView(Wire, frozen=True, kw_only=True):
     booked: dict[str, Any] | None = None  # the part of its host that it may use, as in the answer to its claim
 
 
-class RemovedView(Wire, frozen=True, kw_only=True):
+class RemovedView(Wire):
     """Something that the plan's [retention] took away."""
 
     what: str  # bundle, log or curve
@@ -37,7 +37,7 @@ class RemovedView(Wire, frozen=True, kw_only=True):
     why: str
 
 
-class EventView(Wire, frozen=True, kw_only=True):
+class EventView(Wire):
     seq: int
     at: float
     job_id: str
@@ -49,7 +49,7 @@ class EventView(Wire, frozen=True, kw_only=True):
     detail: str | None
 
 
-class Figure(Wire, frozen=True, kw_only=True):
+class Figure(Wire):
     """A figure of a report with its 95 % interval; null: it has none, and ``why`` is the trainer's reason."""
 
     value: float | None = None
@@ -58,7 +58,7 @@ class Figure(Wire, frozen=True, kw_only=True):
     why: str | None = None
 
 
-class ResultView(Wire, frozen=True, kw_only=True):
+class ResultView(Wire):
     """The result of a job, as its trainer's report says it. Texts are the trainer's."""
 
     bytes: int = 0  # of the report
@@ -78,7 +78,7 @@ class ResultView(Wire, frozen=True, kw_only=True):
     test: str = ""  # equal where two models were judged on the same windows; "": not known
 
 
-class TwinView(Wire, frozen=True, kw_only=True):
+class TwinView(Wire):
     """The model that differs in its mode alone: what the laboratory's channels are worth."""
 
     job_id: str
@@ -89,7 +89,7 @@ class TwinView(Wire, frozen=True, kw_only=True):
     same_test: bool
 
 
-class ModelView(Wire, frozen=True, kw_only=True):
+class ModelView(Wire):
     """The model of a completed job among those judged on the same test."""
 
     job_id: str
@@ -107,14 +107,14 @@ class ModelView(Wire, frozen=True, kw_only=True):
     removed: RemovedView | None = None  # the model is not here any more
 
 
-class TestView(Wire, frozen=True, kw_only=True):
+class TestView(Wire):
     """A test: the windows on which models were judged."""
 
     test: str  # its key; "": of these models it is not known
     models: int
 
 
-class NamedJob(Wire, frozen=True, kw_only=True):
+class NamedJob(Wire):
     """A job, as far as one needs to address it."""
 
     job_id: str
@@ -122,7 +122,7 @@ class NamedJob(Wire, frozen=True, kw_only=True):
     in_manifest: bool = True
 
 
-class FoldedView(Wire, frozen=True, kw_only=True):
+class FoldedView(Wire):
     """One figure over a rotation; null where no job of it has one."""
 
     mean: float | None = None  # over hosts, of each host's mean over seeds
@@ -133,7 +133,7 @@ class FoldedView(Wire, frozen=True, kw_only=True):
     hosts: int = 0  # with a figure
 
 
-class RotatedHost(Wire, frozen=True, kw_only=True):
+class RotatedHost(Wire):
     """A host of a rotation: the means over seeds of what it showed as the one that is tested."""
 
     host: str
@@ -144,7 +144,7 @@ class RotatedHost(Wire, frozen=True, kw_only=True):
     test: str = ""  # the windows, as in a result; "": not known, or not the same for all seeds
 
 
-class RotationGap(Wire, frozen=True, kw_only=True):
+class RotationGap(Wire):
     """AUROC of a rotation minus that of the first one on the same tests and seeds, host by host."""
 
     to: str
@@ -154,7 +154,7 @@ class RotationGap(Wire, frozen=True, kw_only=True):
     hosts: int
 
 
-class DeployView(Wire, frozen=True, kw_only=True):
+class DeployView(Wire):
     """A job that trains what a rotation judges, on all of its hosts."""
 
     job_id: str
@@ -162,7 +162,7 @@ class DeployView(Wire, frozen=True, kw_only=True):
     status: str
 
 
-class RotationView(Wire, frozen=True, kw_only=True):
+class RotationView(Wire):
     """Jobs that differ in the tested host and the seed alone, folded."""
 
     name: str
@@ -184,7 +184,7 @@ class RotationView(Wire, frozen=True, kw_only=True):
     notes: list[str] = field(default_factory=list)  # what does not count, and why
 
 
-class ModelsReply(Wire, frozen=True, kw_only=True):
+class ModelsReply(Wire):
     """``GET /v1/models``: the models that were judged on one test, the best first."""
 
     test: str
@@ -197,7 +197,7 @@ class ModelsReply(Wire, frozen=True, kw_only=True):
     next_after: str | None = None
 
 
-class HostFigures(Wire, frozen=True, kw_only=True):
+class HostFigures(Wire):
     host: str
     windows: int
     auroc: Figure
@@ -205,14 +205,14 @@ class HostFigures(Wire, frozen=True, kw_only=True):
     false_alarms: Figure
 
 
-class Line(Wire, frozen=True, kw_only=True):
+class Line(Wire):
     """A drawn line: points [x, y]."""
 
     label: str
     points: list[tuple[float, float]]
 
 
-class ReportView(Wire, frozen=True, kw_only=True):
+class ReportView(Wire):
     """The figures of a report that pages draw. At most 40 hosts, and four lines of 200 points."""
 
     result: ResultView
@@ -222,7 +222,7 @@ class ReportView(Wire, frozen=True, kw_only=True):
     notes: list[str] = field(default_factory=list)
 
 
-class JobView(Wire, frozen=True, kw_only=True):
+class JobView(Wire):
     """A job as ``GET /v1/jobs`` shows it. Times are epoch seconds of the receiver's clock."""
 
     job_id: str
@@ -257,7 +257,7 @@ class JobView(Wire, frozen=True, kw_only=True):
     removed: RemovedView | None = None  # of a completed job: its model is gone; null: it is in the store
 
 
-class JobsReply(Wire, frozen=True, kw_only=True):
+class JobsReply(Wire):
     jobs: list[JobView]
     counts: dict[str, int]  # by status, of the whole queue
     now: float
@@ -267,7 +267,7 @@ class JobsReply(Wire, frozen=True, kw_only=True):
     )  # on the first page: differences among the plan's completed jobs, in words
 
 
-class JobDetail(Wire, frozen=True, kw_only=True):
+class JobDetail(Wire):
     job: JobView
     spec: dict[str, Any]
     attempts: list[AttemptView]
@@ -281,7 +281,7 @@ class JobDetail(Wire, frozen=True, kw_only=True):
     keep_state_s: float | None = None
 
 
-class HostVerdict(Wire, frozen=True, kw_only=True):
+class HostVerdict(Wire):
     """One host's answer to "why is it not running here?"."""
 
     host: str
@@ -290,7 +290,7 @@ class HostVerdict(Wire, frozen=True, kw_only=True):
     wait_s: float | None = None  # seconds until the obstacle ends by itself
 
 
-class ExplainReply(Wire, frozen=True, kw_only=True):
+class ExplainReply(Wire):
     job_id: str
     name: str
     status: str
@@ -298,7 +298,7 @@ class ExplainReply(Wire, frozen=True, kw_only=True):
     hosts: list[HostVerdict]
 
 
-class LogReply(Wire, frozen=True, kw_only=True):
+class LogReply(Wire):
     job_id: str
     attempt: int
     first: int
@@ -311,7 +311,7 @@ class LogReply(Wire, frozen=True, kw_only=True):
     removed: RemovedView | None = None  # why there are no lines
 
 
-class CurvePoint(Wire, frozen=True, kw_only=True):
+class CurvePoint(Wire):
     """An epoch as its trainer reported it; null: it did not say."""
 
     attempt: int
@@ -321,7 +321,7 @@ class CurvePoint(Wire, frozen=True, kw_only=True):
     seconds: float | None  # since that attempt's trainer began
 
 
-class CurveAttempt(Wire, frozen=True, kw_only=True):
+class CurveAttempt(Wire):
     """An attempt in a job's curve, which has its epochs from ``first`` to ``last``."""
 
     attempt: int
@@ -337,7 +337,7 @@ class CurveAttempt(Wire, frozen=True, kw_only=True):
     )  # it has ended and all its output has arrived; null: ended, and its worker did not say how much
 
 
-class UsageSample(Wire, frozen=True, kw_only=True):
+class UsageSample(Wire):
     seconds: float  # since the grant
     cpu: float | None  # cores
     memory_bytes: int | None
@@ -345,7 +345,7 @@ class UsageSample(Wire, frozen=True, kw_only=True):
     gpu_memory_bytes: int | None
 
 
-class CurveReply(Wire, frozen=True, kw_only=True):
+class CurveReply(Wire):
     """``GET /v1/job/{id}/curve``: a job's attempts as one curve, in the order of epochs.
 
     Where an attempt went over epochs again, the later one counts.
@@ -363,7 +363,7 @@ class CurveReply(Wire, frozen=True, kw_only=True):
     removed: RemovedView | None = None  # why the curve of that attempt is not here
 
 
-class WorkerView(Wire, frozen=True, kw_only=True):
+class WorkerView(Wire):
     hostname: str
     capability: dict[str, Any]
     declared: dict[str, Any] | None  # the manifest's note on this host
@@ -382,13 +382,13 @@ class WorkerView(Wire, frozen=True, kw_only=True):
     doubt: str | None = None  # why what it measured of its own speed is not to be trusted
 
 
-class WorkersReply(Wire, frozen=True, kw_only=True):
+class WorkersReply(Wire):
     workers: list[WorkerView]
     now: float
     next_after: str | None = None  # leads to the next page
 
 
-class GoneView(Wire, frozen=True, kw_only=True):
+class GoneView(Wire):
     """An item that the plan's [retention] deletes."""
 
     what: str  # bundle, log, curve, events or dataset
@@ -399,13 +399,13 @@ class GoneView(Wire, frozen=True, kw_only=True):
     why: str
 
 
-class GcTotal(Wire, frozen=True, kw_only=True):
+class GcTotal(Wire):
     what: str
     count: int
     bytes: int
 
 
-class GcReply(Wire, frozen=True, kw_only=True):
+class GcReply(Wire):
     """``GET`` and ``POST /v1/gc``: what goes, or went, the first 1,000 of it, and all of it counted."""
 
     totals: list[GcTotal]
@@ -415,7 +415,7 @@ class GcReply(Wire, frozen=True, kw_only=True):
     more: bool = False  # of ``POST``: repeat it, it did a part
 
 
-class HealthReply(Wire, frozen=True, kw_only=True):
+class HealthReply(Wire):
     status: str  # "ok" or "degraded"
     version: str
     counts: dict[str, int]
