@@ -59,7 +59,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.folders: dict[str, tuple[Path, Listing]] = {}
-        self.pieces_sent: list[str] = []
+        self.sent: list[str] = []  # the pieces
         self.trouble: list[Exception | None] = []
         self.damage: Callable[[bytes], bytes] = lambda data: data
 
@@ -83,7 +83,7 @@ class Shelf:
         self._meet_trouble()
         folder, listing = self.folders[dataset_id]
         place = next(each for each in listing.places() if each.sha256 == sha256)
-        self.pieces_sent.append(sha256)
+        self.sent.append(sha256)
         return (folder / place.path).read_bytes()[place.offset : place.offset + place.length]
 
 
@@ -98,19 +98,25 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def dataset_store() -> Shelf:
+def shelf() -> Shelf:
     return Shelf()
 
 
+class Cache(DatasetCache):
+    """A cache that fetches from a shelf."""
+
+    def __init__(self, folder: Path, shelf: Shelf, bytes_max: int = GIB, free: int = 10**12, **more: Any) -> None:
+        super().__init__(folder / "cache", bytes_max, **{"chance": lambda: 0.0, "free_bytes": lambda _: free, **more})
+        self.shelf = shelf
+
+    def get(self, dataset_id: str, order: Order | None = None) -> Path:
+        return self.provide(dataset_id, self.shelf, order or wish())
+
+
 @pytest.fixture
-def cache(tmp_path: Path) -> Iterator[DatasetCache]:
-    cache = a_cache(tmp_path)
-    yield cache
-    cache.close()
-
-
-def a_cache(tmp_path: Path, bytes_max: int = GIB, free: int = 10**12) -> DatasetCache:
-    return DatasetCache(tmp_path / "cache", bytes_max, chance=lambda: 0.0, free_bytes=lambda _: free)
+def cache(tmp_path: Path, shelf: Shelf) -> Iterator[Cache]:
+    with closing(Cache(tmp_path, shelf)) as cache:
+        yield cache
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -121,125 +127,119 @@ def wish() -> Order:
     return Order(QUIET)
 
 
-def test_a_data_set_is_fetched_once_and_is_what_was_pushed(
-    cache: DatasetCache, dataset_store: Shelf, folder: Path
-) -> None:
-    dataset_id, told = dataset_store.add(folder), []
-    there = cache.provide(dataset_id, dataset_store, Order(lambda *how: told.append(how)))
+def test_a_data_set_is_fetched_once_and_is_what_was_pushed(cache: Cache, shelf: Shelf, folder: Path) -> None:
+    dataset_id, told = shelf.add(folder), []
+    there = cache.get(dataset_id, Order(lambda *how: told.append(how)))
     assert files(there) == files(folder)
-    assert len(dataset_store.pieces_sent) == 5
+    assert len(shelf.sent) == 5
     assert told[-1] == (PIECE * 3.75, PIECE * 3.75)
-    assert cache.provide(dataset_id, dataset_store, wish()) == there
-    assert len(dataset_store.pieces_sent) == 5
+    assert cache.get(dataset_id) == there
+    assert len(shelf.sent) == 5
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_fetch_that_broke_off_goes_on(tmp_path: Path, dataset_store: Shelf, folder: Path, at: int) -> None:
-    dataset_id = dataset_store.add(folder)
-    dataset_store.trouble = [None] * at + [MemoryError("the worker is killed")]
-    cache = a_cache(tmp_path)
+def test_a_fetch_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf, folder: Path, at: int) -> None:
+    dataset_id = shelf.add(folder)
+    shelf.trouble = [None] * at + [MemoryError("the worker is killed")]
+    cache = Cache(tmp_path, shelf)
     with pytest.raises(MemoryError):
-        cache.provide(dataset_id, dataset_store, wish())
+        cache.get(dataset_id)
     assert not (tmp_path / "cache/sets" / dataset_id).exists(), "nothing half is ever found"
     cache.close()
-    cache = a_cache(tmp_path)
-    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
-    assert len(dataset_store.pieces_sent) == 5, "no piece travelled twice"
+    cache = Cache(tmp_path, shelf)
+    assert files(cache.get(dataset_id)) == files(folder)
+    assert len(shelf.sent) == 5, "no piece travelled twice"
     cache.close()
 
 
-def test_a_new_version_costs_its_changed_pieces_alone(
-    cache: DatasetCache, dataset_store: Shelf, folder: Path, tmp_path: Path
-) -> None:
-    cache.provide(dataset_store.add(folder), dataset_store, wish())
+def test_a_new_version_costs_its_changed_pieces_alone(cache: Cache, shelf: Shelf, folder: Path, tmp_path: Path) -> None:
+    cache.get(shelf.add(folder))
     second = a_folder(tmp_path / "second", x=block("z", 0.1))
     for name, content in files(folder).items():
         (second / name).parent.mkdir(exist_ok=True)
         (second / name).write_bytes(content)
-    dataset_store.pieces_sent.clear()
-    assert files(cache.provide(dataset_store.add(second), dataset_store, wish())) == files(second)
-    assert len(dataset_store.pieces_sent) == 1
+    shelf.sent.clear()
+    assert files(cache.get(shelf.add(second))) == files(second)
+    assert len(shelf.sent) == 1
 
 
-def test_a_receiver_that_is_away_is_waited_for(cache: DatasetCache, dataset_store: Shelf, folder: Path) -> None:
-    dataset_store.trouble = [Unreachable("away")] * 50 + [None, Unreachable("away"), Damaged("a flipped bit")]
-    dataset_id = dataset_store.add(folder)
-    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
+def test_a_receiver_that_is_away_is_waited_for(cache: Cache, shelf: Shelf, folder: Path) -> None:
+    shelf.trouble = [Unreachable("away")] * 50 + [None, Unreachable("away"), Damaged("a flipped bit")]
+    dataset_id = shelf.add(folder)
+    assert files(cache.get(dataset_id)) == files(folder)
 
 
-def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(
-    cache: DatasetCache, dataset_store: Shelf, folder: Path
-) -> None:
-    dataset_id = dataset_store.add(folder)
-    dataset_store.trouble = [None] + [Damaged("piece arrived damaged")] * 5
+def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(cache: Cache, shelf: Shelf, folder: Path) -> None:
+    dataset_id = shelf.add(folder)
+    shelf.trouble = [None] + [Damaged("piece arrived damaged")] * 5
     with pytest.raises(NotGiven, match="5 times in a row"):
-        cache.provide(dataset_id, dataset_store, wish())
-    dataset_store.trouble = [Refused(403, "not_yours", "no job of this host trains on it", {})]
+        cache.get(dataset_id)
+    shelf.trouble = [Refused(403, "not_yours", "no job of this host trains on it", {})]
     with pytest.raises(NotGiven, match="no job of this host"):
-        cache.provide(dataset_id, dataset_store, wish())
+        cache.get(dataset_id)
     with pytest.raises(FetchError, match="not the id"):
-        cache.provide("../../etc", dataset_store, wish())
+        cache.get("../../etc")
 
 
-def test_a_fetch_ends_when_nobody_wants_it_any_more(cache: DatasetCache, dataset_store: Shelf, folder: Path) -> None:
+def test_a_fetch_ends_when_nobody_wants_it_any_more(cache: Cache, shelf: Shelf, folder: Path) -> None:
     stopped = threading.Event()
     order = Order(lambda done, whole: stopped.set(), stopped)
     with pytest.raises(Stopped):
-        cache.provide(dataset_store.add(folder), dataset_store, order)
-    assert len(dataset_store.pieces_sent) == 1
+        cache.get(shelf.add(folder), order)
+    assert len(shelf.sent) == 1
 
 
-def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, dataset_store: Shelf, folder: Path) -> None:
-    dataset_id = dataset_store.add(folder)
-    there = cache.provide(dataset_id, dataset_store, wish())
+def test_what_was_changed_on_the_host_is_mended(cache: Cache, shelf: Shelf, folder: Path) -> None:
+    dataset_id = shelf.add(folder)
+    there = cache.get(dataset_id)
     content = bytearray((there / "summary.parquet").read_bytes())
     content[PIECE + 1] ^= 1
     (there / "summary.parquet").write_bytes(content + b"and more")
     (there / "tensors/t.npy").unlink()
-    dataset_store.pieces_sent.clear()
-    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
-    assert len(dataset_store.pieces_sent) == 3, "the flipped one, and the two of the file that was gone"
+    shelf.sent.clear()
+    assert files(cache.get(dataset_id)) == files(folder)
+    assert len(shelf.sent) == 3, "the flipped one, and the two of the file that was gone"
     content = (there / "summary.parquet").read_bytes()
     (there / "summary.parquet").write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder), "of the same size and name"
+    assert files(cache.get(dataset_id)) == files(folder), "of the same size and name"
 
 
-def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: Shelf) -> None:
-    ids = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
-    cache = a_cache(tmp_path, bytes_max=5 * PIECE)
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path, shelf: Shelf) -> None:
+    ids = [shelf.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
+    cache = Cache(tmp_path, shelf, bytes_max=5 * PIECE)
     for dataset_id in (ids[0], ids[1], ids[0], ids[2]):
-        cache.provide(dataset_id, dataset_store, wish())
+        cache.get(dataset_id)
     kept = {path.name for path in (tmp_path / "cache/sets").iterdir()}
     assert kept == {ids[0], ids[2]}
-    large = dataset_store.add(a_folder(tmp_path / "d", f=block("d", 5)))
-    cache.provide(large, dataset_store, wish())
+    large = shelf.add(a_folder(tmp_path / "d", f=block("d", 5)))
+    cache.get(large)
     assert {path.name for path in (tmp_path / "cache/sets").iterdir()} == {large}, "as many as it takes"
     cache.close()
 
 
 def test_no_data_set_that_a_trainer_uses_makes_room_for_another() -> None:
     used: list[str] = []
-    dataset_store = Shelf()
+    shelf = Shelf()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        first, other, third = [dataset_store.add(a_folder(folder / each, f=block(each, 2))) for each in "abc"]
-        cache = DatasetCache(folder / "cache", 5 * PIECE, in_use=lambda: used)
+        first, other, third = [shelf.add(a_folder(folder / each, f=block(each, 2))) for each in "abc"]
+        cache = Cache(folder, shelf, 5 * PIECE, in_use=lambda: used)
         with closing(cache):
             for dataset_id in (first, other):
-                cache.provide(dataset_id, dataset_store, wish())
+                cache.get(dataset_id)
             used += [first]
-            cache.provide(third, dataset_store, wish())
+            cache.get(third)
             assert {path.name for path in (folder / "cache/sets").iterdir()} >= {first, third}
 
 
 def test_a_fetch_stops_amid_the_look_at_what_has_arrived(
-    tmp_path: Path, dataset_store: Shelf, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset_id = dataset_store.add(a_folder(tmp_path / "data", x=block("a") + block("b") + block("c")))
-    dataset_store.trouble = [None, None, None, MemoryError("killed")]
-    cache = a_cache(tmp_path)
+    dataset_id = shelf.add(a_folder(tmp_path / "data", x=block("a") + block("b") + block("c")))
+    shelf.trouble = [None, None, None, MemoryError("killed")]
+    cache = Cache(tmp_path, shelf)
     with pytest.raises(MemoryError):
-        cache.provide(dataset_id, dataset_store, wish())
+        cache.get(dataset_id)
     order, real, looks = Order(QUIET), fetching._read_if_sound, 0
 
     def look(*place: Any) -> bytes | None:
@@ -250,20 +250,20 @@ def test_a_fetch_stops_amid_the_look_at_what_has_arrived(
 
     monkeypatch.setattr(fetching, "_read_if_sound", look)
     with pytest.raises(Stopped):
-        cache.provide(dataset_id, dataset_store, order)
+        cache.get(dataset_id, order)
     assert looks == 1
     cache.close()
 
 
-def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, dataset_store: Shelf, folder: Path) -> None:
-    dataset_id = dataset_store.add(folder)
-    cache = a_cache(tmp_path, bytes_max=PIECE)
+def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, shelf: Shelf, folder: Path) -> None:
+    dataset_id = shelf.add(folder)
+    cache = Cache(tmp_path, shelf, bytes_max=PIECE)
     with pytest.raises(FetchError, match="raise --cache-gib"):
-        cache.provide(dataset_id, dataset_store, wish())
+        cache.get(dataset_id)
     cache.close()
-    cache = a_cache(tmp_path, free=256 * 1024**2 + PIECE)
+    cache = Cache(tmp_path, shelf, free=256 * 1024**2 + PIECE)
     with pytest.raises(FetchError, match="no room"):
-        cache.provide(dataset_id, dataset_store, wish())
+        cache.get(dataset_id)
     cache.close()
 
 
@@ -271,71 +271,67 @@ def only(*paths: str) -> Order:
     return Order(QUIET, wanted=paths.__contains__)
 
 
-def test_only_wanted_files_are_fetched_and_later_the_others(
-    cache: DatasetCache, dataset_store: Shelf, folder: Path
-) -> None:
-    dataset_id = dataset_store.add(folder)
-    there = cache.provide(dataset_id, dataset_store, only("tensors/t.npy", "no such file"))
+def test_only_wanted_files_are_fetched_and_later_the_others(cache: Cache, shelf: Shelf, folder: Path) -> None:
+    dataset_id = shelf.add(folder)
+    there = cache.get(dataset_id, only("tensors/t.npy", "no such file"))
     assert files(there).keys() == {"tensors/t.npy"}
-    assert len(dataset_store.pieces_sent) == 2
+    assert len(shelf.sent) == 2
     (held,) = cache.held()
     assert (held.here, held.unfinished, held.size) == (PIECE * 1.25, 0, PIECE * 3.75)
     assert "of its 960.0 KiB no job here has read more" in held.sentence
     (there / "tensors/t.npy").touch()
     before = (there / "tensors/t.npy").stat().st_mtime_ns
-    cache.provide(dataset_id, dataset_store, only("summary.parquet", "empty.json"))
+    cache.get(dataset_id, only("summary.parquet", "empty.json"))
     assert files(there) == files(folder)
     assert (there / "tensors/t.npy").stat().st_mtime_ns == before, "a trainer may be reading it"
-    cache.provide(dataset_id, dataset_store, wish())
-    assert len(dataset_store.pieces_sent) == 5
+    cache.get(dataset_id)
+    assert len(shelf.sent) == 5
     assert list((cache.folder / "fetching").iterdir()) == []
 
 
-def test_more_of_a_data_set_that_broke_off_goes_on(tmp_path: Path, dataset_store: Shelf, folder: Path) -> None:
-    dataset_id = dataset_store.add(folder)
-    cache = a_cache(tmp_path)
-    there = cache.provide(dataset_id, dataset_store, only("tensors/t.npy"))
-    dataset_store.trouble = [None, MemoryError("the worker is killed")]
+def test_more_of_a_data_set_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf, folder: Path) -> None:
+    dataset_id = shelf.add(folder)
+    cache = Cache(tmp_path, shelf)
+    there = cache.get(dataset_id, only("tensors/t.npy"))
+    shelf.trouble = [None, MemoryError("the worker is killed")]
     with pytest.raises(MemoryError):
-        cache.provide(dataset_id, dataset_store, wish())
+        cache.get(dataset_id)
     assert files(there).keys() == {"tensors/t.npy"}
     (held,) = cache.held()
     assert held.unfinished >= PIECE
     assert "its next job fetches the rest" in held.sentence
     cache.close()
-    cache = a_cache(tmp_path)
-    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
-    assert len(dataset_store.pieces_sent) == 5, "no piece travelled twice"
+    cache = Cache(tmp_path, shelf)
+    assert files(cache.get(dataset_id)) == files(folder)
+    assert len(shelf.sent) == 5, "no piece travelled twice"
     cache.close()
 
 
-def test_a_repeated_piece_travels_once(cache: DatasetCache, dataset_store: Shelf, tmp_path: Path) -> None:
+def test_a_repeated_piece_travels_once(cache: Cache, shelf: Shelf, tmp_path: Path) -> None:
     folder = a_folder(tmp_path / "twice", a=block("a", 2) + block("a", 2), b=block("a"))
-    assert files(cache.provide(dataset_store.add(folder), dataset_store, wish())) == files(folder)
-    assert len(dataset_store.pieces_sent) == 2
+    assert files(cache.get(shelf.add(folder))) == files(folder)
+    assert len(shelf.sent) == 2
 
 
-def test_what_a_trainer_finds_damaged_is_mended_before_its_next_use(
-    cache: DatasetCache, dataset_store: Shelf, folder: Path
-) -> None:
-    dataset_id = dataset_store.add(folder)
-    rotten = cache.provide(dataset_id, dataset_store, wish()) / "summary.parquet"
+def test_what_a_trainer_finds_damaged_is_mended_before_its_next_use(cache: Cache, shelf: Shelf, folder: Path) -> None:
+    dataset_id = shelf.add(folder)
+    rotten = cache.get(dataset_id) / "summary.parquet"
     about = rotten.stat()
     rotten.write_bytes(b"rot" + rotten.read_bytes()[3:])
     os.utime(rotten, ns=(about.st_atime_ns, about.st_mtime_ns))
-    cache.provide(dataset_id, dataset_store, wish())
-    assert len(dataset_store.pieces_sent) == 5, "size and time are as they were"
+    cache.get(dataset_id)
+    assert len(shelf.sent) == 5, "size and time are as they were"
     cache.doubt(dataset_id)
-    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
-    assert len(dataset_store.pieces_sent) == 6
+    assert files(cache.get(dataset_id)) == files(folder)
+    assert len(shelf.sent) == 6
 
 
-def test_what_running_jobs_read_counts_and_stays(tmp_path: Path, dataset_store: Shelf) -> None:
-    first, second = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "ab"]
-    cache = DatasetCache(tmp_path / "cache", 3 * PIECE, in_use=lambda: [first])
-    cache.provide(first, dataset_store, wish())
+def test_what_running_jobs_read_counts_and_stays(tmp_path: Path, shelf: Shelf) -> None:
+    first, second = [shelf.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "ab"]
+    cache = Cache(tmp_path, shelf, 3 * PIECE, in_use=lambda: [first])
+    cache.get(first)
     with pytest.raises(FetchError, match=r"jobs that run here use 512\.0 KiB .* at most 768\.0 KiB; raise --cache-gib"):
-        cache.provide(second, dataset_store, wish())
+        cache.get(second)
     assert [each.dataset_id for each in cache.held()] == [first]
     assert cache.told()["bytes"] == 2 * PIECE
     cache.close()
@@ -343,13 +339,13 @@ def test_what_running_jobs_read_counts_and_stays(tmp_path: Path, dataset_store: 
 
 @pytest.mark.parametrize("for_ever", [False, True])
 def test_a_disk_that_fills_amid_a_fetch(
-    tmp_path: Path, dataset_store: Shelf, folder: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
+    tmp_path: Path, shelf: Shelf, folder: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
 ) -> None:
     """Others filled it: what was used longest ago makes room; if that is not enough, what has arrived stays."""
-    old, new = dataset_store.add(a_folder(tmp_path / "old", f=block("z"))), dataset_store.add(folder)
+    old, new = shelf.add(a_folder(tmp_path / "old", f=block("z"))), shelf.add(folder)
     free, oldest = [10**12], tmp_path / "cache/sets" / old
-    cache = DatasetCache(tmp_path / "cache", GIB, free_bytes=lambda _: free[0] if oldest.exists() else 10**12)
-    cache.provide(old, dataset_store, wish())
+    cache = Cache(tmp_path, shelf, free_bytes=lambda _: free[0] if oldest.exists() else 10**12)
+    cache.get(old)
     write, full = fetching._write_at, [3]
 
     def fills(path: Path, offset: int, data: bytes) -> None:
@@ -364,33 +360,29 @@ def test_a_disk_that_fills_amid_a_fetch(
         with pytest.raises(
             FetchError, match=r"is full amid data set .* free some space there: what has arrived is kept"
         ):
-            cache.provide(new, dataset_store, wish())
+            cache.get(new)
         monkeypatch.undo()
-    assert files(cache.provide(new, dataset_store, wish())) == files(folder)
+    assert files(cache.get(new)) == files(folder)
     assert old not in {each.dataset_id for each in cache.held()}
-    assert len(dataset_store.pieces_sent) == 1 + 5 + for_ever, "the one that could not be written comes again"
+    assert len(shelf.sent) == 1 + 5 + for_ever, "the one that could not be written comes again"
     cache.close()
 
 
-def test_one_worker_at_a_time_uses_a_cache(
-    tmp_path: Path, cache: DatasetCache, dataset_store: Shelf, folder: Path
-) -> None:
+def test_one_worker_at_a_time_uses_a_cache(tmp_path: Path, cache: Cache, shelf: Shelf, folder: Path) -> None:
     (tmp_path / "cache").mkdir()
     with exclusive(tmp_path / "cache" / "lock"), pytest.raises(FetchError, match="--cache-dir"):
-        cache.provide(dataset_store.add(folder), dataset_store, wish())
-    cache.provide(dataset_store.add(folder), dataset_store, wish())
+        cache.get(shelf.add(folder))
+    cache.get(shelf.add(folder))
 
 
-def test_no_file_of_a_data_set_goes_through_a_link(
-    tmp_path: Path, cache: DatasetCache, dataset_store: Shelf, folder: Path
-) -> None:
-    dataset_id = dataset_store.add(folder)
+def test_no_file_of_a_data_set_goes_through_a_link(tmp_path: Path, cache: Cache, shelf: Shelf, folder: Path) -> None:
+    dataset_id = shelf.add(folder)
     (tmp_path / "elsewhere").mkdir()
     way = tmp_path / "cache/fetching" / dataset_id
     way.mkdir(parents=True)
     make_link(way / "tensors", tmp_path / "elsewhere")
     with pytest.raises(FetchError, match="in the way"):
-        cache.provide(dataset_id, dataset_store, wish())
+        cache.get(dataset_id)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -403,14 +395,14 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
         yield receiver
 
 
-def test_a_push_here_is_a_fetch_there(receiver: Receiver, folder: Path, cache: DatasetCache) -> None:
+def test_a_push_here_is_a_fetch_there(receiver: Receiver, folder: Path, cache: Cache) -> None:
     dataset_id, _ = pushed(receiver.client(), folder)
     there = cache.provide(dataset_id, receiver.client(token=None).datasets, wish())
     assert files(there) == files(folder)
 
 
 def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(
-    receiver: Receiver, folder: Path, cache: DatasetCache, monkeypatch: pytest.MonkeyPatch
+    receiver: Receiver, folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset_id, _ = pushed(receiver.client(), folder)
     dataset_store = receiver.hub.datasets
@@ -620,10 +612,10 @@ def test_a_host_can_fetch_before_any_job_asks(
     assert "cannot keep it in" in capsys.readouterr().err
 
 
-def test_what_takes_too_long_is_left_to_the_worker(dataset_store: Shelf, folder: Path, tmp_path: Path) -> None:
-    dataset_id = dataset_store.add(folder)
-    dataset_store.trouble = [Unreachable("away")] * 1_000_000
-    said = dataset_fetch.fetch(dataset_store, dataset_id, tmp_path / "cache", GIB, 0.05)
+def test_what_takes_too_long_is_left_to_the_worker(shelf: Shelf, folder: Path, tmp_path: Path) -> None:
+    dataset_id = shelf.add(folder)
+    shelf.trouble = [Unreachable("away")] * 1_000_000
+    said = dataset_fetch.fetch(shelf, dataset_id, tmp_path / "cache", GIB, 0.05)
     assert said.endswith("the worker fetches the rest")
 
 
