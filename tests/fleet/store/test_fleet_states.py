@@ -78,16 +78,6 @@ def test_the_newest_state_of_a_job_is_kept_and_the_one_before_goes(tmp_path: Pat
     assert StateStore(tmp_path / "states").jobs() == []
 
 
-def test_of_a_job_one_state_alone_takes_room() -> None:
-    disk = MemoryFs()
-    store = StateStore(Path("/states"), disk)
-    bring(store, "one", weights=b"first")
-    bring(store, "one", weights=b"second")
-    pieces = Path("/states/pieces")
-    left = {name for folder in disk.names(pieces) for name in disk.names(pieces / folder)}
-    assert left == {hashlib.sha256(b"second").hexdigest()}
-
-
 def test_a_later_attempts_state_is_never_replaced_by_an_earlier_ones(tmp_path: Path) -> None:
     store = StateStore(tmp_path / "states")
     kept = bring(store, "one", attempt=2, weights=b"later")
@@ -146,6 +136,12 @@ def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path: Pa
 
 
 STRETCH = [{"attempt": 1, "host": "first"}]
+
+
+def refusal(call: Callable[[], object]) -> str:
+    with pytest.raises(Refused) as refused:
+        call()
+    return refused.value.problem_type
 
 
 def no_calls() -> StateCalls:
@@ -207,10 +203,9 @@ def test_the_first_epoch_that_a_trainer_prints_says_where_it_began() -> None:
         stretches_of(folder).write_text(json.dumps([first]))
         here = StateTransfer(a_grant(job_id="j", claim_id="c", name="n", attempt=2), folder, "b", no_calls)
         here.fetch(Order(wait))
-        here.heed([f'{{"event": "epoch", "epoch": {n}, "loss": 0.5}}' for n in (8, 9)])
+        here.heed(epochs(8, 9).splitlines())
         here.note(Path(root, "note"))
-        told = state_transfer.stretches_noted(Path(root, "note"), Path(root, "log"))["stretches"]
-    assert [(each["host"], each["begins"], each["ends"]) for each in told] == [("a", 0, 7), ("b", 7, 9)]
+        assert parts(Path(root, "note"), Path(root, "log")) == [(1, 0, 7), (2, 7, 9)]
 
 
 def test_a_killed_workers_stretch_ends_where_its_trainers_output_does() -> None:
@@ -219,11 +214,8 @@ def test_a_killed_workers_stretch_ends_where_its_trainers_output_does() -> None:
         note, output = Path(folder, "note"), Path(folder, "log")
         first = {"attempt": 1, "host": "a", "begins": 0, "ends": 9}
         note.write_text(json.dumps([first, {"attempt": 2, "host": "b", "begins": 9, "ends": None}]))
-        output.write_text(
-            "words\n" + "".join(f'{{"event": "epoch", "epoch": {n}, "loss": 0.5}}\n' for n in (8, 9, 10, 11))
-        )
-        told = state_transfer.stretches_noted(note, output)["stretches"]
-    assert [(each["host"], each["begins"], each["ends"]) for each in told] == [("a", 0, 7), ("b", 7, 11)]
+        output.write_text("words\n" + epochs(8, 11))
+        assert parts(note, output) == [(1, 0, 7), (2, 7, 11)]
 
 
 # ── over the wire ───────────────────────────────────────────────────────────────────────────────
@@ -278,8 +270,7 @@ def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path: Path) -> N
         there.fetch(Order(wait))
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"x.state": large}
         there.note(tmp_path / "note")
-        (one, two) = state_transfer.stretches_noted(tmp_path / "note", tmp_path / "no log")["stretches"]
-        assert (one["host"], one["ends"], two["host"], two["begins"]) == ("first", 12, "second", 12)
+        assert parts(tmp_path / "note", tmp_path / "no log") == [(2, 11, 12), (3, 12, None)]
 
         def unneeded() -> list[str]:
             return receiver.writer.submit(lambda: over(receiver.service, [JOB, "unknown"])).result()
@@ -310,6 +301,12 @@ def an_attempt_here(folder: Path, host: str, attempt: int) -> StateTransfer:
     return made
 
 
+def parts(note: Path, log: Path) -> list[tuple[int, int, int | None]]:
+    """Which attempt trained from which epoch to which, as its record will say."""
+    told = state_transfer.stretches_noted(note, log).get("stretches", [])
+    return [(each["attempt"], each["begins"], each["ends"]) for each in told]
+
+
 def epochs(first: int, last: int) -> str:
     return "".join(f'{{"event": "epoch", "epoch": {each}, "loss": 0.5}}\n' for each in range(first, last + 1))
 
@@ -322,8 +319,7 @@ def test_attempts_whose_workers_were_killed_keep_their_part(tmp_path: Path) -> N
     saved(folder, b"after epoch 7")
     an_attempt_here(folder, "pi", 2)
     (tmp_path / "2.log").write_text(epochs(8, 12))
-    told = state_transfer.stretches_noted(tmp_path / "2.note", tmp_path / "2.log")["stretches"]
-    assert [(each["attempt"], each["begins"], each["ends"]) for each in told] == [(1, 0, 7), (2, 7, 12)]
+    assert parts(tmp_path / "2.note", tmp_path / "2.log") == [(1, 0, 7), (2, 7, 12)]
 
 
 def test_a_transfer_of_an_attempt_that_is_over_notes_nothing_beside_the_next_ones_state(tmp_path: Path) -> None:
@@ -375,8 +371,7 @@ def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(
     assignment = a_grant(job_id=JOB, claim_id="claim-1", name="gbt", attempt=1)
     note_end(folder, assignment, tmp_path / "1.log")
     an_attempt_here(folder, "pi", 2)
-    told = state_transfer.stretches_noted(tmp_path / "2.note", tmp_path / "no epoch")["stretches"]
-    assert [(each["attempt"], each["begins"], each["ends"]) for each in told] == [(1, 0, 5), (2, 5, None)]
+    assert parts(tmp_path / "2.note", tmp_path / "no epoch") == [(1, 0, 5), (2, 5, None)]
     note_end(folder, assignment, tmp_path / "1.log")  # of an attempt that is not the last any more
     assert an_attempt_here(folder, "pi", 3)._begun[-1]["attempt"] == 2
 
@@ -408,9 +403,7 @@ def test_a_state_that_cannot_be_fetched_costs_no_job(
         assert "cannot be fetched" in caplog.text
         assert (here / "x.state").read_bytes() == b"of my own"
         there.note(tmp_path / "note")
-        assert state_transfer.stretches_noted(tmp_path / "note", tmp_path / "no log") == {}, (
-            "it did not go on from there"
-        )
+        assert parts(tmp_path / "note", tmp_path / "no log") == [], "it did not go on from there"
 
 
 def test_a_stopped_attempt_fetches_no_further(tmp_path: Path) -> None:
@@ -448,9 +441,7 @@ def test_only_the_holder_of_the_live_claim_brings_or_gets_a_state(tmp_path: Path
             with pytest.raises(Refused, match="holds no live claim"):
                 CALLS[call](calls_of(receiver, host, claim), listing)
         receiver.client("first").fail(JOB, error="x", reason="worker_shutdown", claim_id=assignment.claim_id)
-        with pytest.raises(Refused) as refusal:
-            CALLS[call](mine, listing)
-        assert refusal.value.problem_type == "lease_superseded"
+        assert refusal(lambda: CALLS[call](mine, listing)) == "lease_superseded"
 
 
 def test_other_bytes_than_announced_are_refused(tmp_path: Path) -> None:
@@ -458,12 +449,8 @@ def test_other_bytes_than_announced_are_refused(tmp_path: Path) -> None:
         assignment, listing = granted(receiver, "first"), listed(weights=b"w")
         mine = calls_of(receiver, "first", assignment.claim_id)
         mine.announce(listing)
-        with pytest.raises(Refused) as refusal:
-            mine.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"v")])
-        assert refusal.value.problem_type == "wrong_digest"
-        with pytest.raises(Refused) as refusal:
-            mine.keep(listing.dataset_id, stretches=STRETCH)
-        assert refusal.value.problem_type == "incomplete_dataset"
+        assert refusal(lambda: mine.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"v")])) == "wrong_digest"
+        assert refusal(lambda: mine.keep(listing.dataset_id, stretches=STRETCH)) == "incomplete_dataset"
 
 
 def test_a_full_disk_refuses_the_state_and_not_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
