@@ -78,6 +78,16 @@ def test_the_newest_state_of_a_job_is_kept_and_the_one_before_goes(tmp_path: Pat
     assert StateStore(tmp_path / "states").jobs() == []
 
 
+def test_of_a_job_one_state_alone_takes_room() -> None:
+    disk = MemoryFs()
+    store = StateStore(Path("/states"), disk)
+    bring(store, "one", weights=b"first")
+    bring(store, "one", weights=b"second")
+    pieces = Path("/states/pieces")
+    left = {name for folder in disk.names(pieces) for name in disk.names(pieces / folder)}
+    assert left == {hashlib.sha256(b"second").hexdigest()}
+
+
 def test_a_later_attempts_state_is_never_replaced_by_an_earlier_ones(tmp_path: Path) -> None:
     store = StateStore(tmp_path / "states")
     kept = bring(store, "one", attempt=2, weights=b"later")
