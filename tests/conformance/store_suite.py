@@ -30,6 +30,17 @@ def sha(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
+def problems(store: ArtifactStore) -> list[str]:
+    """Re-hash every bundle; what is wrong with those that are damaged."""
+    found = []
+    for artifact in store.artifacts():
+        try:
+            store.verify(artifact.artifact_id, model=artifact.model, mode=artifact.mode)
+        except DamagedArtifact as damage:
+            found.append(f"{artifact.path}: {damage}")
+    return found
+
+
 def upload(store: ArtifactStore, body: bytes = BODY, claim: str = CLAIM, *, model: str = "gbt") -> Artifact:
     part = store.open_part(claim, sha(body))
     try:
@@ -83,7 +94,7 @@ def check_nothing_is_found_where_nothing_was_stored(store: ArtifactStore) -> Non
 
 def check_equal_bundles_are_stored_once(store: ArtifactStore) -> None:
     assert upload(store, claim="a" * 32) == upload(store, claim="b" * 32)
-    assert [finding.problem for finding in store.verify_all()] == [None]
+    assert problems(store) == []
 
 
 def check_a_model_of_its_own_has_a_folder_of_its_own(store: ArtifactStore) -> None:
@@ -201,7 +212,7 @@ def check_rot_is_found(store: ArtifactStore, rot: Callable[[str], None]) -> None
         store.verify(SHA, model="gbt", mode="oracle")
     with pytest.raises(DamagedArtifact):
         store.confirm(SHA, model="gbt", mode="oracle")
-    assert [bool(finding.problem) for finding in store.verify_all()] == [True]
+    assert len(problems(store)) == 1
 
 
 def check_uploading_again_heals_rot(store: ArtifactStore, rot: Callable[[str], None]) -> None:

@@ -12,6 +12,8 @@ import random
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from wire_builders import no_transfer
+
 from training.fleet.process.supervise import LocalRunner
 from training.fleet.worker import state_folder
 from training.fleet.worker.attempt import TrainerAttempt
@@ -86,7 +88,8 @@ class WorkerDisk:
         with contextlib.suppress(FileNotFoundError):  # by its time an attempt without a folder goes
             os.utime(self.folders(assignment).log, (now, now))
         resume, places = self.options.resume / assignment.job_id[:64], self.options.own_places
-        attempt = TrainerAttempt(assignment, places, resume, outbox, LocalRunner(), lambda _: None)
+        transfer = no_transfer(assignment, resume)
+        attempt = TrainerAttempt(assignment, places, resume, outbox, LocalRunner(), lambda _: None, transfer=transfer)
         attempt.discard(job_over=job_over, delivered=delivered, in_use=in_use)
 
     def start_another(self, chance: random.Random) -> str | None:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import convert, inspect, structs
 
+from training.fleet.client.answers import Unavailable
+from training.fleet.client.datasets import StateCalls
 from training.fleet.wire.attempts import ClaimReply, Grant, HeartbeatReply
 from training.fleet.wire.constants import Action
 from training.fleet.wire.message import Wire
 from training.fleet.wire.routes import ROUTES
 from training.fleet.worker.state import events as t
+from training.fleet.worker.state_transfer import StateTransfer
+
+
+def no_transfer(assignment: Grant, folder: Path, host: str = "h") -> StateTransfer:
+    """The transfer of an attempt without a receiver."""
+
+    def unreachable() -> StateCalls:
+        raise Unavailable(503, None, "not reachable")
+
+    return StateTransfer(assignment, folder, host, unreachable)
 
 
 def a_grant(job_id: str, claim_id: str, **members: Any) -> Grant:

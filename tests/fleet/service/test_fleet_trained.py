@@ -12,7 +12,7 @@ from builders import a_completion, a_job, a_worker_claim
 from fakes import FakeClock, FakeShelf
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_builders import a_grant, whole
+from wire_builders import a_grant, no_transfer, whole
 
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
@@ -216,7 +216,9 @@ def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_
         path.touch()
     job = a_grant(job_id="a" * 64, claim_id="b" * 32, spec=a_job("one"))
     outbox = Outbox(tmp_path / "outbox")
-    attempt = TrainerAttempt(job, places, tmp_path / "resume", outbox, Nothing(), lambda _: None)  # type: ignore[arg-type]
+    resume = tmp_path / "resume"
+    transfer = no_transfer(job, resume)
+    attempt = TrainerAttempt(job, places, resume, outbox, Nothing(), lambda _: None, transfer=transfer)  # type: ignore[arg-type]
     with pytest.raises(SpawnFailedError):
         attempt._run()
     folders = attempt._folders

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from receiver_running import Receiver, job_id, running
-from wire_builders import a_grant
+from wire_builders import a_grant, no_transfer
 
 from training.fleet.client.answers import Refused, Unavailable
 from training.fleet.client.datasets import StateCalls
@@ -154,10 +154,6 @@ def refusal(call: Callable[[], object]) -> str:
     return refused.value.problem_type
 
 
-def no_calls() -> StateCalls:
-    raise AssertionError("nothing is fetched")
-
-
 def test_a_state_of_other_code_is_not_gone_on_from() -> None:
     facts = {"spec": 1, "code": "ours", "cpu": "wide"}
     with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +207,7 @@ def test_the_first_epoch_that_a_trainer_prints_says_where_it_began() -> None:
         folder = saved(Path(root, "job"), b"weights")
         first = {"attempt": 1, "host": "a", "begins": 0, "ends": 9}
         stretches_of(folder).write_text(json.dumps([first]))
-        here = StateTransfer(a_grant(job_id="j", claim_id="c", name="n", attempt=2), folder, "b", no_calls)
+        here = no_transfer(a_grant(job_id="j", claim_id="c", name="n", attempt=2), folder, "b")
         here.fetch(Order(wait))
         here.heed(epochs(8, 9).splitlines())
         here.note(Path(root, "note"))
@@ -300,12 +296,8 @@ def test_what_this_host_saved_later_goes_before_what_it_brought(tmp_path: Path) 
 
 def an_attempt_here(folder: Path, host: str, attempt: int) -> StateTransfer:
     """Begin an attempt without a receiver: what it knows lies in the folder and beside."""
-
-    def unreachable() -> StateCalls:
-        raise Unavailable(503, None, "not reachable")
-
     assignment = a_grant(job_id=JOB, claim_id=f"claim-{attempt}", name="gbt", attempt=attempt)
-    made = StateTransfer(assignment, folder, host, unreachable)
+    made = no_transfer(assignment, folder, host)
     made.fetch(Order(wait))
     made.note(folder.parent / f"{attempt}.note")
     return made

@@ -21,7 +21,7 @@ from test_fleet_dataset import PIECE, QUIET, a_folder, block, lengths_of, planne
 from test_fleet_worker import FakeRunner
 from test_fleet_worker_state import Worker
 from tls_world import secure
-from wire_builders import a_grant
+from wire_builders import a_grant, no_transfer
 
 from training.contract import reads
 from training.fleet.client.answers import Damaged
@@ -494,8 +494,9 @@ def attempted(
     assignment = structs.replace(
         JOB, spec={**JOB.spec, "mode": "oracle", **spec}, claim_id="c" * 12, env={"HF_HOME": "/data/hf"}
     )
-    runner, outbox = FakeRunner(), Outbox(tmp_path / "outbox")
-    attempt = TrainerAttempt(assignment, places, tmp_path / "r", outbox, runner, post, fetch=fetch)
+    runner, outbox, resume = FakeRunner(), Outbox(tmp_path / "outbox"), tmp_path / "r"
+    transfer = no_transfer(assignment, resume)
+    attempt = TrainerAttempt(assignment, places, resume, outbox, runner, post, fetch=fetch, transfer=transfer)
     if stopped:
         attempt.stop()
     attempt.spawn()

@@ -20,7 +20,7 @@ from builders import SHOWN
 from msgspec import structs
 from odd_values import variants
 from places import ROOT
-from wire_builders import a_grant, filled
+from wire_builders import a_grant, filled, no_transfer
 
 from training.contract import outputs
 from training.fleet.capability import describe, probe
@@ -339,7 +339,8 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
     places = WorkerFolders(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
     own = f"{saved_states.KEPT_MAX + 2:064d}"
     mine = a_grant(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
-    attempt = TrainerAttempt(mine, places, resume / mine.job_id, nothing, nothing, nothing)
+    folder = resume / mine.job_id
+    attempt = TrainerAttempt(mine, places, folder, nothing, nothing, nothing, transfer=no_transfer(mine, folder))
     attempt.discard(job_over=False)
     assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 3))
     attempt.discard(job_over=True)
@@ -750,7 +751,8 @@ def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Train
     inputs = TrainerInputs(folder, folder, folder, folder)
     places = WorkerFolders(folder, inputs, folder, folder / "reports")
     assignment = structs.replace(JOB, spec=SPEC)
-    return TrainerAttempt(assignment, places, folder / "r", Outbox(folder / "outbox"), runner, said.append)  # type: ignore[arg-type]
+    outbox, transfer = Outbox(folder / "outbox"), no_transfer(assignment, folder / "r")
+    return TrainerAttempt(assignment, places, folder / "r", outbox, runner, said.append, transfer=transfer)  # type: ignore[arg-type]
 
 
 def test_a_trainer_is_measured_soon_and_then_regularly() -> None:

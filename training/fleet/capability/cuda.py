@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -122,25 +122,15 @@ class _Kept(msgspec.Struct, frozen=True):
     facts: TorchFacts
 
 
-class Nvml(Protocol):
-    """The two queries to the NVIDIA driver."""
-
-    def driver_version(self) -> str | None:
-        """Return the driver's version; ``None`` without a working driver."""
-        ...
-
-    def memory(self, uuid: str) -> tuple[int, int] | None:
-        """Return (total, free) bytes of the device with torch's ``uuid``; ``None`` when the driver does not know."""
-        ...
-
-
 class SystemNvml:
     """NVML through nvidia-ml-py, opened for each question so that a driver may be replaced under us."""
 
     def driver_version(self) -> str | None:
+        """Return the driver's version; ``None`` without a working driver."""
         return ask_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
 
     def memory(self, uuid: str) -> tuple[int, int] | None:
+        """Return (total, free) bytes of the device with torch's ``uuid``; ``None`` when the driver does not know."""
         # torch drops the prefix; a slice of a partitioned GPU (MIG) is a device too.
         bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
         return ask_nvml(lambda nvml: _memory(nvml, f"GPU-{bare}")) or ask_nvml(
@@ -160,7 +150,7 @@ class CudaProbe:
         self,
         python: Path,
         *,
-        nvml: Nvml | None = None,
+        nvml: SystemNvml | None = None,
         run: Callable[[Sequence[str]], str] | None = None,
         cache_file: Path | None = None,
         clock: Clock | None = None,

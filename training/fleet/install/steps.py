@@ -288,20 +288,14 @@ class Remove(InstallStep):
 
 
 @dataclass(frozen=True)
-class RemoveEmpty(InstallStep):
+class RemoveEmpty(Remove):
     """Remove a folder that others may use as well: only when nothing is left in it."""
 
-    path: PurePath
-
     words = "remove {0.path} if it is empty"
-    already = "gone"
 
     def is_done(self, site: Site) -> bool:
         path = site.at(self.path)
         return not path.is_dir() or any(path.iterdir())
-
-    def do(self, site: Site) -> None:
-        site.at(self.path).rmdir()
 
 
 @dataclass(frozen=True)

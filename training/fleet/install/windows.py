@@ -38,6 +38,7 @@ CLOSED = {SYSTEM: _FULL, ADMINISTRATORS: _FULL, LOCAL_SERVICE: _READ}
 READABLE = {**CLOSED, USERS: _READ}
 _QUOTES = re.compile("(['\u2018-\u201b])")  # PowerShell takes any of them for the end of a text
 
+# What is not said is as Task Scheduler has it: enabled, with few rights, and whether the machine is idle or not.
 _TASK = """\
 <?xml version="1.0" encoding="UTF-16"?>
 <Task version="1.3" xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task">
@@ -45,11 +46,8 @@ _TASK = """\
     <Description>CIS490 training worker: trains on this machine what the receiver gives it ({commit})</Description>
   </RegistrationInfo>
   <Triggers>
-    <BootTrigger>
-      <Enabled>true</Enabled>
-    </BootTrigger>
+    <BootTrigger />
     <TimeTrigger>
-      <Enabled>true</Enabled>
       <StartBoundary>2000-01-01T00:00:00</StartBoundary>
       <Repetition>
         <Interval>PT5M</Interval>
@@ -59,21 +57,14 @@ _TASK = """\
   <Principals>
     <Principal id="Author">
       <UserId>{user}</UserId>
-      <RunLevel>LeastPrivilege</RunLevel>
     </Principal>
   </Principals>
   <Settings>
     <MultipleInstancesPolicy>IgnoreNew</MultipleInstancesPolicy>
     <DisallowStartIfOnBatteries>false</DisallowStartIfOnBatteries>
     <StopIfGoingOnBatteries>false</StopIfGoingOnBatteries>
-    <AllowHardTerminate>true</AllowHardTerminate>
     <StartWhenAvailable>true</StartWhenAvailable>
-    <RunOnlyIfNetworkAvailable>false</RunOnlyIfNetworkAvailable>
-    <Enabled>true</Enabled>
-    <RunOnlyIfIdle>false</RunOnlyIfIdle>
-    <WakeToRun>false</WakeToRun>
     <ExecutionTimeLimit>PT0S</ExecutionTimeLimit>
-    <Priority>7</Priority>
     <RestartOnFailure>
       <Interval>PT1M</Interval>
       <Count>255</Count>

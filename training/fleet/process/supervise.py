@@ -17,13 +17,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from training import strict_json
 from training.contract import Exit
 from training.fleet.process.ended import SIGKILL, Ended, EndKind
 from training.fleet.process.memory import memory_state, usable_kib
-from training.fleet.process.parents import Preload, WarmParents
+from training.fleet.process.parents import Forked, Preload, WarmParents
 from training.fleet.process.usage import Used, used_by
 
 if sys.platform == "win32":
@@ -232,18 +232,6 @@ def _end_of(report: Mapping[str, Any]) -> Ended:
     return Ended(EndKind.EXITED, code, None, cpu_s, max_rss_kib, left=left)
 
 
-class LauncherProcess(Protocol):
-    """The process of a launcher: Popen, or a fork of a warm parent."""
-
-    stdin: Any
-    stdout: Any
-    pid: int
-
-    def kill(self) -> None: ...
-
-    def wait(self) -> object: ...
-
-
 def _fresh_launcher() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(LAUNCHER)],
@@ -257,14 +245,14 @@ def _fresh_launcher() -> subprocess.Popen[bytes]:
 class Launcher:
     """A launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
 
-    def __init__(self, forked: LauncherProcess | None = None) -> None:
+    def __init__(self, forked: Forked | None = None) -> None:
         """``forked`` is that of a warm parent: it takes one trainer."""
         self.reusable = system.LAUNCHER_IS_REUSABLE and forked is None
         self.process: LocalProcess | None = None  # the last trainer it was given
         self.alive = True  # whether it takes one; when this turns false, `process` is lost
         self._lock = threading.Lock()
         fresh = None if forked is not None else _fresh_launcher()
-        self._popen: LauncherProcess = forked or fresh  # type: ignore[assignment]
+        self._popen = cast("Any", forked or fresh)
         self._stdin: IO[bytes] = self._popen.stdin
         self._stdout: IO[bytes] = self._popen.stdout
         try:

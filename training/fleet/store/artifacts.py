@@ -100,14 +100,6 @@ class Removed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class BundleCheck:
-    """The result of :meth:`ArtifactStore.verify_all` for a bundle; ``problem`` is None when it is sound."""
-
-    path: str
-    problem: str | None
-
-
 class ArtifactStore:
     """A folder of bundles. One process owns it at a time.
 
@@ -274,16 +266,6 @@ class ArtifactStore:
                     continue
                 if artifact is not None:
                     yield artifact
-
-    def verify_all(self) -> Iterator[BundleCheck]:
-        """Re-hash every bundle, one finding each, so that the caller can show progress."""
-        for artifact in self.artifacts():
-            try:
-                self.verify(artifact.artifact_id, model=artifact.model, mode=artifact.mode)
-            except DamagedArtifact as damage:
-                yield BundleCheck(artifact.path, str(damage))
-            else:
-                yield BundleCheck(artifact.path, None)
 
     # -- retention ----------------------------------------------------------------------------------------------
 

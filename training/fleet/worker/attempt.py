@@ -110,7 +110,7 @@ class TrainerAttempt:
         doubt: Callable[[str], object] = lambda _dataset_id: None,
         measure_s: float = MEASURE_S,
         variables: Callable[[], Mapping[str, str]] = dict,
-        transfer: StateTransfer | None = None,
+        transfer: StateTransfer,
     ) -> None:
         """``fetch`` brings data sets, ``doubt`` has one checked; ``measure_s``: between two looks at CPU time.
 
@@ -210,9 +210,8 @@ class TrainerAttempt:
         inputs = self._inputs()
         make_folders(folders)
         saved_states.begin(self._resume, self.assignment.database_id)
-        if self._transfer is not None:
-            self._transfer.fetch(self._order)
-            self._transfer.note(folders.stretches)
+        self._transfer.fetch(self._order)
+        self._transfer.note(folders.stretches)
         booked = self.assignment.booked
         threads = None if booked is None else booked.cores
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports, threads=threads)
@@ -234,11 +233,10 @@ class TrainerAttempt:
             self._watch(process, OutputTail(folders.log))
         finally:  # also after an error of watching, report the trainer's end
             ended = process.wait() or process.stop(0.0)
-            if self._transfer is not None:
-                self._transfer.note(folders.stretches)
-                if ended.code != Exit.DONE:
-                    self._transfer.bring_last()
-                self._transfer.close()
+            self._transfer.note(folders.stretches)
+            if ended.code != Exit.DONE:
+                self._transfer.bring_last()
+            self._transfer.close()
             crashpoint("worker.trainer_ended")
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
             if ended.code == Exit.BAD_DATA and self.assignment.dataset is not None:
@@ -296,16 +294,15 @@ class TrainerAttempt:
         """Pass the trainer's output on until it has ended; watch the disk, and its CPU time."""
         stopped = False
         measure_every = max(1, int(self._measure_s / LOOK_S))
-        every_s = 0.0 if self._transfer is None else self._transfer.every_s
+        every_s = self._transfer.every_s
         for look in itertools.count():
             if process.wait(LOOK_S) is not None:
                 break
             self._print(tail)
             if measured_at(look, measure_every):
-                resumable = self._transfer is not None and self._transfer.holds_a_state
-                used = asdict(process.used())
+                used, resumable = asdict(process.used()), self._transfer.holds_a_state
                 self._post(t.Measured(claim_id=self.assignment.claim_id, **used, resumable=resumable))
-            if self._transfer is not None and every_s and (look + 1) % max(1, int(every_s / LOOK_S)) == 0:
+            if every_s and (look + 1) % max(1, int(every_s / LOOK_S)) == 0:
                 self._transfer.begin_bringing()
             harm = None if stopped else self._harm(tail)
             if harm is not None:
@@ -324,8 +321,7 @@ class TrainerAttempt:
     def _pass_on(self, tail: OutputTail, lines: list[str]) -> None:
         if lines:
             self._outbox.append(self.assignment, tail.path, lines, tail.position)
-            if self._transfer is not None:
-                self._transfer.heed(lines)
+            self._transfer.heed(lines)
             crashpoint("worker.printed")
             self._post(t.Printed(claim_id=self.assignment.claim_id, lines=tuple(lines)))
 

@@ -112,29 +112,27 @@ def installed_digests() -> Mapping[str, str]:
     return found
 
 
-def gib(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.001 <= value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GiB from 0.001 to 1000000")
-    return value
+def number(least: float, most: float, what: str) -> Callable[[str], float]:
+    """Make a parser of numbers within limits."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what} from {least:g} to {most:.0f}")
+        return value
+
+    return parse
+
+
+gib, seconds = number(0.001, 1e6, "GiB"), number(0.01, 86_400, "seconds")
 
 
 def seconds_or_none(text: str) -> float:
     """0 is none."""
     return 0.0 if text.strip() == "0" else seconds(text)
-
-
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.01 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.01 to 86400")
-    return value
 
 
 def devices(text: str) -> str:

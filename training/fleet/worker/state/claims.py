@@ -105,7 +105,7 @@ def _granted(transition: StateStep, grant: t.Assignment) -> None:
     )
     halt = transition.state.halt
     if halt is not None:
-        halts.granted(transition, halt)
+        transition.fail(halts.handed_back(halt.reason))  # the receiver did not know yet that this host rests
         return
     transition.say(f"took {assignment.name} (attempt {assignment.attempt})")
     transition.set(phase=Phase.STARTING)

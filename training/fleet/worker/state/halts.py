@@ -107,8 +107,3 @@ def _ask_at_rest(transition: StateStep) -> None:
     if transition.state.call is not None:
         transition.do(t.Abort(call=transition.state.call))
     transition.set(phase=Phase.IDLE, call=None, call_at=transition.now)
-
-
-def granted(transition: StateStep, halt: Halt) -> None:
-    """Hand back a job that was granted before the receiver knew that this host rests."""
-    transition.fail(handed_back(halt.reason))
