@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from places import CHILDREN
+
 from training.fleet.process.ended import Ended
-from training.fleet.process.supervise import LocalProcess
+from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner
+from training.fleet.worker.environment import trainer_environment
 
 PATIENCE_S = 60.0
 
@@ -42,3 +47,25 @@ def end_of(process: LocalProcess) -> Ended:
     ended = process.wait(PATIENCE_S)
     assert ended is not None, "it does not end"
     return ended
+
+
+def begun(
+    runner: LocalRunner,
+    folder: Path,
+    child: str,
+    *arguments: object,
+    says: str = "",
+    end: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> LocalProcess:
+    """Start one of the children, and wait until it ``says`` this."""
+    argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
+    environment = trainer_environment(os.environ) if env is None else env
+    process = runner.start(CommandSpec(argv, folder, environment, folder / "output.log", end))
+    until(lambda: says in printed(folder), process.wait)
+    return process
+
+
+def printed(folder: Path) -> str:
+    file = folder / "output.log"
+    return file.read_text("utf-8", "replace") if file.exists() else ""

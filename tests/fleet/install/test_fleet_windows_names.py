@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,14 +20,12 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 from places import CHILDREN
+from processes import PATIENCE_S, begun, is_running, printed, until
 
 from training import locking
 from training.fleet.process import supervise, windows
 from training.fleet.process.ended import Ended, EndKind
-from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
-from training.fleet.worker.environment import trainer_environment
-
-PATIENCE_S = 30.0
+from training.fleet.process.supervise import LocalProcess, LocalRunner, SpawnFailedError
 
 
 def test_every_module_imports_without_the_names_of_posix() -> None:
@@ -139,32 +136,7 @@ def runner(kernel32: Kernel32) -> Iterator[LocalRunner]:
 
 @pytest.fixture
 def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
-    def begin(child: str, *arguments: object) -> LocalProcess:
-        argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
-        environment = trainer_environment(os.environ)
-        return runner.start(CommandSpec(argv, tmp_path, environment, tmp_path / "output.log"))
-
-    return begin
-
-
-def until(condition: Callable[[], object]) -> None:
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not happen")
-
-
-def says(folder: Path, word: str) -> bool:
-    file = folder / "output.log"
-    return file.exists() and word in file.read_text("utf-8", "replace")
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return lambda child, *arguments, **how: begun(runner, tmp_path, child, *arguments, **how)
 
 
 def test_each_trainer_is_born_inside_a_job_object_that_dies_with_us(
@@ -181,22 +153,20 @@ def test_each_trainer_is_born_inside_a_job_object_that_dies_with_us(
 def test_polite_stop_wakes_a_suspended_trainer(
     kernel32: Kernel32, start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
-    process = start("exits_late", 0)
-    until(lambda: says(tmp_path, "ready"))
+    process = start("exits_late", 0, says="ready")
     process.pause()
     until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     assert process.stop(PATIENCE_S).code == 75
-    assert says(tmp_path, "state written")
+    assert "state written" in printed(tmp_path)
 
 
 def test_a_deaf_trainer_and_its_children_are_killed_by_the_job_object(
     kernel32: Kernel32, start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
-    process = start("forks")
-    until(lambda: says(tmp_path, "\n"))
-    tree = [int(pid) for pid in (tmp_path / "output.log").read_text().split()]
+    process = start("forks", says="\n")
+    tree = [int(pid) for pid in printed(tmp_path).split()]
     assert process.stop(0.05).kind in (EndKind.LOST, EndKind.SIGNALLED)
-    until(lambda: all(is_gone(pid) for pid in tree))
+    until(lambda: not any(is_running(pid) for pid in tree))
 
 
 @pytest.mark.parametrize("refuse", ["create", "assign"])

@@ -10,13 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from places import CHILDREN
-from processes import PATIENCE_S, end_of, is_running, nap, state_of, until
+from processes import PATIENCE_S, begun, end_of, is_running, nap, printed, state_of, until
 
 from training.fleet.process import posix as supervise_posix
 from training.fleet.process import supervise
@@ -49,28 +49,6 @@ def runner() -> Iterator[LocalRunner]:
 @pytest.fixture
 def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
     return lambda child, *arguments, **how: begun(runner, tmp_path, child, *arguments, **how)
-
-
-def begun(
-    runner: LocalRunner,
-    folder: Path,
-    child: str,
-    *arguments: object,
-    says: str = "",
-    end: Path | None = None,
-    env: Mapping[str, str] | None = None,
-) -> LocalProcess:
-    """Start one of the children, and wait until it ``says`` this."""
-    argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
-    environment = trainer_environment(os.environ) if env is None else env
-    process = runner.start(CommandSpec(argv, folder, environment, folder / "output.log", end))
-    until(lambda: says in printed(folder), process.wait)
-    return process
-
-
-def printed(folder: Path) -> str:
-    file = folder / "output.log"
-    return file.read_text("utf-8", "replace") if file.exists() else ""
 
 
 def test_exit_status_and_usage_come_back(start: Callable[..., LocalProcess]) -> None:
