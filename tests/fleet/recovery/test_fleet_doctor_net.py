@@ -137,6 +137,12 @@ MOVES = "moves along when the clock steps"
 LISTED = "who was let in stands here alone; the audit names the act, not the row"
 TOLD_BY_WATCH = "as a watch told it; the watch keeps it no longer"
 HOST = "as the host said last; its next request reports it again"
+
+
+def each(names: str, why: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), why)
+
+
 # Without a checksum nobody can tell a change of these, and why.
 UNTOLD = {
     "jobs": {
@@ -148,49 +154,30 @@ UNTOLD = {
     },
     "attempts": {
         "session_id": "a session that begins anew takes attempts over",
-        "slot": NOBODY,
-        "request_id": NOBODY,
-        "exit_code": NOBODY,
-        "seq": NOBODY,
-        "progress": NOBODY,
-        "record": NOBODY,
-        "lived_s": NOBODY,
-        "paused": NOBODY,
-        "paused_s": NOBODY,
-        "resumable": NOBODY,
-        "booked": NOBODY,
-        "heard_s": NOBODY,
-        "figure": NOBODY,
-        "log_total": NOBODY,
-        "out_of_memory": NOBODY,
-        "crashed": NOBODY,
+        **each(
+            "slot request_id exit_code seq progress record lived_s "
+            "paused paused_s resumable booked heard_s figure log_total out_of_memory crashed",
+            NOBODY,
+        ),
         "pardoned": "whoever was pardoned may have given back less than was counted",
     },
     "artifacts": {
         "seq": "the order of deliveries; the index is compared as a set",
         "stored_at": "index.jsonl says it as well, and is compared when it is two minutes old",
     },
-    "hosts": dict.fromkeys(
-        ["capability", "instance_id", "session_id", "first_seen", "trainer_digests"], HOST
-    ),
+    "hosts": each("capability instance_id session_id first_seen trainer_digests", HOST),
     "deaths": {"seq": "their order; an attempt is in it once"},
-    "quarantines": dict.fromkeys(
-        ["seq", "host", "since", "cause", "reason", "ended_at", "ended_by"], NOBODY
-    ),
-    "notices": dict.fromkeys(
-        ["seq", "at", "kind", "subject", "sentence", "event", "job_id", "lasting", "over_at"], NOBODY
-    ),
-    "notify_channels": dict.fromkeys(["name", "sent", "fixed", "tries", "next_at", "sent_at", "error"], NOBODY),
-    "plan_in_force": dict.fromkeys(["one", "edition"], NOBODY),
-    "notice_cursor": dict.fromkeys(["one", "events", "quarantines"], NOBODY),
-    "removals": dict.fromkeys(["seq", "at", "size", "why", "newest", "done_at", "back_at"], NOBODY),
-    "watches": dict.fromkeys(["host", "checkpoint", "model", "since", "heard_at", "every_s"], TOLD_BY_WATCH),
-    "incidents": dict.fromkeys(["seq", *INCIDENT.split(", ")], TOLD_BY_WATCH),
-    "host_orders": dict.fromkeys(["seq", "host", "kind", "since", "by", "ended_at", "ended_by"], NOBODY),
-    "curve_points": dict.fromkeys(
-        ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"
-    ),
-    "usage_samples": dict.fromkeys(["seq", "seconds", "cpu", "memory_bytes", "gpu", "gpu_memory_bytes"], NOBODY),
+    "quarantines": each("seq host since cause reason ended_at ended_by", NOBODY),
+    "notices": each("seq at kind subject sentence event job_id lasting over_at", NOBODY),
+    "notify_channels": each("name sent fixed tries next_at sent_at error", NOBODY),
+    "plan_in_force": each("one edition", NOBODY),
+    "notice_cursor": each("one events quarantines", NOBODY),
+    "removals": each("seq at size why newest done_at back_at", NOBODY),
+    "watches": each("host checkpoint model since heard_at every_s", TOLD_BY_WATCH),
+    "incidents": each("seq " + INCIDENT.replace(",", ""), TOLD_BY_WATCH),
+    "host_orders": each("seq host kind since by ended_at ended_by", NOBODY),
+    "curve_points": each("epoch loss metric seconds", "a line of output tells it, and need not be kept"),
+    "usage_samples": each("seq seconds cpu memory_bytes gpu gpu_memory_bytes", NOBODY),
     "results": dict.fromkeys(
         ["job_id", "attempt", "figures", "test", "twin", "auroc", "auroc_low", "auroc_high"],
         "the report itself tells it",
@@ -201,17 +188,11 @@ UNTOLD = {
         "gone_at": NOBODY,
     },
     "log_chunks": {"text": "as long as it has so many lines: the worker's copy is gone"},
-    "certificates": dict.fromkeys(
-        ["fingerprint", "role", "name", "issued_at", "expires_at", "revoked_at"], LISTED
-    ),
-    "invitations": dict.fromkeys(
-        ["code_sha256", "role", "name", "created_at", "expires_at", "used_by"], LISTED
-    ),
-    "tokens": dict.fromkeys(
-        ["token_sha256", "name", "created_at", "expires_at", "revoked_at", "role"], LISTED
-    ),
-    "plan_datasets": dict.fromkeys(["name", "dataset_id"], "as the plan was read last"),
-}  # fmt: skip
+    "certificates": each("fingerprint role name issued_at expires_at revoked_at", LISTED),
+    "invitations": each("code_sha256 role name created_at expires_at used_by", LISTED),
+    "tokens": each("token_sha256 name created_at expires_at revoked_at role", LISTED),
+    "plan_datasets": each("name dataset_id", "as the plan was read last"),
+}
 
 
 @pytest.mark.parametrize(("table", "column"), columns())

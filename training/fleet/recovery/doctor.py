@@ -64,11 +64,12 @@ def examine(
         report.grown[:0] = grown_files(state)
         if strange_root(state.models):
             return report
-        if rows is not None or not state.models.is_dir():
+        there = state.models.is_dir()
+        if rows is not None or not there:
             report.add(store.look(known.deliveries, known.claims, deep=deep, progress=told))
-        if state.models.is_dir() and known.database_id is not None:
+        if there and known.database_id is not None:
             report.add(whose(fs, state, known.database_id))
-        if state.models.is_dir():
+        if there:
             if rows is not None:  # else no file of output is named, and a rebuild needs them all
                 report.add(look_at_logs(state.models, fs, known.logs, deep=deep, old=store.old))
             report.add(machine.look_at_machine(state, fs, now))

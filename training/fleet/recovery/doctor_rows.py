@@ -56,16 +56,9 @@ def _readable(row: Fields) -> dict[str, Any]:
 
 QUESTIONS = (
     Question("doctor_live", "job {name} is {status} and has {live} live attempts"),
-    Question(
-        "doctor_claim",
-        "job {name} is held by a claim that is not its live attempt {attempt}",
-    ),
+    Question("doctor_claim", "job {name} is held by a claim that is not its live attempt {attempt}"),
     Question("doctor_numbers", "job {name} was granted {attempt} times and {known} attempts are known"),
-    Question(
-        "doctor_grants",
-        "job {name} counts {grants} grants of its generation and had {known}",
-        _again,
-    ),
+    Question("doctor_grants", "job {name} counts {grants} grants of its generation and had {known}", _again),
     Question(
         "doctor_counters",
         "job {name} counts {trainer_failures} trainer failures and {host_losses} losses, but had {failed} and {lost}",
@@ -92,14 +85,14 @@ QUESTIONS = (
     Question(
         "doctor_held",
         "job {name} is held by {held_by} as its row says, and by {said} as its events say",
-        lambda row: f"`cis490-jobs hold {typed(row)}`, then `cis490-jobs unhold {typed(row)}`, which removes both; "
-            f"hold it again if it shall be held",
+        lambda row: (
+            f"`cis490-jobs hold {typed(row)}`, then `cis490-jobs unhold {typed(row)}`, which removes both; "
+            f"hold it again if it shall be held"
+        ),
     ),
     Question("doctor_strangers", "{what} ({attempt}) is of job {job_id}, which has none such"),
     Question(
-        "doctor_granted",
-        "what attempt {attempt} of job {job_id} was granted is not a job dict of that job",
-        HISTORY,
+        "doctor_granted", "what attempt {attempt} of job {job_id} was granted is not a job dict of that job", HISTORY
     ),
     Question("doctor_ungranted", "attempt {attempt} of job {job_id} on {host} has no event", HISTORY),
     Question(
@@ -108,10 +101,7 @@ QUESTIONS = (
         _again,
     ),
     Question("doctor_uncompleted", "job {name} is {status} and has an artifact", _again),
-    Question(
-        "doctor_twice",
-        "generation {generation} of job {job_id} was completed {n} times",
-    ),
+    Question("doctor_twice", "generation {generation} of job {job_id} was completed {n} times"),
     Question(
         "doctor_undelivered",
         "attempt {attempt} of job {job_id} was completed by {artifact_id}, which it never delivered",
@@ -151,9 +141,7 @@ QUESTIONS = (
     Question("doctor_arrivals", "job {name} is not numbered in the order of arrival"),
     Question("doctor_times", "job {job_id} {what} at another time than its event says", HISTORY),
     Question(
-        "doctor_ends",
-        "attempt {attempt} of job {job_id} ended as {end_reason}, and its event says {noted}",
-        HISTORY,
+        "doctor_ends", "attempt {attempt} of job {job_id} ended as {end_reason}, and its event says {noted}", HISTORY
     ),
     Question("doctor_witness", "event {seq} of job {job_id} is of {noted}, and its attempt of {host}", HISTORY),
     Question("doctor_unknown_hosts", "host {host} was granted jobs, and nothing says that it ever asked"),
@@ -167,7 +155,7 @@ QUESTIONS = (
     ),
     Question("doctor_removals", "a row says that retention deleted a {what} ({subject}, {number}) that never existed"),
     Question("doctor_deaths", "attempt {attempt} of job {job_id} did not die on {host}, which it counts against"),
-)  # fmt: skip
+)
 
 MOMENT_S = 60.0  # what one transaction writes has one time, unless the clock steps just then
 

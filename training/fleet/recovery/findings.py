@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
@@ -54,16 +55,13 @@ class DoctorReport:
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Add findings, at most SHOWN_MAX of a kind and one line about the others."""
-        rest: dict[str, int] = {}
-        known: dict[str, int] = {}
-        for each in self.findings:
-            known[each.check] = known.get(each.check, 0) + 1
+        known, rest = Counter(each.check for each in self.findings), Counter[str]()
         for each in findings:
-            known[each.check] = known.get(each.check, 0) + 1
+            known[each.check] += 1
             if known[each.check] <= SHOWN_MAX:
                 self.findings.append(each)
             else:
-                rest[each.check] = rest.get(each.check, 0) + 1
+                rest[each.check] += 1
         for check, count in rest.items():
             last = next(each for each in reversed(self.findings) if each.check == check)
             self.findings.append(Finding(check, f"there are {count} more of this kind", last.remedy, last.level))
@@ -89,6 +87,5 @@ class DoctorReport:
 
 def some(things: Iterable[str], most: int = 5) -> str:
     """List the first few of ``things``, with a mark when there are more."""
-    iterator: Iterator[str] = iter(things)
-    shown = list(islice(iterator, most))
-    return ", ".join(shown) + (" …" if next(iterator, None) is not None else "")
+    shown = list(islice(things, most + 1))
+    return ", ".join(shown[:most]) + (" …" if len(shown) > most else "")

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from training import logs
@@ -239,11 +240,13 @@ class TrainerWorker:
         """Carry out an action that concerns the worker itself."""
         match action:
             case t.Persist():
-                self._persist(action)
+                self._save(
+                    partial(self._disk.save, action.saved, action.slot), ": a crash now may cost the current job"
+                )
             case t.KeepAside():
                 self._keep(action)
             case t.RememberAlone():
-                self._remember_alone(action.jobs)
+                self._save(partial(self._disk.save_alone, action.jobs))
             case t.WakeAt():
                 self._wake_at = action.at
             case t.Say():
@@ -295,19 +298,11 @@ class TrainerWorker:
         own = bool(assignment.spec.get("trainer"))
         return start_check.variables(booked, capability, os.environ.get(start_check.VISIBLE), own=own)
 
-    def _remember_alone(self, jobs: tuple[str, ...]) -> None:
+    def _save(self, save: Callable[[], None], cost: str = "") -> None:
         try:
-            self._disk.save_alone(jobs)
+            save()
         except OSError as error:
-            log.warning("%s cannot be written (%s)", self._disk.folder, error.strerror)
-
-    def _persist(self, action: t.Persist) -> None:
-        try:
-            self._disk.save(action.saved, action.slot)
-        except OSError as error:
-            log.warning(
-                "%s cannot be written (%s): a crash now may cost the current job", self._disk.folder, error.strerror
-            )
+            log.warning("%s cannot be written (%s)%s", self._disk.folder, error.strerror, cost)
 
     def _keep(self, action: t.KeepAside) -> None:
         """Keep finished work locally. When the disk takes no copy, it stays with the newest attempts."""
