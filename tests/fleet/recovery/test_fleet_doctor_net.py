@@ -121,8 +121,7 @@ def test_a_row_that_somebody_put_in_is_seen(state: Deployment) -> None:
 
 
 @pytest.mark.parametrize(
-    "row",
-    ["identity (one, database_id) VALUES (2, hex(randomblob(16)))", "seals (tbl, n) VALUES ('x', 0)"],
+    "row", ["identity (one, database_id) VALUES (2, hex(randomblob(16)))", "seals (tbl, n) VALUES ('x', 0)"]
 )
 def test_so_is_one_in_a_table_whose_rows_never_change(state: Deployment, row: str) -> None:
     change(state, f"INSERT INTO {row}", by_hand=True)
@@ -182,11 +181,7 @@ UNTOLD = {
         ["job_id", "attempt", "figures", "test", "twin", "auroc", "auroc_low", "auroc_high"],
         "the report itself tells it",
     ),
-    "log_files": {
-        "raw_bytes": "as --deep reads it",
-        "sha256": "as --deep reads it",
-        "gone_at": NOBODY,
-    },
+    "log_files": {"raw_bytes": "as --deep reads it", "sha256": "as --deep reads it", "gone_at": NOBODY},
     "log_chunks": {"text": "as long as it has so many lines: the worker's copy is gone"},
     "certificates": each("fingerprint role name issued_at expires_at revoked_at", LISTED),
     "invitations": each("code_sha256 role name created_at expires_at used_by", LISTED),

@@ -202,9 +202,7 @@ def event_numbers(row: Fields | None) -> Iterator[Finding]:
         return
     if (row["least"], row["most"]) != (row["gone"] + 1, row["gone"] + row["n"]):
         yield Finding(
-            "event-numbers",
-            f"{row['n']} events are numbered {row['least']} to {row['most']}: some are gone",
-            BACKUP,
+            "event-numbers", f"{row['n']} events are numbered {row['least']} to {row['most']}: some are gone", BACKUP
         )
 
 

@@ -81,13 +81,7 @@ def _gone(row: Row) -> str:
 
 
 def _fill(
-    done: Rebuilt,
-    path: Path,
-    state: Deployment,
-    listed: list[dict[str, Any]],
-    clock: Clock,
-    fs: Fs,
-    progress: Progress,
+    done: Rebuilt, path: Path, state: Deployment, listed: list[dict[str, Any]], clock: Clock, fs: Fs, progress: Progress
 ) -> None:
     store, queue = ArtifactStore(state.models, fs), Recovery(path, clock)
     try:

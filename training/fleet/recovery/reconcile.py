@@ -259,10 +259,7 @@ class Recovery(JobQueue):
         self._claim_id = said.claim_id
         moment, self._then.moment = self._then.moment, said.granted_at
         grant = self._write_grant(
-            said.job_id,
-            Host.of(said.host, {}),
-            Claimant(instance_id=said.instance_id),
-            lambda _: said.spec,
+            said.job_id, Host.of(said.host, {}), Claimant(instance_id=said.instance_id), lambda _: said.spec
         )
         self._then.moment = moment
         self.db.run("rebuilt_mark", job_id=said.job_id, attempt=said.attempt, detail=REBUILT)

@@ -17,15 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from training.contract import (
-    CHECKPOINT_ENDING,
-    THEN,
-    TIMING_ENDING,
-    Exit,
-    file_name,
-    outputs,
-    reads,
-)
+from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file_name, outputs, reads
 from training.crashpoint import crashpoint
 from training.families import family_of, preloads
 from training.files import free_bytes

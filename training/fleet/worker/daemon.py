@@ -134,11 +134,7 @@ class TrainerWorker:
         )
         self._calls = Calls(*self._clients, asker, self._outbox.read, self.post)
         self._actions = Actions(
-            self._calls,
-            self._outbox,
-            attempt=self._new_attempt,
-            in_hand=self._in_hand,
-            own=self._own,
+            self._calls, self._outbox, attempt=self._new_attempt, in_hand=self._in_hand, own=self._own
         )
         self._lookout = Lookout(
             observer or OwnerObserver(self._clock),

@@ -106,9 +106,7 @@ class SetAside:
             oldest = kept.pop(0)
             size -= oldest.delivery.size
             log.warning(
-                "%s, kept in %s, is deleted: the folder is full",
-                oldest.delivery.assignment.name,
-                oldest.folder,
+                "%s, kept in %s, is deleted: the folder is full", oldest.delivery.assignment.name, oldest.folder
             )
             with suppress(OSError):
                 shutil.rmtree(oldest.folder)

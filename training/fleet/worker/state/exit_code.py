@@ -92,8 +92,7 @@ def error_text(first: str, lines: Sequence[str]) -> str:
 
 
 _ERROR_LINE = re.compile(
-    r"\s*(what\(\):|[\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)",
-    re.IGNORECASE,
+    r"\s*(what\(\):|[\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)", re.IGNORECASE
 )
 # Causes told by a signal alone, as a trainer that is ended by it tells nothing: no page of a mapped file comes, as its
 # disk is full or fails, or the file became shorter.

@@ -120,10 +120,7 @@ def _measured(transition: StateStep, cpu_s: float) -> None:
 
 def measure_s(assignment: t.Assignment, settings: t.WorkerSettings) -> float:
     """Return how often to look at the trainer, so that no limit is overstepped by much."""
-    limits = (
-        limit_s(assignment, "max_run_s", 0.0),
-        limit_s(assignment, "max_silence_s", settings.max_silence_s),
-    )
+    limits = (limit_s(assignment, "max_run_s", 0.0), limit_s(assignment, "max_silence_s", settings.max_silence_s))
     return min([MEASURE_S, *(limit / 4 for limit in limits if limit)])
 
 
