@@ -275,10 +275,7 @@ class ArtifactStore:
         body = {"artifact_id": artifact.artifact_id, "size": artifact.size, "at": removed.at, "why": removed.why}
         target = (self.root / artifact.path).with_name(REMOVED)
         with self._publishing, disk_errors("noting a removal"):
-            self._fs.mkdir(target.parent)
-            temporary = self.root / INCOMING / f"{artifact.artifact_id}.{REMOVED}{PART_SUFFIX}"
-            replace_whole(self._fs, temporary, target, [sealed(body)])
-            sync_ways(self._fs, [target], self.root)
+            self._write(target, f"{artifact.artifact_id}.{REMOVED}", sealed(body))
 
     def removed_note(self, artifact: Artifact) -> Removed | None:
         """Read when and why a bundle went; None when there is no note of it."""
@@ -326,10 +323,7 @@ class ArtifactStore:
         name = f"{job_id}-{attempt}.json"
         target = (self.root / artifact.path).parent / PROVENANCE / name
         with self._publishing, disk_errors("writing a provenance file"):
-            self._fs.mkdir(target.parent)
-            temporary = self.root / INCOMING / f"{name}{PART_SUFFIX}"
-            replace_whole(self._fs, temporary, target, [sealed(body)])
-            sync_ways(self._fs, [target], self.root)
+            self._write(target, name, sealed(body))
         return target
 
     def provenance(self, artifact: Artifact) -> Iterator[dict[str, Any]]:
@@ -351,10 +345,10 @@ class ArtifactStore:
         digest = hashlib.sha256(body).hexdigest()
         target = self.root / report_path(artifact, digest)
         with self._publishing, disk_errors("writing a report"):
-            self._fs.mkdir(target.parent)
-            if self._fs.size(target) != len(body) or file_sha256(target, self._fs) != digest:
-                replace_whole(self._fs, self.root / INCOMING / f"{digest}.json{PART_SUFFIX}", target, [body])
-            self._make_durable(target)
+            if self._fs.size(target) == len(body) and file_sha256(target, self._fs) == digest:
+                self._make_durable(target)
+            else:
+                self._write(target, target.name, body)
         return digest
 
     def report(self, artifact: Artifact, digest: str) -> bytes:
@@ -371,6 +365,12 @@ class ArtifactStore:
         return body
 
     # -- files --------------------------------------------------------------------------------------------------
+
+    def _write(self, target: Path, name: str, body: bytes) -> None:
+        """Write a file durably; ``name`` is what its part is called."""
+        self._fs.mkdir(target.parent)
+        replace_whole(self._fs, self.root / INCOMING / f"{name}{PART_SUFFIX}", target, [body])
+        sync_ways(self._fs, [target], self.root)
 
     def _make_durable(self, target: Path) -> None:
         self._fs.sync_file(target)

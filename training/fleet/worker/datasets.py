@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from training import strict_json
+import msgspec
+
 from training.crashpoint import crashpoint
 from training.files import LocalFs, free_bytes, write_whole
 from training.fleet.client.answers import Damaged, Refused, Unavailable, Unreachable, backoff_s
@@ -234,15 +235,16 @@ class DatasetCache:
         """Complete files: keep present chunks, copy those of other sets, fetch the rest; then give them their names."""
         folder, whole = self.folder / "fetching" / dataset_id, self.folder / "sets" / dataset_id
         self._take_down(whole, folder, files)
-        self._make_room(dataset_id, files)
+        with self._presence:
+            self._remove_oldest(dataset_id, files)
         find = self._near(dataset_id, listing, folder)
         wanted, done = {file.path for file in files}, 0
         for file in files:
             _make_way(folder, file.path).touch()
         here = bytearray(self._sound(folder, place, order) for place in listing.places(wanted.__contains__))
-        size, there = sum(file.size for file in files), 0
-        for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
-            there += present * place.length
+        size = sum(file.size for file in files)
+        places = zip(here, listing.places(wanted.__contains__), strict=True)
+        there = sum(place.length for present, place in places if present)
         log.info("fetching data set %s: %d of %d bytes are here", dataset_id[:12], there, size)
         for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
             order.check()
@@ -283,7 +285,8 @@ class DatasetCache:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            self._make_room(dataset_id, files)
+            with self._presence:
+                self._remove_oldest(dataset_id, files)
             try:
                 _write_at(folder / place.path, place.offset, data)
             except OSError:
@@ -347,8 +350,7 @@ class DatasetCache:
     def _unchanged(self, dataset_id: str) -> Mapping[str, list[int]]:
         """Return the stamps of files that are as they were when they were whole."""
         try:
-            stamps = strict_json.loads(self._stamps(dataset_id).read_bytes())
-            found = stamps if isinstance(stamps, dict) else {}
+            found = msgspec.json.decode(self._stamps(dataset_id).read_bytes(), type=dict[str, list[int]])
         except (OSError, ValueError):
             return {}
         whole = self.folder / "sets" / dataset_id
@@ -361,10 +363,6 @@ class DatasetCache:
             if (whole / file.path).is_file():
                 log.warning("%s was changed on this host and is repaired", whole / file.path)
                 LocalFs().replace(whole / file.path, _make_way(folder, file.path))
-
-    def _make_room(self, dataset_id: str, files: Sequence[File]) -> None:
-        with self._presence:
-            self._remove_oldest(dataset_id, files)
 
     def _remove_oldest(self, dataset_id: str, files: Sequence[File]) -> None:
         """Remove the least recently used data sets until limit and disk are kept. Raises FetchError if none may go."""
@@ -385,15 +383,14 @@ class DatasetCache:
             if over <= 0 and missing <= 0:
                 return
             oldest = next((each for each in sizes if each.name not in used), None)
-            if oldest is None and over > 0:
-                raise FetchError(
-                    f"no room for {short}: jobs that run here use {in_words(sum(sizes.values()))} of data sets, and "
-                    f"this host keeps at most {in_words(self._bytes_max)}; raise --cache-gib"
-                )
             if oldest is None:
-                raise FetchError(
-                    f"no room for {short}: {in_words(missing)} more are needed at {self.folder}; free some space there"
-                )
+                why = f"{in_words(missing)} more are needed at {self.folder}; free some space there"
+                if over > 0:
+                    why = (
+                        f"jobs that run here use {in_words(sum(sizes.values()))} of data sets, and "
+                        f"this host keeps at most {in_words(self._bytes_max)}; raise --cache-gib"
+                    )
+                raise FetchError(f"no room for {short}: {why}")
             log.info("data set %s is removed from this host to make room", oldest.name[:12])
             shutil.rmtree(oldest, ignore_errors=True)
             del sizes[oldest]
@@ -416,9 +413,8 @@ class DatasetCache:
 
     def _recent(self) -> list[str]:
         try:
-            found = strict_json.loads((self.folder / "recent.json").read_bytes())
-            return [each for each in found if isinstance(each, str)]
-        except (OSError, ValueError, TypeError):
+            return msgspec.json.decode((self.folder / "recent.json").read_bytes(), type=list[str])
+        except (OSError, ValueError):
             return []
 
     def _used(self, dataset_id: str) -> None:

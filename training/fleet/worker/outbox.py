@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import Any
 
 import msgspec
 
-from training import strict_json
 from training.files import LocalFs
 from training.fleet.wire.constants import LOG_BYTES_MAX, LOG_LINES_MAX
 from training.fleet.wire.progress import kept_line
@@ -312,20 +311,13 @@ def _records(content: bytes) -> tuple[list[tuple[int, list[str]]], int]:
     """Read a file's sound records after its heading, and the number of sound bytes."""
     found: list[tuple[int, list[str]]] = []
     good_bytes = 0
-    for number, line in enumerate(_whole_lines(content)):
+    for number, line in enumerate(content.splitlines(keepends=True)):
+        if not line.endswith(b"\n"):
+            break
         if number:
             try:
-                position, lines = strict_json.loads(line)
-                if not all(isinstance(one, str) for one in lines):
-                    break
-                found.append((int(position), list(lines)))
-            except (ValueError, TypeError):
+                found.append(msgspec.json.decode(line, type=tuple[int, list[str]]))
+            except ValueError:
                 break
         good_bytes += len(line)
     return found, good_bytes
-
-
-def _whole_lines(content: bytes) -> Iterator[bytes]:
-    for line in content.splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            yield line

@@ -136,10 +136,9 @@ class StateFolder:
     def load_alone(self) -> tuple[str, ...]:
         """Load which jobs have to be trained alone here; none where the file is unreadable: that is learned again."""
         try:
-            known = strict_json.loads((self.folder / _ALONE).read_bytes())
+            return msgspec.json.decode((self.folder / _ALONE).read_bytes(), type=tuple[str, ...])
         except (OSError, ValueError):
             return ()
-        return tuple(each for each in known if isinstance(each, str)) if isinstance(known, list) else ()
 
     def save_alone(self, jobs: Sequence[str]) -> None:
         """Keep which jobs have to be trained alone. OSError."""
