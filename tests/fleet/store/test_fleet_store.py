@@ -540,12 +540,12 @@ def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch: pytest.
     store, quicker = on_memory(MemoryFs()), list[PartFile]()
     first = store.open_part(CLAIM, SHA)
 
-    def fence() -> None:
+    def close() -> None:
         monkeypatch.undo()
-        first.fence()
+        first.close()
         quicker.append(store.open_part(CLAIM, SHA))
 
-    monkeypatch.setattr(first, "fence", fence)
+    monkeypatch.setattr(first, "close", close)
     last = store.open_part(CLAIM, SHA)
     last.write(b"x")
     with pytest.raises(Fenced):

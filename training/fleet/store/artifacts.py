@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 from training.crashpoint import crashpoint
 from training.files import Fs, LocalFs, file_sha256, replace_whole, sync_ways
 from training.fleet.store.errors import BadMark, BadName, DamagedArtifact, NotStored, disk_errors
-from training.fleet.store.incoming import PART_SUFFIX, Incoming, PartFile, check_sha256, part_name
+from training.fleet.store.incoming import NAMING_ID, PART_SUFFIX, Incoming, PartFile, check_sha256, part_name
 from training.fleet.store.index import IndexRow, StoreIndex
 from training.fleet.store.logs import LogStore
 from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
@@ -46,7 +46,6 @@ REMOVED = "removed.json"
 RESERVE_BYTES = 256 * 1024**2  # below this much free space no job is granted and no upload begun
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KIND = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}_[a-z0-9][a-z0-9.-]{0,63}")
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +308,7 @@ class ArtifactStore:
 
         Writing the same attempt again replaces its file, so a repeated request is harmless.
         """
-        if not _JOB_ID.fullmatch(job_id) or attempt < 0:
+        if not NAMING_ID.fullmatch(job_id) or attempt < 0:
             raise BadName(f"{job_id[:80]!r} attempt {attempt} cannot name a provenance file")
         body = {
             "artifact_id": artifact.artifact_id,

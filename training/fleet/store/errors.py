@@ -1,25 +1,4 @@
-"""Errors of the store, each kind with the remedy in its message.
-
-The tree::
-
-    StoreError                 the store cannot or will not do this
-    ├── BadName                a model, mode, id or digest that may not become part of a path
-    ├── BadMark                the store does not say which database it belongs to
-    ├── StoreFull              the disk is full or close to it; stored bytes stay, try again later
-    │   └── ShareFull          one host's unfinished uploads have their share of what is free; try again later
-    ├── StoreUnavailable       the disk failed; nothing was acknowledged, try again
-    ├── NotStored              no such artifact
-    ├── Damaged                an artifact's bytes are not what its name says
-    ├── NoDataset              no such data set, or no such chunk of it
-    ├── NoState                no saved state of this job
-    ├── ChunksMissing          a data set lacks chunks, or some are damaged; pushing it again repairs it
-    └── UploadError            one upload
-        ├── TooManyParts       as many uploads of this claim as there may be are under way
-        ├── Fenced             another connection took this upload over
-        ├── OffsetMismatch     the upload cannot resume there; `.stored` says from where it can
-        ├── Incomplete         fewer bytes than announced; they are kept, so that the upload can resume
-        └── WrongDigest        the bytes are not those announced; they are thrown away
-"""
+"""Errors of the store, each kind with the remedy in its message."""
 
 # ruff: noqa: N818 - named like the refusals that they become
 

@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from training.crashpoint import crashpoint
@@ -30,7 +30,7 @@ from training.fleet.store.errors import (
 )
 from training.fleet.store.reserve import DiskRoom
 
-_CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NAMING_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # of a claim or job
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 PART_SUFFIX = ".part"
 _UPLOAD = re.compile(r".+-(?:[0-9a-f]{64}|undeclared)\.part")  # other files pass through the folder, too
@@ -47,7 +47,7 @@ def check_sha256(text: str) -> str:
 
 def part_name(claim_id: str, sha256: str | None) -> str:
     """Name the file of an upload: one per claim and announced digest."""
-    if not _CLAIM.fullmatch(claim_id):
+    if not NAMING_ID.fullmatch(claim_id):
         raise BadName(f"{claim_id[:80]!r} is not a claim id")
     return f"{claim_id}-{check_sha256(sha256) if sha256 else 'undeclared'}{PART_SUFFIX}"
 
@@ -134,19 +134,11 @@ class PartFile:
                 self._throw_away()
 
     def close(self) -> None:
-        """Close the file; its bytes stay for the next writer. Harmless when closed already."""
+        """Close the file: this writer writes nothing more, and its bytes stay for the next one. May be repeated."""
         with self._lock:
             handle, self._handle = self._handle, None
             if handle is not None:
                 with self._incoming.giving_up(self._name, self), contextlib.suppress(OSError):
-                    self._fs.close(handle)
-
-    def fence(self) -> None:
-        """Fence this writer off, for a successor: after this call it writes nothing more."""
-        with self._lock:
-            handle, self._handle = self._handle, None
-            if handle is not None:
-                with contextlib.suppress(OSError):
                     self._fs.close(handle)
 
     def _own(self) -> int:
@@ -192,11 +184,10 @@ class Incoming:
         while True:
             predecessor = self._owners.get(name)
             if predecessor is not None:
-                predecessor.fence()  # outside our lock: it may be in the middle of a write
+                predecessor.close()  # fenced off; outside our lock: it may be in the middle of a write
             with self._lock, disk_errors("opening an upload"):
-                if self._owners.get(name) is not predecessor:
+                if self._owners.get(name) not in (None, predecessor):
                     continue  # another successor was quicker; fence that one off
-                self._owners.pop(name, None)  # also when this one is refused, it has no writer now
                 self._lying = None
                 stored = self.fs.size(path)
                 if offset > (stored or 0):
@@ -304,26 +295,23 @@ class Incoming:
 
     def forget(self, claims: Collection[str]) -> int:
         """Remove the idle parts of these claims; returns the freed bytes."""
-        freed = 0
-        for name in self.fs.names(self.folder):
-            path = self.folder / name
-            with self._lock, contextlib.suppress(OSError):
-                if name not in self._owners and _claim_of(name) in claims:
-                    size = self.fs.size(path) or 0
-                    self._remove(path)
-                    freed += size
-        return freed
+        return sum(self._remove_idle(lambda path: _claim_of(path.name) in claims))
 
     def sweep(self, older_than: float) -> int:
         """Remove idle files last written before ``older_than``; returns their number."""
-        removed = 0
+        return len(self._remove_idle(lambda path: self.fs.modified_at(path) < older_than))
+
+    def _remove_idle(self, chosen: Callable[[Path], bool]) -> list[int]:
+        """Remove the idle files that are chosen; returns their sizes."""
+        sizes = []
         for name in self.fs.names(self.folder):
             path = self.folder / name
             with self._lock, contextlib.suppress(OSError):
-                if name not in self._owners and self.fs.modified_at(path) < older_than:
+                if name not in self._owners and chosen(path):
+                    size = self.fs.size(path) or 0
                     self._remove(path)
-                    removed += 1
-        return removed
+                    sizes.append(size)
+        return sizes
 
 
 def _claim_of(name: str) -> str:

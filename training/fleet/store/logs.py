@@ -21,12 +21,11 @@ from pathlib import Path
 
 from training.files import Fs, replace_whole, sync_ways
 from training.fleet.store.errors import BadName, DamagedArtifact, NotStored, disk_errors
-from training.fleet.store.incoming import PART_SUFFIX
+from training.fleet.store.incoming import NAMING_ID, PART_SUFFIX
 
 LOGS = "logs"
 LEVEL = 6  # of the compression
 _DIGEST_SHOWN = 16
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,12})-([0-9a-f]{16})\.log\.gz")
 
 
@@ -50,7 +49,7 @@ class LogFile:
     @property
     def path(self) -> str:
         """Return its path relative to the store's root, with forward slashes."""
-        if not _JOB_ID.fullmatch(self.job_id):
+        if not NAMING_ID.fullmatch(self.job_id):
             raise BadName(f"{self.job_id[:80]!r} cannot name a folder of the store")
         return f"{LOGS}/{self.job_id}/{self.attempt}-{self.first}-{self.sha256[:_DIGEST_SHOWN]}.log.gz"
 
@@ -98,7 +97,7 @@ class LogStore:
 
     def found(self, job_id: str, attempt: int, bytes_max: int) -> list[LogFile]:
         """Read an attempt's sound files from the disk alone, in the order of their first lines, longest first."""
-        if not _JOB_ID.fullmatch(job_id):
+        if not NAMING_ID.fullmatch(job_id):
             return []
         files = []
         for name in self._fs.names(self.root / LOGS / job_id):

@@ -240,18 +240,25 @@ class TrainerAttempt:
 
     def _inputs(self) -> TrainerInputs:
         """Fetch the data set that the job names; else use this host's own."""
-        dataset = self.assignment.dataset
-        if dataset is None:
-            self._require_data(self._places.inputs, self._no_data_here)
-            return self._places.inputs
-        assert self._fetch is not None, "a worker fetches data sets"
-        inputs = self._places.inputs.within(self._fetch(dataset, self._order))
-        self._require_data(
-            inputs,
-            lambda path: BadDataError(
-                f"data set {dataset[:12]} has no {path.name}; push the folder that training.data.build makes"
-            ),
-        )
+        dataset, inputs = self.assignment.dataset, self._places.inputs
+        if dataset is not None:
+            assert self._fetch is not None, "a worker fetches data sets"
+            inputs = inputs.within(self._fetch(dataset, self._order))
+        if self.assignment.spec.get("trainer"):
+            return inputs
+        needed = [inputs.validation, inputs.tensors]
+        if family_of(self.assignment.model).supervised:
+            needed += [inputs.summary, inputs.schema]
+        lacking = next((path for path in needed if not path.exists()), None)
+        if lacking is not None and dataset is not None:
+            raise BadDataError(
+                f"data set {dataset[:12]} has no {lacking.name}; push the folder that training.data.build makes"
+            )
+        if lacking is not None:  # the host is at fault, not the job
+            raise SpawnFailedError(
+                f"this host has no data set: {lacking} is missing; bring it here, or say where it is "
+                "with --validation, --summary and --tensors, or name one in the plan"
+            )
         return inputs
 
     def _lacks_data(self) -> None:
@@ -263,24 +270,6 @@ class TrainerAttempt:
         if parts != self._fetched_parts:
             self._fetched_parts = parts
             self._post(t.Fetching(claim_id=self.assignment.claim_id, done=done, size=size))
-
-    @staticmethod
-    def _no_data_here(path: Path) -> Exception:
-        return SpawnFailedError(
-            f"this host has no data set: {path} is missing; bring it here, or say where it is "
-            "with --validation, --summary and --tensors, or name one in the plan"
-        )
-
-    def _require_data(self, inputs: TrainerInputs, lacking: Callable[[Path], Exception]) -> None:
-        """Raise SpawnFailed for a built-in trainer without data: the host is at fault, not the job."""
-        if self.assignment.spec.get("trainer"):
-            return
-        needed = [inputs.validation, inputs.tensors]
-        if family_of(self.assignment.model).supervised:
-            needed += [inputs.summary, inputs.schema]
-        for path in needed:
-            if not path.exists():
-                raise lacking(path)
 
     def _watch(self, process: Process, tail: OutputTail) -> None:
         """Pass the trainer's output on until it has ended; watch the disk, and its CPU time."""
