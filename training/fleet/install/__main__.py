@@ -14,6 +14,7 @@ import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePath
 
 from training.checkout import ROOT
@@ -49,7 +50,8 @@ def main(
         if args.uninstall:
             return _uninstall(args, site)
         request = _request_of(args, site)
-        facts = (look_around or _look)(request, site.at(_state(request)))
+        look_here = look_around or partial(look, clock=SystemClock())
+        facts = look_here(request, site.at(_state(request)))
         return _install(request, facts, site, dry_run=args.dry_run)
     except InstallError as error:
         print(f"install: {printable(error)}", file=sys.stderr)
@@ -171,10 +173,6 @@ def _state(request: InstallRequest) -> PurePath:
 
 def _saved(system: System) -> PurePath:
     return install_windows.SAVED if system is System.WINDOWS else install_linux.SAVED
-
-
-def _look(request: InstallRequest, state: Path) -> MachineFacts:
-    return look(request, state, SystemClock())
 
 
 def _must_be_administrator(system: System) -> None:

@@ -34,16 +34,10 @@ class _Mount:
 
 def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
     """Read the limits of this process. Never raises."""
-    mounts = list(_mounts(_text(root / "proc/self/mountinfo"), root))
-    groups = dict(_groups(_text(root / "proc/self/cgroup")))
-    cpus: list[float] = []
-    memory: list[tuple[int, int]] = []
-    for mount in mounts:
-        for folder in _levels(mount, groups):
-            cpus.extend(_cpus(folder))
-            memory.extend(_memory(folder))
+    folders = [folder for _, levels in _hierarchies(root) for folder in levels]
+    memory = [found for folder in folders for found in _memory(folder)]
     return CgroupLimits(
-        cpus=min(cpus, default=None),
+        cpus=min((found for folder in folders for found in _cpus(folder)), default=None),
         memory_total_bytes=min((limit for limit, _ in memory), default=None),
         memory_available_bytes=min((left for _, left in memory), default=None),
     )
@@ -51,22 +45,22 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
 
 def memory_folders(root: Path = Path("/")) -> list[Path]:
     """List the groups around this process with files on memory."""
-    groups = dict(_groups(_text(root / "proc/self/cgroup")))
-    return [
-        folder
-        for mount in _mounts(_text(root / "proc/self/mountinfo"), root)
-        if not mount.controllers or "memory" in mount.controllers
-        for folder in _levels(mount, groups)
-    ]
+    found = _hierarchies(root)
+    wanted = (levels for mount, levels in found if not mount.controllers or "memory" in mount.controllers)
+    return [folder for levels in wanted for folder in levels]
 
 
 def own_group(root: Path = Path("/")) -> tuple[Path, Path] | None:
     """Find this process's group in the unified hierarchy, and the mounted top; None without one."""
+    found = _hierarchies(root)
+    return next(((levels[0], mount.folder) for mount, levels in found if levels and not mount.controllers), None)
+
+
+def _hierarchies(root: Path) -> Iterator[tuple[_Mount, list[Path]]]:
+    """List the mounted hierarchies, each with the folders of this process's group and those above it."""
     groups = dict(_groups(_text(root / "proc/self/cgroup")))
     for mount in _mounts(_text(root / "proc/self/mountinfo"), root):
-        if not mount.controllers and (levels := list(_levels(mount, groups))):
-            return levels[0], mount.folder
-    return None
+        yield mount, list(_levels(mount, groups))
 
 
 def _mounts(mountinfo: str, root: Path) -> Iterator[_Mount]:

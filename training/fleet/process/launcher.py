@@ -134,15 +134,16 @@ class Group:
 
     def enter(self) -> None:
         """Put this process into the group, with all that it will start."""
-        if self.folder:
-            with contextlib.suppress(OSError), open(f"{self.folder}/cgroup.procs", "w") as file:  # noqa: PTH123
-                file.write("0")
+        self.write("cgroup.procs", "0")
 
     def kill(self) -> None:
         """Kill all members at once (Linux 5.14 and later; before that the walk of the tree has to do)."""
+        self.write("cgroup.kill", "1")
+
+    def write(self, name: str, text: str) -> None:
         if self.folder:
-            with contextlib.suppress(OSError), open(f"{self.folder}/cgroup.kill", "w") as file:  # noqa: PTH123
-                file.write("1")
+            with contextlib.suppress(OSError), open(f"{self.folder}/{name}", "w") as file:  # noqa: PTH123
+                file.write(text)
 
     def remove(self) -> None:
         """Remove the group; one with a member that does not die stays."""

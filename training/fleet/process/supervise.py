@@ -227,9 +227,13 @@ def _end_of(report: Mapping[str, Any]) -> Ended:
     cpu_s = float(report.get("cpu_s", 0.0))
     max_rss_kib = int(report.get("max_rss_kib", 0))
     left = int(report.get("left", 0))
-    if code < 0:
-        return Ended(EndKind.SIGNALLED, None, -code, cpu_s, max_rss_kib, left=left)
-    return Ended(EndKind.EXITED, code, None, cpu_s, max_rss_kib, left=left)
+    signalled = code < 0
+    kind = EndKind.SIGNALLED if signalled else EndKind.EXITED
+    return Ended(kind, None if signalled else code, -code if signalled else None, cpu_s, max_rss_kib, left=left)
+
+
+def _place(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
 
 
 def _fresh_launcher() -> subprocess.Popen[bytes]:
@@ -278,12 +282,12 @@ class Launcher:
         """
         order = {
             "argv": [str(part) for part in spec.argv],
-            "cwd": str(spec.cwd.absolute()),
+            "cwd": _place(spec.cwd),
             "env": dict(spec.env),
-            "output": str(spec.output.absolute()),
-            "end": str(spec.end.absolute()) if spec.end is not None else None,
-            "group": str(group) if group is not None else None,
-            "errors": str(spec.errors.absolute()) if spec.errors is not None else None,
+            "output": _place(spec.output),
+            "end": _place(spec.end),
+            "group": _place(group),
+            "errors": _place(spec.errors),
             "file_bytes": spec.file_bytes,
             "then": [] if spec.preload is None else list(spec.preload.then),
         }

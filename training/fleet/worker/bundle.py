@@ -41,7 +41,6 @@ class Bundle:
     path: Path
     sha256: str
     size: int
-    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,7 @@ def pack(
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    names = tuple(member.path.name for member in members)
-    return Bundle(target, writer.sha256.hexdigest(), writer.size, names)
+    return Bundle(target, writer.sha256.hexdigest(), writer.size)
 
 
 def _refuse(complaint: str | None) -> None:

@@ -22,7 +22,7 @@ _READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
 
 def at_start(spec: Mapping[str, Any], inputs: TrainerInputs, repo_root: Path) -> dict[str, str]:
     """Return the inputs known before the trainer runs; unknown members are left out."""
-    found = {"data": _text(_document(inputs.tensors / "manifest.json"), "data_digest")}
+    found = {"data": _texts(_document(inputs.tensors / "manifest.json"), "data_digest").get("data_digest", "")}
     with suppress(OSError, ValueError):
         found["commit"] = checkout_commit(repo_root) or ""
     own = spec.get("trainer")
@@ -34,10 +34,7 @@ def at_start(spec: Mapping[str, Any], inputs: TrainerInputs, repo_root: Path) ->
 
 def by_checkpoint(checkpoint: Path) -> dict[str, str]:
     """Read one of our trainers' record of its run."""
-    key = _document(checkpoint).get("run_key")
-    key = key if isinstance(key, dict) else {}
-    found = {name: _text(key, name) for name in ("data", "code")}
-    return {name: value for name, value in found.items() if value}
+    return _texts(_document(checkpoint).get("run_key"), "data", "code")
 
 
 def code_digest(command: Sequence[str], repo_root: Path) -> str:
@@ -66,8 +63,7 @@ def note(path: Path, found: Mapping[str, str]) -> None:
 
 def noted(path: Path) -> dict[str, str]:
     """Read the inputs that :func:`note` saved."""
-    found = _document(path)
-    return {name: text for name in ("data", "code", "commit") if (text := _text(found, name))}
+    return _texts(_document(path), "data", "code", "commit")
 
 
 def _files(repo_root: Path, part: str, *, module: bool) -> list[Path]:
@@ -86,6 +82,6 @@ def _document(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _text(document: Mapping[str, Any], name: str) -> str:
-    value = document.get(name)
-    return value if isinstance(value, str) else ""
+def _texts(document: object, *names: str) -> dict[str, str]:
+    found = document if isinstance(document, dict) else {}
+    return {name: text for name in names if isinstance(text := found.get(name), str) and text}
