@@ -135,13 +135,25 @@ def seconds_or_none(text: str) -> float:
     return 0.0 if text.strip() == "0" else seconds(text)
 
 
-def devices(text: str) -> str:
-    """Parse a value for CUDA_VISIBLE_DEVICES: numbers, or ids that begin with GPU- or MIG-."""
-    if not re.fullmatch(r"(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+)(,(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+))*", text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} names no GPUs: numbers of nvidia-smi with commas between, such as 1 or 0,1"
-        )
-    return text
+def matching(pattern: str, complaint: str) -> Callable[[str], str]:
+    """Make a parser of texts of this form."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise argparse.ArgumentTypeError(f"{text!r} {complaint}")
+        return text
+
+    return parse
+
+
+devices = matching(  # a value for CUDA_VISIBLE_DEVICES
+    r"(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+)(,(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+))*",
+    "names no GPUs: numbers of nvidia-smi with commas between, such as 1 or 0,1",
+)
+database_id = matching(
+    DATABASE_ID_PATTERN,
+    "is no database's id, which has 32 hexadecimal digits; the worker's log names those that answered",
+)
 
 
 def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> None:
@@ -149,14 +161,6 @@ def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> N
     if chosen is not None:
         environment["CUDA_VISIBLE_DEVICES"] = chosen
         environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi counts them
-
-
-def database_id(text: str) -> str:
-    if not re.fullmatch(DATABASE_ID_PATTERN, text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no database's id, which has 32 hexadecimal digits; the worker's log names those that answered"
-        )
-    return text
 
 
 # fmt: off

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
@@ -70,8 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(fetch(client.datasets, dataset_id, args.cache_dir, cache_bytes, args.within_s))
     except UnknownDataset as error:
         return _say(f"{error}; `cis490-jobs dataset push` brings one to the receiver", REFUSED)
-    except Refused as error:
-        return _say(error, REFUSED)
     except (Unreachable, Unavailable) as error:
         return _say(error, UNREACHABLE)
     except (FetchError, ClientError) as error:

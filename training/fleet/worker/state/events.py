@@ -294,10 +294,10 @@ Answer = (
     ClaimAnswered | HeartbeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
     | CallRefused | NotAnswered | DeliveryBroken
 )  # fmt: skip
-Event = (
-    Begin | Tick | SignalReceived | Slept | Seen | Answer
-    | Lacking | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
-)  # fmt: skip
+News = (  # of a trainer
+    Lacking | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
+)
+Event = Begin | Tick | SignalReceived | Slept | Seen | Answer | News
 
 
 # ── actions ─────────────────────────────────────────────────────────────────────────────────

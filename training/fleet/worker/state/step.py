@@ -106,6 +106,10 @@ def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
 
 
 def _take(transition: StateStep, event: t.Event) -> None:
+    if isinstance(event, t.News):
+        if transition.state.work and transition.work.assignment.claim_id == event.claim_id:
+            worker_trainer.news(transition, event)
+        return
     match event:
         case t.Tick():
             pass  # after every event, _catch_up looks at the time
@@ -117,20 +121,6 @@ def _take(transition: StateStep, event: t.Event) -> None:
             pass  # it is the whole worker's: see slots.py
         case t.Slept():
             worker_heartbeats.slept(transition, event.seconds)
-        case (
-            t.Lacking()
-            | t.Fetching()
-            | t.Spawned()
-            | t.SpawnFailed()
-            | t.Printed()
-            | t.Measured()
-            | t.TrainerEnded()
-            | t.Unbearable()
-            | t.Packed()
-            | t.PackFailed()
-        ):
-            if transition.state.work and transition.work.assignment.claim_id == event.claim_id:
-                worker_trainer.news(transition, event)
         case t.HeartbeatAnswered() | t.CallRefused() | t.NotAnswered() if _is_heartbeat(transition, event.call):
             worker_heartbeats.answered(transition, event)
         case t.OutputTaken() | t.CallRefused() | t.NotAnswered() if event.call == transition.state.output_call:

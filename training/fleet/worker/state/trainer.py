@@ -11,11 +11,6 @@ from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, crowded_out, judge
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, StateStep, is_due
 
-News = (
-    t.Lacking | t.Fetching | t.Spawned | t.SpawnFailed | t.Printed | t.Measured | t.TrainerEnded | t.Unbearable
-    | t.Packed | t.PackFailed
-)  # fmt: skip
-
 MEASURE_S = 10.0
 FIRST_BEAT_S = 0.25  # after its start; a shorter trainer is heard of with its result
 STEP_MAX_S = 60.0  # the time between two looks at a trainer counts up to this: the host may have slept
@@ -23,7 +18,7 @@ COMPANY_S = 60.0  # two that run out of memory together are heard to end one aft
 CPU_SHARE = 0.001  # share of its limit on silence: less CPU time counts as none
 
 
-def news(transition: StateStep, event: News) -> None:
+def news(transition: StateStep, event: t.News) -> None:
     """Handle an event of the current trainer. Events after its phase are ignored."""
     match event:
         case t.Printed():
