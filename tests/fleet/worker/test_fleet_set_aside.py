@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
 from itertools import product
@@ -176,20 +178,24 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path
         assert caught.value.problem_type == ProblemType.NO_ARTIFACT
 
 
+def asked_about(receiver: Receiver, bundle: Path) -> Callable[[], Future[Any]]:
+    """Ask to deliver by hand what a superseded attempt trained; returns what brings it."""
+    grant, service = superseded(receiver), receiver.service
+    request = DeliverRequest(
+        host_id="pi", claim_id=grant.claim_id, artifact_id=file_sha256(bundle), spec_hash=spec_hash(ONE)
+    )
+    found = receiver.writer.submit(lambda: service.deliverable(grant.job_id, request)).result()
+    assert found is not None
+    return lambda: receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
+
+
 def test_work_by_hand_is_refused_when_the_job_went_on_between_asking_and_bringing(tmp_path: Path, bundle: Path) -> None:
     """The provenance lies beside the bundle under the generation and the number that the attempt was to have."""
     with Receiver(tmp_path, [ONE]) as receiver:
-        grant, service = superseded(receiver), receiver.service
-        request = DeliverRequest(
-            host_id="pi", claim_id=grant.claim_id, artifact_id=file_sha256(bundle), spec_hash=spec_hash(ONE)
-        )
-        found = receiver.writer.submit(lambda: service.deliverable(grant.job_id, request)).result()
-        assert found is not None
-        desk = receiver.client("desk")
+        bring, desk = asked_about(receiver, bundle), receiver.client("desk")
         desk.fail(claim(desk).job_id, error="e", reason="worker_shutdown")
-        late = receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
         with pytest.raises(Refusal, match="has changed since"):
-            late.result()
+            bring().result()
 
 
 def test_work_by_hand_is_no_result_of_the_generation_before_a_requeue() -> None:
@@ -197,15 +203,9 @@ def test_work_by_hand_is_no_result_of_the_generation_before_a_requeue() -> None:
         bundle = Path(folder) / "b.tar.zst"
         bundle.write_bytes(b"finished")
         with Receiver(Path(folder), [ONE]) as receiver:
-            grant, service = superseded(receiver), receiver.service
-            request = DeliverRequest(
-                host_id="pi", claim_id=grant.claim_id, artifact_id=file_sha256(bundle), spec_hash=spec_hash(ONE)
-            )
-            found = receiver.writer.submit(lambda: service.deliverable(grant.job_id, request)).result()
-            assert found is not None
+            bring = asked_about(receiver, bundle)
             receiver.client("pi").requeue("one")
-            late = receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
-            assert "has changed since" in str(late.exception())
+            assert "has changed since" in str(bring().exception())
 
 
 def test_one_result_of_a_job_is_taken_at_a_time(tmp_path: Path, bundle: Path) -> None:
