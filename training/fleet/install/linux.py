@@ -17,7 +17,7 @@ from training.fleet.install.steps import (
     WriteFile,
 )
 from training.fleet.install.types import InstallRequest, MachineRole
-from training.fleet.install.worker import fetching, joining, trying
+from training.fleet.install.worker import first_steps
 
 ETC = PurePosixPath("/etc/cis490")
 UNITS = PurePosixPath("/etc/systemd/system")
@@ -130,11 +130,7 @@ def earlier(role: MachineRole, text: str) -> dict[str, str]:
 
 def _of_worker(request: InstallRequest) -> list[InstallStep]:
     role, tls = MachineRole.WORKER, STATE[MachineRole.WORKER] / "state" / "tls"  # where the worker looks for it
-    steps: list[InstallStep] = []
-    if not request.image:
-        steps += joining(request, tls, JOINED, user(role))
-        steps.append(trying(request, user(role)))
-        steps += fetching(request, tls, user(role))
+    steps = [] if request.image else first_steps(request, tls, JOINED, user(role))
     text = (
         "# Settings of the training worker. After an edit: systemctl restart cis490-trainer-worker\n"
         "# An upgrade keeps these three; lines of your own (Environment=…): systemctl edit cis490-trainer-worker\n"

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 from training import strict_json
 from training.fleet.install.steps import Command, InstallStep, MakeFolder, NoLink, Remove, WriteFile
 from training.fleet.install.types import InstallRequest
-from training.fleet.install.worker import fetching, joining, trying
+from training.fleet.install.worker import first_steps
 
 BASE = PureWindowsPath("C:/ProgramData/cis490")
 SETTINGS = BASE / "worker.json"
@@ -100,9 +100,7 @@ def prepare(request: InstallRequest) -> list[InstallStep]:
             steps += [MakeFolder(folder), NoLink(folder), _letting_write(folder)]
         # Made here, because Python 3.12.4 and later deny all other users a folder made with mode 0o700.
         steps += [MakeFolder(TLS), NoLink(TLS), NoLink(DATASETS)]
-        steps += joining(request, TLS, JOINED, None)
-        steps.append(trying(request, None))
-        steps += fetching(request, TLS, None)
+        steps += first_steps(request, TLS, JOINED, None)
     steps.append(WriteFile(SETTINGS, json.dumps(settings, indent=2) + "\n"))
     steps.append(WriteFile(TASK_FILE, task_xml(request), encoding="utf-16"))
     return steps

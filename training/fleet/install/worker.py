@@ -34,6 +34,11 @@ def capability_words(output: str) -> str:
         return "it could not be determined"
 
 
+def first_steps(request: InstallRequest, tls: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
+    """Make the steps that join the fleet, test the machine, and fetch a data set; ``tls`` is the certificate's."""
+    return [*joining(request, tls, mark, as_user), trying(request, as_user), *fetching(request, tls, as_user)]
+
+
 def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
     """Make the step that gets a certificate into ``folder``; none without a code."""
     if request.code is None or request.fingerprint is None:

@@ -79,6 +79,28 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
+def stay() -> None:
+    """Leave it to a pipe to decide about our end."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
+def wake_at_ends() -> tuple[int, int]:
+    """Return the ends of a pipe that says something when a child ends."""
+    woken, waker = os.pipe()
+    for end in (woken, waker):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return woken, waker
+
+
+def go_first() -> None:
+    """Have the kernel end this process before others when memory runs out."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+        file.write(OOM_SCORE)
+
+
 def children_of(pid: int) -> list[int]:
     """List the children of a process, zombies too; none where ``/proc`` does not show them."""
     try:
@@ -174,15 +196,8 @@ class PosixLauncher:
         import select
 
         adopt_orphans()
-        # Only the pipe decides about our end.
-        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-        woken, waker = os.pipe()
-        os.set_blocking(woken, False)
-        os.set_blocking(waker, False)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.own_pipes = (woken, waker)
+        stay()
+        self.own_pipes = woken, _ = wake_at_ends()
         while True:
             pipes = [0, woken] if self.starting is None else [0, woken, self.starting]
             ready, _, _ = select.select(pipes, [], [])
@@ -348,8 +363,7 @@ def become_trainer(spec: dict[str, Any], fail: int) -> None:
 def start_clean(spec: dict[str, Any]) -> None:
     """Give this process a session of its own, no input, output to the file, its limits, and default signals."""
     os.setsid()
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
-        file.write(OOM_SCORE)
+    go_first()
     put_at(0, os.open(os.devnull, os.O_RDONLY))
     put_at(1, os.open(spec["output"], APPENDING, 0o644))
     if spec.get("errors"):

@@ -74,17 +74,14 @@ def ask_nvml(question: Callable[[Any], _T]) -> _T | None:
         import pynvml
     except ImportError:
         return None
-    try:
+    with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return question(pynvml)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        try:
+            return question(pynvml)
+        finally:
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+    return None
 
 
 def _has_nvml() -> bool:

@@ -166,17 +166,11 @@ class Parent:
     def serve(self) -> None:
         """Import, then fork for each order until the worker is gone, no job needs this process, or it is unfit."""
         launcher.adopt_orphans()
-        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):  # as a launcher: only the socket decides
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
-            file.write(launcher.OOM_SCORE)
+        launcher.stay()
+        launcher.go_first()
         try:
             self.prepare()
-            woken, waker = os.pipe()
-            for end in (woken, waker):
-                os.set_blocking(end, False)
-            signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-            signal.signal(signal.SIGCHLD, lambda *_: None)
+            woken, waker = launcher.wake_at_ends()
             while True:
                 patience = None if self.launchers else self.idle_s
                 watched: list[Any] = [self.control, woken]

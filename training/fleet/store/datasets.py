@@ -17,6 +17,7 @@ call from several threads; it belongs off the event loop. Nothing is written bef
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,12 +89,14 @@ class AnnouncedDataset:
 
 
 class DatasetStore:
-    """A folder of data sets. One process owns it at a time; ``reserve_bytes`` of disk stay free."""
+    """A folder of data sets, each of ``bytes_max``. One process owns it; ``reserve_bytes`` of disk stay free."""
 
-    def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
+    def __init__(
+        self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES, bytes_max: float = math.inf
+    ) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
-        self._reserve_bytes = reserve_bytes
+        self._reserve_bytes, self._bytes_max = reserve_bytes, bytes_max
         self._lock = threading.RLock()
         self._parsed: dict[str, Listing] = {}
         self._sizes: dict[str, int] = {}
@@ -158,10 +161,12 @@ class DatasetStore:
             listing = parse(document)
         except BadListing as error:
             raise BadName(str(error)) from None
+        if listing.size > self._bytes_max:
+            raise StoreFull(f"{listing.size} bytes are not kept: {self._bytes_max} at most; it stays on its host")
         with self._lock, disk_errors("taking a listing"):
             published = self._is_published(dataset_id, document)
             if not published:  # first of all: from here on the sweep leaves its chunks alone
-                self._write(self._path("drafts", dataset_id), document)
+                self.write(self._path("drafts", dataset_id), document)
             missing, missing_bytes = list[str](), 0
             for place in self._missing(listing):
                 missing_bytes += place.length
@@ -214,16 +219,16 @@ class DatasetStore:
             if self._fs.size(self._path("sets", dataset_id)) is None:
                 sizes = listing.size, len(listing.files), listing.distinct_count
                 about = About(*sizes, now, tuple(hosts))
-                self._write(self._path("about", dataset_id), msgspec.json.encode(about))
-                self._write(self._path("sets", dataset_id), listing.document)
+                self.write(self._path("about", dataset_id), msgspec.json.encode(about))
+                self.write(self._path("sets", dataset_id), listing.document)
             else:
                 known = self._about(dataset_id)
                 # an earlier push may not have known the hosts
                 about = msgspec.structs.replace(known, hosts=tuple(hosts) or known.hosts, again_at=now)
-                self._write(self._path("about", dataset_id), msgspec.json.encode(about))
+                self.write(self._path("about", dataset_id), msgspec.json.encode(about))
             self._fs.unlink(self._path("drafts", dataset_id))
             if name is not None:
-                self._write(self.root / "names" / name, dataset_id.encode())
+                self.write(self.root / "names" / name, dataset_id.encode())
             return self._shelved(dataset_id, self.catalogue())
 
     def _check_name(self, name: str, dataset_id: str) -> None:
@@ -297,7 +302,7 @@ class DatasetStore:
         except NoDataset:
             return False
         except ChunksMissing:
-            self._write(self._path("sets", dataset_id), document)
+            self.write(self._path("sets", dataset_id), document)
         return True
 
     def _announced(self, dataset_id: str) -> Listing:
@@ -390,7 +395,7 @@ class DatasetStore:
         there = [self._path(kind, listing.dataset_id) for kind in kinds]
         sync_ways(self._fs, [*there, *(self._chunk(place.sha256) for place in listing.distinct())], self.root.parent)
 
-    def _write(self, target: Path, data: bytes) -> None:
+    def write(self, target: Path, data: bytes) -> None:
         """Give ``data`` its name durably: written under a temporary name, synced, renamed, every folder on the way
         synced."""
         self._write_all({target: data})

@@ -12,7 +12,6 @@ One that is lost costs time and no result: that job starts over.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import threading
 from collections.abc import Iterable, Sequence
@@ -20,11 +19,10 @@ from pathlib import Path
 
 import msgspec
 
-from training.files import Fs, LocalFs, replace_all, sync_ways
+from training.files import Fs, LocalFs
 from training.fleet.store.artifacts import RESERVE_BYTES
 from training.fleet.store.datasets import AnnouncedDataset, DatasetStore
-from training.fleet.store.errors import BadName, NoState, StoreError, StoreFull, WrongDigest, disk_errors
-from training.fleet.wire.dataset_listing import BadListing, parse
+from training.fleet.store.errors import BadName, NoState, StoreError, disk_errors
 from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
 
 _JOB = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -48,7 +46,7 @@ class StateStore:
     def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
-        self._sets = DatasetStore(root, fs, reserve_bytes=reserve_bytes)
+        self._sets = DatasetStore(root, fs, reserve_bytes=reserve_bytes, bytes_max=STATE_BYTES_MAX)
         self._lock = threading.RLock()
         self._kept = dict(self._read())
 
@@ -62,16 +60,6 @@ class StateStore:
 
     def begin(self, state_id: str, document: bytes) -> AnnouncedDataset:
         """Take a listing; returns its missing chunks. Raises WrongDigest, BadName, StoreFull."""
-        if hashlib.sha256(document).hexdigest() != state_id:  # before it is parsed
-            raise WrongDigest(f"the listing that arrived is not that of {state_id[:12]}")
-        try:
-            size = parse(document).size
-        except BadListing as error:
-            raise BadName(str(error)) from None
-        if size > STATE_BYTES_MAX:
-            raise StoreFull(
-                f"a saved state of {size} bytes is not kept: {STATE_BYTES_MAX} at most; it stays on its host"
-            )
         return self._sets.begin(state_id, document)
 
     def size_of(self, state_id: str) -> int:
@@ -95,11 +83,7 @@ class StateStore:
                 raise NoState(f"attempt {before.attempt} of this job has brought a later state")
             self._sets.publish(kept.state_id, None, kept.saved_at)
             with disk_errors("keeping a saved state"):
-                incoming, path = self.root / "incoming", self._path(job_id)
-                for folder in (incoming, path.parent):
-                    self._fs.mkdir(folder)
-                replace_all(self._fs, [(incoming / f"{path.name}.part", path, msgspec.json.encode(kept))])
-                sync_ways(self._fs, [path], self.root.parent)
+                self._sets.write(self._path(job_id), msgspec.json.encode(kept))
             self._kept[job_id] = kept
             if before is not None:
                 self._remove(before.state_id)
