@@ -167,7 +167,7 @@ def test_a_listing_of_too_many_files_is_refused(monkeypatch: pytest.MonkeyPatch)
         parse(Listing(few).document.replace(b'"path":', b'"path" :'))
     assert parse(Listing(few[1:]).document) == Listing(few[1:])
     # A million as Python's objects take half a GiB: they are counted before.
-    monkeypatch.setattr("training.fleet.wire.dataset_listing.json.loads", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr("msgspec.json.decode", lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises(BadListing, match=r"not 1,000,000$"):
         parse(b'{"files":[%b],"format":2}' % (b'{"path":"f","pieces":"","size":0},' * 1_000_000)[:-1])
 

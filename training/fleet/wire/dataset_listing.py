@@ -15,15 +15,17 @@ mean the same file on every system, and nothing outside the data set's folder.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from training import strict_json
 
@@ -256,50 +258,40 @@ def parse(document: bytes) -> Listing:
     if (named := document.count(b'"path":')) > FILES_MAX:  # before a million of them fill the memory of a small machine
         check_size(named, 0)
     try:
-        whole = json.loads(document)
-    except (ValueError, RecursionError) as error:
-        raise BadListing(f"the listing is not JSON: {str(error)[:200]}") from None
-    if not isinstance(whole, dict) or "format" not in whole:
-        raise BadListing("the listing must have files and format, and nothing else")
-    if type(whole["format"]) is not int or whole["format"] != FORMAT:
-        raise BadListing(f"the listing is of format {str(whole['format'])[:20]}, this program knows only {FORMAT}")
-    if set(whole) != {"files", "format"}:
-        raise BadListing("the listing must have files and format, and nothing else")
-    files = whole["files"]
-    if not isinstance(files, list):
-        raise BadListing("the listing's files must be a list")
-    check_size(len(files), 0)
-    listing = Listing(tuple(map(_file, files)))
+        whole = msgspec.json.decode(document, type=_Document)
+    except ValueError as error:
+        raise BadListing(f"the listing is of no form that this program knows: {str(error)[:200]}") from None
+    if whole.format != FORMAT:
+        raise BadListing(f"the listing is of format {whole.format}, this program knows only {FORMAT}")
+    check_size(len(whole.files), 0)
+    listing = Listing(tuple(map(_file, whole.files)))
     check_paths(file.path for file in listing.files)
-    check_size(len(files), listing.size)
+    check_size(len(listing.files), listing.size)
     listing.check_lengths()
     if listing.document != document:
         raise BadListing("the listing is not written in its one form (sorted, without blanks)")
     return listing
 
 
-def _file(entry: Any) -> File:
-    if not isinstance(entry, dict) or set(entry) != {"path", "pieces", "size"}:
-        raise BadListing("a file must have path, pieces and size, and nothing else")
-    path, size, pieces = entry["path"], entry["size"], entry["pieces"]
-    if not isinstance(path, str):
-        raise BadListing("a file's path must be text")
-    if type(size) is not int or not 0 <= size <= BYTES_MAX:
-        raise BadListing(f"the size of {path[:80]!r} must be a number from 0 to {BYTES_MAX}")
-    packed = _packed(pieces)
-    file = None if packed is None else File(path, size, packed)
-    lengths = () if file is None else [file.chunk(number)[1] for number in range(file.count)]
-    if file is None or sum(lengths) != size or not all(0 < length <= CHUNK_BYTES for length in lengths):
-        raise BadListing(f"the pieces of {path[:80]!r} must be SHA-256 digests that cover its size")
-    return file
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    path: str
+    pieces: str
+    size: int
 
 
-def _packed(pieces: Any) -> bytes | None:
-    try:
-        packed = bytes.fromhex(pieces)
-    except (ValueError, TypeError):
-        return None
-    return packed if len(packed) % RECORD_BYTES == 0 else None
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    files: list[_File]
+    format: int
+
+
+def _file(entry: _File) -> File:
+    with suppress(ValueError):
+        file = File(entry.path, entry.size, bytes.fromhex(entry.pieces))
+        lengths = [file.chunk(number)[1] for number in range(file.count)]
+        whole = len(file.packed) % RECORD_BYTES == 0 and sum(lengths) == file.size
+        if whole and all(0 < length <= CHUNK_BYTES for length in lengths):
+            return file
+    raise BadListing(f"the pieces of {entry.path[:80]!r} must be SHA-256 digests that cover its size")
 
 
 def check_paths(paths: Iterable[str]) -> None:
