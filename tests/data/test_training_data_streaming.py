@@ -134,29 +134,11 @@ def test_features_that_were_damaged_are_computed_again(tmp_path):
 
 
 def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch):
-    """Neither the files nor what copies and absent channels are found by, of episodes longer than a block."""
-    recorded = tmp_path / "in"
-    made.write_fleet(recorded, hosts=("h0",))
-    kin, absent = building.find_kin, building.notes_on_absent
-    seen = []
-
-    def find_kin(X, names, rows, digests):
-        seen.append(np.array(digests))
-        return kin(X, names, rows, digests)
-
-    def notes_on_absent(names, label, host, table):
-        seen.append(np.array(table))
-        return absent(names, label, host, table)
-
-    monkeypatch.setattr(building, "find_kin", find_kin)
-    monkeypatch.setattr(building, "notes_on_absent", notes_on_absent)
-    found = []
-    for size in (cutting.BLOCK_WINDOWS, 3):
-        monkeypatch.setattr(cutting, "BLOCK_WINDOWS", size)
-        assert build(recorded, tmp_path / str(size)).windows > 3 * size or size > 3
-        found.append((made.outputs(tmp_path / str(size)), [one.tolist() for one in seen]))
-        seen.clear()
-    assert found[0] == found[1]
+    made.write_fleet(tmp_path / "in", hosts=("h0",))
+    build(tmp_path / "in", tmp_path / "whole")
+    monkeypatch.setattr(cutting, "BLOCK_WINDOWS", 3)
+    build(tmp_path / "in", tmp_path / "parts")
+    assert made.outputs(tmp_path / "parts") == made.outputs(tmp_path / "whole")
 
 
 @settings(max_examples=25)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,27 +81,26 @@ def unreadable(episode_id: str, reason: str) -> EpisodeFindings:
 def judge(episode: Episode, name: str) -> EpisodeFindings:
     """Put an episode before every finding. ``name`` is the id that its folder or file claims."""
     reasons = list(_identity(episode.meta, name))
-    if fatal := list(_time(episode)):
-        return EpisodeFindings(
-            episode_id=name,
-            meta=episode.meta,
-            reasons=(*reasons, *fatal),
-            digest=episode.digest,
-            samples=len(episode.t),
-        )
+    fatal = list(_time(episode))
+    found = EpisodeFindings(
+        episode_id=name,
+        meta=episode.meta,
+        reasons=(*reasons, *fatal),
+        digest=episode.digest,
+        samples=len(episode.t),
+    )
+    if fatal:
+        return found
     for finding in FINDINGS:
         reasons += finding(episode)
     steps = np.diff(episode.t)
     names = [channel.name for channel in episode.meta.channels]
-    return EpisodeFindings(
-        episode_id=name,
-        meta=episode.meta,
+    return replace(
+        found,
         reasons=tuple(reasons),
-        digest=episode.digest,
         content=digest_of_recording(episode.values, names),
         sketch=np.array(sketch_of_recording(episode.values, names), dtype="<u8").tobytes(),
         labelling=_labelling(episode),
-        samples=len(episode.t),
         gaps=int((steps > gap_limit_s(episode.meta.sample_hz)).sum()),
         longest_gap_s=float(steps.max()),
         nan_share=float(np.isnan(episode.values).mean()),

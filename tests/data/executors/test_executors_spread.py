@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 from concurrent.futures import Executor, Future
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.executors import on_slurm
+from training.data.executors import on_slurm, payload
 from training.data.executors.engine import Engine, EngineError, TaskLost, WorkerLost
 from training.data.executors.names import FORMS, Name
 from training.data.executors.spread import AHEAD, TRIES, spread
@@ -78,28 +77,32 @@ def test_nothing_is_sent_for_no_task():
     assert engine.sent == 0
 
 
+class OddError(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def odd(number):
+    raise OddError(number, 2)
+
+
 def test_an_error_that_cannot_travel_is_told_by_its_words():
-    class OddError(Exception):
-        def __init__(self, one, two):
-            super().__init__(f"{one} and {two}")
-
-    def odd(_number):
-        raise OddError(1, 2)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("training.data.executors.payload.packed", lambda *given: pickle.dumps(0))
-        patch.setattr("training.data.executors.payload.unpickle", lambda _packed: _work(odd))
-        with pytest.raises(EngineError, match=r"^a worker failed: OddError: 1 and 2$"):
-            list(Losing().map(abs, [-1]))
+    with pytest.raises(EngineError, match=r"^a worker failed: OddError: 1 and 2$"):
+        list(Losing().map(odd, [1]))
 
 
-def _work(function):
-    from training.data.executors import payload
-
-    with pytest.MonkeyPatch.context() as patch:
-        loads = pickle.loads
-        patch.setattr(payload.pickle, "loads", lambda text: (function, [1]) if text == b"tasks" else loads(text))
-        return payload.work((), b"tasks")
+def test_the_code_of_a_worker_is_compared_wherever_it_lies(tmp_path, monkeypatch):
+    """That of the trainers was left out once."""
+    for name in ("clock.py", "data/doubts/windows.py", "trainer/session.py"):
+        path = tmp_path / "training" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    monkeypatch.setattr(payload, "ROOT", tmp_path)
+    found = {payload.code_digest.__wrapped__()}
+    for path in tmp_path.rglob("*.py"):
+        path.write_text("2")
+        found.add(payload.code_digest.__wrapped__())
+    assert len(found) == 4
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from training.watch.recording.proc import number, pairs, pressure_s, read_text
+from training.watch.recording.proc import Sample, number, pairs, pressure_s, read_text
 
 PERIOD_US = 20_000  # short, so that a throttled container stutters below the sampling interval
 V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
@@ -160,13 +160,13 @@ def _end_leftovers(group: Cgroup) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def usage(group: Cgroup) -> dict[str, float | None]:
+def usage(group: Cgroup) -> Sample:
     """The container's channels as far as its control group knows them."""
     return {**_cpu(group), **_pressure(group), **_memory(group), **_disk(group), **_tasks(group)}
 
 
-def _cpu(group: Cgroup) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+def _cpu(group: Cgroup) -> Sample:
+    found: Sample = {}
     if group.v2 is not None and (stat := pairs(read_text(group.v2 / "cpu.stat"))):
         found["cpu_user"] = stat["user_usec"] / 1e6
         found["cpu_system"] = stat["system_usec"] / 1e6
@@ -183,14 +183,14 @@ def _cpu(group: Cgroup) -> dict[str, float | None]:
     return found
 
 
-def _pressure(group: Cgroup) -> dict[str, float | None]:
+def _pressure(group: Cgroup) -> Sample:
     if group.v2 is None:
         return {}
     names = ("cpu", "io", "memory")
     return {f"pressure_{n}": pressure_s(read_text(group.v2 / f"{n}.pressure")) for n in names}
 
 
-def _memory(group: Cgroup) -> dict[str, float | None]:
+def _memory(group: Cgroup) -> Sample:
     folder = group.v1.get("memory")
     if folder is not None:
         stat = pairs(read_text(folder / "memory.stat"))
@@ -204,7 +204,7 @@ def _memory(group: Cgroup) -> dict[str, float | None]:
     return {name: stat.get(key) for name, key in zip(names, keys, strict=True)}
 
 
-def _disk(group: Cgroup) -> dict[str, float | None]:
+def _disk(group: Cgroup) -> Sample:
     folder = group.v1.get("blkio")
     if folder is not None:
         read_b, write_b = _blkio_sum(read_text(folder / "blkio.throttle.io_service_bytes"))
@@ -232,7 +232,7 @@ def _blkio_sum(text: str) -> tuple[float, float]:
     return read, write
 
 
-def _tasks(group: Cgroup) -> dict[str, float | None]:
+def _tasks(group: Cgroup) -> Sample:
     folder = group.v1.get("pids") or group.v2
     return {} if folder is None else {"threads": number(folder / "pids.current")}
 

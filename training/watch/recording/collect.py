@@ -16,8 +16,7 @@ import psutil
 
 from training.data.channels import TREE_CHANNELS, View
 from training.watch.recording import cgroups, proc
-
-Sample = dict[str, float | None]
+from training.watch.recording.proc import Sample
 
 
 class Collector(Protocol):

@@ -9,6 +9,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+Sample = dict[str, float | None]  # what was measured, by channel
+
 PROC = Path("/proc")
 SNMP = {  # channels by the names of /proc/net/snmp
     "Tcp": {

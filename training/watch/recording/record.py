@@ -31,7 +31,8 @@ from training.data import episode
 from training.data.channels import CHANNELS, Measure, View
 from training.streams import replace_unprintable
 from training.watch.recording import cgroups, workloads
-from training.watch.recording.collect import Collector, ContainerCollector, MachineCollector, Sample, TreeCollector
+from training.watch.recording.collect import Collector, ContainerCollector, MachineCollector, TreeCollector
+from training.watch.recording.proc import Sample
 from training.watch.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
 from training.watch.recording.stage import RecordError, Stage
 

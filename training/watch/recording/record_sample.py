@@ -32,7 +32,7 @@ from training.streams import replace_unprintable
 from training.watch.recording import cgroups
 from training.watch.recording.collect import ContainerCollector
 from training.watch.recording.record import RecordingOrder, record
-from training.watch.recording.scenarios import ORDINARY, SCENARIOS, Phase, draw_phases
+from training.watch.recording.scenarios import ORDINARY, SCENARIOS, draw_phases, running
 from training.watch.recording.stage import RecordError, Stage
 from training.watch.recording.workloads import BEHAVIOURS
 
@@ -167,10 +167,7 @@ def _patiently(
 
 
 def _order(box: Box, scenario: str, reference: bool, rng: random.Random, settings: SampleSettings) -> RecordingOrder:
-    background = tuple(
-        Phase(start_s=0.0, name=name, behaviour=name, intensity=rng.uniform(low, high), seed=rng.getrandbits(31))
-        for name, low, high in box.background
-    )
+    background = tuple(running(name, 0.0, rng.uniform(low, high), rng) for name, low, high in box.background)
     return RecordingOrder(
         scenario=scenario,
         host=box.name,

@@ -92,18 +92,13 @@ def _active(name: str, start_s: float, rng: random.Random, alone: float) -> Phas
     """A phase at a random intensity, low ones more often; with the probability ``alone`` without company."""
     company = None
     if rng.random() >= alone:
-        other = rng.choice(_benign())
-        company = Phase(
-            start_s=start_s, name=other, behaviour=other, intensity=rng.uniform(0.05, 0.7), seed=rng.getrandbits(31)
-        )
-    return Phase(
-        start_s=start_s,
-        name=name,
-        behaviour=name,
-        intensity=0.05 + 0.95 * rng.random() ** 1.5,
-        seed=rng.getrandbits(31),
-        company=company,
-    )
+        company = running(rng.choice(_benign()), start_s, rng.uniform(0.05, 0.7), rng)
+    return running(name, start_s, 0.05 + 0.95 * rng.random() ** 1.5, rng, company)
+
+
+def running(name: str, start_s: float, intensity: float, rng: random.Random, company: Phase | None = None) -> Phase:
+    seed = rng.getrandbits(31)
+    return Phase(start_s=start_s, name=name, behaviour=name, intensity=intensity, seed=seed, company=company)
 
 
 def _idle(start_s: float) -> Phase:
