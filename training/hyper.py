@@ -26,8 +26,6 @@ class Hyper(Flag):
     @property
     def allowed(self) -> str:
         """The permitted values in words, for help texts and refusals."""
-        if self.type is FlagType.BOOL:
-            return "true or false"
         if self.choices is not None:
             return "one of " + ", ".join(self.choices)
         noun = "a whole number" if self.type is FlagType.INT else "a number"
@@ -44,8 +42,6 @@ class Hyper(Flag):
         return value
 
     def _permits(self, value: Value) -> bool:
-        if isinstance(value, bool):
-            return True
         if isinstance(value, str):
             return self.choices is None or value in self.choices
         return self.permits_number(value)
@@ -72,9 +68,7 @@ def _convert(type_: FlagType, text: str) -> Value | None:
                 return int(text)
             case FlagType.FLOAT:
                 return float(text)
-            case FlagType.BOOL:
-                return {"true": True, "false": False}.get(text.lower())
-            case FlagType.STR:
+            case _:
                 return text
     except ValueError:
         return None

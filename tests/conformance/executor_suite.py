@@ -82,20 +82,6 @@ class DeadlySuite(ExecutorSuite):
 class FarSuite(ExecutorSuite):
     """Tests of engines whose workers may be elsewhere."""
 
-    def killed_midway(self, cluster, tmp_path):
-        """Build while the worker that reads an episode is killed, and later one that cuts."""
-        made.write_fleet(tmp_path / "in", episodes=6)
-        building.build(tmp_path / "in", tmp_path / "one", BuildOptions())
-        for number, killed in enumerate((executor_builds.KilledReading, executor_builds.KilledCutting)):
-            marks = tmp_path / f"marks-{number}"
-            marks.mkdir()
-            out = tmp_path / f"many-{number}"
-            with pytest.MonkeyPatch.context() as patch:
-                killed.put(patch, marks)
-                building.build(tmp_path / "in", out, BuildOptions(jobs=2, executor=Name.parse(cluster.name)))
-            assert len(list(marks.iterdir())) == 1
-            assert made.outputs(out) == made.outputs(tmp_path / "one")
-
     @pytest.mark.parametrize(
         ("fact", "words"),
         [
@@ -117,3 +103,21 @@ class FarSuite(ExecutorSuite):
         monkeypatch.setattr(payload, "packed", lambda *_: b"ctraining.nobody\nwork\n.")
         with self.spread(cluster, tmp_path) as mapped, pytest.raises(EngineError, match="does not have this project"):
             list(mapped(abs, [1]))
+
+
+class EngineSuite(FarSuite, DeadlySuite):
+    """All of it, and workers killed amid a build."""
+
+    def test_a_build_whose_worker_is_killed_has_the_same_bytes(self, cluster, tmp_path):
+        """The one that reads an episode, and later one that cuts."""
+        made.write_fleet(tmp_path / "in", episodes=6)
+        building.build(tmp_path / "in", tmp_path / "one", BuildOptions())
+        for number, killed in enumerate((executor_builds.KilledReading, executor_builds.KilledCutting)):
+            marks = tmp_path / f"marks-{number}"
+            marks.mkdir()
+            out = tmp_path / f"many-{number}"
+            with pytest.MonkeyPatch.context() as patch:
+                killed.put(patch, marks)
+                building.build(tmp_path / "in", out, BuildOptions(jobs=2, executor=Name.parse(cluster.name)))
+            assert len(list(marks.iterdir())) == 1
+            assert made.outputs(out) == made.outputs(tmp_path / "one")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from types import SimpleNamespace
 
 import msgspec
@@ -13,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from telemetry_builders import write_episode, write_fleet
 
-from training.data import build, ingest
+from training.data import build
 from training.data.assemble import BuildOptions, benign_names
 from training.data.classes import USUAL, benign_of, choose_benign
-from training.data.dataset import Labelling, Sampling, WindowSet, load_processed, write_processed
+from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.ingest.ingested import SaidClasses, channel_specs, name_labels
 from training.data.rows import Rows
@@ -141,33 +140,25 @@ def test_numbers_that_start_at_1_need_a_word():
         name_labels(np.array([1, 2, 1]))
 
 
-def test_the_first_line_of_ingest_says_which_class_is_benign(tmp_path, capsys):
+def test_ingest_says_which_class_is_benign(ingested):
     X = np.random.default_rng(0).normal(size=(20, 2, 8))
-    np.savez(tmp_path / "a.npz", X=X, y=np.array(["attack", "normal"] * 10))
-    out = tmp_path / "out"
-    assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(out)]) == 0
-    assert capsys.readouterr().out.splitlines()[0].startswith("benign      normal (a usual word")
-    assert load_processed(None, out / "tensor_window_v1", None, "oracle").benign == ("normal",)
-    np.savez(tmp_path / "b.npz", X=X, y=np.array(["run", "walk"] * 10))
-    assert ingest.main([str(tmp_path / "b.npz"), "--out-dir", str(out)]) == 65
-    assert "name it with --benign" in capsys.readouterr().err
-    assert ingest.main([str(tmp_path / "b.npz"), "--out-dir", str(out), "--no-benign"]) == 0
-    assert load_processed(None, out / "tensor_window_v1", None, "oracle").benign == ()
+    usual, unclear = ({"X": X, "y": np.array([*names] * 10)} for names in (("attack", "normal"), ("run", "walk")))
+    assert ingested.taken(usual)["understood"]["benign_why"].startswith("a usual word")
+    assert ingested.load().benign == ("normal",)
+    assert "name it with --benign" in ingested.refused(unclear)
+    ingested.taken(unclear, "--no-benign")
+    assert ingested.load().benign == ()
 
 
-def test_phases_declare_which_are_benign(tmp_path, capsys):
-    write_fleet(tmp_path / "e")
+def test_phases_declare_which_are_benign(tmp_path, built):
+    write_fleet(tmp_path / "in")
     phases = {"idle": "benign", "aria": "benign", "beacon": "malicious"}
     labels = [(0.0, "aria"), (8.0, "idle"), (14.0, "beacon")]
-    write_episode(tmp_path / "e", number=20, phases=phases, labels=labels)
-    out = tmp_path / "out"
-    assert build.main([str(tmp_path / "e"), "--out-dir", str(out), "--target", "phase", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["benign"] == ["aria", "idle"]
-    found = read_schema(out / "feature_schema_v1.json")
-    assert found.benign == ("aria", "idle")
-    again = [str(tmp_path / "e"), "--out-dir", str(tmp_path / "again"), "--like"]
-    assert build.main([*again, str(out / "feature_schema_v1.json")]) == 0
-    assert read_schema(tmp_path / "again" / "feature_schema_v1.json").hash() == found.hash()
+    write_episode(tmp_path / "in", number=20, phases=phases, labels=labels)
+    assert built.taken("--target", "phase")["benign"] == ["aria", "idle"]
+    built.taken("--like", tmp_path / "out", out="again")
+    found, again = (read_schema(tmp_path / out / "feature_schema_v1.json") for out in ("out", "again"))
+    assert (found.benign, found.hash()) == (("aria", "idle"), again.hash())
 
 
 def test_a_phase_that_is_benign_here_and_malicious_there_decides_nothing():

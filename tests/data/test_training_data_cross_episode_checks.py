@@ -117,7 +117,6 @@ def test_a_copy_of_what_is_quarantined_itself_is_taken(tmp_path, built):
 
 # -- one name for different things -------------------------------------------------------------------------------------
 
-WITHOUT_THE_LAB = {"channels": made.channel_infos(made.CHANNELS[:3]), "values": made.signal(seed=77)[1][:, :3]}
 OTHERWISE = {
     "unit": (2, ("memory_used", "KiB", "gauge", ["oracle", "realistic"])),
     "kind": (1, ("net_tx_bytes", "B", "gauge", ["oracle", "realistic"])),
@@ -143,23 +142,6 @@ def test_recordings_that_declare_otherwise_than_the_schema_are_quarantined(tmp_p
         assert "in the schema it is a" in said
     else:
         assert sorted(quarantined(built, "--like", tmp_path / "a", **like)) == [made.IDS[n] for n in (10, 11, 12)]
-
-
-def test_a_channel_that_most_declare_otherwise_is_said(tmp_path, built):
-    fleet(tmp_path / "in", episodes=4)
-    odd = made.channel_infos([("cpu_user", "h", *made.CHANNELS[0][2:]), *made.CHANNELS[1:]])
-    made.write_episode(tmp_path / "in", number=20, channels=odd)
-    made.write_episode(tmp_path / "in", number=21, **WITHOUT_THE_LAB)
-    (said,) = quarantined(built).values()
-    assert "elsewhere it is a counter in s" in said, "which channels a host has is its own matter"
-
-
-def test_a_phase_that_most_call_benign_is_not_malicious_here_and_there(tmp_path, built):
-    fleet(tmp_path / "in", episodes=4)
-    turned = {"idle": "benign", "beacon": "benign"}
-    made.write_episode(tmp_path / "in", number=20, phases=turned)
-    said = quarantined(built)
-    assert said == {made.IDS[20]: "Its phase 'beacon' is benign; elsewhere it is malicious."}
 
 
 def test_where_no_side_has_the_majority_nothing_is_guessed(tmp_path, built):

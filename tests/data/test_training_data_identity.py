@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -286,11 +285,3 @@ def test_windows_without_a_recording_are_named_by_their_content(ingested):
         data = ingested.load()
         ids.append(dict(zip(data.rows.episode.tolist(), data.tensors[:, 0, 0].tolist(), strict=True)))
     assert ids[0] == ids[1]
-
-
-def test_a_table_of_overlapping_windows_says_that_nobody_grouped_them(ingested):
-    X, _ = walks(recordings=4)
-    window = np.repeat(np.arange(len(X)), X.shape[2])
-    notes = " ".join(ingested.taken(pl.DataFrame({"window": window, "x": X.ravel(), "label": window % 2}))["notes"])
-    assert "Each window counts as a recording of its own" in notes
-    assert "of 56 there are 4" in notes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import engines_running
 import executor_fixtures
 import pytest
-from conformance.executor_suite import DeadlySuite, FarSuite
+from conformance.executor_suite import EngineSuite
 
 scored_once = executor_fixtures.scored_once
 
@@ -18,8 +18,5 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines_runnin
         yield running
 
 
-class TestDask(FarSuite, DeadlySuite):
+class TestDask(EngineSuite):
     """The suite, on Dask."""
-
-    def test_a_build_whose_worker_is_killed_has_the_same_bytes(self, cluster, tmp_path):
-        self.killed_midway(cluster, tmp_path)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import engines_running
 import executor_fixtures
 import pytest
-from conformance.executor_suite import DeadlySuite, FarSuite
+from conformance.executor_suite import EngineSuite
 
 from training.data.executors import on_slurm
 from training.data.executors.engine import EngineError
@@ -28,11 +28,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines_runnin
         yield running
 
 
-class TestSlurm(FarSuite, DeadlySuite):
+class TestSlurm(EngineSuite):
     """The suite, on Slurm."""
-
-    def test_a_build_whose_worker_is_killed_has_the_same_bytes(self, cluster, tmp_path):
-        self.killed_midway(cluster, tmp_path)
 
     @pytest.mark.parametrize(
         ("partition", "words"),

@@ -137,14 +137,6 @@ def test_a_mistake_is_one_sentence_and_code_2(argv, sentence, capsys):
     assert said.count("\n") == 1
 
 
-def test_a_bool_is_true_or_false():
-    switch = flags.Hyper(key="switch", type=flags.FlagType.BOOL, default=True, help="")
-    assert switch.parse("true") is True
-    assert switch.parse("False") is False
-    with pytest.raises(flags.argparse.ArgumentTypeError, match="true or false"):
-        switch.parse("1")
-
-
 def test_a_word_is_one_of_the_choices():
     word = flags.Hyper(key="w", type=flags.FlagType.STR, default="a", choices=("a", "b"), help="")
     assert word.parse("b") == "b"

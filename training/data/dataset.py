@@ -38,7 +38,7 @@ from training.data.identity import Kinship, find_kin
 from training.data.parquet_groups import write_groups
 from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
-from training.data.scratch import ROOM, WorkingMemory, blocks, fill, release
+from training.data.scratch import ROOM, blocks, fill, release
 from training.data.summary import Understood, metadata
 from training.data.summary import read as read_understood
 from training.data.tensors import INDEX_COLUMNS, Placed, StoredIndex, TensorManifest, WindowIndex
@@ -535,13 +535,11 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     return replace(data, schema=schema, features=features, tensors=X, reference=reference)
 
 
-def _read_features(
-    path: Path, manifest: TensorManifest, index: StoredIndex, columns: list[int], room: WorkingMemory = ROOM
-) -> Floats32:
+def _read_features(path: Path, manifest: TensorManifest, index: StoredIndex, columns: list[int]) -> Floats32:
     """The features at some places of all: (N, F), in memory or not."""
     names, count = manifest.schema.feature_names, len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
-    result = room.empty((count, len(columns)), np.float32)
+    result = ROOM.empty((count, len(columns)), np.float32)
 
     def parts() -> Iterator[Floats32]:
         table = pl.scan_parquet(path, glob=False)
@@ -550,7 +548,7 @@ def _read_features(
             raise DataError(f"The columns of {path} are not those of the feature schema: build the data set again.")
         numbers = all(schema[name].is_numeric() for name in names)
         group = _group_rows(count, len(names))
-        step = max(1, room.rows(4 * len(names)) // group) * group
+        step = max(1, ROOM.rows(4 * len(names)) // group) * group
         for low in range(0, max(count, 1), step):
             # One row more than there are windows shows a longer table.
             part = table.slice(low, step + (low + step >= count)).collect()

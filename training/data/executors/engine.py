@@ -36,9 +36,9 @@ class Engine(NamedTuple):
     chunk_least: int = 1  # tasks that are worth one way to a worker …
     chunk_most: int = 1  # … and that may wait for one another
 
-    def chunk(self, tasks: int, chunks_each: int = 4) -> int:
+    def chunk(self, tasks: int) -> int:
         """Return the number of tasks, of so many in all, for one way to a worker."""
-        return max(self.chunk_least, min(self.chunk_most, -(-tasks // (self.width * chunks_each))), 1)
+        return max(self.chunk_least, min(self.chunk_most, -(-tasks // (4 * self.width))), 1)
 
 
 def first_line(text: object) -> str:
