@@ -1,7 +1,5 @@
 """The start of several tests of data sets."""
 
-from __future__ import annotations
-
 import pytest
 from ingest_builders import Ingested
 from telemetry_builders import Built

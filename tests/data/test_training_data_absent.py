@@ -1,7 +1,5 @@
 """Absent values are NaN from the table to the features, by stated rules; nothing else moves."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """From episodes to the data set: what goes in, what is kept out, and the same bytes every time."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Values that stand still where measured ones move: noted with what they may be, and natural ones never."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

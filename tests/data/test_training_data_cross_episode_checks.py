@@ -1,7 +1,5 @@
 """Findings that show only beside other episodes: copies, parts of each other, one name for different things."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

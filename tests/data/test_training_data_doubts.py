@@ -1,7 +1,5 @@
 """Tables and recordings that may mean otherwise than they say: refused with the flag that says it, or noted."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

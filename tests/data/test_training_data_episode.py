@@ -1,7 +1,5 @@
 """Recordings on disk: what is written is read again, and nothing that is broken is read as something else."""
 
-from __future__ import annotations
-
 import errno
 import io
 import random

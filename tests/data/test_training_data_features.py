@@ -1,7 +1,5 @@
 """Summaries of windows: right against plain formulas, finite for anything finite, the same however they are chunked."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

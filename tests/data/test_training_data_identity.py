@@ -1,7 +1,5 @@
 """Windows and recordings are known by their content, whatever they are called and in whatever order they come."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

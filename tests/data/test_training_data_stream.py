@@ -1,7 +1,5 @@
 """Windows of a recording that goes on are those of the whole recording, to the last bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

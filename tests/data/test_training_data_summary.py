@@ -1,7 +1,5 @@
 """A table of what a data set was understood to be: printed, kept beside the validation rows, read back."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

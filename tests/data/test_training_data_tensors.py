@@ -1,7 +1,5 @@
 """The processed folder: whole, its two modes apart, and any foreign or damaged part refused by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

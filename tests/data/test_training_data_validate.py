@@ -1,7 +1,5 @@
 """Each way in which an episode can be unfit, and the sentence that says so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import telemetry_builders as made

@@ -1,7 +1,5 @@
 """Grid and windows: rules of arrays, held against slow and simple statements of the same rules."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Chunks, their order, and what is sent again, on an engine that loses what it is told to; and the names of engines."""
 
-from __future__ import annotations
-
 import subprocess
 from concurrent.futures import Executor, Future
 

@@ -1,7 +1,5 @@
 """Reading a host's channels: from texts as kernels write them, and from this very machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

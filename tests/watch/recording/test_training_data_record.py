@@ -1,7 +1,5 @@
 """The recorder: honest labels, even sampling, nothing left running; and the behaviours it records."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """The recorded sample keeps what its page says, and builds as it lies here."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 
 import pytest
