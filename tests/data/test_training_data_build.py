@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from training import locking
 from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
 from training.data import build as building
+from training.data import cut, ingest, normalise
 from training.data import extract as extracting
-from training.data import ingest, normalise, placing
 from training.data.alone import LOCK, alone
 from training.data.assemble import BuildOptions
 from training.data.dataset import load_validation
@@ -111,7 +111,8 @@ def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_proces
     (tmp_path / "packed").mkdir()
     for folder in (tmp_path / "in").iterdir():
         pack(folder, tmp_path / "packed" / f"{folder.name}.tar.zst")
-    monkeypatch.setattr(placing, "POOL_MIN", 1)
+    monkeypatch.setattr(cut, "POOL_MIN", 1)
+    monkeypatch.setattr(building, "POOL_MIN", 1)
     options = building.BuildOptions(jobs=2)
     building.build(tmp_path / "packed", tmp_path / "b", options)
     assert made.outputs(tmp_path / "b") == first

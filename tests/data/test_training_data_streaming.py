@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from training.data import build as building
 from training.data import cut as cutting
-from training.data import placing, scratch
+from training.data import scratch
 from training.data.alone import LOCK
 from training.data.dataset import MEMORY_FOLDER, NEW_FOLDER
 from training.data.doubts import cross_episode_checks
@@ -64,7 +64,7 @@ def test_a_killed_build_leaves_the_old_data_set_and_goes_on(tmp_path, monkeypatc
     with monkeypatch.context():
         for module, name in (
             (building, "remembered"),
-            (placing, "cut"),
+            (cutting, "cut"),
             (building, "find_kin"),
             (building, "write_beside"),
         ):
@@ -87,7 +87,7 @@ def test_a_killed_build_leaves_the_old_data_set_and_goes_on(tmp_path, monkeypatc
 
 def test_an_error_in_the_middle_is_told_as_it_is(tmp_path, monkeypatch):
     made.write_fleet(tmp_path / "in", episodes=1)
-    monkeypatch.setattr(placing, "cut", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(cutting, "cut", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "in", tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name not in (MEMORY_FOLDER, LOCK)] == []

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from training.data import split as splitting
 from training.data.rows import Rows
-from training.data.split import Side, Split, SplitError, make_split
-from training.data.stratify import stratify
+from training.data.split import Side, Split, SplitError, make_split, stratify
 
 
 def windows(n_episodes=60, per_episode=8, hosts=("a", "b", "c"), classes=2, seed=0):

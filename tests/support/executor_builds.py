@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from training.data import build as building
-from training.data import placing
+from training.data import cut as cutting
 from training.data.cut import CutPlan, CutTask, cut
 from training.data.extract import EpisodeFacts, remembered
 
@@ -53,4 +53,4 @@ class KilledCutting:
 
     @classmethod
     def put(cls, patch: pytest.MonkeyPatch, marks: Path) -> None:
-        patch.setattr(placing, "cut", cls(marks))
+        patch.setattr(cutting, "cut", cls(marks))

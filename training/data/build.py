@@ -23,7 +23,6 @@ import msgspec
 
 from training.clock import SystemClock
 from training.contract import SCHEMA_FILE, Exit, Mode
-from training.data import placing
 from training.data.absent import notes_on_absent
 from training.data.alone import FolderBusy, alone
 from training.data.assemble import (
@@ -36,7 +35,7 @@ from training.data.assemble import (
     too_short,
 )
 from training.data.classes import NO_ALARM, listed
-from training.data.cut import KeptEpisode
+from training.data.cut import POOL_MIN, BuildWork, Cutting, CutWindows, KeptEpisode, PlannedWindows
 from training.data.dataset import (
     MEMORY_FOLDER,
     MEMORY_NAME,
@@ -51,7 +50,7 @@ from training.data.dataset import (
 )
 from training.data.doubts.constant_values import filled_forward, one_sided
 from training.data.doubts.cross_episode_checks import judge_together
-from training.data.doubts.label_echoes import label_again
+from training.data.doubts.label_copies import label_again
 from training.data.doubts.spelling import check_alike, hosts_alike
 from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.episode import EpisodeError, Meta, deeper, find_episodes
@@ -61,7 +60,6 @@ from training.data.executors.names import SCRATCH, add_executor, spread_over
 from training.data.extract import EpisodeFacts, key, load_facts, remembered
 from training.data.identity import find_kin
 from training.data.meter import on_stderr
-from training.data.placing import BuildWork, Cutting, CutWindows, PlannedWindows
 from training.data.schema import FeatureSchema, read_schema
 from training.data.summary import Understood, counts_of, recordings_of
 from training.data.validate import EpisodeFindings
@@ -320,7 +318,7 @@ def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptE
     new = [number for number, facts in enumerate(known) if facts is None]
     tasks = [(*asked[number], places[number]) for number in new]
     size = sum(path.stat().st_size for task in tasks for path in (task[0], *task[0].glob("*")))
-    much = len(new) >= placing.POOL_MIN or size >= POOL_BYTES
+    much = len(new) >= POOL_MIN or size >= POOL_BYTES
     for number, facts in zip(new, work.done("reading", remembered, tasks, much=much), strict=True):
         known[number] = facts
     work.progress("reading", 1.0)

@@ -1,4 +1,4 @@
-"""Windows and features of one episode, cut by any process: the other part of a build that costs time.
+"""Windows and features of episodes, cut by any process into their places: the other part of a build that costs time.
 
 What an episode gives depends on nothing but its samples and the :class:`CutPlan`. Its windows go to their places in the
 new data set; its features are remembered like its samples, so that a build that was killed, or a second one, computes
@@ -10,25 +10,44 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from training.clock import Clock
+from training.contract import TENSORS_FOLDER
 from training.data import absent as absences
 from training.data import assemble, features, normalise
-from training.data.absent import is_settled
-from training.data.arrays import Codes, Floats32
-from training.data.assemble import ChosenChannels, measured_values, windows_of
+from training.data import tensors as tensor_files
+from training.data.absent import absent, is_settled
+from training.data.arrays import Codes, Digests, Floats32
+from training.data.assemble import (
+    BuildOptions,
+    ChosenChannels,
+    lengths,
+    measured_values,
+    places_of,
+    starts_of,
+    windows_of,
+)
+from training.data.coded import Coded
+from training.data.dataset import ManyWindows, WindowSet, write_features
 from training.data.errors import DataError
-from training.data.extract import CODE_DIGEST, UNREADABLE, EpisodeFacts, Extract, digest_of, extract, load
+from training.data.extract import CODE_DIGEST, UNREADABLE, EpisodeFacts, Extract, Loadable, digest_of, extract, load
 from training.data.identity import sample_digests
 from training.data.normalise import NormalReferences
+from training.data.rows import CodedRows
+from training.data.scratch import ROOM, blocks, fill, reserve
+from training.data.tensors import WindowIndex
 from training.data.validate import EpisodeFindings
-from training.files import write_whole
+from training.files import settle, write_whole
 
 BLOCK_WINDOWS = 1024
 CODE = digest_of(absences, assemble, features, normalise)
@@ -145,3 +164,166 @@ def _put(path: Path, at: int, rows: NDArray[np.generic]) -> None:
         left = np.ascontiguousarray(rows).data.cast("B")
         while left:
             left = left[file.write(left) :]
+
+
+# -- of all episodes ---------------------------------------------------------------------------------------------------
+
+POOL_MIN, POOL_WINDOWS = 24, 8192  # fewer episodes, or windows, are worked on faster than processes start
+
+E = TypeVar("E", bound=Loadable)
+
+
+class BuildWork(NamedTuple):
+    """The engine of a build, and the receiver of its progress: the step, and the share of it that is done."""
+
+    mapped: Callable[..., Iterator[Any]]
+    progress: Callable[[str, float], None]
+    clock: Clock
+    always: bool = False  # of an engine that somebody named
+
+    def done(self, what: str, function: Callable[[Any], Any], tasks: Sequence[Any], *, much: bool) -> Iterator[Any]:
+        """The results of all tasks, in order; of ``much`` work by the engine."""
+        for number, result in enumerate((self.mapped if much or self.always else map)(function, tasks)):
+            yield result
+            self.progress(what, (number + 1) / len(tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWindows(Generic[E]):
+    """The places of N windows: those of each episode, and a row for each window, in the order of the episodes."""
+
+    episodes: list[E]
+    places: list[Codes]
+    rows: CodedRows
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The number of windows of each episode."""
+        return Counter(
+            {e.facts.verdict.episode_id: rows.size for e, rows in zip(self.episodes, self.places, strict=True)}
+        )
+
+    @classmethod
+    def of(cls, episodes: Sequence[E], sample_hz: float, options: BuildOptions) -> PlannedWindows[E] | None:
+        """Place the windows of episodes in the order of their ids; None where there is none."""
+        placed = [(episode, places_of(episode.facts, sample_hz, options)) for episode in episodes]
+        with_windows = [(episode, places) for episode, places in placed if places.rows.size]
+        if not with_windows:
+            return None
+        window, _ = lengths(options, sample_hz)
+        sizes = [places.rows.size for _, places in with_windows]
+        size = sum(sizes)
+        start = ROOM.joined((starts_of(e.facts, p.rows, sample_hz) for e, p in with_windows), size, np.float64)
+        end = ROOM.joined((part + window / sample_hz for _, part in blocks(start)), size, np.float64)
+        names = sorted({name for _, places in with_windows for name in places.names})
+        numbers = (np.array([names.index(name) for name in p.names], np.int32)[p.of] for _, p in with_windows)
+        ids = [e.facts.verdict.episode_id for e, _ in with_windows]
+        hosts = [e.facts.meta.host for e, _ in with_windows]
+        own = ROOM.joined((np.full(n, i, np.int32) for i, n in enumerate(sizes)), size, np.int32)
+        rows = CodedRows(
+            episode=Coded(np.array(ids), own).renamed(ids),
+            host=Coded(np.array(hosts), own).renamed(hosts),
+            label=Coded.of(Coded(np.array(names), ROOM.joined(numbers, size, np.int32))),
+            t_start=start,
+            t_end=end,
+        )
+        return cls([e for e, _ in with_windows], [places.rows.astype(np.int32) for _, places in with_windows], rows)
+
+
+def cut_at_once(
+    planned: PlannedWindows[Extract], chosen: ChosenChannels, references: NormalReferences, window: int
+) -> WindowSet:
+    """The windows of few episodes, in memory."""
+    parts = [
+        windows_of(measured_values(one, chosen, references), rows, window)
+        for one, rows in zip(planned.episodes, planned.places, strict=True)
+    ]
+    return WindowSet(X=np.concatenate(parts), rows=planned.rows.laid(planned.rows.label.laid()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutWindows:
+    """All that is known of windows when the last is in its place. The file of ``digests`` goes afterwards."""
+
+    index: WindowIndex
+    features_sha256: str
+    digests: Digests  # (N, T) of the samples
+    absent: NDArray[np.uint8]  # (N, C)
+    files: frozenset[Path]  # that are remembered
+
+
+class Cutting(NamedTuple):
+    """The rules by which a build cuts, and its folders."""
+
+    chosen: ChosenChannels
+    measured: NormalReferences
+    sample_hz: float
+    options: BuildOptions
+    new: Path
+    scratch: Path
+    memory: Path
+
+    def references(self, planned: PlannedWindows[KeptEpisode], work: BuildWork) -> tensor_files.Placed:
+        """Cut the windows of reference recordings, which have no features."""
+        plan, tasks = self._plan(planned, tensor_files.REFERENCE_TENSORS, None)
+        for _ in work.done("references", partial(cut, plan), tasks, much=len(planned.rows) >= POOL_WINDOWS):
+            pass
+        return tensor_files.map_tensors(self._in_place(plan)), WindowIndex(planned.rows)
+
+    def windows(self, planned: PlannedWindows[KeptEpisode], work: BuildWork) -> tuple[ManyWindows, CutWindows]:
+        """Cut all windows, and write their features. Raises DataError for a window without any value."""
+        size, window = len(planned.rows), lengths(self.options, self.sample_hz)[0]
+        digests = self.scratch / "digests"
+        with digests.open("wb") as empty:
+            reserve(empty, 8 * window * size)
+        plan, tasks = self._plan(planned, tensor_files.TENSORS, digests)
+        index = WindowIndex(planned.rows)
+        new = [task for task in tasks if not task.features(plan).exists()]
+        much = len(new) >= POOL_MIN or sum(task.rows.size for task in new) >= POOL_WINDOWS
+        done = work.done("cutting", partial(cut, plan), tasks, much=much)
+        parts = (features_of(plan, task) for task, _ in zip(tasks, done, strict=True))
+        features = write_features(self.new, index, self.chosen.channels, parts)
+        X = tensor_files.map_tensors(self._in_place(plan))
+        gone = ROOM.empty(X.shape[:2], np.uint8)
+        fill(gone, (absent(part) for _, part in blocks(X)))
+        if any(part.all(axis=1).any() for _, part in blocks(gone)):
+            raise DataError("A window holds no value at all: leave it out.")
+        found = CutWindows(
+            index=index,
+            features_sha256=features,
+            digests=np.memmap(digests, np.uint64, "r", shape=(size, window)),
+            absent=gone,
+            files=frozenset(task.features(plan) for task in tasks),
+        )
+        return ManyWindows(X=X, rows=planned.rows), found
+
+    def _in_place(self, plan: CutPlan) -> Path:
+        """Move windows that are all there to where the data set has them.
+
+        They were cut into a folder whose name no other build has: a worker that was given up, or whose build was
+        killed, may continue, and finds no file to write into.
+        """
+        target = self.new / TENSORS_FOLDER / plan.tensors.name
+        target.parent.mkdir(exist_ok=True)
+        settle(plan.tensors, target)
+        return target
+
+    def _plan(
+        self, planned: PlannedWindows[KeptEpisode], name: str, digests: Path | None
+    ) -> tuple[CutPlan, list[CutTask]]:
+        window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
+        path = self.scratch / name
+        plan = CutPlan(
+            chosen=self.chosen,
+            sample_hz=self.sample_hz,
+            window=window,
+            tensors=path,
+            begin=tensor_files.begin_tensors(path, (len(planned.rows), width, window)),
+            memory=self.memory,
+            digests=digests,
+        )
+        tasks, first = [], 0
+        for episode, rows in zip(planned.episodes, planned.places, strict=True):
+            tasks.append(CutTask(episode, rows, self.measured.of(episode.facts.meta.host), first))
+            first += rows.size
+        return plan, tasks

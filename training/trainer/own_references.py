@@ -8,11 +8,11 @@ from pathlib import Path
 
 from training.data import normalise
 from training.data.assemble import BuildOptions, choose_channels, measure_references
+from training.data.cut import PlannedWindows, cut_at_once
 from training.data.dataset import WindowSet
 from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
 from training.data.extract import Extract, extract
-from training.data.placing import PlannedWindows, cut_at_once
 from training.data.schema import FeatureSchema
 from training.trainer.contract import BadData
 

@@ -32,7 +32,7 @@ from training.data.dataset import finish, other_data_set, remove_leftovers_of_bu
 from training.data.doubts.confounded import confounded, doubled_channels
 from training.data.doubts.constant_values import filled_forward, one_sided, padding
 from training.data.doubts.ids_and_totals import ids_and_totals
-from training.data.doubts.label_echoes import label_again
+from training.data.doubts.label_copies import label_again
 from training.data.doubts.other_units import other_units
 from training.data.doubts.spelling import hosts_alike
 from training.data.doubts.windows import WindowsInQuestion, doubts

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from training.watch.recording.loopback import FarEnd
-from training.watch.recording.words import WORDS
+from training.watch.recording.loopback import WORDS, FarEnd
 
 
 class Context(NamedTuple):

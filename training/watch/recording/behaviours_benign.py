@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from training.watch.recording.behaviours import Context, behaviour, forget
-from training.watch.recording.loopback import ask_name, fetch, free_port, knock, send, serve
-from training.watch.recording.words import WORDS
+from training.watch.recording.loopback import WORDS, ask_name, fetch, free_port, knock, send, serve
 
 
 @behaviour("byte-compile Python sources with short-lived compiler processes")

@@ -23,9 +23,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 from training.streams import replace_unprintable
-from training.watch.recording.words import WORDS
 
 LOOPBACK = "127.0.0.1"
+WORDS = (
+    "the",
+    "of",
+    "session",
+    "error",
+    "user",
+    "timeout",
+    "disk",
+    "queue",
+    "retry",
+    "open",
+)  # of made-up logs, pages and tables
 
 
 class _Page(BaseHTTPRequestHandler):

@@ -1,3 +1,0 @@
-"""A few words for made-up logs, pages and tables."""
-
-WORDS = ("the", "of", "session", "error", "user", "timeout", "disk", "queue", "retry", "open")
