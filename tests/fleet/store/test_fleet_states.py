@@ -161,7 +161,9 @@ def test_a_state_of_other_code_is_not_gone_on_from() -> None:
         kept = StateFile(path, "key", FakeClock(), facts=facts)
         kept.watch(lambda: b"weights")
         kept.save()
-        assert StateFile(path, "another key", FakeClock(), facts={**facts, "cpu": "narrow"}).load() == b"weights"
+        elsewhere = StateFile(path, "another key", FakeClock(), facts={**facts, "cpu": "narrow"})
+        assert elsewhere.load() == b"weights"
+        assert [each["cpu"] for each in elsewhere.mixed] == ["wide", "narrow"]
         assert StateFile(path, "another key", FakeClock(), facts={**facts, "code": "older"}).load() is None
 
 
