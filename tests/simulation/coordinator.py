@@ -129,7 +129,7 @@ class Coordinator:
         repaired = self._repaired()
         self._witness.restarted(self)
         self.queue.events.fired = self.fired
-        self.queue.plan_part = PLAN_PARTS[self.world.seed % len(PLAN_PARTS)]
+        self.queue.plan.part = PLAN_PARTS[self.world.seed % len(PLAN_PARTS)]
         self.service = Service(self.queue, self.store, new_round=self._id)
         if self._making_s is not None:
             self.queue.ahead.make_beside(self.database, self.service.learned(self.database))
@@ -139,7 +139,7 @@ class Coordinator:
         self._folding = Folding(self.service, self.store.logs, self.database, **FOLDING)
         self.states = StateStore(STATES, self.disk, reserve_bytes=1)
         self.saved_states = SavedStates(self.service, self.states, self.clock)
-        self.service.facts.state_of = self.saved_states.of
+        self.service.state_of = self.saved_states.of
         self._retention = Retention(self.service, self.store, None, self.database)
         self.doing = set[str]()  # what it does by itself
         self._wakes = Wakes(self.service)
@@ -265,14 +265,14 @@ class Coordinator:
 
     def reload_in_parts(self, call: Call) -> Endpoint:
         """Read the file and write it in parts, one plan after the other, as the production receiver does."""
-        if self.queue.plan_part == PART:
+        if self.queue.plan.part == PART:
             return (yield Commit(call, self.reload))
         while self._reloads:
             yield News(self.news, self.world.now + 0.5)
         self._reloads, boot = True, self._boot
         try:
             jobs = self.read = self.jobs
-            write = yield Commit(Call("plan part"), lambda: self.queue.write_plan(self.queue.draft(jobs)))
+            write = yield Commit(Call("plan part"), lambda: self.queue.plan.write(self.queue.plan.draft(jobs)))
             while write.is_long:
                 yield Commit(Call("plan part"), write.write_part)
             return (yield Commit(call, lambda: self.service.reload(write, self.plan)))

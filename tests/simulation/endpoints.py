@@ -113,7 +113,7 @@ class Endpoints:
         if reply.job_id is not None or reply.ask_again or message.wait_s <= 0:
             return reply
         service = self._at.service
-        poll = service.wait_begins(message.host_id, message.slot)
+        poll = service.host_registry.wait_begins(message.host_id, message.slot)
         try:
             while not (reply.job_id or reply.ask_again) and self._at.world.now < deadline:
                 again_s = deadline if reply.retry_after_s is None else reply.retry_after_s
@@ -124,7 +124,7 @@ class Endpoints:
                 news = self._at.news
                 reply = yield Commit(call, lambda: service.claim_again(message, poll))
         finally:
-            service.wait_ends(message.host_id)
+            service.host_registry.wait_ends(message.host_id)
         return reply
 
     # ── deliveries ──────────────────────────────────────────────────────────────────────────

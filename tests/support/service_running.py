@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import a_completion, a_job, a_worker_claim
+from builders import a_beat, a_completion, a_failure, a_job, a_worker_claim
 from fakes import Counting, FakeClock, FakeShelf
 
-from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.job import Attempt, Job
-from training.fleet.scheduling.policy import Policy
+from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue
+from training.fleet.scheduling.job import Attempt, Host, Job
+from training.fleet.scheduling.policy import NOBODY_ELSE, Policy
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
-from training.fleet.wire.attempts import ClaimReply, ClaimRequest
+from training.fleet.wire.attempts import ClaimReply, ClaimRequest, HeartbeatReply, StatusReply
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.messages import ReloadReply
 
@@ -24,13 +24,18 @@ A = "a" * 64
 POLICY = Policy()
 
 
+CAN = {"cpu_cores": 8, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
+
+
 class Receiver:
     """A service of which a test names jobs and hosts alone; :meth:`close` it."""
 
-    def __init__(self, path: Path | str = ":memory:", policy: Policy = POLICY) -> None:
+    def __init__(self, *jobs: dict[str, Any], path: Path | str = ":memory:", policy: Policy = POLICY) -> None:
         self.clock, self.dataset_store, self._claim_ids = FakeClock(), FakeShelf(), Counting()
         self._path, self._policy = path, policy
         self.begin()
+        if jobs:
+            self.plan(*jobs)
 
     def begin(self) -> None:
         """Start the program on what its database holds."""
@@ -51,8 +56,31 @@ class Receiver:
     def claim(self, request: ClaimRequest) -> ClaimReply:
         return self.service.claim(request)
 
+    def ask(self, host: str = "pi", **fields: Any) -> ClaimReply:
+        """Claim as a worker does."""
+        return self.claim(a_worker_claim(host, **fields))
+
+    def bare_grant(self, host: str, can: dict[str, Any] = CAN) -> GrantedJob:
+        """Note a host and grant it a job, past all guards of the service."""
+        with self.queue.db.transaction():
+            self.queue.hosts.note(host, can, Claimant())
+            granted = self.queue.grant(Host.of(host, can), Claimant(), NOBODY_ELSE)
+        assert isinstance(granted, GrantedJob)
+        return granted
+
+    def train(self, host: str, record: dict[str, Any] | None, can: dict[str, Any] = CAN) -> None:
+        """Complete the next job of the bare queue."""
+        granted = self.bare_grant(host, can)
+        self.queue.accept(granted.job, granted.attempt, A, record)
+
+    def beat(self, claim_id: str | None = None, name: str = "one", **said: Any) -> HeartbeatReply:
+        return self.service.heartbeat(f"id-{name}", a_beat(claim_id, **said))
+
+    def fail(self, claim_id: str | None = None, name: str = "one", **said: Any) -> StatusReply:
+        return self.service.fail(f"id-{name}", a_failure(claim_id, **said))
+
     def granted(self, host: str = "pi", **fields: Any) -> str:
-        reply = self.claim(a_worker_claim(host, **fields))
+        reply = self.ask(host, **fields)
         assert reply.claim_id is not None, reply.reason
         return reply.claim_id
 
@@ -84,14 +112,12 @@ class Receiver:
 
 def with_two_jobs() -> Receiver:
     """A receiver whose plan names ``one`` and ``two``, to be granted in this order."""
-    made = Receiver()
-    made.plan(a_job("one", priority=90), a_job("two"))
-    return made
+    return Receiver(a_job("one", priority=90), a_job("two"))
 
 
-def refused(problem_type: ProblemType, call: Callable[[], object]) -> str:
-    """The sentence of the refusal, which must be of this kind."""
+def refused(problem_type: ProblemType, call: Callable[..., object], *args: Any, **said: Any) -> str:
+    """The sentence of the call's refusal, which must be of this kind."""
     with pytest.raises(Refusal) as caught:
-        call()
+        call(*args, **said)
     assert caught.value.problem_type is problem_type, caught.value.detail
     return caught.value.detail

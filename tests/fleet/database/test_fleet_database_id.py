@@ -14,7 +14,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import DatabaseError
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.http.listening import StartError
-from training.fleet.receiver.program import _own
+from training.fleet.receiver.program import _check_mark, _own
 from training.fleet.recovery.backup import Backup, Restore
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.service.state import Deployment, RecoveryError
@@ -95,12 +95,12 @@ def test_a_rebuild_marks_a_store_of_before(state: Deployment) -> None:
 
 def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "models")
-    with closing(JobQueue(tmp_path / "a.db")) as ours, closing(JobQueue(tmp_path / "b.db")) as other:
+    with closing(JobQueue(tmp_path / "a.db")) as ours, closing(JobQueue(tmp_path / "b.db")):
         _own(store, ours, tmp_path / "a.db")
         _own(store, ours, tmp_path / "a.db")
         assert store.marked() == ours.database_id
         with pytest.raises(StartError, match=r"belongs to the database .* remove .*database\.json"):
-            _own(store, other, tmp_path / "b.db")
+            _check_mark(tmp_path / "b.db", store)
         assert store.marked() == ours.database_id
 
 

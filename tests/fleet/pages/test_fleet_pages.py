@@ -25,7 +25,7 @@ from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
 from training.fleet.receiver.http import page_tag
 from training.fleet.receiver.http.html import POLICY
-from training.fleet.service.views import ListPlace, Move, Waiting
+from training.fleet.service.job_views import Event, ListPlace, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.routes import HTML, PAGES, ROUTES
 
@@ -533,7 +533,7 @@ def test_the_day_shows_attempts_and_how_many_waited():
         (4, now - 3000, "b", None, "pending", None, None),
         (5, now - 2000, "b", "running", "completed", 1, "desktop"),
     ]
-    moves = [Move(seq, at, job, job, was, to, number, host) for seq, at, job, was, to, number, host in reversed(told)]
+    moves = [Event(seq, at, job, job, True, "", *move, None) for seq, at, job, *move in reversed(told)]
     found = day(moves, [("pi", "c", now - 3 * DAY_S)], 1, now)
     assert found.begin == now - DAY_S
     assert [(each.begin, each.finish, each.look) for each in found.hosts["pi"]] == [
@@ -556,7 +556,9 @@ def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_o
             return super().__iter__()
 
     now = 10 * DAY_S
-    moves = [Move(n, now - 1000 + n, f"j{n}", "j", "pending", "claimed", 1, "pi") for n in range(200, 0, -1)]
+    moves = [
+        Event(n, now - 1000 + n, f"j{n}", "j", True, "", "pending", "claimed", 1, "pi", None) for n in range(200, 0, -1)
+    ]
     found = day(moves, [], 0, now)
     drawn = rendering._environment().get_template("parts.html").module
     assert "at most 200, now 0" in drawn.steps(replace(found, waiting=Steps(found.waiting)))  # type: ignore[attr-defined]

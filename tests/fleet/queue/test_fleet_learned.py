@@ -36,7 +36,7 @@ class World:
 
     def claim(self, host: str) -> None:
         with self.queue.db.transaction():
-            self.queue.note_host(host, CAN, Claimant())
+            self.queue.hosts.note(host, CAN, Claimant())
             granted = self.queue.grant(Host.of(host, CAN), Claimant(), NOBODY_ELSE)
         if isinstance(granted, GrantedJob):
             self.live.append(granted)
@@ -60,7 +60,7 @@ class World:
             grant = self.lost.pop(0)
             job = self.queue.get(grant.job.job_id)
             if job is not None and job.attempt == grant.attempt.attempt and job.status == "pending":
-                self.queue.adopt(job, grant.attempt, "a" * 64, {"train_s": seconds})
+                self.queue.moves.adopt(job, grant.attempt, "a" * 64, {"train_s": seconds})
 
     def again(self) -> None:
         for row in self.queue.db.all("events_newest", before=2**62, transition="", most=1):

@@ -76,7 +76,6 @@ def bring_to(queue: JobQueue, job_id: str, status: str) -> None:
 
 def status_of(queue: JobQueue, job_id: str) -> str:
     job = queue.get(job_id)
-    assert job is not None
     return job.status
 
 
@@ -107,7 +106,6 @@ def test_a_reload_updates_a_job_of_every_status_and_leaves_its_state(queue: JobQ
     edited = a_job("one", priority=9, denied_hosts=["pi"]) | {"name": "other"}
     counts = queue.sync_from_manifest([edited])
     assert (counts["updated"], counts["renamed"]) == (1, 1)
-    assert before is not None
     assert queue.get("id-one") == replace(before, name="other", priority=9, spec=edited)
 
 
@@ -122,7 +120,6 @@ def test_removed_jobs_stay_until_cancelled_and_may_come_back(queue: JobQueue) ->
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     assert queue.sync_from_manifest([a_job("two")])["removed"] == 1
     removed = queue.get("id-one")
-    assert removed is not None
     assert (removed.status, removed.in_manifest) == ("pending", False)
     assert queue.sync_from_manifest([a_job("two")])["removed"] == 0, "told once"
     queue.sync_from_manifest([a_job("one"), a_job("two")])
@@ -132,7 +129,6 @@ def test_removed_jobs_stay_until_cancelled_and_may_come_back(queue: JobQueue) ->
 def test_missing_optional_keys_ask_for_nothing(queue: JobQueue) -> None:
     queue.sync_from_manifest([{"job_id": "any text", "name": "bare"}])
     job = claim(queue, capability={})
-    assert job is not None
     assert (job.name, job.job_id, job.model, job.mode, job.priority) == ("bare", "any text", "", "", 0)
 
 
@@ -150,7 +146,6 @@ def test_ids_are_opaque_and_specs_need_not_be_unique(queue: JobQueue) -> None:
 def test_a_claim_answers_with_the_job(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job("one")])
     job = claim(queue)
-    assert job is not None
     assert (job.name, job.job_id, job.status, job.artifact_id) == ("one", "id-one", "claimed", None)
     assert job.status == "claimed"
     assert job.worker_hostname == "pi"
@@ -325,11 +320,9 @@ def test_an_attempt_that_ended_writes_nothing_into_its_job(queue: JobQueue, cloc
     old = queue.grant(a_host("pi"), Claimant(), Fleet())
     queue.requeue("id-one")
     new = queue.grant(a_host("pi"), Claimant(), Fleet())
-    assert isinstance(old, GrantedJob)
-    assert isinstance(new, GrantedJob)
     clock.advance(5)
     with pytest.raises(AssertionError, match="only a live attempt"):
-        queue.renew(new.job, old.attempt, seq=1)
+        queue.moves.renew(new.job, old.attempt, seq=1)
     with pytest.raises(AssertionError, match="only a live attempt"):
         queue.settle(new.job, old.attempt, EndReason.HOST_LOST)
     with pytest.raises(AssertionError, match="only a live attempt"):
@@ -357,7 +350,6 @@ def test_complete_keeps_the_artifact_and_may_be_repeated(queue: JobQueue, status
     assert not queue.complete("id-one", "desktop", artifact_id="abc")
     assert queue.events.fired["complete_repeat"] == 1, "what is refused repeats nothing"
     job = queue.get("id-one")
-    assert job is not None
     assert (job.status, job.artifact_id, job.worker_hostname) == ("completed", "abc", "pi")
 
 
@@ -367,7 +359,6 @@ def test_requeue_from_any_state(queue: JobQueue, status: str) -> None:
     bring_to(queue, "id-one", status)
     assert queue.requeue("id-one") is True
     job = queue.get("id-one")
-    assert job is not None
     assert (job.status, job.generation, job.grants) == ("pending", 2, 0)
     assert (job.artifact_id, job.error, job.claim_id) == (None, None, None)
     assert not queue.heartbeat("id-one", "pi"), "who held it holds it no more"
@@ -382,7 +373,6 @@ def test_a_pardon_leaves_nothing_to_wait_for(queue: JobQueue, clock: FakeClock) 
     )
     queue.db.run("pardon_job", job_id="id-one", now=clock.now())
     row = queue.db.one("job", job_id="id-one")
-    assert row is not None
     kept = ("claimable_at", "avoid_host", "avoid_until", "error", "ended_by", "finished_at")
     assert [row[name] for name in kept] == [clock.now(), "", None, None, None, None]
 
@@ -471,7 +461,6 @@ def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue: JobQ
     go_silent(queue)
     assert queue.sweep_stale(stale_after_s=600, max_attempts=max_attempts) == 1
     job = queue.get("id-one")
-    assert job is not None
     assert job.status == "failed"
     assert "pi was not seen for 600 s" in (job.error or "")
     assert f"granted {max_attempts + 1} times" in (job.ended_by or "")
@@ -622,8 +611,7 @@ def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any, float]], 
     queue.sync_from_manifest({"job_id": str(number), **spec} for number, (spec, *_) in enumerate(jobs))
     for number, (_, delay_s, avoids, above_gib) in enumerate(jobs):
         job = queue.get(str(number))
-        assert job is not None
-        queue.widen(job, replace(job.needs, ram_above_gib=above_gib))
+        queue.moves.widen(job, replace(job.needs, ram_above_gib=above_gib))
         host, left_s = avoids or ("", None)
         until = None if left_s is None else now + left_s
         queue._conn.execute(
@@ -674,7 +662,6 @@ def test_a_job_in_back_off_holds_up_no_other(queue: JobQueue, clock: FakeClock) 
     queue.sync_from_manifest([high, low, following])
     queue._conn.execute("UPDATE jobs SET claimable_at = ? WHERE name = 'next'", (clock.now() + 20,))
     nothing = queue.grant(a_host(), Claimant(), Fleet())
-    assert isinstance(nothing, NoJob)
     assert nothing.retry_after_s == 20, "the one that is due first, whatever its priority"
     clock.advance(50)
     assert names_in_order(queue) == ["high", "next"]
@@ -690,7 +677,6 @@ def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(queue: JobQueue,
     clock.advance(60)
     assert not queue.hold("id-one", by="bob"), "it is held already"
     job = queue.get("id-one")
-    assert job is not None
     assert (job.status, job.held_by, job.held_at) == (status, "ada", at)
     if status in ("claimed", "running"):
         assert queue.fail("id-one", "pi", error="it broke", exit_code=1)
@@ -718,8 +704,7 @@ def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(queue: JobQueue
     assert queue.sweep_stale() == 2
     assert claim(queue, "laptop").name == "three"  # type: ignore[union-attr]
     job, attempt = queue.get("id-one"), queue.attempts.of_job("id-one")[0]
-    assert job is not None
-    assert queue.readopt(job, attempt)[0].status is JobStatus.RUNNING, "it runs all the same"
+    assert queue.moves.readopt(job, attempt)[0].status is JobStatus.RUNNING, "it runs all the same"
     assert queue.complete("id-one", "pi", artifact_id="a")
 
 
@@ -730,7 +715,6 @@ def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> 
     queue.sync_from_manifest([a_job("one", prefer_cuda=True), a_job("two", require_cuda=True)])
     clock.advance(100)
     held = queue.grant(host, Claimant(), Fleet())
-    assert isinstance(held, NoJob)
     assert held.retry_after_s == 200.0
     assert "prefer_cuda" in held.reason
     queue.cancel("id-one")
@@ -788,7 +772,6 @@ def _no_params() -> Any:
 def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job("one")])
     outcome = queue.grant(a_host(), Claimant(), Fleet())
-    assert isinstance(outcome, GrantedJob)
     assert outcome.job.status in LIVE
     with pytest.raises(Exception, match="CHECK constraint"):
         queue._conn.execute("UPDATE jobs SET claim_id = NULL")
@@ -813,8 +796,6 @@ def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(
 
     def stamps() -> list[float]:
         runs, waits = (queue.db.one("job", job_id=f"id-{name}") for name in ("runs", "waits"))
-        assert runs is not None
-        assert waits is not None
         (host,) = queue.workers()
         found = (
             *(runs["heartbeat_at"], runs["claimed_at"], host["last_seen"]),
@@ -824,9 +805,9 @@ def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(
 
     for step_s in (1e6, -1e6):
         clock.step(step_s)
-        queue.shift_times(step_s)
+        queue.hosts.shift_times(step_s)
         assert stamps() == [0, 0, 0, 10, 20]
-    queue.shift_times(1e6)  # told twice
+    queue.hosts.shift_times(1e6)  # told twice
     most, further = queue.policy.backoff_max_s, queue.policy.retry_elsewhere_grace_s
     assert stamps() == [0, 0, 0, most, most + further]
 
@@ -856,19 +837,19 @@ def test_a_name_is_that_of_the_job_in_the_plan(queue: JobQueue) -> None:
     before, after = a_job("gbt", job_id="before"), a_job("gbt", job_id="after", seed=8)
     queue.sync_from_manifest([before])
     queue.sync_from_manifest([after])
-    assert queue.named("gbt") == [("after", "gbt")]
-    assert queue.named("befor") == [("before", "gbt")], "the other by its id"
+    assert queue.moves.named("gbt") == [("after", "gbt")]
+    assert queue.moves.named("befor") == [("before", "gbt")], "the other by its id"
     queue.sync_from_manifest([])
-    assert len(queue.named("gbt")) == 2, "neither is in the plan"
+    assert len(queue.moves.named("gbt")) == 2, "neither is in the plan"
 
 
 def test_a_call_that_names_a_job_is_told_how_many_others_it_nearly_hit(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     for name in ("two", "two-more", "tw", "tx"):
         queue.sync_from_manifest([a_job("other") | {"name": name, "job_id": f"other-{name}"}])
-    assert queue.near("two", "id-two") == 2, "another of that name, and one that begins so"
-    assert queue.near("other-tw", "other-two") == 2, "ids, and one that is the text itself"
-    assert queue.near("nobody", "id-two") == 0
+    assert queue.moves.near("two", "id-two") == 2, "another of that name, and one that begins so"
+    assert queue.moves.near("other-tw", "other-two") == 2, "ids, and one that is the text itself"
+    assert queue.moves.near("nobody", "id-two") == 0
 
 
 def test_what_is_asked_for_one_row_reads_one(queue: JobQueue) -> None:
@@ -910,8 +891,8 @@ def test_what_was_cancelled_is_told_in_the_order_of_the_plan(queue: JobQueue) ->
 
 def half_written(queue: JobQueue, jobs: list[dict[str, Any]]) -> PlanWrite:
     """Write all but the last part of a plan, two jobs at once."""
-    queue.plan_part = 2
-    write = queue.write_plan(queue.draft(jobs))
+    queue.plan.part = 2
+    write = queue.plan.write(queue.plan.draft(jobs))
     assert write.is_long
     while write.is_long:
         write.write_part()
@@ -926,7 +907,7 @@ def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole() -> None:
         assert queue.events.fired["insert"] == 0, "or waiting claims would be told of them"
         with queue.db.transaction():
             assert write.finish().counts["inserted"] == 5
-        assert queue.edition == 1
+        assert queue.plan.edition == 1
         assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
 
 
@@ -951,7 +932,7 @@ def test_a_plan_cut_off_is_undone_by_the_plan_before(queue: JobQueue) -> None:
 
 
 def test_no_two_plans_are_written_at_once(queue: JobQueue) -> None:
-    write = queue.write_plan(queue.draft([a_job("one")]))
+    write = queue.plan.write(queue.plan.draft([a_job("one")]))
     queue.sync([a_job("two")])
     with pytest.raises(AssertionError, match="another plan"):
         write.finish()
@@ -972,8 +953,7 @@ def test_of_jobs_that_changed_only_the_first_hundred_are_told(queue: JobQueue) -
 def test_what_ran_out_of_memory_keeps_its_class_in_an_edited_plan(queue: JobQueue) -> None:
     queue.sync([a_job("one"), a_job("two", seed=1)])
     job = queue.get("id-one")
-    assert job is not None
-    queue.widen(job, replace(job.needs, ram_above_gib=8.0))
+    queue.moves.widen(job, replace(job.needs, ram_above_gib=8.0))
     queue.sync([a_job("one", min_cores=2), a_job("two", seed=1, min_cores=2)])
     classes = {row["job_id"]: row["class_id"] for row in queue.db.all("jobs_page", after=0, most=2)}
     assert queue.classes.at(classes["id-one"]).needs.ram_above_gib == 8.0
@@ -990,7 +970,6 @@ def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(
         )
     other = Fleet(alive=(a_host("desktop"),))
     answer = queue.grant(a_host("pi"), Claimant(), other)
-    assert isinstance(answer, NoJob)
     assert answer.retry_after_s == 40.0
 
 
@@ -1000,39 +979,36 @@ def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue: JobQueu
     for _ in range(3):
         assert claim(queue) is not None
         job = queue.get("id-one")
-        assert job is not None
         attempt = queue.attempts.of_job("id-one")[-1]
         queue.settle(job, attempt, EndReason.HOST_LOST)
     job, attempt = queue.get("id-one"), queue.attempts.of_job("id-one")[-1]
-    assert job is not None
     assert job.host_losses == 3
     if how == "adopt":
-        queue.adopt(job, attempt, "a" * 64)
+        queue.moves.adopt(job, attempt, "a" * 64)
     else:
-        queue.readopt(job, attempt)
+        queue.moves.readopt(job, attempt)
     after = queue.get("id-one")
-    assert after is not None
     assert after.host_losses == 2
 
 
 def test_what_a_text_may_mean_is_told_in_the_order_of_the_plan_and_not_without_end(queue: JobQueue) -> None:
     ids = [f"j{number:02d}" for number in random.Random(1).sample(range(99), 30)]
     queue.sync_from_manifest([a_job("same") | {"job_id": job_id} for job_id in ids])
-    assert [job_id for job_id, _ in queue.named("j")] == ids[:20]
-    assert [job_id for job_id, _ in queue.named("same")] == ids[:20]
+    assert [job_id for job_id, _ in queue.moves.named("j")] == ids[:20]
+    assert [job_id for job_id, _ in queue.moves.named("same")] == ids[:20]
 
 
 def test_a_whole_id_is_found_however_many_are_called_so(queue: JobQueue) -> None:
     called = [a_job("the-id") | {"job_id": f"other-{number}"} for number in range(21)]
     queue.sync_from_manifest([*called, a_job("one") | {"job_id": "the-id"}])
-    assert queue.named("the-id")[0] == ("the-id", "one")
+    assert queue.moves.named("the-id")[0] == ("the-id", "one")
 
 
 def test_a_grant_is_written_of_a_job_that_waits_and_of_no_other(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job("one")])
     assert claim(queue) is not None
     with pytest.raises(AssertionError, match="one transaction"):
-        queue._write_grant("id-one", a_host("desk"), Claimant())
+        queue.grants.write("id-one", a_host("desk"), Claimant())
 
 
 @pytest.mark.parametrize(("priority", "first"), [(9, "avoids"), (1, "other")])
@@ -1108,5 +1084,4 @@ def test_who_waits_is_told_of_the_host_that_begins_such_jobs_first(queue: JobQue
     kinds = [JobKind("1:0:", 9, {slot.host: 10.0 for slot in slots})]
     queue.ahead.rolling.renew(kinds, slots, clock.monotonic())
     found = queue.ahead.told("1:0:", "pi")
-    assert found is not None
     assert found[1].startswith("such jobs are scheduled for first from ")

@@ -202,7 +202,7 @@ class Fleet(Receiver):
     """A receiver's service with named jobs and hosts that ask one after the other."""
 
     def __init__(self, *jobs: str, path: Path | str = ":memory:", **policy: Any) -> None:
-        super().__init__(path, Policy(**policy))
+        super().__init__(path=path, policy=Policy(**policy))
         self.plan(*(a_job(name, seed=n) for n, name in enumerate(jobs or ("one", "two", "three", "four"))))
 
     def ask(self, host: str = "pi", **fields: Any) -> ClaimReply:
@@ -390,9 +390,9 @@ def test_a_pardoned_loss_that_comes_back_gives_nothing_back_and_may_be_lost_agai
     last = fleet.queue.attempts.by_claim(claims[-1])
     assert last is not None
     if comes_back == "delivers":
-        fleet.queue.adopt(fleet.job("one"), last, "a" * 64)
+        fleet.queue.moves.adopt(fleet.job("one"), last, "a" * 64)
     else:
-        fleet.queue.readopt(fleet.job("one"), last)
+        fleet.queue.moves.readopt(fleet.job("one"), last)
     assert fleet.job("one").host_losses == 2, "those of the others"
     again = fleet.queue.attempts.by_claim(claims[-1])
     assert again is not None
@@ -469,7 +469,7 @@ def test_a_sick_host_that_waits_holds_nobody_back(fleet: Fleet) -> None:
     fleet.plan(a_job("one"), hosts={"pi": {"priority": 100}})
     ill = a_capability(healthy=False, unhealthy_because="no room")
     fleet.ask("pi", capability=ill)
-    fleet.service.wait_begins("pi")
+    fleet.service.host_registry.wait_begins("pi")
     assert fleet.ask("desktop").job_id is not None
 
 

@@ -8,14 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import a_beat, a_failure, a_job, a_worker_claim, some_lines
-from fakes import Counting, FakeClock, FakeShelf
+from builders import a_beat, a_failure, a_job, some_lines
+from service_running import Receiver
 
 from training.fleet.queue import curves
-from training.fleet.queue.jobs import JobQueue
-from training.fleet.service.hosts import Plan
-from training.fleet.service.service import Service
-from training.fleet.service.views import CURVE_POINTS, Views
+from training.fleet.service.output_views import CURVE_POINTS
 from training.fleet.wire.attempts import HeartbeatRequest, LogLines, OutputRequest, Usage
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.wire.progress import Point, kept_line, point_in
@@ -28,21 +25,12 @@ def told(epoch: int, **fields: Any) -> str:
     return json.dumps({"event": "epoch", "epoch": epoch, "loss": 1 / epoch, "metric": None, **fields})
 
 
-class Fleet:
+class Fleet(Receiver):
     """A service with one job and views on its database."""
 
     def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
-        self.service = Service(self.queue, FakeShelf())
-        self.service.reload([a_job("one")], Plan())
-        self.views = Views(self.queue.db, self.service)
+        super().__init__(a_job("one"))
         self.seq = 0
-
-    def claim(self, **fields: Any) -> str:
-        claim_id = self.service.claim(a_worker_claim(**fields)).claim_id
-        assert claim_id is not None
-        return claim_id
 
     def beat(self, claim_id: str, *lines: str, first: int = 0, **fields: Any) -> int:
         self.seq += 1
@@ -53,7 +41,7 @@ class Fleet:
         """Hand the job back; returns the claim of the next attempt."""
         self.service.fail(JOB, a_failure(claim_id, reason="worker_shutdown", exit_code=None))
         self.clock.advance(120.0)
-        return self.claim(request_id=f"again-{self.seq}")
+        return self.granted(request_id=f"again-{self.seq}")
 
     def losses(self, **how: Any) -> dict[int, float | None]:
         return {each.epoch: each.loss for each in self.views.curve(JOB, **how).points}
@@ -102,7 +90,7 @@ def test_a_long_line_keeps_its_point_and_another_is_cut() -> None:
 
 
 def test_every_line_is_a_row_whatever_brings_it(fleet: Fleet) -> None:
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     assert fleet.beat(claim_id, told(1), "plain", told(2, metric=0.5, seconds=3.5)) == 3
     fleet.service.fail(JOB, a_failure(claim_id, log=some_lines(told(3), first=3)))
     fleet.service.output(JOB, OutputRequest(claim_id=claim_id, log=some_lines(told(4), first=4)))
@@ -113,7 +101,7 @@ def test_every_line_is_a_row_whatever_brings_it(fleet: Fleet) -> None:
 
 
 def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet: Fleet) -> None:
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     fleet.beat(claim_id, told(1), told(2, loss=0.9))
     fleet.beat(claim_id, told(2, loss=0.9), told(2, loss=0.7), first=1)
     assert fleet.losses() == {1: 1.0, 2: 0.7}
@@ -125,7 +113,7 @@ def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet: Fleet
 
 
 def test_progress_tells_an_epoch_until_its_line_has_come(fleet: Fleet) -> None:
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     fleet.beat(claim_id, progress=json.loads(told(5, loss=0.5)))
     assert fleet.losses() == {5: 0.5}
     fleet.beat(claim_id, progress=json.loads(told(5, loss=0.4)))
@@ -142,7 +130,7 @@ def test_progress_tells_an_epoch_until_its_line_has_come(fleet: Fleet) -> None:
 
 
 def test_attempts_are_one_curve_that_says_where_each_begins(fleet: Fleet) -> None:
-    first = fleet.claim()
+    first = fleet.granted()
     fleet.beat(first, *(told(n, loss=10.0 + n) for n in range(1, 7)))
     second = fleet.again(first)
     fleet.beat(second, *(told(n, loss=20.0 + n) for n in range(5, 9)))
@@ -160,7 +148,7 @@ def test_attempts_are_one_curve_that_says_where_each_begins(fleet: Fleet) -> Non
 
 
 def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arrived(fleet: Fleet) -> None:
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
 
     def complete() -> bool | None:
         (attempt,) = fleet.views.curve(JOB).attempts
@@ -195,10 +183,9 @@ def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete() -> N
 
     def total() -> int | None:
         attempt = fleet.service.queue.attempts.by_claim(claim_id)
-        assert attempt is not None
         return attempt.log_total
 
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     brought(told(1), first=0, total=1)
     assert total() == 1
     brought(told(2), told(3), first=1, total=None)
@@ -214,7 +201,7 @@ def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete() -> N
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends_and_extremes(fleet: Fleet) -> None:
-    claim_id, epochs = fleet.claim(), 2_000
+    claim_id, epochs = fleet.granted(), 2_000
     for first in range(0, epochs, 200):
         lines = [told(n + 1, loss=1.0 + n % 7, metric=0.5) for n in range(first, first + 200)]
         if first == 1000:
@@ -235,7 +222,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends_and_extremes(fleet: Fleet) -
 
 def test_an_attempt_keeps_a_bounded_number_of_epochs(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "POINTS_KEPT", 100)
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     for first in range(0, 1_000, 50):
         lines = [told(n + 1, loss=None, metric=-1.0 if n == 333 else n % 5) for n in range(first, first + 50)]
         fleet.beat(claim_id, *lines, first=first)
@@ -251,7 +238,7 @@ def test_an_attempt_keeps_a_bounded_number_of_epochs(fleet: Fleet, monkeypatch: 
 
 
 def test_a_heartbeat_brings_one_sample_of_use(fleet: Fleet) -> None:
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     used = Usage(cpu=3.5, memory_bytes=2**30)
     fleet.clock.advance(30.0)
     fleet.beat(claim_id, usage=used)
@@ -266,7 +253,7 @@ def test_a_heartbeat_brings_one_sample_of_use(fleet: Fleet) -> None:
 
 
 def test_samples_come_apart_as_an_attempt_ages_and_are_thinned(fleet: Fleet) -> None:
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     for number in range(2_400):
         fleet.clock.advance(30.0)
         fleet.beat(claim_id, usage=Usage(cpu=64.0 if number == 700 else number % 3))

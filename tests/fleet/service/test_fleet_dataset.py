@@ -497,7 +497,6 @@ def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folde
 
 def test_the_sweep_takes_what_nobody_lists(receiver: Receiver, folder: Path) -> None:
     calls, dataset_store = receiver.client().datasets, receiver.hub.datasets
-    assert dataset_store is not None
     dataset_id, _ = pushed(receiver.client(), folder)
     a_folder(folder, more=block("m"))
     draft = read_folder(folder, QUIET)

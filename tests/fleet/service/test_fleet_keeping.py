@@ -65,7 +65,6 @@ def test_what_goes_is_said_everywhere_and_not_trained_again(two: House) -> None:
     assert lines["id-worse"].removed_why == BEST
     assert b"removed" not in lines["id-better"].line()
     stored = two.reader.one("stored")
-    assert stored is not None
     assert stored["size"] == len(b"better")
     assert two.findings(notes=True) == []
     assert two.service.claim(a_worker_claim("pi")).job_id is None
@@ -102,20 +101,16 @@ def test_a_resumed_attempt_is_judged_by_the_epochs_that_led_to_it(house: House) 
     first = house.service.claim(a_worker_claim("pi"))
     attempt = house.queue.attempts.by_claim(str(first.claim_id))
     job = house.queue.get("id-resumed")
-    assert attempt is not None
-    assert job is not None
     said = [{"epoch": n, "loss": 1.0, "metric": m, "seconds": 1.0} for n, m in ((0, 0.875), (1, 0.99), (2, 0.99))]
     house.queue.curves.add(attempt, list(enumerate(said)))
     house.queue.attempts.append_log(attempt, 0, ["a", "b", "c"])
     house.queue.settle(job, attempt, EndReason.WORKER_SHUTDOWN, error="bye")
     again = house.service.claim(a_worker_claim("pi"))
     second = house.queue.attempts.by_claim(str(again.claim_id))
-    assert second is not None
     house.queue.attempts.append_log(second, 0, ["a"])
     house.queue.curves.add(second, [(0, {"epoch": 1, "loss": 1.0, "metric": 0.25, "seconds": 1.0})])
     house.deliver("id-resumed", str(again.claim_id), b"resumed")
     figure = house.reader.one("validation_figure", job_id="id-resumed", attempt=2, generation=1)
-    assert figure is not None
     assert figure["figure"] == 0.875, "epoch 0 of the first attempt; its epochs 1 and 2 were gone over again"
 
 
@@ -262,7 +257,6 @@ def test_logs_and_curves_go_by_age_and_the_figure_stays(two: House) -> None:
         (RemovalKind.LOG, "better", "logs are kept for 30 days"),
     }
     reply = two.views.log("id-worse")
-    assert reply.removed is not None
     assert reply.removed.why == "logs are kept for 30 days"
     assert two.views.log_end("id-worse", 1, 20).removed == reply.removed
     assert two.views.curve("id-worse").points

@@ -6,28 +6,22 @@ import dataclasses
 from typing import Any
 
 import pytest
-from builders import a_failure, a_job, a_worker_claim
-from fakes import FakeClock, FakeShelf
+from builders import a_failure, a_job
+from service_running import POLICY, Receiver
 
 from training.fleet.manifest.channels import NoticeKind
-from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.quarantine import Cause
-from training.fleet.service.hosts import Plan
 from training.fleet.service.notify import notices
 from training.fleet.service.notify.notices import CERTIFICATE_S, Notices
 from training.fleet.service.notify.outbox import NoticeOutbox
-from training.fleet.service.service import Service
 
 DAY_S = 86400.0
 
 
-class World:
+class World(Receiver):
     def __init__(self, *names: str, **policy: Any) -> None:
-        self.clock = FakeClock()
-        self.queue = JobQueue(":memory:", clock=self.clock, policy=dataclasses.replace(Policy(), **policy))
-        self.service = Service(self.queue, FakeShelf())
-        self.service.reload([a_job(name, seed=number) for number, name in enumerate(names)], Plan())
+        jobs = [a_job(name, seed=number) for number, name in enumerate(names)]
+        super().__init__(*jobs, policy=dataclasses.replace(POLICY, **policy))
         self.room = True
         self.outbox = NoticeOutbox(self.queue.db, self.clock)
         self.notices = Notices(self.queue.db, self.clock, self.outbox, lambda: self.room)
@@ -39,20 +33,19 @@ class World:
         rows = self.queue.db.all("notices", after=0, most=1000)
         return [(row["kind"], row["sentence"]) for row in rows]
 
-    def fail(self, error: str = "the loss is NaN") -> None:
+    def fail_next(self, error: str = "the loss is NaN") -> None:
         """Fail the next job once."""
-        granted = self.service.claim(a_worker_claim("pi"))
-        assert granted.job_id is not None
-        self.service.fail(granted.job_id, a_failure(granted.claim_id, error=error, exit_code=1))
+        granted = self.ask()
+        self.service.fail(str(granted.job_id), a_failure(granted.claim_id, error=error, exit_code=1))
 
 
 def test_a_job_that_failed_for_good_and_the_end_of_the_plan_are_told_once() -> None:
     world = World("gbt-ä", "cnn", max_attempts=1)
     assert world.told() == []
-    world.fail()
+    world.fail_next()
     (failure,) = world.told()
     assert failure == ("failure", "job gbt-ä failed on pi after 1 attempt: the loss is NaN")
-    world.fail("no data\nat all")
+    world.fail_next("no data\nat all")
     assert world.told()[1:] == [
         ("failure", "job cnn failed on pi after 1 attempt: no data | at all"),
         ("plan_done", "the plan is done: 2 jobs, 2 failed"),
@@ -60,13 +53,13 @@ def test_a_job_that_failed_for_good_and_the_end_of_the_plan_are_told_once() -> N
     assert len(world.told()) == 3, "each once"
     world.service.requeue("cnn")
     assert len(world.told()) == 3
-    world.fail()
+    world.fail_next()
     assert [kind for kind, _ in world.told()[3:]] == ["failure", "plan_done"], "it failed again"
 
 
 def test_an_attempt_that_is_tried_again_is_no_news_and_nothing_is_written() -> None:
     world = World("gbt", max_attempts=3)
-    world.fail()
+    world.fail_next()
     before = world.queue.db.connection.total_changes  # type: ignore[attr-defined]
     assert world.told() == []
     assert world.queue.db.connection.total_changes == before  # type: ignore[attr-defined]
@@ -76,7 +69,7 @@ def test_more_ends_than_one_look_reads_are_all_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(notices, "PAGE", 2)
     world = World(*(f"job-{n}" for n in range(5)), max_attempts=1, odd_deaths=0)
     for _ in range(5):
-        world.fail()
+        world.fail_next()
     for _ in range(3):
         told = world.told()
     kinds = [kind for kind, _ in told]
@@ -86,7 +79,7 @@ def test_more_ends_than_one_look_reads_are_all_told(monkeypatch: pytest.MonkeyPa
 
 def test_a_host_in_quarantine_is_told_with_what_to_do() -> None:
     world = World("gbt")
-    world.service.claim(a_worker_claim("pi"))
+    world.ask("pi")
     world.queue.quarantines.put("pi", Cause.DEATHS, "three jobs died at once")
     expected = "host pi gets no more jobs: three jobs died at once; `cis490-jobs release pi` when it is fixed"
     assert world.told() == [("quarantine", expected)]

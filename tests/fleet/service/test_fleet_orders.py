@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from builders import a_beat, a_job, a_worker_claim
-from fakes import Counting, FakeClock, FakeShelf
+from fakes import FakeShelf
 from hypothesis import given
 from hypothesis import strategies as st
+from service_running import Receiver
 
-from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver import wake_on_lan
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import JobStatus
@@ -23,29 +23,20 @@ from training.fleet.scheduling.wake import AGAIN_S, START_S, TRIES_MAX, Sleeper,
 from training.fleet.service import acts
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.forecasts import Forecasts
-from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.terms import terms_of
-from training.fleet.service.views import Views
 from training.fleet.service.wakes import Wakes
-from training.fleet.wire.attempts import ClaimReply
 from training.fleet.wire.constants import Refusal
 
 MAC = "a0:b1:c2:d3:e4:f5"
 
 
-class House:
+class House(Receiver):
     """A service with two hosts and a few jobs."""
 
     def __init__(self, **plan: Any) -> None:
-        self.clock = FakeClock()
-        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
-        self.service = Service(self.queue, FakeShelf())
-        self.service.reload([a_job(f"job-{n}") for n in range(4)], Plan(**plan))
-        self.views = Views(self.queue.db, self.service)
-
-    def claim(self, host: str, **said: Any) -> ClaimReply:
-        return self.service.claim(a_worker_claim(host, **said))
+        super().__init__()
+        self.plan(*(a_job(f"job-{n}") for n in range(4)), **plan)
 
     def worker(self, host: str) -> Any:
         return next(each for each in self.views.workers().workers if each.hostname == host)
@@ -60,13 +51,11 @@ def house() -> Iterator[House]:
 
 @pytest.mark.parametrize("order", OrderKind)
 def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house: House, order: OrderKind) -> None:
-    held = house.claim("pi").job_id
-    assert held is not None
+    held = house.ask("pi").job_id
     house.service.order("PI", order, "ada")  # names are compared without case
-    refused = house.claim("pi", slot=1)
+    refused = house.ask("pi", slot=1)
     assert (refused.job_id, refused.ask_again) == (None, True), "a host that waits would count as idle"
     assert "by ada; `cis490-jobs resume pi` ends that" in str(refused.reason)
-    assert refused.terms is not None
     assert (refused.terms.order, refused.terms.by) == (order.value, "ada")
     assert house.worker("pi").order == order.value
     verdicts = {each.host: each for each in house.views.explain("id-job-3").hosts}
@@ -77,7 +66,7 @@ def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house: House, or
         house.service.release("pi", "ada")
     answer = house.service.resume_host("pi", "bob")
     assert (answer.order, answer.was, answer.jobs, answer.note) == (None, order, [held.removeprefix("id-")], None)
-    assert house.claim("pi", slot=1).job_id is not None
+    assert house.ask("pi", slot=1).job_id is not None
     with pytest.raises(Refusal, match="host pi is neither paused nor drained; it gets work"):
         house.service.resume_host("pi", "ada")
     with pytest.raises(Refusal, match="no host is called 'pj'; `cis490-jobs workers` shows them all"):
@@ -85,7 +74,7 @@ def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house: House, or
 
 
 def test_an_order_is_kept_once_replaced_by_another_and_audited(house: House) -> None:
-    house.claim("pi")
+    house.ask("pi")
     audit = AuditLog(house.queue.db, house.clock)
     first = acts.order(house.service, audit, Act.DRAIN, "pi", "operator ada")
     house.clock.advance(5)
@@ -104,7 +93,7 @@ def test_an_order_is_kept_once_replaced_by_another_and_audited(house: House) -> 
 
 
 def test_an_order_outlives_the_receiver(house: House) -> None:
-    house.claim("pi")
+    house.ask("pi")
     house.service.order("pi", OrderKind.PAUSE, "ada")
     again = Service(house.queue, FakeShelf())
     assert again.claim(a_worker_claim("pi", slot=1)).job_id is None
@@ -112,27 +101,23 @@ def test_an_order_outlives_the_receiver(house: House) -> None:
 
 def test_a_host_at_rest_for_its_owner_gets_nothing_and_what_waited_before_neither(house: House) -> None:
     waiting = a_worker_claim("pi", request_id="r-1", wait_s=30.0)
-    poll = house.service.wait_begins("pi")
-    rested = house.claim("pi", request_id="r-1", resting="on battery")
+    poll = house.service.host_registry.wait_begins("pi")
+    rested = house.ask("pi", request_id="r-1", resting="on battery")
     assert (rested.job_id, rested.ask_again) == (None, True)
     assert "at rest for its owner (on battery)" in str(rested.reason)
     assert house.service.claim_again(waiting, poll).job_id is None, "it was sent before the owner came"
     assert house.worker("pi").resting == "at rest for its owner (on battery); it resumes automatically"
     assert house.worker("pi").quarantine is None
-    assert house.claim("pi", request_id="r-1").job_id is not None
+    assert house.ask("pi", request_id="r-1").job_id is not None
 
 
 def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(house: House) -> None:
-    granted = house.claim("pi")
-    assert granted.job_id is not None
-    assert granted.claim_id is not None
+    granted = house.ask("pi")
 
     def beat(seq: int, paused_s: float, *, paused: bool, resting: str | None) -> float:
         said = a_beat(granted.claim_id, seq=seq, paused_s=paused_s, paused=paused, resting=resting)
         house.service.heartbeat(str(granted.job_id), said)
         attempt = house.queue.attempts.by_claim(str(granted.claim_id))
-        assert attempt is not None
-        assert attempt.heard_s is not None
         return attempt.heard_s
 
     house.clock.advance(60)
@@ -143,7 +128,7 @@ def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(
     (told,) = Forecasts(house.service, house.queue.db).now().jobs[:1]
     assert told.high_at - told.ends_at >= 300, "the pause may end at once, or last until the job is handed back"
     assert shown.paused == "pi is at rest for its owner (a person uses it); it resumes automatically"
-    assert house.claim("pi", slot=1).job_id is not None, "a claim that says nothing of it is newer"
+    assert house.ask("pi", slot=1).job_id is not None, "a claim that says nothing of it is newer"
     house.clock.advance(100)
     assert beat(3, 150.0, paused=True, resting="a person uses it") == 70
     house.clock.advance(30)
@@ -153,7 +138,7 @@ def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(
 
 def test_the_shares_of_a_host_that_rests_go_to_others_at_once() -> None:
     house = House()
-    first, second = house.claim("fast"), house.claim("slow")
+    first, second = house.ask("fast"), house.ask("slow")
     assert first.job_id
     assert second.job_id
     fleet = house.service.fleet(but="slow")
@@ -162,7 +147,6 @@ def test_the_shares_of_a_host_that_rests_go_to_others_at_once() -> None:
     making = house.service.begin_schedule()
     house.service.follow_schedule(making, house.queue.ahead.make(making))
     made = house.queue.ahead.rolling.made
-    assert made is not None
     assert {slot.host for slot in made.slots} == {"slow"}
     house.queue.close()
 
@@ -170,7 +154,6 @@ def test_the_shares_of_a_host_that_rests_go_to_others_at_once() -> None:
 def test_terms_say_what_the_plan_declares() -> None:
     declared = {"hours": ["sa su", "22:00-7:00"], "pause_on_battery": True, "pause_above_cpu": 0.5, "slots": 2}
     terms = terms_of(declared, None)
-    assert terms.hours is not None
     assert terms.hours[0] == (0, 420)
     assert (terms.pause_on_battery, terms.pause_above_cpu) == (True, 0.5)
     assert (terms.pause_max_s, terms.may_sleep) == (600, False)
@@ -182,8 +165,6 @@ def test_what_was_heard_is_never_less_than_before(begun: float, beats: list[tupl
     for since_s, stood_s in beats:
         before = heard
         heard = rules.heard_s(heard, since_s - stood_s, None, Policy())
-        assert heard is not None
-        assert before is not None
         assert before <= heard <= before + max(0.0, since_s - stood_s)
 
 
@@ -219,7 +200,7 @@ def test_one_host_is_woken_for_a_kind_the_one_that_ends_it_first() -> None:
 def test_a_silent_host_is_woken_and_the_jobs_history_says_so() -> None:
     house = House(hosts={"pc": {"mac": MAC}})
     wakes = Wakes(house.service)
-    house.service.claim(a_worker_claim("pc"))
+    house.ask("pc")
     assert wakes.due() == [], "it is awake"
     house.clock.advance(3 * 600)
     (due,) = wakes.due()

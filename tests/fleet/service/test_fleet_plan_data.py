@@ -56,7 +56,7 @@ class Fleet:
         for place in listing.distinct():
             self.dataset_store.put(listing.dataset_id, [(place.sha256, content)])
         self.dataset_store.publish(listing.dataset_id, name, 0.0, hosts)
-        self.service.datasets_here(self.dataset_store.catalogue().ids)
+        self.service.host_registry.datasets = self.dataset_store.catalogue().ids
         return listing.dataset_id
 
     def start(self, datasets: str = "datasets") -> ReloadReply:
@@ -136,10 +136,12 @@ def test_a_start_without_the_folder_of_data_sets_takes_no_job_out_of_the_plan(fl
     assert fleet.views.explain(job.job_id).summary == why
     reply = fleet.service.claim(a_worker_claim("pi"))
     assert (reply.job_id, reply.reason) == (None, f"none of the pending jobs fits this host: {why}")
-    assert fleet.service.missing_datasets() == {
+    assert fleet.service.host_registry.missing_datasets() == {
         "processed": f"it is not here ({dataset_id[:12]}): push it; 1 job of the plan must wait"
     }
-    assert fleet.reload().notes == [f"data set processed: {fleet.service.missing_datasets()['processed']}"]
+    assert fleet.reload().notes == [
+        f"data set processed: {fleet.service.host_registry.missing_datasets()['processed']}"
+    ]
     assert (fleet.start().unchanged, fleet.obstacles()) == (1, [None])
     assert fleet.service.claim(a_worker_claim("pi")).job_id == job.job_id
 
@@ -165,7 +167,7 @@ def test_a_requeued_job_whose_data_set_was_removed_waits_for_it_instead_of_faili
     fleet.reload()
     check_unused(fleet.service, dataset_id)
     fleet.dataset_store.remove(dataset_id)
-    fleet.service.datasets_here(fleet.dataset_store.catalogue().ids)
+    fleet.service.host_registry.datasets = fleet.dataset_store.catalogue().ids
     fleet.service.requeue(job.name)
     assert fleet.service.claim(a_worker_claim("pi")).job_id is None
     assert "is not here" in (fleet.views.jobs().jobs[0].obstacle or "")
@@ -319,13 +321,13 @@ def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fl
     fleet.start()
     assert fleet.jobs() == []
     assert "processed: the name is unknown: push it and reload" in ": ".join(
-        next(iter(fleet.service.missing_datasets().items()))
+        next(iter(fleet.service.host_registry.missing_datasets().items()))
     )
     with pytest.raises(Refusal, match="there is no data set `processed`"):
         fleet.reload()
     fleet.push(b"data")
     assert fleet.reload().inserted == 1
-    assert fleet.service.missing_datasets() == {}
+    assert fleet.service.host_registry.missing_datasets() == {}
 
 
 def test_hosts_to_train_on_that_the_data_set_has_not_are_named_at_once(fleet: Fleet) -> None:

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from builders import a_failure, a_job, a_worker_claim
+from builders import a_job
 from msgspec import to_builtins
 from rich.console import Console
 from service_running import A, Receiver
@@ -75,9 +75,9 @@ def test_get_takes_the_files_that_were_promised_when_the_job_was_granted() -> No
 def test_a_repeated_claim_is_answered_with_what_was_granted() -> None:
     with closing(Receiver()) as receiver:
         receiver.plan(a_job("one", n_resamples=100))
-        first = receiver.service.claim(a_worker_claim("pi", request_id="again"))
+        first = receiver.ask("pi", request_id="again")
         receiver.plan(a_job("one", n_resamples=9000) | {"name": "renamed"})
-        again = receiver.service.claim(a_worker_claim("pi", request_id="again"))
+        again = receiver.ask("pi", request_id="again")
     assert again.repeated
     assert (again.name, again.spec) == (first.name, first.spec)
 
@@ -115,7 +115,7 @@ def test_a_requeue_trains_with_what_the_plan_says_now(receiver: Receiver, end: s
     receiver.plan(a_job("one", max_run_s=2.0))
     claim_id = receiver.granted()
     if end == "failed":
-        receiver.service.fail("id-one", a_failure(claim_id, exit_code=65))
+        receiver.fail(claim_id, exit_code=65)
     elif end == "cancelled":
         receiver.service.cancel("one")
     else:
@@ -125,9 +125,8 @@ def test_a_requeue_trains_with_what_the_plan_says_now(receiver: Receiver, end: s
     assert (edit.keys, edit.job_id) == (["denied_hosts", "max_run_s"], "id-one")
     assert edit.holds == f"when it is requeued; it is {end} with what it was granted"
     receiver.service.requeue("one")
-    assert receiver.service.claim(a_worker_claim("pi")).job_id is None, "denied now"
-    again = receiver.service.claim(a_worker_claim("desktop"))
-    assert again.spec is not None
+    assert receiver.ask("pi").job_id is None, "denied now"
+    again = receiver.ask("desktop")
     assert again.spec["max_run_s"] == 60.0
 
 
@@ -210,7 +209,7 @@ def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver: Rece
         "two left the plan: it still waits",
     ]
     assert receiver.job().status == "pending"
-    assert receiver.service.claim(a_worker_claim("desktop")).job_id == "id-one"
+    assert receiver.ask("desktop").job_id == "id-one"
 
 
 def test_a_job_that_somebody_cancelled_stays_so_and_every_reload_says_it(receiver: Receiver) -> None:
@@ -237,7 +236,7 @@ def test_needs_that_were_edited_hold_for_the_next_grant(receiver: Receiver) -> N
     """Jobs are searched by classes of equal needs, and an edit moves a job to another class."""
     receiver.plan(a_job("one"))
     receiver.plan(a_job("one", denied_hosts=["pi"]))
-    assert receiver.service.claim(a_worker_claim("pi")).claim_id is None
+    assert receiver.ask("pi").claim_id is None
     receiver.plan(a_job("one", min_cores=1))
     assert receiver.granted("pi")
 
@@ -250,7 +249,7 @@ def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case() -> Non
 
 def test_what_comes_back_failed_is_told(receiver: Receiver) -> None:
     receiver.plan(a_job("one"))
-    receiver.service.fail("id-one", a_failure(receiver.granted(), exit_code=65))
+    receiver.fail(receiver.granted(), exit_code=65)
     receiver.plan(a_job("two"))
     reply = receiver.plan(a_job("one"))
     edit, left = reply.edits
@@ -263,7 +262,7 @@ def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver: Receive
     names = ["runs", "done", "failed", "waits"]
     receiver.plan(*map(a_job, names))
     receiver.granted(), receiver.deliver(receiver.granted("mac"), name="done")
-    receiver.service.fail("id-failed", a_failure(receiver.granted("desk"), exit_code=65))
+    receiver.fail(receiver.granted("desk"), "failed", exit_code=65)
     anew = a_job("runs", job_id="id-anew", seed=8, mode="oracle", priority=3)
     left = [sentence(to_builtins(edit)) for edit in receiver.plan(anew).edits]
     assert sorted(left) == [

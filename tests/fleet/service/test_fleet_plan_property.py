@@ -84,7 +84,7 @@ class Edited(RuleBasedStateMachine):
     def preview(self) -> ReloadReply:
         after = HostRegistry(self.service.known_hosts(), Plan())
         synced, _ = foresee(self.queue.db, self.file, planned_ids(self.queue.db))
-        return told(synced, self.service.compared_with, after, self.queue.held())
+        return told(synced, self.service.compared_with, after, self.queue.hosts.held())
 
     def tell(self, before: dict[str, Job], reply: ReloadReply) -> None:
         """The answer counts and names what it changed."""
@@ -154,7 +154,6 @@ class Edited(RuleBasedStateMachine):
         reply = self.service.claim(a_worker_claim(host, session_id=None))
         if reply.claim_id is None:
             return
-        assert reply.job_id is not None
         assert reply.spec == self.read[reply.job_id], "the newest plan that named it"
         assert reply.name == reply.spec["name"]
         assert host not in reply.spec["denied_hosts"]
@@ -169,7 +168,6 @@ class Edited(RuleBasedStateMachine):
         host = sorted(self.held)[number % len(self.held)]
         claim_id, job_id = self.held.pop(host)
         attempt = self.queue.attempts.by_claim(claim_id)
-        assert attempt is not None
         if not attempt.live:
             return
         if well:
@@ -239,7 +237,7 @@ class Edited(RuleBasedStateMachine):
         again = self.service.reload(self.first, Plan())
         assert (again.unchanged, again.changed) == (len(self.first), False)
         assert all(edit.kind == "stands" for edit in again.edits), to_builtins(again)
-        assert self.queue.draft(self.first).plan_jobs() == self.queue.plan_jobs()
+        assert self.queue.plan.draft(self.first).plan_jobs() == self.queue.plan.jobs()
         assert not [each for each in self.queue.db.sealed() if each.broken or each.rows != each.counted]
         self.queue.close()
 

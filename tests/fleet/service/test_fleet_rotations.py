@@ -49,7 +49,6 @@ def test_every_host_counts_the_same_however_many_seeds_it_has(values, low_is_wor
     if not means:
         assert found is None
         return
-    assert found is not None
     assert found.mean == pytest.approx(statistics.fmean(means.values()))
     assert found.worst == pytest.approx((min if low_is_worst else max)(means.values()))
     assert found.worst == pytest.approx(means[found.worst_host])
@@ -61,7 +60,6 @@ def test_every_host_counts_the_same_however_many_seeds_it_has(values, low_is_wor
     turned = {host: values[host][::-1] for host in reversed(values)}
     assert fold(turned, low_is_worst=low_is_worst) == found
     doubled = fold({host: each * 2 for host, each in values.items()}, low_is_worst=low_is_worst)
-    assert doubled is not None
     assert doubled.mean == pytest.approx(found.mean)
 
 
@@ -89,8 +87,6 @@ jobs = st.builds(lambda kept, host, seed: spec(HOSTS[host], seed, **kept), other
 @given(jobs, jobs)
 def test_jobs_are_folded_only_if_they_differ_in_host_and_seed_alone(one, other):
     mine, theirs = turn_of(one), turn_of(other)
-    assert mine is not None
-    assert theirs is not None
     kept = ("model", "mode", "hyper", "dataset")
     alike = all(one.get(key) == other.get(key) for key in kept) and mine.hosts == theirs.hosts
     assert (mine.key == theirs.key) == alike
@@ -128,7 +124,6 @@ def member(host: str, seed: int, auroc: float | None, **more: Any) -> Member:
     result = None if auroc is None else ResultView(auroc=Figure(value=auroc), promised=0.05, **told)
     fields = {"status": "pending" if result is None else "completed", "in_manifest": True, "made_by": ("d", "c")}
     turn = turn_of(asked)
-    assert turn is not None
     return Member(asked["job_id"], asked["name"], turn, asked, result=result, **(fields | more))
 
 
@@ -174,7 +169,6 @@ def test_the_gap_is_paired_by_host():
     first = a_rotation(0.9, 0.9, 0.7, 0.7, 0.8, 0.8)
     other = a_rotation(0.8, 0.8, 0.75, 0.75, 0.7, 0.7, spec={"name": "mlp", "model": "mlp"})
     gap = folded([*other, *first])[1].gap
-    assert gap is not None
     assert (gap.to, gap.ahead, gap.hosts) == ("gbt", 1, 3)
     assert gap.mean == pytest.approx(-0.05)
     assert gap.spread == pytest.approx(statistics.stdev([-0.1, 0.05, -0.1]))
@@ -208,7 +202,6 @@ def test_the_list_of_models_folds_rotations_and_names_what_to_deploy(receiver: R
     client = receiver.client()
     for n in range(3):
         grant = client.claim(a_capability())
-        assert grant is not None
         host = grant.spec["test_hosts"][0]
         split = {"recipe": "host", "unseen_hosts": [host], "hosts": {"test": {host: 240}}, "classes": {}}
         body = receiver.folder / "bundle"

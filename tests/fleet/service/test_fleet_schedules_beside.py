@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from builders import a_job, a_worker_claim
+from builders import a_job
 from service_running import POLICY, Receiver
 
 from training.fleet.queue.choose import BEING_MADE
@@ -28,7 +28,7 @@ def fleet() -> Iterator[Receiver]:
 
 
 def ask(fleet: Receiver, host: str = "pi", slot: int = 0) -> ClaimReply:
-    return fleet.claim(a_worker_claim(host, slot=slot))
+    return fleet.ask(host, slot=slot)
 
 
 def unlike(*jobs: dict[str, Any], **seconds: float) -> Receiver:
@@ -53,7 +53,7 @@ def test_a_host_that_is_new_waits_for_the_schedule_and_then_has_its_job(fleet: R
         said = ask(fleet)
         assert (said.job_id, said.reason, said.retry_after_s) == (None, BEING_MADE, 1.0)
         assert fleet.service.must_schedule
-    fleet.service.wait_begins("pi")
+    fleet.service.host_registry.wait_begins("pi")
     assert make(fleet) == ["pi"]
     assert ask(fleet).job_id is not None
 
@@ -84,7 +84,6 @@ def test_while_a_schedule_is_made_the_last_one_holds(fleet: Receiver) -> None:
     assert granted.job_id is not None
     fleet.service.follow_schedule(making, made)
     in_force = fleet.queue.ahead.rolling.made
-    assert in_force is not None
     assert sum(share.count for shares in in_force.shares for share in shares) == 10
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from builders import a_job
-from fakes import Counting, FakeClock, FakeShelf
+from fakes import FakeShelf
+from service_running import CAN, Receiver
 
-from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue
+from training.fleet.queue.jobs import Claimant, GrantedJob
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service import speeds
@@ -18,29 +19,14 @@ from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.wire.messages import SpeedsOfKind
 
-CAN = {"cpu_cores": 8, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
 
-
-class Fleet:
+class Fleet(Receiver):
     def __init__(self, *names: str, **fields: Any) -> None:
-        self.clock = FakeClock()
-        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
-        self.service = Service(self.queue, FakeShelf())
-        self.service.reload([a_job(name, seed=n, **fields) for n, name in enumerate(names)], Plan())
-        self.views = Views(self.queue.db, self.service)
+        super().__init__(*(a_job(name, seed=n, **fields) for n, name in enumerate(names)))
         self.measured: dict[str, dict[str, Any]] = {}  # host → its calibration
 
-    def claim(self, host: str) -> GrantedJob:
-        can = {**CAN, "calibration": self.measured.get(host)}
-        with self.queue.db.transaction():
-            self.queue.note_host(host, can, Claimant())
-            granted = self.queue.grant(Host.of(host, can), Claimant(), NOBODY_ELSE)
-        assert isinstance(granted, GrantedJob)
-        return granted
-
-    def train(self, host: str, record: dict[str, Any] | None) -> None:
-        granted = self.claim(host)
-        self.queue.accept(granted.job, granted.attempt, "a" * 64, record)
+    def bare_grant(self, host: str, can: dict[str, Any] = CAN) -> GrantedJob:
+        return super().bare_grant(host, {**can, "calibration": self.measured.get(host)})
 
     def kinds(self) -> list[SpeedsOfKind]:
         """Ask as after a restart, which reads the hosts that are on record."""
@@ -95,7 +81,7 @@ def test_memory_that_is_no_number_is_not_known(fleet: Fleet, kib: object) -> Non
 
 
 def test_an_attempt_that_went_on_where_another_stopped_does_not_count(fleet: Fleet) -> None:
-    granted = fleet.claim("desk")
+    granted = fleet.bare_grant("desk")
     with fleet.queue.db.transaction():
         fleet.queue.settle(granted.job, granted.attempt, EndReason.WORKER_SHUTDOWN)
     fleet.train("desk", {"train_s": 1.0})
@@ -122,10 +108,9 @@ def test_of_too_many_kinds_the_newest_are_told(monkeypatch: pytest.MonkeyPatch) 
 def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(fleet: Fleet) -> None:
     for host, gflops in (("desk", 50.0), ("new", 5000.0)):
         can = {**CAN, "calibration": {"gflops": gflops, "steps": 100.0}}
-        fleet.queue.note_host(host, can, Claimant())
+        fleet.queue.hosts.note(host, can, Claimant())
     for _ in range(2):
         granted = fleet.queue.grant(Host.of("desk", CAN), Claimant(), NOBODY_ELSE)
-        assert isinstance(granted, GrantedJob)
         fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 100.0})
     (kind,) = fleet.kinds()
     assert [(each.host, each.basis) for each in kind.hosts] == [("new", "calibrated"), ("desk", "same")]
@@ -134,7 +119,7 @@ def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(flee
 
 def test_a_calibration_that_failed_is_told_until_the_host_has_trained(fleet: Fleet) -> None:
     fleet.measured["desk"] = {"failed": "this host's speed could not be measured: no\x1b memory"}
-    granted = fleet.claim("desk")
+    granted = fleet.bare_grant("desk")
     (said,) = fleet.doubts().values()
     assert "\x1b" not in said
     assert said.endswith("until it has trained it is taken for one of middle speed")
@@ -144,14 +129,13 @@ def test_a_calibration_that_failed_is_told_until_the_host_has_trained(fleet: Fle
 
 def test_a_host_without_torch_is_told_of_until_it_has_trained(fleet: Fleet) -> None:
     with fleet.queue.db.transaction():
-        fleet.queue.note_host("desk", {**CAN, "torch_version": None}, Claimant())
-        fleet.queue.note_host("before", CAN, Claimant())  # says nothing of torch
+        fleet.queue.hosts.note("desk", {**CAN, "torch_version": None}, Claimant())
+        fleet.queue.hosts.note("before", CAN, Claimant())  # says nothing of torch
     assert fleet.doubts() == {
         "desk": "torch is not installed there, so it did not measure its own speed; "
         "until it has trained it is taken for one of middle speed"
     }
     granted = fleet.queue.grant(Host.of("desk", CAN), Claimant(), NOBODY_ELSE)
-    assert isinstance(granted, GrantedJob)
     fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 10.0})
     assert fleet.doubts() == {}
 
@@ -186,7 +170,7 @@ def test_a_host_that_shows_more_than_it_lends_is_told_of_and_judged_by_what_it_t
 def test_a_job_that_never_ends_is_told_of_and_goes_on(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.train("desk", {"train_s": 200.0})
-    granted = fleet.claim("desk")
+    granted = fleet.bare_grant("desk")
 
     def note() -> str | None:
         views = fleet.again()
@@ -206,6 +190,6 @@ def test_a_job_that_never_ends_is_told_of_and_goes_on(fleet: Fleet) -> None:
 def test_a_short_job_has_time_to_fetch_its_data(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.train("desk", {"train_s": 2.0})
-    granted = fleet.claim("desk")
+    granted = fleet.bare_grant("desk")
     fleet.clock.advance(290)
     assert fleet.again().job(granted.job.job_id).job.note is None

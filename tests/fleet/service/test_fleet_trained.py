@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import a_completion, a_job, a_worker_claim
-from fakes import FakeClock, FakeShelf
+from builders import a_job
 from hypothesis import given
 from hypothesis import strategies as st
+from service_running import Receiver
 from wire_builders import a_grant, no_transfer, whole
 
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
 from training.fleet.process.supervise import SpawnFailedError
-from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import JobStatus, Trained
 from training.fleet.scheduling.trained import CompletedModel, unlike
 from training.fleet.service.hosts import Plan
-from training.fleet.service.service import Service
-from training.fleet.service.views import Views
 from training.fleet.wire.views import HealthReply, JobDetail, JobsReply
 from training.fleet.worker.attempt import TrainerAttempt, WorkerFolders
 from training.fleet.worker.environment import planned
@@ -36,29 +34,17 @@ OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    queue = JobQueue(":memory:", clock=FakeClock())
-    yield Service(queue, FakeShelf())
-    queue.close()
+def fleet() -> Iterator[Receiver]:
+    with closing(Receiver()) as made:
+        yield made
 
 
-def completed(service: Service, name: str, record: dict[str, Any] | None) -> None:
-    reply = service.claim(a_worker_claim(f"host-{name}"))
-    assert reply.name == name
-    artifact = name[-1] * 64
-    ticket = service.upload_permission(str(reply.job_id), reply.claim_id, None)
-    service.facts.store.put(artifact, model=ticket.model, mode=ticket.mode)  # type: ignore[attr-defined]
-    service.upload_done(ticket, artifact, 10)
-    request = a_completion(str(reply.claim_id), artifact, record=record)
-    service.complete(str(reply.job_id), request)
+def completed(fleet: Receiver, name: str, record: dict[str, Any] | None) -> None:
+    fleet.deliver(fleet.granted(f"host-{name}"), name * 64, name, record=record)
 
 
-def plan(service: Service, *names: str) -> None:
-    service.queue.sync_from_manifest([a_job(name, priority=-place) for place, name in enumerate(names)])
-
-
-def views(service: Service) -> Views:
-    return Views(service.queue.db, service)
+def plan(fleet: Receiver, *names: str) -> None:
+    fleet.queue.sync_from_manifest(a_job(name, priority=-place) for place, name in enumerate(names))
 
 
 def trained(data: str, code: str = ONE) -> dict[str, Any]:
@@ -74,50 +60,50 @@ def text(renderable: object) -> str:
     return captured.get()
 
 
-def test_a_completion_tells_what_its_model_was_trained_on(service: Service) -> None:
-    plan(service, "a")
-    completed(service, "a", trained(ONE, OTHER))
+def test_a_completion_tells_what_its_model_was_trained_on(fleet: Receiver) -> None:
+    plan(fleet, "a")
+    completed(fleet, "a", trained(ONE, OTHER))
     told = {"data": ONE, "code": OTHER, "commit": COMMIT}
-    (view,) = views(service).jobs().jobs
+    (view,) = fleet.views.jobs().jobs
     assert view.status == JobStatus.COMPLETED
     assert view.trained == told
-    detail = views(service).job(view.job_id)
+    detail = fleet.views.job(view.job_id)
     assert (detail.job.trained, detail.attempts[0].trained) == (told, told)
     shown = text(render_job(whole(JobDetail, job={"trained": told, "status": "completed"})))
     assert f"data {ONE[:12]}, code {OTHER[:12]}, commit {COMMIT[:12]}" in shown
 
 
 @pytest.mark.parametrize("record", [None, {}, {"trained": 1}, {"trained": {"data": "x", "code": 3, "commit": ["c"]}}])
-def test_what_nobody_told_is_not_known(service: Service, record: dict[str, Any] | None) -> None:
-    plan(service, "a")
-    completed(service, "a", record)
-    (view,) = views(service).jobs().jobs
+def test_what_nobody_told_is_not_known(fleet: Receiver, record: dict[str, Any] | None) -> None:
+    plan(fleet, "a")
+    completed(fleet, "a", record)
+    (view,) = fleet.views.jobs().jobs
     assert view.trained is None
-    assert views(service).jobs().unlike == []
+    assert fleet.views.jobs().unlike == []
     assert "data not known" in text(render_job(whole(JobDetail, job={"status": "completed"})))
 
 
-def test_status_says_that_completed_jobs_were_trained_on_unlike_data(service: Service) -> None:
-    plan(service, "a", "b", "c")
-    completed(service, "a", trained(ONE))
-    completed(service, "b", trained(ONE))
-    assert views(service).jobs().unlike == []
-    completed(service, "c", trained(OTHER))
-    (sentence,) = views(service).jobs().unlike
+def test_status_says_that_completed_jobs_were_trained_on_unlike_data(fleet: Receiver) -> None:
+    plan(fleet, "a", "b", "c")
+    completed(fleet, "a", trained(ONE))
+    completed(fleet, "b", trained(ONE))
+    assert fleet.views.jobs().unlike == []
+    completed(fleet, "c", trained(OTHER))
+    (sentence,) = fleet.views.jobs().unlike
     assert "completed jobs of this plan were trained on 2 different data sets" in sentence
     assert f"{ONE[:12]}: a, b; {OTHER[:12]}: c" in sentence
     health = whole(HealthReply)
     data = status_data([], whole(JobsReply, unlike=[sentence]), health, whole=True)
     assert "2 different data sets" in text(render_status(data, health))
-    plan(service, "a", "b")  # what left the plan is no longer compared
-    assert views(service).jobs().unlike == []
+    plan(fleet, "a", "b")  # what left the plan is no longer compared
+    assert fleet.views.jobs().unlike == []
 
 
-def test_unlike_code_is_said_too(service: Service) -> None:
-    plan(service, "a", "b")
-    completed(service, "a", trained(ONE, ONE))
-    completed(service, "b", trained(ONE, OTHER))
-    (sentence,) = views(service).jobs().unlike
+def test_unlike_code_is_said_too(fleet: Receiver) -> None:
+    plan(fleet, "a", "b")
+    completed(fleet, "a", trained(ONE, ONE))
+    completed(fleet, "b", trained(ONE, OTHER))
+    (sentence,) = fleet.views.jobs().unlike
     assert "2 different versions of code" in sentence
 
 
@@ -136,19 +122,12 @@ def test_any_record_can_be_read(record: dict[str, Any]) -> None:
     assert Trained.of(record) == Trained()
 
 
-def test_completed_jobs_that_were_adopted_tell_it_as_well(service: Service) -> None:
-    plan(service, "a")
-    reply = service.claim(a_worker_claim("pi"))
-    job, attempt = service.queue.get(str(reply.job_id)), service.queue.attempts.by_claim(str(reply.claim_id))
-    assert job is not None
-    assert attempt is not None
-    service.queue.sweep_stale(stale_after_s=-1)
-    swept, lost = service.queue.get(job.job_id), service.queue.attempts.by_claim(attempt.claim_id)
-    assert swept is not None
-    assert lost is not None
-    service.queue.adopt(swept, lost, "a" * 64, trained(ONE))
-    (view,) = views(service).jobs().jobs
-    assert view.trained is not None
+def test_completed_jobs_that_were_adopted_tell_it_as_well(fleet: Receiver) -> None:
+    plan(fleet, "a")
+    fleet.granted()
+    fleet.queue.sweep_stale(stale_after_s=-1)
+    fleet.queue.moves.adopt(fleet.job("a"), fleet.attempt("a"), "a" * 64, trained(ONE))
+    (view,) = fleet.views.jobs().jobs
     assert view.trained["data"] == ONE
 
 
@@ -231,20 +210,20 @@ def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_
 # ── a GPU that the plan hides ───────────────────────────────────────────────────────────────
 
 
-def test_a_hidden_gpu_is_hidden_from_the_trainer_too(service: Service) -> None:
+def test_a_hidden_gpu_is_hidden_from_the_trainer_too(fleet: Receiver) -> None:
     hidden = {"cuda": False, "env": {"CUDA_VISIBLE_DEVICES": "1", "HF_HOME": "/data"}}
-    service.host_registry.plan = Plan(hosts={"dark": hidden, "light": {"cuda": True}})
-    plan(service, "a", "b")
-    dark, light = (service.claim(a_worker_claim(name)) for name in ("dark", "light"))
+    fleet.service.host_registry.plan = Plan(hosts={"dark": hidden, "light": {"cuda": True}})
+    plan(fleet, "a", "b")
+    dark, light = (fleet.ask(name) for name in ("dark", "light"))
     assert dark.env == {"CUDA_VISIBLE_DEVICES": "-1", "HF_HOME": "/data"}
     assert light.env is None
     assert planned(dark.spec or {}, dark.env or {})["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
-def test_a_job_that_was_trained_anew_on_other_data_is_compared_by_its_last_training(service: Service) -> None:
-    plan(service, "a")
-    completed(service, "a", trained(ONE))
-    service.requeue("a")
-    completed(service, "a", trained(OTHER))
-    (row,) = service.queue.db.all("kinds_trained_on")
+def test_a_job_that_was_trained_anew_on_other_data_is_compared_by_its_last_training(fleet: Receiver) -> None:
+    plan(fleet, "a")
+    completed(fleet, "a", trained(ONE))
+    fleet.service.requeue("a")
+    completed(fleet, "a", trained(OTHER))
+    (row,) = fleet.queue.db.all("kinds_trained_on")
     assert (row["data"], row["code"]) == (1, 1)

@@ -8,41 +8,37 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import a_beat, a_capability, a_failure, a_job, a_worker_claim, some_lines
-from fakes import Counting, FakeClock, FakeShelf
+from builders import a_beat, a_capability, a_job, a_worker_claim, some_lines
+from fakes import FakeClock, FakeShelf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from service_running import POLICY, Receiver
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.pages.rendering import job_path
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.retention import Rules
 from training.fleet.scheduling.workload import Workload
 from training.fleet.service.hosts import Plan
+from training.fleet.service.job_views import JobFilter, ListPlace
 from training.fleet.service.service import Service
-from training.fleet.service.views import JobFilter, ListPlace, Views
+from training.fleet.service.views import Views
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.views import JobsReply, JobView
 
-POLICY = Policy()
 
-
-class Looking:
+class Looking(Receiver):
     """A service with its file, and views on a connection of their own beside it, as the receiver has them."""
 
+    views = None
+
     def __init__(self, path: Path) -> None:
-        self.clock = FakeClock()
-        self.queue = JobQueue(path, clock=self.clock, new_claim_id=Counting())
-        self.service = Service(self.queue, FakeShelf())
+        super().__init__(path=path)
         self.reader = SqliteDatabase(path)
         self.views = Views(self.reader, self.service)
 
     def plan(self, *jobs: dict[str, Any], **hosts: dict[str, Any]) -> None:
-        self.service.reload(jobs, Plan(hosts=hosts))
-
-    def claim(self, host: str = "pi", **fields: Any) -> str | None:
-        return self.service.claim(a_worker_claim(host, **fields)).claim_id
+        super().plan(*jobs, hosts=hosts)
 
     def job(self, name: str = "one") -> JobView:
         return self.views.job(f"id-{name}").job
@@ -162,7 +158,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
     )
     for n in range(3):
         looking.clock.advance(10)
-        claim = looking.claim(session=n + 1, slot=n)
+        claim = looking.granted(session=n + 1, slot=n)
         looking.service.heartbeat(next(j.job_id for j in looking.views.live() if j.status == "claimed"), a_beat(claim))
     looking.service.cancel("mlp-5-é")
     looking.service.hold("mlp-4-é", by="ada")
@@ -173,7 +169,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
 
 def test_jobs_that_wait_for_another_host_are_named_like_others(fleet: Looking) -> None:
     fleet.plan(a_job("one"), a_job("two"), a_job("three"))
-    fleet.service.fail("id-one", a_failure(fleet.claim()))
+    fleet.fail(fleet.granted())
     (group,) = fleet.views.waiting()
     assert (group.count, sorted(each["name"] for each in group.jobs)) == (3, ["one", "three", "two"])
 
@@ -187,12 +183,12 @@ def test_of_two_waiting_jobs_with_one_name_each_has_its_own_page(fleet: Looking)
 
 def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
-    claim_id = fleet.claim()
-    fleet.service.heartbeat("id-one", a_beat(claim_id, progress={"epoch": 2, "eta_s": 30}))
+    claim_id = fleet.granted()
+    fleet.beat(claim_id, progress={"epoch": 2, "eta_s": 30})
     (shown,) = fleet.views.jobs().jobs
     assert (shown.status, shown.host, shown.progress) == ("running", "pi", {"epoch": 2, "eta_s": 30})
     assert fleet.job() == shown, "one job looks alike on its own page"
-    fleet.service.fail("id-one", a_failure(claim_id))
+    fleet.fail(claim_id)
     (shown,) = fleet.views.jobs().jobs
     assert (shown.status, shown.host, shown.progress) == ("pending", None, None)
     assert shown.error == "it broke", "what happened last stays visible while it waits"
@@ -200,7 +196,7 @@ def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet:
 
 def test_every_answer_can_be_sent(fleet: Looking) -> None:
     fleet.plan(a_job("one"), desktop={"priority": 1})
-    fleet.service.fail("id-one", a_failure(fleet.claim(), exit_code=65))
+    fleet.fail(fleet.granted(), exit_code=65)
     for answer in (
         fleet.views.jobs(),
         fleet.views.job("id-one"),
@@ -230,9 +226,9 @@ def test_a_job_tells_how_long_the_plan_keeps_what_its_trainer_saved(fleet: Looki
 
 def test_a_job_shows_its_whole_history(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
-    fleet.service.fail("id-one", a_failure(fleet.claim(), exit_code=1, record={"seconds": 3.5}))
+    fleet.fail(fleet.granted(), exit_code=1, record={"seconds": 3.5})
     fleet.service.requeue("one")
-    fleet.claim("desktop")
+    fleet.ask("desktop")
     detail = fleet.views.job("id-one")
     assert [(a.attempt, a.generation, a.host, a.end_reason) for a in detail.attempts] == [
         (1, 1, "pi", "trainer_failed"),
@@ -252,7 +248,7 @@ def test_a_job_shows_its_whole_history(fleet: Looking) -> None:
 
 def test_a_failed_job_shows_its_error_and_what_ended_it(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
-    fleet.service.fail("id-one", a_failure(fleet.claim(), error="CUDA out of memory", exit_code=2))
+    fleet.fail(fleet.granted(), error="CUDA out of memory", exit_code=2)
     shown = fleet.job()
     assert (shown.status, shown.error) == ("failed", "CUDA out of memory")
     assert "exit code 2 (bad arguments)" in (shown.ended_by or "")
@@ -260,9 +256,9 @@ def test_a_failed_job_shows_its_error_and_what_ended_it(fleet: Looking) -> None:
 
 def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     for first, lines in ((0, ["a", "b", "c"]), (3, ["d", "e"])):
-        fleet.service.heartbeat("id-one", a_beat(claim_id, log=some_lines(*lines, first=first)))
+        fleet.beat(claim_id, log=some_lines(*lines, first=first))
     for after, lines in ((0, "abcde"), (1, "bcde"), (3, "de"), (4, "e")):
         reply = fleet.views.log("id-one", after=after)
         assert (reply.first, "".join(reply.lines), reply.next, reply.live) == (after, lines, 5, True)
@@ -275,9 +271,9 @@ def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
 def test_a_long_log_is_read_page_by_page(fleet: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.fleet.service.logs.PAGE_BYTES", 4)
     fleet.plan(a_job("one"))
-    claim_id = fleet.claim()
+    claim_id = fleet.granted()
     for n in range(5):
-        fleet.service.heartbeat("id-one", a_beat(claim_id, log=some_lines(str(n), first=n)))
+        fleet.beat(claim_id, log=some_lines(str(n), first=n))
     after, pages = 0, []
     while (reply := fleet.views.log("id-one", after=after)).lines:
         pages.append("".join(reply.lines))
@@ -289,7 +285,7 @@ def test_each_attempt_has_its_own_log(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
     assert fleet.views.log("id-one").lines == [], "before its first attempt"
     for n in (1, 2):
-        fleet.service.heartbeat("id-one", a_beat(fleet.claim(session=n), log=some_lines(f"try {n}")))
+        fleet.beat(fleet.granted(session=n), log=some_lines(f"try {n}"))
     assert fleet.views.log("id-one").lines == ["try 2"]
     for ask in (fleet.views.log, fleet.views.curve):
         for never in (0, 3):
@@ -305,17 +301,17 @@ def test_each_attempt_has_its_own_log(fleet: Looking) -> None:
 def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet: Looking) -> None:
     fleet.plan(a_job("one", require_cuda=True), a_job("two"))
     assert "no worker has asked" in (fleet.job().obstacle or "")
-    fleet.claim("pi")
+    fleet.ask("pi")
     by_name = {job.name: job.obstacle for job in fleet.views.jobs().jobs}
     assert by_name["one"] == "pi: no CUDA device available, and the job has require_cuda"
     assert by_name["two"] is None
-    fleet.claim("desktop", capability=a_capability(cuda=True, vram=1))
+    fleet.ask("desktop", capability=a_capability(cuda=True, vram=1))
     assert fleet.job().obstacle is None
 
 
 def test_explain_notes_the_hosts_that_a_job_names_and_that_never_asked(fleet: Looking) -> None:
     fleet.plan(a_job("one", denied_hosts=["smal"]))
-    fleet.claim("small")
+    fleet.ask("small")
     fleet.service.host_registry.plan = Plan(named_hosts={"smal": "denied_hosts of job one", "x": "y"})
     verdicts = fleet.verdicts()
     assert verdicts["smal"][1].endswith("never asked for work; did you mean small?")
@@ -328,10 +324,10 @@ def test_explain_answers_for_every_host(fleet: Looking) -> None:
         a_job("other", priority=99),
         office={"priority": 1},
     )
-    fleet.claim("pi")
+    fleet.ask("pi")
     fleet.service.cancel("other")
     for host, vram in (("small", 4.0), ("laptop", 24.0)):
-        fleet.claim(host, capability=a_capability(cuda=True, vram=vram))
+        fleet.ask(host, capability=a_capability(cuda=True, vram=vram))
     verdicts = fleet.verdicts()
     assert "no CUDA" in verdicts["pi"][1]
     assert "vram_free 4.0 < 8.0" in verdicts["small"][1]
@@ -343,7 +339,7 @@ def test_explain_answers_for_every_host(fleet: Looking) -> None:
 
 def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet: Looking) -> None:
     fleet.plan(a_job("first", priority=99), a_job("one"))
-    fleet.claim("pi", capability=a_capability(cores=1))
+    fleet.ask("pi", capability=a_capability(cores=1))
     why = "host pi holds 1 job and has 1 core: it gets another when one has ended"
     assert fleet.verdicts()["pi"] == (True, why, None)
     assert fleet.views.explain("id-one").summary == f"it waits: pi: {why}"
@@ -354,9 +350,8 @@ def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_mos
     speeds, work = fleet.queue.ahead.kinds.learned.speeds(), Workload.of(a_job("one"))
     for host, seconds in (("desktop", 100.0), ("pi", 9_000.0)) * 3:
         speeds.learn(work, host, seconds)
-    fleet.claim("desktop")
-    reply = fleet.service.claim(a_worker_claim("pi"))
-    assert reply.declined is not None
+    fleet.ask("desktop")
+    reply = fleet.ask("pi")
     verdicts = fleet.verdicts()
     assert verdicts["desktop"][1].startswith("host desktop holds 1 job and has 1 slot")
     _, why, wait_s = verdicts["pi"]
@@ -368,7 +363,7 @@ def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_mos
 def test_hosts_come_page_by_page(fleet: Looking) -> None:
     fleet.plan()
     for name in ("d", "b", "e", "a", "c"):
-        fleet.claim(name)
+        fleet.ask(name)
     pages, after = [], ""
     while True:
         page = fleet.views.workers(after=after, limit=2)
@@ -383,7 +378,7 @@ def test_hosts_come_page_by_page(fleet: Looking) -> None:
 
 def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
     fleet.plan(a_job("one", prefer_cuda=True), desk={})
-    fleet.claim("pi")
+    fleet.ask("pi")
     fleet.clock.advance(100)
     fits, reason, wait_s = fleet.verdicts()["pi"]
     assert (fits, wait_s) == (True, 200.0)
@@ -395,16 +390,16 @@ def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
 
 def test_explain_says_that_a_busy_host_ends_a_job_first(fleet: Looking) -> None:
     fleet.plan(a_job("one"), a_job("two", seed=1))
-    fleet.claim("pi")
+    fleet.ask("pi")
     waits = next(job.job_id for job in fleet.views.jobs(limit=9).jobs if job.status == "pending")
     assert fleet.views.explain(waits).summary.startswith("it waits for pi to end a job that is trained there")
 
 
 def test_explain_tells_back_off_and_avoidance(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
-    fleet.claim("desktop")
+    fleet.ask("desktop")
     fleet.service.requeue("one")
-    fleet.service.fail("id-one", a_failure(fleet.claim("pi")))
+    fleet.fail(fleet.granted("pi"))
     away = POLICY.backoff_s + POLICY.retry_elsewhere_grace_s
     assert fleet.verdicts()["pi"] == (True, f"the job failed here, another host goes first for {away:.0f} s more", away)
     assert fleet.verdicts()["desktop"][1:] == ("the job failed a moment ago, 15 s more", 15.0)
@@ -417,7 +412,7 @@ def test_explain_tells_back_off_and_avoidance(fleet: Looking) -> None:
 
 def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
-    fleet.claim("pi")
+    fleet.ask("pi")
     fleet.service.requeue("one")
     fleet.clock.advance(POLICY.stale_after_s + 1)
     assert fleet.verdicts()["pi"][1] == "it fits, but was not seen for 10 min"
@@ -425,24 +420,24 @@ def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
 
 def test_a_job_whose_only_fitting_host_is_gone_says_so(fleet: Looking) -> None:
     fleet.plan(a_job("one", require_cuda=True), a_job("two", require_cuda=True, seed=8))
-    fleet.claim("w1", capability=a_capability(cuda=True))
+    fleet.ask("w1", capability=a_capability(cuda=True))
     assert fleet.job("two").note is None
     fleet.clock.advance(POLICY.stale_after_s + 1)
-    fleet.claim("pi")
+    fleet.ask("pi")
     waits = "waits for w1, not seen for 10 min"
     assert [job.note for job in fleet.views.jobs(JobFilter(status="pending")).jobs] == [waits]
     assert (fleet.job("two").note, fleet.job("two").obstacle) == (waits, None)
     fleet.clock.advance(31 * 86400)
-    fleet.claim("pi")
+    fleet.ask("pi")
     assert fleet.job("two").note == "waits for w1, not seen for 31 d 0 h"
-    fleet.claim("desk", capability=a_capability(cuda=True))
+    fleet.ask("desk", capability=a_capability(cuda=True))
     assert fleet.job("two").note is None
 
 
 def test_silent_hosts_are_named_the_last_one_heard_first(fleet: Looking) -> None:
     fleet.plan(a_job("one", min_ram_gib=99))
     for number in range(5):
-        fleet.claim(f"w{number}", capability=a_capability(ram=100.0 * (number > 0)))
+        fleet.ask(f"w{number}", capability=a_capability(ram=100.0 * (number > 0)))
         fleet.service.requeue("one")
         fleet.clock.advance(60)
     fleet.clock.advance(POLICY.stale_after_s)
@@ -453,7 +448,7 @@ def test_silent_hosts_are_named_the_last_one_heard_first(fleet: Looking) -> None
 
 def test_a_job_that_runs_where_it_would_not_get_again_says_so(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
-    fleet.claim("pi")
+    fleet.ask("pi")
     assert fleet.job().note is None
     fleet.plan(a_job("one"), pi={"deny_jobs": ["gbt"]})
     assert fleet.job().note == (
@@ -498,7 +493,7 @@ def test_explain_agrees_with_the_claim(
     for host, capability in capabilities.items():
         service.claim(a_worker_claim(host, capability=capability))
         if hosts[host][3]:
-            service.wait_begins(host)
+            service.host_registry.wait_begins(host)
     service.reload([a_job("one", **spec)], service.plan)
     host_avoided, left_s = avoids or ("", None)
     queue._conn.execute(
@@ -521,7 +516,7 @@ def test_explain_agrees_with_the_claim(
 
 def test_a_held_job_says_who_holds_it_and_since_when(fleet: Looking) -> None:
     fleet.plan(a_job("one", require_cuda=True), a_job("two"), a_job("three", priority=-1))
-    assert fleet.claim() == fleet.service.queue.get("id-two").claim_id  # type: ignore[union-attr]
+    assert fleet.granted() == fleet.service.queue.get("id-two").claim_id  # type: ignore[union-attr]
     fleet.service.hold("one", by="ada")
     moved = fleet.service.hold("two", by="ada")
     assert (moved.status, moved.held_by, moved.held_at) == ("claimed", "ada", fleet.clock.now())
@@ -543,7 +538,7 @@ def test_a_held_job_says_who_holds_it_and_since_when(fleet: Looking) -> None:
 
 def test_explain_of_what_is_over_says_how_it_ended(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
-    fleet.service.fail("id-one", a_failure(fleet.claim(), exit_code=65))
+    fleet.fail(fleet.granted(), exit_code=65)
     assert "failed: trainer: exit code 65" in fleet.views.explain("id-one").summary
 
 
@@ -558,11 +553,11 @@ def test_workers_show_what_they_can_do_hold_and_lack(fleet: Looking) -> None:
         trainer_models={"run": frozenset({"cnn", "mlp", "gru"})},
     )
     fleet.service.reload(jobs, plan)
-    fleet.claim("pi", trainer_digests={"run": "old"})
+    fleet.ask("pi", trainer_digests={"run": "old"})
     with pytest.raises(Refusal):
-        fleet.claim("pi", instance_id="clone")
+        fleet.ask("pi", instance_id="clone")
     fleet.clock.advance(1)
-    fleet.claim("desktop")
+    fleet.ask("desktop")
     desktop, pi = fleet.views.workers().workers
     assert (pi.hostname, pi.jobs, pi.declared) == ("pi", ["one"], {"allow_jobs": ["gbt"]})
     assert "for cnn, gru, mlp; update the checkout on pi" in (pi.obstacle or "")

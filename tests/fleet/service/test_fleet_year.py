@@ -119,8 +119,6 @@ def test_a_year_stays_as_small_as_the_page_says(house: House) -> None:
     text = PAGE.read_text(encoding="utf-8")
     example = re.search(r"```toml\n(\[retention\].*?)```", text, re.DOTALL)
     stated = re.search(r"the database is below\s+(\d+)\s+MiB;\s+without\s+it\s+(\d+)\s+MiB", text)
-    assert example is not None
-    assert stated is not None
     a_night_s_job(house)
     a_year(house)
     everything = used(house)

@@ -357,7 +357,7 @@ def test_output_is_taken_whatever_became_of_the_attempt(receiver: Receiver, how:
             if how == "regranted":
                 receiver.granted("other")
         case "failed":
-            receiver.service.fail("id-one", a_failure(claim_id))
+            receiver.fail(claim_id)
         case "completed":
             receiver.deliver(claim_id)
         case "cancelled":
@@ -379,7 +379,7 @@ def test_output_is_taken_from_its_own_host_alone(receiver: Receiver) -> None:
     ):
         log = LogLines(lines=["x"])
         request = OutputRequest(host_id=host, claim_id=claim, log=log)
-        refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.output(job_id, request))  # noqa: B023
+        refused(ProblemType.LEASE_SUPERSEDED, receiver.service.output, job_id, request)
     assert stored(receiver) == []
 
 
@@ -396,7 +396,7 @@ def test_lines_that_are_missing_are_said_to_be(receiver: Receiver) -> None:
 def test_report_that_comes_again_keeps_what_it_takes_along(receiver: Receiver) -> None:
     claim_id = receiver.granted()
     log = LogLines(lines=["last words"])
-    receiver.service.fail("id-one", a_failure(claim_id))
+    receiver.fail(claim_id)
     progress = {"event": "epoch", "epoch": 9}
     again = a_failure(claim_id, log=log, seq=7, progress=progress)
     receiver.service.fail("id-one", again)

@@ -66,10 +66,7 @@ def learn(connection: Connection) -> Mapping[str, Columns]:
     for table in SEALED:
         columns = found[table] = [(column, default) for column, default, _ in _columns(connection, table)]
         connection.create_function(
-            f"seal_of_{table}",
-            -1,
-            lambda *values, columns=columns: seal(columns, values),
-            deterministic=True,
+            f"seal_of_{table}", -1, lambda *values, columns=columns: seal(columns, values), deterministic=True
         )
     return found
 

@@ -19,14 +19,7 @@ from typing import Any
 from training.crashpoint import crashpoint
 from training.files import settle
 from training.fleet.database import seals
-from training.fleet.database.writer import (
-    DatabaseError,
-    DatabaseFull,
-    DatabaseLost,
-    OtherShape,
-    Row,
-    statements,
-)
+from training.fleet.database.writer import DatabaseError, DatabaseFull, DatabaseLost, OtherShape, Row, statements
 
 SCHEMA_VERSION = 1  # of schema_sqlite.sql; not released yet: it changes without a step in sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
@@ -310,10 +303,7 @@ class SqliteDatabase:
 
 def named_in(path: Path) -> str | None:
     """Return the id in a file, which stays as it is; None where opening it will say what is wrong."""
-    with (
-        contextlib.suppress(sqlite3.Error),
-        closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection,
-    ):
+    with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection:
         for (database_id,) in connection.execute(statements()["database_id"]):
             return str(database_id)
     return None

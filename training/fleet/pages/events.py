@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, local, render
 from training.fleet.service.guards import refuse_host
-from training.fleet.service.views import Event
+from training.fleet.service.job_views import Event
 from training.fleet.wire import words
 
 ROWS_MAX = 50

@@ -9,7 +9,7 @@ from typing import Any
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
 from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
-from training.fleet.service.views import JobFilter, ListPlace, Waiting
+from training.fleet.service.job_views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.incident_messages import IncidentView
 from training.fleet.wire.views import HealthReply
@@ -48,7 +48,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     if counts["failed"]:
         found, _ = views.found(JobFilter(status="failed"), "newest", ListPlace(), FAILED_SHOWN)
         failed = [each.to_dict() for each in found]
-    today = day(views.moves(MOVES_MAX), granted, counts["pending"], frame.now)
+    today = day(views.events(limit=MOVES_MAX), granted, counts["pending"], frame.now)
     hosts = [each.to_dict() for each in workers.workers]
     return render(
         "fleet.html",

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.scheduling.job import JobStatus
-from training.fleet.service.views import HELD, Counted, JobFilter, ListPlace
+from training.fleet.service.job_views import HELD, Counted, JobFilter, ListPlace
 from training.printable import counted, one_line
 
 ROWS_MAX = 50

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from training.fleet.scheduling.job import LIVE
-from training.fleet.service.views import Move
+from training.fleet.service.job_views import Event
 from training.fleet.wire.forecasts import DeclineView, ForecastReply
 
 DAY_S = 86400.0
@@ -101,7 +101,7 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
     )
 
 
-def day(moves: Sequence[Move], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
+def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
     """Draw up the day before ``now`` from the moves in it, newest first.
 
     ``live``: host, name and grant of each attempt under way; ``pending``: how many jobs wait now.

@@ -29,6 +29,7 @@ ABOVE_ALL = 2**62  # above every priority
 OPEN = ""  # the gate of the jobs that avoid no host
 COUNTED_MOST = 20_000  # jobs of a kind; more are planned for as so many
 LIVE_MOST = 5_000  # attempts that are looked at
+_OF_ROW = ("claim_id", "job_id", "name", "host", "priority", "granted_at", "heard_s", "grants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +185,11 @@ class Kinds:
         """Return the attempts under way."""
         return [
             LiveAttempt(
-                claim_id=row["claim_id"],
-                job_id=row["job_id"],
-                name=row["name"],
-                host=row["host"],
+                **{name: row[name] for name in _OF_ROW},
                 job_class=self._classes.known(row["class_id"], row["needs"]),
-                priority=row["priority"],
-                granted_at=row["granted_at"],
-                heard_s=row["heard_s"],
                 progress=json.loads(row["progress"]) if row["progress"] else None,
                 afresh=bool(row["afresh"]),
                 paused=bool(row["paused"]),
-                grants=row["grants"],
                 booked=booked_of(row),
             )
             for row in self._db.all("attempts_live", most=LIVE_MOST)

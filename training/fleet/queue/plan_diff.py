@@ -74,12 +74,7 @@ def name_of(spec: Mapping[str, Any]) -> str:
 
 
 def judged(
-    spec: Mapping[str, Any],
-    text: str,
-    row: Row | None,
-    job: Job | Callable[[], Job] | None,
-    *,
-    in_words: bool = True,
+    spec: Mapping[str, Any], text: str, row: Row | None, job: Job | Callable[[], Job] | None, *, in_words: bool = True
 ) -> JobChange:
     """Judge one job of a plan by what a row says of it; a callable ``job`` is asked only when something differs.
 

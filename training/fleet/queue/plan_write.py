@@ -9,22 +9,32 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.classes import RequirementClasses
 from training.fleet.queue.events import INSERTED, Events, inserted
+from training.fleet.queue.moves import JobMoves
 from training.fleet.queue.plan_diff import Synced, judged, name_of
-from training.fleet.queue.plan_draft import PlanDraft, class_key, columns_of, in_parts, texts_of
+from training.fleet.queue.plan_draft import (
+    PART,
+    PlanDraft,
+    PlanJobs,
+    class_key,
+    columns_of,
+    digest_of,
+    in_parts,
+    texts_of,
+)
 from training.fleet.queue.rows import job_of, known_job
 from training.fleet.queue.schedule_cache import Ahead
 from training.fleet.scheduling.edits import LISTED_MAX, EditKind, JobChange, JobEdit, leaving
-from training.fleet.scheduling.job import JobStatus, Needs
+from training.fleet.scheduling.job import Job, JobStatus, Needs
 
 _COLUMNS = (
     "claimable_at", "class_id", "created_at", "edition", "job_id", "mode", "model", "name", "priority", "spec",
@@ -34,28 +44,10 @@ _COLUMNS = (
 ClassIds = dict[tuple[str, float, float], int]  # what a class follows from, with memory that was learned → its number
 
 
-class PlanQueue(Protocol):
-    """The parts of the job queue that a plan is written with."""
-
-    db: Database
-    clock: Clock
-    classes: RequirementClasses
-    events: Events
-    ahead: Ahead
-    plan_part: int
-
-    @property
-    def edition(self) -> int: ...
-
-    def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool: ...
-
-    def requeue(self, job_id: str, *, detail: str | None = None) -> bool: ...
-
-
 class PlanWrite:
     """The write of one plan. All methods run on the writer's thread, each in a transaction."""
 
-    def __init__(self, queue: PlanQueue, draft: PlanDraft) -> None:
+    def __init__(self, queue: PlanRows, draft: PlanDraft) -> None:
         """``draft`` compares the plan with the queue as it is; no other plan is written meanwhile."""
         self._queue, self._draft = queue, draft
         self._edition = queue.edition + 1
@@ -64,9 +56,9 @@ class PlanWrite:
         self._class_ids: ClassIds = {}
         self._parts: deque[Callable[[], None]] = deque(
             [
-                *(partial(self._insert, some) for some in in_parts(draft.new, queue.plan_part)),
-                *(partial(self._amend, some) for some in in_parts(draft.other, queue.plan_part)),
-                *(partial(self._remove, some) for some in in_parts(draft.gone, queue.plan_part)),
+                *(partial(self._insert, some) for some in in_parts(draft.new, queue.part)),
+                *(partial(self._amend, some) for some in in_parts(draft.other, queue.part)),
+                *(partial(self._remove, some) for some in in_parts(draft.gone, queue.part)),
             ]
         )
         queue.classes.recount()
@@ -123,7 +115,7 @@ class PlanWrite:
         queue.db.many("mark_in_manifest", [{"job_id": job_id} for job_id, _ in returned])
         for job_id, found in returned:
             if found.requeues:
-                queue.requeue(job_id, detail="the plan names it again")
+                queue.moves.requeue(job_id, detail="the plan names it again")
 
     def _judge(self, spec: Mapping[str, Any], text: str, row: Row) -> tuple[JobChange, Mapping[str, Any] | None]:
         """Judge a known job as it is now; return also what its row holds from now on, if that is other."""
@@ -149,4 +141,56 @@ class PlanWrite:
         queue = self._queue
         queue.db.many("mark_removed", [{"job_id": job_id} for job_id in gone])
         for row in queue.db.all("half_written", ids=json.dumps(list(gone))):
-            queue.cancel(row["job_id"], by="the plan", as_removed=True)
+            queue.moves.cancel(row["job_id"], by="the plan", as_removed=True)
+
+
+class PlanRows:
+    """The plan in the queue's database."""
+
+    def __init__(
+        self, db: Database, clock: Clock, classes: RequirementClasses, events: Events, ahead: Ahead, moves: JobMoves
+    ) -> None:
+        self.db, self.clock, self.classes, self.events, self.ahead = db, clock, classes, events, ahead
+        self.moves = moves
+        self.part = PART
+
+    @property
+    def edition(self) -> int:
+        """Return the number of the plan in force; it rises with every plan."""
+        row = self.db.one("edition")
+        return 0 if row is None else int(row["edition"])
+
+    def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
+        """Make the queue hold these jobs at once; of jobs that changed in other things than their names, the first
+        :data:`LISTED_MAX` are told.
+        """
+        with self.db.transaction():
+            return self.write(self.draft(jobs)).finish()
+
+    def draft(self, jobs: Iterable[Mapping[str, Any]], reader: Database | None = None) -> PlanDraft:
+        """Compare these job dicts with the queue: on any thread, through a ``reader`` of its own."""
+        return PlanDraft(jobs, reader or self.db)
+
+    def write(self, draft: PlanDraft) -> PlanWrite:
+        """Begin to write a plan in parts."""
+        return PlanWrite(self, draft)
+
+    def jobs(self) -> PlanJobs:
+        """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""
+        rows = self.db.all("plan_texts")
+        return PlanJobs.of([digest_of(row["job_id"], row["name"], row["spec"]) for row in rows])
+
+    def datasets(self) -> dict[str, str]:
+        """Return what the names of data sets stood for when the plan was taken over."""
+        return {row["name"]: row["dataset_id"] for row in self.db.all("plan_datasets")}
+
+    def keep_datasets(self, names: Mapping[str, str]) -> None:
+        """Keep what the plan's names of data sets stand for."""
+        with self.db.transaction():
+            self.db.run("forget_plan_datasets")
+            self.db.many("add_plan_dataset", [{"name": name, "dataset_id": each} for name, each in names.items()])
+
+    def trained_on(self, dataset_id: str) -> list[Job]:
+        """The jobs that name this data set, except those that are finished and off the plan."""
+        jobs = map(job_of, self.db.all("jobs_that_matter"))
+        return [job for job in jobs if job.spec.get("dataset") == dataset_id]

@@ -85,9 +85,7 @@ class Quarantines:
         rows = self._db.all("deaths", host=host)
         deaths = [
             Death(
-                job_id=row["job_id"],
-                name=row["name"],
-                attempt=row["attempt"],
+                **{name: row[name] for name in ("job_id", "name", "attempt")},
                 reason=EndReason(row["end_reason"]),
                 error=row["error"] or "",
                 pardoned_before=bool(row["pardoned_before"]),

@@ -16,15 +16,19 @@ from typing import Any
 
 import msgspec
 
+from training import strict_json
 from training.clock import Clock
 from training.contract import spec_hash
 from training.files import Fs, file_sha256
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import Database
-from training.fleet.queue.jobs import Claimant, JobQueue
+from training.fleet.queue.grants import Claimant
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.plan_draft import columns_of
 from training.fleet.queue.results import KeptReport
+from training.fleet.queue.rows import known_job
 from training.fleet.recovery.logs import take_back_logs
-from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
+from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.policy import may_adopt
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.results import kept_of
@@ -227,16 +231,19 @@ class Recovery(JobQueue):
         if delivery.order <= (job.generation, job.attempt) or not self._free(job, delivery):
             return Reconciled.OUTDATED
         granted = self._grant_again(delivery)
-        self._deliver(self._require(job.job_id), granted, delivery)
+        self._deliver(known_job(self.db, job.job_id), granted, delivery)
         return Reconciled.TAKEN
 
     def _job(self, said: _Said) -> Job:
         """Find the delivery's job; an unknown one is entered as no longer in the manifest."""
         job = self.get(said.job_id)
         if job is None:
-            self._insert(said.spec)
+            class_id = self.classes.of(Needs.of(said.spec), said.spec)
+            text = strict_json.canonical(said.spec)
+            self.db.run("add_job", **columns_of(said.spec), spec=text, class_id=class_id, now=self.clock.now())
+            self.events.moved("insert", said.job_id, None, JobStatus.PENDING)
             self.db.run("mark_removed", job_id=said.job_id)
-            job = self._require(said.job_id)
+            job = known_job(self.db, said.job_id)
         return job
 
     def _free(self, job: Job, delivery: FinishedAttempt) -> bool:
@@ -244,7 +251,7 @@ class Recovery(JobQueue):
         if job.status in LIVE:
             error = "a later attempt was found in the store"
             self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error)
-            job = self._require(job.job_id)
+            job = known_job(self.db, job.job_id)
         newer = delivery.said.generation > job.generation
         if job.status is not JobStatus.PENDING and not newer:
             return False
@@ -258,7 +265,7 @@ class Recovery(JobQueue):
         self.db.run("rebuilt_number", job_id=said.job_id, attempt=said.attempt - 1, generation=said.generation)
         self._claim_id = said.claim_id
         moment, self._then.moment = self._then.moment, said.granted_at
-        grant = self._write_grant(
+        grant = self.grants.write(
             said.job_id, Host.of(said.host, {}), Claimant(instance_id=said.instance_id), lambda _: said.spec
         )
         self._then.moment = moment
@@ -268,7 +275,7 @@ class Recovery(JobQueue):
     def _deliver(self, job: Job, attempt: Attempt, delivery: FinishedAttempt) -> None:
         artifact, said = delivery.artifact, delivery.said
         self.attempts.add_artifact(attempt, artifact.artifact_id, artifact.model, artifact.mode, artifact.size)
-        settle = self.accept if attempt.live else self.adopt
+        settle = self.accept if attempt.live else self.moves.adopt
         settle(job, attempt, artifact.artifact_id, said.record)
         if delivery.report is not None:
             self.results.keep(job.granted(attempt), attempt.attempt, delivery.report)

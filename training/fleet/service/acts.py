@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from training.fleet.database.writer import Database, Row
+from training.fleet.database.writer import Database
 from training.fleet.scheduling.job import LIVE, JobStatus
 from training.fleet.scheduling.orders import OrderKind
 from training.fleet.service.audit import Act, AuditLog
+from training.fleet.service.job_views import JobFilter
 from training.fleet.service.service import Service
-from training.fleet.service.views import JobFilter
 from training.fleet.wire.attempts import MovedReply
 from training.fleet.wire.constants import JobAct, Refusal
 from training.fleet.wire.messages import HostOrderReply, ReleaseReply
@@ -139,7 +139,17 @@ def chosen(database: Database, selection: Selection) -> list[Target]:
     else:
         selection.wanted.check()
         rows = database.all("jobs_chosen", **selection.wanted.parameters(), most=most)
-    return [_target(row) for row in rows]
+    return [
+        Target(
+            row["job_id"],
+            row["name"],
+            JobStatus(row["status"]),
+            row["claimed_at"],
+            row["held_at"] is not None,
+            bool(row["in_manifest"]),
+        )
+        for row in rows
+    ]
 
 
 def portions(forecast: ActOutlook) -> Iterable[Sequence[Target]]:
@@ -196,14 +206,3 @@ def order(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, a
         answer = service.order(host, given, by)
     audit.write(who, act, answer.host, before={"order": answer.was}, after={"order": answer.order})
     return answer
-
-
-def _target(row: Row) -> Target:
-    return Target(
-        row["job_id"],
-        row["name"],
-        JobStatus(row["status"]),
-        row["claimed_at"],
-        row["held_at"] is not None,
-        bool(row["in_manifest"]),
-    )

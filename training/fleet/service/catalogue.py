@@ -52,7 +52,11 @@ def provenance_of(
     }
 
 
+def artifact_of(row: Row) -> Artifact:
+    """Name the bundle of a row."""
+    return Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
+
+
 def _index_row(row: Row) -> IndexRow:
-    artifact = Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
     gone = None if row["removed_at"] is None else (row["removed_at"], row["removed_why"])
-    return artifact.index_row(row["job_id"], row["attempt"], row["stored_at"], gone)
+    return artifact_of(row).index_row(row["job_id"], row["attempt"], row["stored_at"], gone)

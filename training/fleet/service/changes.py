@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import msgspec
 
@@ -27,18 +28,13 @@ def told(
     ``held`` says which jobs train on which host. ``channels`` are the digests of the channels afterwards, where the
     plan itself does not have them.
     """
+    counts: dict[str, Any] = {**synced.counts}
     hosts = [] if before is None else host_edits(before.hosts, after.plan.hosts, held)
     trainers = [] if before is None else trainer_edits(before.trainers, after.plan.trainers)
     channels = digests(after.plan.channels) if channels is None else channels
     notify = [] if before is None else channel_edits(digests(before.channels), channels)
-    counts = synced.counts
     return ReloadReply(
-        inserted=counts["inserted"],
-        updated=counts["updated"],
-        unchanged=counts["unchanged"],
-        removed=counts["removed"],
-        renamed=counts["renamed"],
-        revived=counts["revived"],
+        **counts,
         hosts=len(hosts),
         trainers=len(trainers),
         retention=int(before is not None and before.retention != after.plan.retention),
@@ -68,4 +64,4 @@ def _scheduling(before: Plan | None, after: Plan) -> list[str]:
 def notes(registry: HostRegistry) -> list[str]:
     """Return the warnings about the plan: valid, but hardly meant."""
     found = [*registry.plan.notes, *(f"host {name}: {said}" for name, said in registry.never_asked().items())]
-    return found + [f"data set {name}: {said}" for name, said in registry.plan.missing(registry.datasets).items()]
+    return found + [f"data set {name}: {said}" for name, said in registry.missing_datasets().items()]

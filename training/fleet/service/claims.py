@@ -12,18 +12,14 @@ from dataclasses import asdict, replace
 import msgspec
 
 from training.fleet.queue.choose import NoJob
-from training.fleet.queue.jobs import Claimant, GrantedJob
+from training.fleet.queue.grants import Claimant, GrantedJob
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.resources import HeldAttempt
 from training.fleet.service.fleet import FleetState, held_of
-from training.fleet.service.guards import (
-    CRASHED_CLAIMS_MAX,
-    check_claim,
-    ended,
-)
+from training.fleet.service.guards import CRASHED_CLAIMS_MAX, check_claim, ended
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.sessions import HostSessions
 from training.fleet.service.unavailable import at_rest
@@ -210,18 +206,13 @@ class Claims:
 
     def _note(self, request: ClaimRequest, claimant: Claimant) -> None:
         now = self._clock.now()
-        self._queue.note_host(
+        self._queue.hosts.note(
             request.host_id,
             request.capability,
             claimant,
             request.trainer_digests,
             [
-                {
-                    "job_id": one.job_id[:128],
-                    "name": one.name[:64],
-                    "size": one.size,
-                    "why": one.why[:300],
-                }
+                {"job_id": one.job_id[:128], "name": one.name[:64], "size": one.size, "why": one.why[:300]}
                 for one in request.set_aside[:SET_ASIDE_TOLD]
             ],
         )
@@ -244,7 +235,7 @@ class Claims:
 
     def _forget_spare_hosts(self) -> None:
         """Forget the least recent hosts without a job beyond the bound: any loopback caller can invent hosts."""
-        for name in self._queue.forget_spare_hosts(SPARE_HOSTS_KEPT):
+        for name in self._queue.hosts.forget_spare(SPARE_HOSTS_KEPT):
             self._hosts.forget(name)
             self._sessions.forget(name)
 

@@ -28,7 +28,7 @@ def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved
     planned = service.plan.dataset_names.get(name or "", dataset_id)
     if planned == dataset_id:
         return NameMoved()
-    jobs = [job for job in service.queue.trained_on(planned) if job.in_manifest]
+    jobs = [job for job in service.queue.plan.trained_on(planned) if job.in_manifest]
     return NameMoved(len(jobs), len(_unfinished(jobs)))
 
 
@@ -36,7 +36,7 @@ def check_unused(service: Service, dataset_id: str) -> None:
     """Raise Refusal while jobs of the plan, or others that are not finished, train on this data set."""
     if dataset_id in service.plan.datasets:
         raise Refusal(ProblemType.WRONG_STATE, "jobs of the plan name this data set; change the plan and reload first")
-    left = _unfinished(service.queue.trained_on(dataset_id))
+    left = _unfinished(service.queue.plan.trained_on(dataset_id))
     if left:
         names = ", ".join(job.name for job in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
         raise Refusal(

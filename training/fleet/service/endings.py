@@ -11,13 +11,7 @@ from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
 from training.fleet.service.fleet import FleetState
-from training.fleet.service.guards import (
-    ended,
-    ran_out_of,
-    refuse_another,
-    reported_reason,
-    trained_s,
-)
+from training.fleet.service.guards import ended, ran_out_of, refuse_another, reported_reason, trained_s
 from training.fleet.service.output import keep_last_words, keep_lines
 from training.fleet.wire.attempts import (
     CompleteReply,
@@ -37,6 +31,11 @@ def delivering(fleet: FleetState, job_id: str, claim_id: str | None, host_id: st
         raise ended(attempt)
     job = job.granted(attempt)
     return job, fleet.queue.attempts.train_no_more(attempt) if attempt.live else attempt
+
+
+def completed(job: Job, artifact_id: str, attempt: int) -> CompleteReply:
+    """Make the receipt for an artifact."""
+    return CompleteReply(job_id=job.job_id, status=JobStatus.COMPLETED, artifact_id=artifact_id, attempt=attempt)
 
 
 class Endings:
@@ -69,26 +68,16 @@ class Endings:
             raise ended(attempt)
         self._check_result(job, attempt, request)
         keep_last_words(self._queue, attempt, request)
-        settle = self._queue.accept if attempt.live else self._queue.adopt
+        settle = self._queue.accept if attempt.live else self._queue.moves.adopt
         self._queue.quarantines.assess(settle(job, attempt, request.artifact_id, request.record))
         self._queue.results.keep(job.granted(attempt), attempt.attempt, kept)
-        return CompleteReply(
-            job_id=job.job_id,
-            status=JobStatus.COMPLETED,
-            artifact_id=request.artifact_id,
-            attempt=attempt.attempt,
-        )
+        return completed(job, request.artifact_id, attempt.attempt)
 
     def _receipt_again(self, job: Job, attempt: Attempt, artifact_id: str) -> CompleteReply:
         refuse_another(attempt, artifact_id)
         if job.status is JobStatus.COMPLETED:
             self._queue.events.repeated("complete_repeat", job)
-        return CompleteReply(
-            job_id=job.job_id,
-            status=JobStatus.COMPLETED,
-            artifact_id=artifact_id,
-            attempt=attempt.attempt,
-        )
+        return completed(job, artifact_id, attempt.attempt)
 
     def _check_result(self, job: Job, attempt: Attempt, request: CompleteRequest) -> None:
         job = job.granted(attempt)
@@ -135,5 +124,5 @@ class Endings:
         """Restrict a job that ran out of memory on ``host`` to hosts with more; or say why there is none."""
         hosts = {known.name: self._fleet.host_of(known) for known in self._fleet.known_hosts()}
         needs = quarantine.wants_more(job.needs, memory, hosts[host])
-        self._queue.widen(job, needs)
+        self._queue.moves.widen(job, needs)
         return quarantine.hopeless(needs, memory, hosts[host], hosts.values())

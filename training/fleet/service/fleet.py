@@ -35,6 +35,10 @@ class ArtifactFinder(Protocol):
 class FleetState:
     """The queue, the known hosts under the plan in force, and the watch over silence."""
 
+    __slots__ = (
+        "_last_watch", "clock", "data_bytes", "host_registry", "policy", "queue", "state_of", "store", "watch",
+    )  # fmt: skip
+
     def __init__(self, queue: JobQueue, store: ArtifactFinder, plan: Plan | None) -> None:
         """Take the hosts from the queue's tables; without a ``plan`` nothing is declared of them."""
         self.queue, self.store = queue, store
@@ -113,7 +117,7 @@ class FleetState:
         watch = self.watch.look(self.clock.now(), self.clock.monotonic(), self.policy)
         step = watch.step_s
         if step:
-            self.queue.shift_times(step)
+            self.queue.hosts.shift_times(step)
             self.host_registry.shift(step, self.clock.now())
         # Not before the write: a step that was not written is found again.
         self._last_watch, self.watch = self.watch, watch
@@ -128,9 +132,9 @@ class FleetState:
     def _catch_up(self) -> None:
         """Undo a clock that went back while the receiver was down: a small board without a clock chip starts with the
         time of its last shutdown, and every lease and hold would seem to end in the future."""
-        behind = self.queue.newest_time() - self.clock.now()
+        behind = self.queue.hosts.newest_time() - self.clock.now()
         if behind > self.policy.clock_step_s:
-            self.queue.shift_times(-behind)
+            self.queue.hosts.shift_times(-behind)
 
     def job(self, job_id: str) -> Job:
         job = self.queue.get(job_id)
@@ -158,8 +162,7 @@ class FleetState:
             if job.status is JobStatus.CANCELLED:
                 raise Refusal(ProblemType.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work")
             raise Refusal(
-                ProblemType.LEASE_SUPERSEDED,
-                f"the caller holds no live claim on job {job.name}; drop the work",
+                ProblemType.LEASE_SUPERSEDED, f"the caller holds no live claim on job {job.name}; drop the work"
             )
         self.host_registry.heard(attempt.host, self.clock.now())
         return job, attempt

@@ -23,10 +23,10 @@ from training.fleet.scheduling.job import AT_BEST, Host, JobStatus, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
 from training.fleet.scheduling.schedule import Busy
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
+from training.fleet.service.obstacles import outlook
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.service.unavailable import taken_out
-from training.fleet.service.views import outlook
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.forecasts import (
     FORETOLD_MAX,

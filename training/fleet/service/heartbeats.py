@@ -10,10 +10,7 @@ from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Attempt, EndReason, Host, Job
 from training.fleet.service.fleet import FleetState, held_of
-from training.fleet.service.guards import (
-    ended,
-    ran_too_long,
-)
+from training.fleet.service.guards import ended, ran_too_long
 from training.fleet.service.output import keep_lines, keep_progress
 from training.fleet.service.sessions import HostSessions
 from training.fleet.wire.attempts import HeartbeatReply, HeartbeatRequest
@@ -46,11 +43,11 @@ class Heartbeats:
             full = known is not None and not self._takes_back(self._fleet.host_of(known), attempt, held)
             if full or not rules.may_readopt(job, attempt, held, self._policy):
                 raise ended(attempt)
-            job, attempt = self._queue.readopt(job, attempt)
+            job, attempt = self._queue.moves.readopt(job, attempt)
         attempt = self._heard(job, attempt, request)
         keep_progress(self._queue, attempt, request.seq, request.progress)
         self._keep_usage(attempt, request)
-        self._queue.renew(job, attempt, seq=request.seq, progress=request.progress)
+        self._queue.moves.renew(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self._queue, attempt, request.log)
         # although its worker goes on
         limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self._policy)

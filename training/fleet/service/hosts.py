@@ -210,6 +210,10 @@ class HostRegistry:
             if not is_named(name, known)
         }
 
+    def missing_datasets(self) -> dict[str, str]:
+        """List the data sets for which jobs of the plan wait, by the plan's names for them."""
+        return self.plan.missing(self._datasets)
+
     def heard(self, name: str, now: float) -> None:
         known = self.known.get(name)
         if known is not None:
@@ -250,19 +254,11 @@ class HostRegistry:
         For each ask of each of a thousand hosts: the hosts alive are looked up again when that may have changed. So the
         thread that receives the hosts' messages must call it; others call :meth:`looked_up`.
         """
-        self._look(heard_since)
+        if not self._alive.holds(self._comings, heard_since):
+            self._alive = self._heard(heard_since)
         if not self._known.holds(self._comings, known_since):
             self._known = self._heard(known_since)
         return self._fleet(self._alive, self._known, without, to)
-
-    def is_alone(self, name: str, *, heard_since: float) -> bool:
-        """Return True when no other host is alive; to be called by the thread that hears the hosts."""
-        self._look(heard_since)
-        return all(other == name for other in self._alive.hosts)
-
-    def _look(self, heard_since: float) -> None:
-        if not self._alive.holds(self._comings, heard_since):
-            self._alive = self._heard(heard_since)
 
     def looked_up(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str) -> Fleet:
         """Return :meth:`fleet` as a look at all hosts finds it; for any thread."""

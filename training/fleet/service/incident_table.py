@@ -185,7 +185,7 @@ class IncidentViews:
     def watches(self, host: str = "") -> list[WatchView]:
         """Return the watches of a host, or of all; for each host the one that was seen last first."""
         now = self._clock.now()
-        return [WatchView(**dict(row), silent=silent(row, now)) for row in self._db.all("watches", host=host)]
+        return [WatchView.of(row, silent=silent(row, now)) for row in self._db.all("watches", host=host)]
 
     def changed(self) -> dict[str, IncidentView]:
         """Return for each host that has changed the newest change that stands, of a watch seen within a day."""
@@ -199,9 +199,7 @@ class IncidentViews:
 
 def view_of(row: Row) -> IncidentView:
     """Make a row the wire's view."""
-    facts = msgspec.structs.asdict(_facts(row))
-    kept = [name for name in IncidentView.__struct_fields__ if name not in (*facts, "number")]
-    return IncidentView(number=row["seq"], **facts, **{name: row[name] for name in kept})
+    return IncidentView.of(row, number=row["seq"], **msgspec.structs.asdict(_facts(row)))
 
 
 def sentence(number: int, told: WatchRequest, one: WatchedIncident) -> str:

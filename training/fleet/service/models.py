@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import JobStatus
+from training.fleet.service.catalogue import artifact_of
+from training.fleet.service.output_views import gone_of
 from training.fleet.service.results import result_of
 from training.fleet.service.rotations import Rotations
 from training.fleet.store.artifacts import Artifact
@@ -19,7 +21,6 @@ from training.fleet.wire.views import (
     ModelsReply,
     ModelView,
     NamedJob,
-    RemovedView,
     ReportView,
     ResultView,
     TestView,
@@ -54,11 +55,6 @@ class Models:
         row = self._row(job)
         return None if row is None else result_of(row["figures"])
 
-    def figures_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns that lists join to a job's row."""
-        row = self._row(job)
-        return {key: None if row is None else row[key] for key in ("auroc", "auroc_low", "auroc_high")}
-
     def report(self, job_id: str, attempt: int | None = None) -> ReportView | None:
         """Read a job's report; None where none was kept."""
         try:
@@ -78,8 +74,7 @@ class Models:
                 ProblemType.NO_ARTIFACT,
                 f"no report of job {job['name']} is kept here; `cis490-jobs get` fetches what its bundle holds",
             )
-        artifact = Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
-        return self._store.report(artifact, row["report"])
+        return self._store.report(artifact_of(row), row["report"])
 
     def models(self, *, test: str | None = None, after: str = "", limit: int = PAGE) -> ModelsReply:
         """Return a page of the models judged on a test (by default the most used one), the best first."""
@@ -107,15 +102,13 @@ class Models:
 
     def _model(self, row: Row, best: Figure, *, leads: bool) -> ModelView:
         result = result_of(row["figures"])
-        return ModelView(
-            **{key: row[key] for key in ("job_id", "name", "model", "mode", "host", "finished_at", "artifact_id")},
+        return ModelView.of(
+            row,
             in_manifest=bool(row["in_manifest"]),
             standing=FIRST if leads else standing(result.auroc, best),
             result=result,
             twin=self._twin(row, result),
-            removed=None
-            if row["removed_at"] is None
-            else RemovedView(what="bundle", attempt=row["attempt"], at=row["removed_at"], why=row["removed_why"]),
+            removed=gone_of(row),
         )
 
     def _twin(self, row: Row, result: ResultView) -> TwinView | None:
@@ -123,8 +116,8 @@ class Models:
         if other is None:
             return None
         found = result_of(other["figures"])
-        return TwinView(
-            **{key: other[key] for key in ("job_id", "name", "mode")},
+        return TwinView.of(
+            other,
             in_manifest=bool(other["in_manifest"]),
             auroc=found.auroc,
             same_test=bool(result.test) and result.test == found.test,
@@ -146,10 +139,7 @@ class Models:
                 for each in self._db.all("results_tests", most=TESTS_MAX)
             ]
             missing = self._db.all("results_missing", most=WITHOUT_NAMED)
-            named = [
-                NamedJob(job_id=each["job_id"], name=each["name"], in_manifest=bool(each["in_manifest"]))
-                for each in missing
-            ]
+            named = [NamedJob.of(each, in_manifest=bool(each["in_manifest"])) for each in missing]
             self._known = tests, missing[0]["n"] if missing else 0, named
             self._known_as_of, self._counted_at = head, self._clock.monotonic()
         return self._known

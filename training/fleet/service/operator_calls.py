@@ -7,12 +7,7 @@ from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.scheduling.orders import HostOrder, OrderKind
 from training.fleet.service.fleet import FleetState
-from training.fleet.service.guards import (
-    check_known,
-    check_release,
-    the_one_meant,
-    the_one_to_change,
-)
+from training.fleet.service.guards import check_known, check_release, the_one_meant, the_one_to_change
 from training.fleet.service.unavailable import taken_out
 from training.fleet.wire.attempts import MovedReply
 from training.fleet.wire.constants import ProblemType, Refusal
@@ -28,11 +23,11 @@ class OperatorCalls:
 
     def resolve(self, ref: str) -> str:
         """Resolve ``ref`` to a job's id: it is an id, a name, or a unique prefix of an id."""
-        return the_one_meant(ref, self._queue.named(ref))
+        return the_one_meant(ref, self._queue.moves.named(ref))
 
     def resolve_to_change(self, ref: str) -> str:
         """Resolve more strictly, for a change: an answer alone does not show a change of the wrong job."""
-        return the_one_to_change(ref, self._queue.named(ref))
+        return the_one_to_change(ref, self._queue.moves.named(ref))
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
         """Cancel a job permanently, or ``as_removed`` (it left the plan) until a plan names it again."""
@@ -66,7 +61,7 @@ class OperatorCalls:
 
     def _moved(self, ref: str, job_id: str) -> MovedReply:
         job = self._fleet.job(job_id)
-        return MovedReply.of(job, near=self._queue.near(ref, job_id))
+        return MovedReply.of(job, near=self._queue.moves.near(ref, job_id))
 
     def release(self, name: str, by: str) -> ReleaseReply:
         """Release a host from quarantine."""
@@ -81,14 +76,8 @@ class OperatorCalls:
         """Put a host under an order of an operator; a repetition changes nothing."""
         name, before = self._under_order(name)
         given = self._queue.orders.give(name, order, by)
-        return HostOrderReply(
-            host=name,
-            order=given.order,
-            by=given.by,
-            since=given.since,
-            was=None if before is None else before.order,
-            jobs=[self._fleet.job(each.job_id).name for each in self._queue.attempts.live_on(name)],
-        )
+        was = None if before is None else before.order
+        return HostOrderReply.of(given, was=was, jobs=self._held_by(name), note=None)
 
     def resume_host(self, name: str, by: str) -> HostOrderReply:
         """End the order that a host is under: it gets jobs again, and its paused trainers continue."""
@@ -98,14 +87,11 @@ class OperatorCalls:
         if before is None or not ended:
             rest = "it gets work" if out is None else f"it is {out.sentence()}"
             raise Refusal(ProblemType.WRONG_STATE, f"host {name} is neither paused nor drained; {rest}")
-        return HostOrderReply(
-            host=name,
-            was=before.order,
-            by=before.by,
-            since=before.since,
-            jobs=[self._fleet.job(each.job_id).name for each in self._queue.attempts.live_on(name)],
-            note=None if out is None else out.sentence(),
-        )
+        note = None if out is None else out.sentence()
+        return HostOrderReply.of(before, order=None, was=before.order, jobs=self._held_by(name), note=note)
+
+    def _held_by(self, host: str) -> list[str]:
+        return [self._fleet.job(each.job_id).name for each in self._queue.attempts.live_on(host)]
 
     def _under_order(self, name: str) -> tuple[str, HostOrder | None]:
         """Return a host's name as it is known, and the order that it is under."""

@@ -20,7 +20,7 @@ from training.fleet.database.writer import Database, Writer
 from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
-from training.fleet.queue.plan_draft import PlanDraft, PlanJobs
+from training.fleet.queue.plan_draft import PlanDraft
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling.edits import sentence
 from training.fleet.scheduling.job import Needs
@@ -63,9 +63,8 @@ class Reloader:
             return self._reload(who, starting=starting)
 
     def _reload(self, who: str, *, starting: bool) -> ReloadReply:
-        try:
-            known = self._known()
-            recorded = self._recorded()
+        with _refusing():
+            known, recorded = self._known(), self._recorded()
             references = self._references(known, starting=starting)
             source = read_manifest(self.path)
             here = None if self.dataset_store is None else known.ids
@@ -73,12 +72,8 @@ class Reloader:
             if starting and (taken := self._as_kept(made_from, references.remembered, here)) is not None:
                 return taken
             jobs, plan = load_plan(self.path, self.describer, references, recorded, source)
-        except StoreError as error:
-            raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
-        except ManifestError as error:
-            raise _refused(error) from None
         draft = self._draft(jobs)
-        write = self.writer.submit(lambda: self.service.queue.write_plan(draft)).result()
+        write = self.writer.submit(lambda: self.service.queue.plan.write(draft)).result()
         while write.is_long:
             self.writer.submit(write.write_part).result()
         counts = self.writer.submit(lambda: self._apply(write, plan, here, who)).result()
@@ -88,14 +83,8 @@ class Reloader:
         for name, dataset_id in moved.items():
             ids = (dataset_id[:12], references.found[name][:12])
             logger.warning("data set %s is %s now; until a reload the plan has %s", name, *ids)
-        logger.info(
-            "manifest %s: %d new, %d changed, %d unchanged, %d removed",
-            self.path,
-            counts.inserted,
-            counts.updated,
-            counts.unchanged,
-            counts.removed,
-        )
+        counted_so = counts.inserted, counts.updated, counts.unchanged, counts.removed
+        logger.info("manifest %s: %d new, %d changed, %d unchanged, %d removed", self.path, *counted_so)
         for note in counts.notes:
             logger.warning("manifest %s: %s", self.path, note)
         for edit in counts.edits:
@@ -108,31 +97,25 @@ class Reloader:
 
         Raises Refusal as a reload does.
         """
-        try:
-            known = self._known()
-            references, recorded = self._references(known), self._recorded()
+        with _refusing():
+            known, recorded = self._known(), self._recorded()
+            references = self._references(known)
             if check is None:
-                check = partial(_checked_file, self.path)
-            jobs, plan = taken_over(check(self.describer, references), references, recorded)
-        except StoreError as error:
-            raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
-        except ManifestError as error:
-            raise _refused(error) from None
+                jobs, plan = load_plan(self.path, self.describer, references, recorded)
+            else:
+                jobs, plan = taken_over(check(self.describer, references), references, recorded)
         return PlanProposal(jobs, plan, None if self.dataset_store is None else known.ids)
 
     def _known(self) -> Catalogue:
         return Catalogue() if self.dataset_store is None else self.dataset_store.catalogue()
 
     def _references(self, known: Catalogue, *, starting: bool = False) -> KnownReferences:
-        remembered = self.writer.submit(self.service.queue.plan_datasets).result()
+        remembered = self.writer.submit(self.service.queue.plan.datasets).result()
         return KnownReferences(known.ids, known.names, remembered, starting)
 
     def _recorded(self) -> dict[str, Sequence[str]]:
         sets = () if self.dataset_store is None else self.dataset_store.sets()
         return {each.dataset_id: each.about.hosts for each in sets if each.about.hosts}
-
-    def _jobs(self) -> PlanJobs:
-        return self.writer.submit(self.service.queue.plan_jobs).result()
 
     def _as_kept(
         self,
@@ -143,12 +126,12 @@ class Reloader:
         """Use the kept plan, if nothing has changed since."""
         if self.kept is None:
             return None
-        jobs = self._jobs()
+        jobs = self.writer.submit(self.service.queue.plan.jobs).result()
         plan = kept(self.kept, made_from(remembered, jobs.digest))
         if plan is None:
             return None
         if here is not None:
-            self.service.datasets_here(here)
+            self.service.host_registry.datasets = here
         same = self.service.resume(plan, jobs.count)
         logger.info("manifest %s: as it was taken over, %s", self.path, counted(jobs.count, "jobs"))
         for note in same.notes:
@@ -164,12 +147,12 @@ class Reloader:
         """Compare the plan with the queue on this thread, that of long plans claims be held up but shortly."""
         queue = self.service.queue
         if self.reader is None:
-            return self.writer.submit(lambda: queue.draft(jobs)).result()
-        return queue.draft(jobs, self.reader)
+            return self.writer.submit(lambda: queue.plan.draft(jobs)).result()
+        return queue.plan.draft(jobs, self.reader)
 
     def _apply(self, write: PlanWrite, plan: Plan, here: frozenset[str] | None, who: str) -> ReloadReply:
         if here is not None:
-            self.service.datasets_here(here)
+            self.service.host_registry.datasets = here
         counts = self.service.reload(write, plan)
         if counts.changed:
             after = {key: n for key, n in msgspec.to_builtins(counts).items() if isinstance(n, int)}
@@ -198,13 +181,17 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _refused(error: ManifestError) -> Refusal:
-    mistakes = [mistake.to_dict() for mistake in error.mistakes]
-    return Refusal(ProblemType.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes)
-
-
-def _checked_file(path: Path, describer: Describer, datasets: KnownReferences) -> Manifest:
-    return parse_manifest(read_manifest(path), path=path, describer=describer, datasets=datasets)
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse what the manifest or the store is the cause of."""
+    try:
+        yield
+    except StoreError as error:
+        raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
+    except ManifestError as error:
+        mistakes = [mistake.to_dict() for mistake in error.mistakes]
+        detail = f"the manifest was not taken: {error}"
+        raise Refusal(ProblemType.BAD_MANIFEST, detail, mistakes=mistakes) from None
 
 
 def load_plan(

@@ -26,11 +26,12 @@ from training.fleet.scheduling.orders import Out
 from training.fleet.service.changes import told
 from training.fleet.service.hosts import HostRegistry
 from training.fleet.service.memory import advise
+from training.fleet.service.obstacles import outlook
+from training.fleet.service.output_views import bundle_gone
 from training.fleet.service.plan import PlanProposal, Reloader
 from training.fleet.service.references import KnownReferences
 from training.fleet.service.rotations import planned
 from training.fleet.service.unavailable import taken_out
-from training.fleet.service.views import bundle_gone, outlook
 from training.fleet.wire.plans import (
     HOSTS_MAX,
     ROTATIONS_MAX,
@@ -121,7 +122,7 @@ class Previews:
 
         Previews and reloads have one thread: none looks while another writes.
         """
-        edition = self.reloader.service.queue.edition
+        edition = self.reloader.service.queue.plan.edition
         if self._planned[0] != edition:
             self._planned = (edition, planned_ids(self.reader))
         return self._planned[1]
@@ -153,17 +154,15 @@ def _planned(each: Foreseen, removed: RemovedView | None) -> PlannedJob:
     common = {"name": str(spec["name"]), "job_id": spec["job_id"], "state": _state(each)}
     if job is None:
         return PlannedJob(**common, outcome=each.change.outcome)
-    return PlannedJob(
+    return PlannedJob.of(
+        job,
         **common,
         outcome=each.change.outcome,
         host=None if each.status is JobStatus.PENDING else job.worker_hostname,
         at=job.claimed_at if each.status in LIVE else job.finished_at,
-        artifact_id=job.artifact_id,
         removed=removed,
         keys=keys,
         was=next((edit.was for edit in each.change.edits if edit.kind is EditKind.RENAME), None),
-        ended_by=job.ended_by,
-        held_by=job.held_by,
     )
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, Row
@@ -27,6 +27,7 @@ from training.fleet.scheduling.retention import (
     RetainedDataset,
     Rules,
 )
+from training.fleet.service.catalogue import artifact_of
 from training.fleet.service.data_use import check_unused
 from training.fleet.service.delivery import Decide, Disk, Look, Steps
 from training.fleet.service.service import Service
@@ -211,10 +212,9 @@ class Retention:
     def _keep_figures(self, job_id: str) -> None:
         """Before a job's curve goes: its models are judged by it yet."""
         for row in self._db.all("completed_attempts", job_id=job_id):
-            key = {"job_id": job_id, "attempt": row["attempt"]}
-            found = self._db.one("validation_figure", **key, generation=row["generation"])
-            if found is not None and found["figure"] is not None:
-                self._db.run("keep_figure", **key, figure=found["figure"])
+            figure = figure_of(self._db, job_id, row)
+            if figure is not None:
+                self._db.run("keep_figure", job_id=job_id, attempt=row["attempt"], figure=figure)
 
     def _rest_of_events(self) -> Steps[None]:
         while (yield Decide(self._forget_events, "retention")):
@@ -241,13 +241,9 @@ class Retention:
         """Remove the file, unless the bundle was delivered again meanwhile: its row is written on this thread, too."""
         if self._db.one("standing_removal", seq=row["seq"]) is None:
             return False
-        try:
-            if row["what"] == RemovalKind.DATASET:
-                return self._may_forget_dataset(row)
-            self._store.remove(Artifact.at(row["subject"]))
-        except StoreError as error:
-            logger.warning("retention: left for the next time: %s", error)
-            return False
+        if row["what"] == RemovalKind.DATASET:
+            return self._may_forget_dataset(row)
+        self._store.remove(Artifact.at(row["subject"]))
         return True
 
     def _may_forget_dataset(self, row: Row) -> bool:
@@ -268,7 +264,7 @@ class Retention:
         for row in gone:
             self._db.run("finish_removal", seq=row["seq"], now=self._clock.now())
         if self._datasets is not None and any(row["what"] == RemovalKind.DATASET for row in gone):
-            self._service.datasets_here(self._datasets.catalogue().ids)
+            self._service.host_registry.datasets = self._datasets.catalogue().ids
 
     # -- files --------------------------------------------------------------------------------------------------
 
@@ -277,25 +273,16 @@ class Retention:
         if row["what"] != RemovalKind.BUNDLE:
             return True
         artifact = replace(Artifact.at(row["subject"]), size=row["size"])
-        try:
-            self._store.note_removed(Removed(artifact, row["at"], row["why"]))
-        except StoreError as error:
-            logger.warning("retention: left for the next time: %s", error)
-            return False
+        self._store.note_removed(Removed(artifact, row["at"], row["why"]))
         return True
 
     def _settle(self, row: Row) -> bool:
         """Make a bundle's absence durable; remove a data set."""
-        try:
+        with suppress(NoDataset):  # removed before a crash
             if row["what"] == RemovalKind.BUNDLE:
                 self._store.settle_removed(Artifact.at(row["subject"]))
             elif self._datasets is not None:
                 self._datasets.remove(row["subject"])
-        except NoDataset:
-            return True  # before a crash
-        except StoreError as error:
-            logger.warning("retention: left for the next time: %s", error)
-            return False
         return True
 
     # -- an older copy of the database --------------------------------------------------------------------------
@@ -314,28 +301,24 @@ class Retention:
 
 def note_removed(db: Database, removed: Removed) -> None:
     """Write what a store's note says of a bundle that is gone."""
-    artifact = removed.artifact
-    said = {
-        "what": RemovalKind.BUNDLE,
-        "subject": artifact.place,
-        "number": 0,
-        "size": artifact.size,
-        "why": removed.why,
-    }
-    db.run("add_removal", **said, at=removed.at, newest=None, done_at=removed.at)
+    said = {"what": RemovalKind.BUNDLE, "subject": removed.artifact.place, "number": 0, "size": removed.artifact.size}
+    db.run("add_removal", **said, why=removed.why, at=removed.at, newest=None, done_at=removed.at)
 
 
 def _those(done: Callable[[Row], bool], rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if done(row)]
-
-
-def artifact_of(row: Row) -> Artifact:
-    return Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
+    """Take a step with each row; what the store cannot do now is left for the next time."""
+    taken = []
+    for row in rows:
+        try:
+            if done(row):
+                taken.append(row)
+        except StoreError as error:
+            logger.warning("retention: left for the next time: %s", error)
+    return taken
 
 
 def _bundle(artifact: Artifact, rows: Sequence[Row]) -> RetainedBundle:
-    deliveries = tuple(_delivery(row) for row in rows)
-    return RetainedBundle(artifact.place, artifact.model, artifact.mode, artifact.size, deliveries)
+    return RetainedBundle(artifact.place, artifact.model, artifact.mode, artifact.size, tuple(map(_delivery, rows)))
 
 
 def _delivery(row: Row) -> BundleShare:
@@ -355,14 +338,15 @@ def _delivery(row: Row) -> BundleShare:
 
 
 def _with_figures(db: Database, bundle: RetainedBundle, rows: Sequence[Row]) -> RetainedBundle:
-    deliveries = tuple(
-        replace(each, figure=_figure(db, row)) if each.current and each.figure is None else each
-        for each, row in zip(bundle.deliveries, rows, strict=True)
-    )
-    return replace(bundle, deliveries=deliveries)
+    deliveries = []
+    for each, row in zip(bundle.deliveries, rows, strict=True):
+        if each.current and each.figure is None:
+            each = replace(each, figure=figure_of(db, row["job_id"], row))
+        deliveries.append(each)
+    return replace(bundle, deliveries=tuple(deliveries))
 
 
-def _figure(db: Database, row: Row) -> float | None:
-    key: dict[str, Any] = {name: row[name] for name in ("job_id", "attempt", "generation")}
-    found = db.one("validation_figure", **key)
+def figure_of(db: Database, job_id: str, attempt: Row) -> float | None:
+    """Return the best validation figure on the curve that led to an attempt."""
+    found = db.one("validation_figure", job_id=job_id, attempt=attempt["attempt"], generation=attempt["generation"])
     return None if found is None else found["figure"]

@@ -77,8 +77,7 @@ class Rotations:
         rows = self._db.all("jobs_like", model=view.model, mode=view.mode, most=ALIKE_MAX)
         fits = [row for row in rows if trains_on_all(json.loads(row["spec"]), like, view.hosts)]
         fits.sort(key=lambda row: (not row["in_manifest"], row["status"] != JobStatus.COMPLETED, row["name"]))
-        deploy = [DeployView(job_id=row["job_id"], name=row["name"], status=row["status"]) for row in fits[:DEPLOY_MAX]]
-        return structs.replace(view, deploy=deploy)
+        return structs.replace(view, deploy=list(map(DeployView.of, fits[:DEPLOY_MAX])))
 
 
 def _member(row: Row) -> Member | None:
@@ -143,9 +142,7 @@ def _view(group: Sequence[Member]) -> RotationView:
         by_host=[
             RotatedHost(
                 host=host,
-                auroc=_mean(used[host], "auroc"),
-                caught=_mean(used[host], "caught"),
-                false_alarms=_mean(used[host], "false_alarms"),
+                **{name: _mean(used[host], name) for name in ("auroc", "caught", "false_alarms")},
                 test=_test(used[host]),
                 jobs=[NamedJob(job_id=each.job_id, name=each.name) for each in jobs],
             )
@@ -194,15 +191,7 @@ def _folded(used: Mapping[str, Sequence[Member]], name: str, *, low_is_worst: bo
     found = fold(values, low_is_worst=low_is_worst)
     if found is None:
         return FoldedView()
-    hosts = sum(bool(each) for each in values.values())
-    return FoldedView(
-        mean=found.mean,
-        spread=found.spread,
-        seed_spread=found.seed_spread,
-        worst=found.worst,
-        worst_host=found.worst_host,
-        hosts=hosts,
-    )
+    return FoldedView.of(found, hosts=sum(map(bool, values.values())))
 
 
 def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:

@@ -27,61 +27,49 @@ from training.fleet.service.uploads import Uploads
 from training.fleet.wire.messages import ReloadReply
 
 
-class Service:
+class Service(FleetState):
     """All calls, and the plan. One instance, used by the writer thread (or the simulation's only thread)."""
+
+    __slots__ = (
+        "_planned", "as_booked", "cancel", "claim", "claim_again", "completable", "complete", "copied", "deliver",
+        "deliverable", "fail", "heartbeat", "hold", "hosts_of", "no_longer_uploading", "order", "output", "refused",
+        "release", "requeue", "resolve", "resolve_to_change", "resume_host", "unhold", "upload_done",
+        "upload_permission",
+    )  # fmt: skip
 
     def __init__(
         self,
         queue: JobQueue,
-        dataset_store: ArtifactFinder,
+        store: ArtifactFinder,
         plan: Plan | None = None,
         *,
         new_round: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         """``new_round`` draws the echo of an answer (:mod:`training.fleet.scheduling.copies`)."""
-        self.queue, self.policy = queue, queue.policy
+        super().__init__(queue, store, plan)
         self._planned = plan is not None  # until then there is nothing to compare a plan with
-        self.facts = facts = FleetState(queue, dataset_store, plan)
-        self.host_registry = facts.host_registry
-        queue.ahead.kinds.learned = facts.learned(queue.db)
-        self.wait_begins, self.wait_ends = self.host_registry.wait_begins, self.host_registry.wait_ends
-        self.learned, self.known_hosts, self.alive, self.host_of = (
-            facts.learned, facts.known_hosts, facts.alive, facts.host_of
-        )  # fmt: skip
-        self.fleet, self.fleet_beside, self.claimed = facts.fleet, facts.fleet_beside, facts.claimed
-        self.tick, self.forget_look = facts.tick, facts.forget_look
-        sessions = HostSessions(facts, new_round)
+        queue.ahead.kinds.learned = self.learned(queue.db)
+        sessions, endings, uploads = HostSessions(self, new_round), Endings(self), Uploads(self)
+        claims, operator = Claims(self, sessions), OperatorCalls(self)
         self.refused, self.copied = sessions.refused, sessions.copied
-        claims = Claims(facts, sessions)
         self.claim, self.claim_again, self.as_booked = claims.claim, claims.claim_again, claims.as_booked
-        self.heartbeat = Heartbeats(facts, sessions).heartbeat
-        endings = Endings(facts)
-        self.output, self.completable, self.complete, self.fail = (
-            endings.output, endings.completable, endings.complete, endings.fail
-        )  # fmt: skip
-        uploads = Uploads(facts)
+        self.heartbeat, self.output = Heartbeats(self, sessions).heartbeat, endings.output
+        self.completable, self.complete, self.fail = endings.completable, endings.complete, endings.fail
         self.upload_permission, self.upload_done = uploads.upload_permission, uploads.upload_done
         self.no_longer_uploading, self.hosts_of = uploads.no_longer_uploading, uploads.hosts_of
         self.deliverable, self.deliver = uploads.deliverable, uploads.deliver
-        operator = OperatorCalls(facts)
         self.resolve, self.resolve_to_change = operator.resolve, operator.resolve_to_change
-        self.cancel, self.requeue, self.hold, self.unhold = (
-            operator.cancel, operator.requeue, operator.hold, operator.unhold
-        )  # fmt: skip
+        self.cancel, self.requeue = operator.cancel, operator.requeue
+        self.hold, self.unhold = operator.hold, operator.unhold
         self.release, self.order, self.resume_host = operator.release, operator.order, operator.resume_host
-
-    @property
-    def plan(self) -> Plan:
-        """The plan in force."""
-        return self.host_registry.plan
 
     def reload(self, jobs: Iterable[Mapping[str, Any]] | PlanWrite, plan: Plan) -> ReloadReply:
         """Make a checked manifest the plan. Jobs in flight go on with what they were granted."""
         before = self.compared_with
         synced = jobs.finish() if isinstance(jobs, PlanWrite) else self.queue.sync(jobs)
         self.host_registry.plan, self._planned = plan, True
-        self.queue.keep_plan_datasets(plan.dataset_names)
-        return told(synced, before, self.host_registry, self.queue.held())
+        self.queue.plan.keep_datasets(plan.dataset_names)
+        return told(synced, before, self.host_registry, self.queue.hosts.held())
 
     @property
     def compared_with(self) -> Plan | None:
@@ -92,14 +80,6 @@ class Service:
         """Go on with the plan after a restart: the queue has these jobs already."""
         self.host_registry.plan, self._planned = plan, True
         return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=notes(self.host_registry))
-
-    def datasets_here(self, here: frozenset[str]) -> None:
-        """Set the data sets that hosts can get; jobs that need another one wait."""
-        self.host_registry.datasets = here
-
-    def missing_datasets(self) -> dict[str, str]:
-        """List the data sets for which jobs of the plan wait, by the plan's names for them."""
-        return self.plan.missing(self.host_registry.datasets)
 
     # ── the schedule, where a thread makes it beside the calls ──────────────────────────────
 

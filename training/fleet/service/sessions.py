@@ -13,9 +13,7 @@ from training.fleet.scheduling.copies import SessionLine, Standing
 from training.fleet.scheduling.job import Attempt
 from training.fleet.scheduling.policy import SilenceWatch
 from training.fleet.service.fleet import FleetState
-from training.fleet.service.guards import (
-    refuse_twin,
-)
+from training.fleet.service.guards import refuse_twin
 from training.fleet.service.hosts import KnownHost
 from training.fleet.wire.attempts import ClaimReply, ClaimRequest, HeartbeatRequest
 from training.fleet.wire.constants import ProblemType, Refusal

@@ -111,19 +111,8 @@ def _far_off(times: float, cores: float | None) -> str:
 def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[str]) -> SpeedsOfKind:
     """Say of one kind how long it takes where."""
     spec: Mapping[str, Any] = of_kind.spec
-    hosts = []
-    for on in machines:
-        told = learned.predict(work, on)
-        hosts.append(
-            SpeedOnHost(
-                host=on,
-                seconds=told.seconds,
-                low=told.at(0.1),
-                high=told.at(0.9),
-                seen=told.seen,
-                basis=told.basis,
-            )
-        )
+    told = {on: learned.predict(work, on) for on in machines}
+    hosts = [SpeedOnHost.of(each, host=host, low=each.at(0.1), high=each.at(0.9)) for host, each in told.items()]
     return SpeedsOfKind(
         model=str(spec.get("model") or ""),
         mode=str(spec.get("mode") or ""),

@@ -10,7 +10,7 @@ from training.fleet.queue.attempts import DeliveryNews
 from training.fleet.queue.results import KeptReport
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
-from training.fleet.service.endings import delivering
+from training.fleet.service.endings import completed, delivering
 from training.fleet.service.fleet import FleetState
 from training.fleet.service.guards import (
     check_id,
@@ -113,7 +113,7 @@ class Uploads:
             return None
         stored = self._queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
         if attempt.live:  # an upload counts as a heartbeat
-            self._queue.renew(job, attempt, seq=attempt.seq)
+            self._queue.moves.renew(job, attempt, seq=attempt.seq)
         return stored
 
     def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
@@ -158,15 +158,10 @@ class Uploads:
                     ProblemType.NO_ARTIFACT,
                     f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
                 )
-            self._queue.deliver(job, made, size)
+            self._queue.moves.deliver(job, made, size)
             self._queue.results.keep(job.granted(made), made.attempt, kept)
-        reply = CompleteReply(
-            job_id=job_id,
-            status=JobStatus.COMPLETED,
-            artifact_id=request.artifact_id,
-            attempt=self._fleet.job(job_id).attempt,
-        )
-        return reply, found is not None
+        job = self._fleet.job(job_id)
+        return completed(job, request.artifact_id, job.attempt), found is not None
 
     def _waiting(self, job_id: str, claim_id: str, host_id: str) -> Job:
         """Return the job if a bundle of this claim and host may complete it: it waits, and the host may have it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self, dataclass_transform
 
 import msgspec
@@ -19,9 +20,12 @@ class Wire(msgspec.Struct, metaclass=_Message, frozen=True, kw_only=True):
     """Base of every message."""
 
     @classmethod
-    def of(cls, value: object, **given: Any) -> Self:
-        """Make the message of a value's attributes, which have the members' names; ``given`` are the other members."""
-        return cls(**{name: getattr(value, name) for name in cls.__struct_fields__ if name not in given}, **given)
+    def of(cls, value: Any, **given: Any) -> Self:
+        """Make the message of a value's attributes, or of a row's columns, which have the members' names; ``given`` are
+        the other members.
+        """
+        read = value.__getitem__ if hasattr(value, "keys") else partial(getattr, value)
+        return cls(**{name: read(name) for name in cls.__struct_fields__ if name not in given}, **given)
 
     def __getitem__(self, member: str) -> Any:
         """Return ``answer["job_id"]`` as ``answer.job_id``, for callers that expect JSON."""

@@ -1,7 +1,7 @@
 -- The statements of watched hosts and their incidents, named, with one line of why.
 
 -- name: watches — of one host, or of all
-SELECT host, model, checkpoint, since, heard_at, every_s FROM watches WHERE :host = '' OR host = :host ORDER BY host, heard_at DESC, checkpoint
+SELECT * FROM watches WHERE :host = '' OR host = :host ORDER BY host, heard_at DESC, checkpoint
 
 -- name: watch — one that was heard before
 SELECT * FROM watches WHERE host = :host AND checkpoint = :checkpoint

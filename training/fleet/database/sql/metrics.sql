@@ -22,6 +22,4 @@ WITH waiting AS MATERIALIZED (  -- counted along jobs_ready, which holds all tha
 SELECT c.needs, w.n, w.since FROM waiting AS w JOIN classes AS c ON c.class_id = w.class_id ORDER BY c.class_id
 
 -- name: stored — the size of all bundles in the store, each once, but for those that retention took away
-SELECT COALESCE(sum(size), 0) AS size FROM (SELECT max(size) AS size FROM artifacts AS r WHERE NOT EXISTS (
-  SELECT 1 FROM removals AS g WHERE g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
-    AND g.number = 0 AND g.back_at IS NULL) GROUP BY artifact_id)
+SELECT COALESCE(sum(size), 0) AS size FROM (SELECT max(size) AS size FROM kept_bundles GROUP BY artifact_id)

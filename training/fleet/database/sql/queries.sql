@@ -62,6 +62,9 @@ WHERE status = 'pending' AND avoid_host <> '' AND avoid_until <= :now
 -- name: job — one job with all its columns
 SELECT * FROM jobs WHERE job_id = :job_id
 
+-- name: job_shown — one job as lists show it
+SELECT * FROM jobs_shown WHERE job_id = :job_id
+
 -- name: job_names — what a name or a prefix of an id may mean; a name, first of all the job of the plan
 SELECT job_id, name FROM jobs
 WHERE job_id = :ref OR (job_id >= :ref AND job_id < :ref_end) OR (name = :ref AND (in_manifest = 1
@@ -72,14 +75,8 @@ ORDER BY job_id = :ref DESC, name = :ref DESC, seq LIMIT 20
 SELECT count(*) AS n FROM jobs
 WHERE job_id <> :job_id AND ((job_id >= :ref AND job_id < :ref_end) OR (name >= :ref AND name < :ref_end))
 
--- name: jobs_page — a page of jobs in order of arrival, each with the attempt that matters now
-SELECT j.*, a.progress AS progress, a.paused, a.data_digest, a.code_digest, a.training_commit,
-  r.auroc, r.auroc_low, r.auroc_high, g.at AS removed_at, g.why AS removed_why FROM jobs AS j
-LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
-LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
-LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = j.model || '_' || j.mode || '/' || j.artifact_id
-  AND g.number = 0 AND g.back_at IS NULL
-WHERE j.seq > :after ORDER BY j.seq LIMIT :most
+-- name: jobs_page — a page of jobs in order of arrival
+SELECT * FROM jobs_shown WHERE seq > :after ORDER BY seq LIMIT :most
 
 -- name: jobs_found — a page of the jobs that all filters let through ('' lets all), behind a place in the order
 WITH page AS MATERIALIZED (  -- out of one index alone
@@ -95,13 +92,7 @@ WITH page AS MATERIALIZED (  -- out of one index alone
       CASE :sort WHEN 'name' THEN 0 WHEN 'priority' THEN -priority WHEN 'arrival' THEN seq
         ELSE -COALESCE(finished_at, claimed_at, created_at) END, seq) > (:word, :number, :seq))
   ORDER BY word, number, seq LIMIT :most)
-SELECT j.*, a.progress AS progress, a.paused, a.data_digest, a.code_digest, a.training_commit,
-  r.auroc, r.auroc_low, r.auroc_high, g.at AS removed_at, g.why AS removed_why, page.word, page.number
-FROM page JOIN jobs AS j ON j.seq = page.seq
-LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
-LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
-LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = j.model || '_' || j.mode || '/' || j.artifact_id
-  AND g.number = 0 AND g.back_at IS NULL
+SELECT j.*, page.word, page.number FROM page, jobs_shown AS j WHERE j.seq = page.seq
 ORDER BY page.word, page.number, page.seq
 
 -- name: jobs_chosen — what an act needs of the jobs that all filters let through
@@ -120,10 +111,8 @@ GROUP BY model, mode, status, worker_hostname
 SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs WHERE name LIKE :text ESCAPE '\'
 GROUP BY model, mode, status, worker_hostname
 
--- name: jobs_live — what runs now, each with its attempt, longest first
-SELECT j.*, a.progress AS progress, a.paused, a.data_digest, a.code_digest, a.training_commit, NULL AS removed_at FROM jobs AS j
-LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
-WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :most
+-- name: jobs_live — what runs now, longest first
+SELECT * FROM jobs_shown WHERE status IN ('claimed', 'running') ORDER BY claimed_at, seq LIMIT :most
 
 -- name: jobs_waiting — those that a forecast is made of, in the order in which they are granted
 SELECT j.job_id, j.name, j.priority, j.class_id, c.needs FROM waiting AS j JOIN classes AS c ON c.class_id = j.class_id
@@ -245,12 +234,11 @@ WHERE a.ended_at IS NULL ORDER BY a.granted_at
 SELECT COALESCE((SELECT max(e.seq) FROM events AS e WHERE e.job_id = a.job_id AND e.attempt = a.attempt
     AND e.to_status = 'completed'), 0) AS seq, a.rowid AS age, a.host,
   json_remove(a.granted, '$.name', '$.job_id', '$.seed') AS job,
-  json_extract(h.capability, '$.cuda_available') AS cuda,
   CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
   CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib,
   CASE WHEN json_type(a.record, '$.max_vram_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_vram_kib') END AS max_vram_kib,
   a.booked
-FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
+FROM attempts AS a
 WHERE a.end_reason = 'completed' AND a.record IS NOT NULL
   AND json_type(a.record, '$.stretches') IS NULL
   AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
@@ -259,13 +247,11 @@ ORDER BY a.rowid DESC LIMIT :most
 
 -- name: attempts_timed_since — the same of those that completed after an event, in that order
 SELECT e.seq, a.host, json_remove(a.granted, '$.name', '$.job_id', '$.seed') AS job,
-  json_extract(h.capability, '$.cuda_available') AS cuda,
   CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
   CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib,
   CASE WHEN json_type(a.record, '$.max_vram_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_vram_kib') END AS max_vram_kib,
   a.booked
 FROM events AS e JOIN attempts AS a ON a.job_id = e.job_id AND a.attempt = e.attempt
-JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
 WHERE e.seq > :after AND e.to_status = 'completed' AND a.end_reason = 'completed' AND a.record IS NOT NULL
   AND json_type(a.record, '$.stretches') IS NULL
   AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
@@ -391,7 +377,6 @@ WHERE status IN ('pending', 'claimed', 'running')
 -- name: shift_hosts — as above
 UPDATE hosts SET last_seen = min(last_seen + :step, :now)
 
-
 -- name: newest_time — when anything was noted last; before that the clock cannot be
 SELECT max(at) AS at FROM (
   SELECT at FROM (SELECT at FROM events ORDER BY seq DESC LIMIT 1)
@@ -402,26 +387,18 @@ SELECT max(at) AS at FROM (
 INSERT INTO events (at, job_id, transition, from_status, to_status, attempt, host, detail)
 VALUES (:at, :job_id, :transition, :from_status, :to_status, :attempt, :host, :detail)
 
--- name: moves_newest — what moved last, newest first, for a picture of the last day
-SELECT e.seq, e.at, e.job_id, j.name, e.from_status, e.to_status, e.attempt, e.host FROM events AS e
-LEFT JOIN jobs AS j ON j.job_id = e.job_id
-ORDER BY e.seq DESC LIMIT :most
-
 -- name: events_newest — a page of what happened, newest first
-SELECT e.*, j.name, j.in_manifest FROM events AS e LEFT JOIN jobs AS j ON j.job_id = e.job_id
-WHERE e.seq < :before AND (:transition = '' OR e.transition = :transition)
-ORDER BY e.seq DESC LIMIT :most
+SELECT * FROM events_named WHERE seq < :before AND (:transition = '' OR transition = :transition)
+ORDER BY seq DESC LIMIT :most
 
 -- name: events_newest_of_host — the same for one host
-SELECT e.*, j.name, j.in_manifest FROM events AS e LEFT JOIN jobs AS j ON j.job_id = e.job_id
-WHERE e.host = :host AND e.seq < :before AND (:transition = '' OR e.transition = :transition)
-ORDER BY e.seq DESC LIMIT :most
+SELECT * FROM events_named WHERE host = :host AND seq < :before AND (:transition = '' OR transition = :transition)
+ORDER BY seq DESC LIMIT :most
 
 -- name: events_newest_of_job — the same for one job
-SELECT e.*, j.name, j.in_manifest FROM events AS e LEFT JOIN jobs AS j ON j.job_id = e.job_id
-WHERE e.job_id = :job_id AND e.seq < :before AND (:transition = '' OR e.transition = :transition)
-  AND (:host = '' OR e.host = :host)
-ORDER BY e.seq DESC LIMIT :most
+SELECT * FROM events_named WHERE job_id = :job_id AND seq < :before
+  AND (:transition = '' OR transition = :transition) AND (:host = '' OR host = :host)
+ORDER BY seq DESC LIMIT :most
 
 -- name: events_of_job — what happened to a job, oldest first
 SELECT seq, at, job_id, transition, from_status, to_status, attempt, host, detail FROM events WHERE job_id = :job_id ORDER BY seq
@@ -510,15 +487,13 @@ SELECT artifact_id FROM artifacts WHERE job_id = :job_id AND attempt = :attempt
 
 -- name: artifact — the first delivery of this bundle
 SELECT r.*, g.at AS removed_at, g.why AS removed_why FROM artifacts AS r
-LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
-  AND g.number = 0 AND g.back_at IS NULL
+LEFT JOIN gone_bundles AS g ON g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
 WHERE r.artifact_id = :artifact_id ORDER BY r.seq LIMIT 1
 
 -- name: artifacts — every bundle once, oldest delivery first
 SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, g.at AS removed_at,
   g.why AS removed_why FROM artifacts AS r
-LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
-  AND g.number = 0 AND g.back_at IS NULL
+LEFT JOIN gone_bundles AS g ON g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
 ORDER BY r.seq
 
 -- name: add_log — output lines, in the piece in which they came
@@ -758,8 +733,7 @@ GROUP BY r.test ORDER BY r.test IS NULL, n DESC, newest DESC LIMIT :most
 SELECT j.job_id, j.name, j.model, j.mode, j.worker_hostname AS host, j.finished_at, j.artifact_id, j.in_manifest,
   j.attempt, r.figures, r.twin, -coalesce(r.auroc, -1) AS place, g.at AS removed_at, g.why AS removed_why
 FROM results AS r JOIN jobs AS j ON j.job_id = r.job_id AND j.attempt = r.attempt AND j.status = 'completed'
-LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = j.model || '_' || j.mode || '/' || j.artifact_id
-  AND g.number = 0 AND g.back_at IS NULL
+LEFT JOIN gone_bundles AS g ON g.subject = j.model || '_' || j.mode || '/' || j.artifact_id
 WHERE r.test IS :test AND (-coalesce(r.auroc, -1), r.job_id) > (:place, :job_id)
 ORDER BY -coalesce(r.auroc, -1), r.job_id LIMIT :most
 

@@ -251,8 +251,7 @@ SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at,
 FROM artifacts AS r LEFT JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
 LEFT JOIN results AS s ON s.job_id = r.job_id AND s.attempt = r.attempt AND a.artifact_id = r.artifact_id
 LEFT JOIN jobs AS j ON j.job_id = r.job_id
-LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
-  AND g.number = 0 AND g.back_at IS NULL
+LEFT JOIN gone_bundles AS g ON g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
 ORDER BY r.seq
 
 -- name: doctor_output_kept — lines are in a file, or there is a reason why they are not

@@ -1,26 +1,10 @@
 -- The statements of retention, named, with one line of why.
 
 -- name: bundle_facts — every delivery of a bundle that is in the store, with what its job makes of it now
-SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name, j.status, j.held_at,
-  j.finished_at, j.generation, a.figure,
-  j.status = 'completed' AND j.attempt = r.attempt AND j.artifact_id = r.artifact_id AS current
-FROM artifacts AS r JOIN jobs AS j ON j.job_id = r.job_id
-JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
-WHERE NOT EXISTS (SELECT 1 FROM removals AS g
-  WHERE g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id AND g.number = 0
-    AND g.back_at IS NULL)
-ORDER BY r.seq
+SELECT * FROM kept_bundles ORDER BY seq
 
 -- name: bundle_facts_of — the same of one
-SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name, j.status, j.held_at,
-  j.finished_at, j.generation, a.figure,
-  j.status = 'completed' AND j.attempt = r.attempt AND j.artifact_id = r.artifact_id AS current
-FROM artifacts AS r JOIN jobs AS j ON j.job_id = r.job_id
-JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
-WHERE r.artifact_id = :artifact_id AND NOT EXISTS (SELECT 1 FROM removals AS g
-  WHERE g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id AND g.number = 0
-    AND g.back_at IS NULL)
-ORDER BY r.seq
+SELECT * FROM kept_bundles WHERE artifact_id = :artifact_id ORDER BY seq
 
 -- name: validation_figure — the best figure on the curve that led to an attempt; where epochs were gone over again, theirs
 WITH begun AS (SELECT p.attempt, min(p.epoch) AS first FROM curve_points AS p
@@ -107,8 +91,7 @@ WHERE what = :what AND subject = :subject AND number = :number AND back_at IS NU
 -- name: removals_of_job — what went of a job
 SELECT what, number, at, why FROM removals
 WHERE what IN ('log', 'curve') AND subject = :job_id AND back_at IS NULL
-UNION ALL SELECT g.what, r.attempt, g.at, g.why FROM artifacts AS r JOIN removals AS g ON g.what = 'bundle'
-  AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id AND g.number = 0 AND g.back_at IS NULL
+UNION ALL SELECT 'bundle', r.attempt, g.at, g.why FROM artifacts AS r JOIN gone_bundles AS g ON g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
 WHERE r.job_id = :job_id ORDER BY 3
 
 -- name: dataset_users — which data sets jobs name; of each, if one of them may need it yet, and when the last ended
@@ -118,6 +101,5 @@ SELECT json_extract(spec, '$.dataset') AS dataset_id,
 FROM jobs WHERE json_extract(spec, '$.dataset') IS NOT NULL GROUP BY json_extract(spec, '$.dataset')
 
 -- name: removed_models — completed jobs whose model is gone
-SELECT j.name, g.at, g.why FROM jobs AS j JOIN removals AS g ON g.what = 'bundle'
-  AND g.subject = j.model || '_' || j.mode || '/' || j.artifact_id AND g.number = 0 AND g.back_at IS NULL
-WHERE j.status = 'completed' ORDER BY j.seq
+SELECT j.name, g.at, g.why
+FROM jobs AS j JOIN gone_bundles AS g ON g.subject = j.model || '_' || j.mode || '/' || j.artifact_id WHERE j.status = 'completed' ORDER BY j.seq

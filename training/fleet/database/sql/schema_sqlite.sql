@@ -399,6 +399,24 @@ CREATE UNIQUE INDEX incidents_once ON incidents (host, kind, id);
 CREATE INDEX incidents_by_host ON incidents (host, seq);
 CREATE INDEX incidents_open ON incidents (kind, host) WHERE ended IS NULL AND verdict IS NULL;
 
+CREATE VIEW gone_bundles AS SELECT subject, at, why, done_at FROM removals  -- that retention took away
+  WHERE what = 'bundle' AND number = 0 AND back_at IS NULL;
+CREATE VIEW kept_bundles AS         -- deliveries of bundles in the store, with what their jobs make of them now
+  SELECT r.*, j.name, j.status, j.held_at, j.finished_at, j.generation, a.figure,
+    j.status = 'completed' AND j.attempt = r.attempt AND j.artifact_id = r.artifact_id AS current
+  FROM artifacts AS r JOIN jobs AS j ON j.job_id = r.job_id
+  JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
+  WHERE NOT EXISTS (SELECT 1 FROM gone_bundles AS g WHERE g.subject = r.model || '_' || r.mode || '/' || r.artifact_id);
+CREATE VIEW jobs_shown AS           -- jobs as lists show them, each with the attempt that matters now
+  SELECT j.*, a.progress, a.paused, a.data_digest, a.code_digest, a.training_commit, r.auroc, r.auroc_low, r.auroc_high,
+    g.at AS removed_at, g.why AS removed_why
+  FROM jobs AS j LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+  LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
+  LEFT JOIN gone_bundles AS g ON g.subject = j.model || '_' || j.mode || '/' || j.artifact_id;
+CREATE VIEW events_named AS
+  SELECT e.seq, e.at, e.job_id, j.name, j.in_manifest, e.transition, e.from_status, e.to_status, e.attempt, e.host, e.detail
+  FROM events AS e LEFT JOIN jobs AS j ON j.job_id = e.job_id;
+
 CREATE TABLE seals (                -- how many rows each table holds
   tbl TEXT PRIMARY KEY,
   n   INTEGER NOT NULL

@@ -22,9 +22,9 @@ from training.fleet.service import acts
 from training.fleet.service.acts import ActOutlook, Done, Selection
 from training.fleet.service.audit import Act
 from training.fleet.service.guards import check_known, check_release
+from training.fleet.service.job_views import JobFilter
 from training.fleet.service.preview import Previews
 from training.fleet.service.unavailable import taken_out
-from training.fleet.service.views import JobFilter
 from training.fleet.wire.constants import JobAct, ProblemType, Refusal
 from training.fleet.wire.messages import ActReply, ActRequest
 

@@ -167,11 +167,11 @@ class ReceiverContext:
         self.database_id = id_of(self.reader)
         self.own_names = own_names((self.settings.host, *self.settings.names))
         if self.datasets is not None:
-            self.service.facts.data_bytes = self.datasets.size_of
+            self.service.data_bytes = self.datasets.size_of
         self.saved_states: SavedStates | None = None
         if self.states is not None:
             self.saved_states = SavedStates(self.service, self.states, self.clock)
-            self.service.facts.state_of = self.saved_states.of
+            self.service.state_of = self.saved_states.of
         self.views = Views(self.reader, self.service, self.store.logs, self.store)
         self.folding = Folding(self.service, self.store.logs, self.reader)
         self.much_output = asyncio.Event()  # it is time to fold

@@ -93,7 +93,7 @@ async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
 
     def note() -> NameMoved:
         context.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after)
-        context.service.datasets_here(dataset_store.catalogue().ids)
+        context.service.host_registry.datasets = dataset_store.catalogue().ids
         return name_moved(context.service, body.name, dataset_id)
 
     moved = await context.act(request, note)
@@ -118,7 +118,7 @@ async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
 
     def noted() -> None:
         context.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before)
-        context.service.datasets_here(dataset_store.catalogue().ids)
+        context.service.host_registry.datasets = dataset_store.catalogue().ids
 
     await context.act(request, noted)
     logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)

@@ -44,8 +44,10 @@ from training.fleet.service.acts import order as order_host
 from training.fleet.service.acts import release as release_host
 from training.fleet.service.audit import PAGE_MAX, Act, page
 from training.fleet.service.guards import reported_reason
+from training.fleet.service.host_views import WORKERS_PAGE
+from training.fleet.service.job_views import JobFilter
 from training.fleet.service.logs import Page
-from training.fleet.service.views import CURVE_POINTS, WORKERS_PAGE, JobFilter
+from training.fleet.service.output_views import CURVE_POINTS
 from training.fleet.wire.attempts import (
     ClaimReply,
     ClaimRequest,
@@ -123,7 +125,7 @@ async def _wait_for_job(
     """Ask again at every wake, and when the next gate opens. End early when the client has gone."""
     end = context.clock.monotonic() + wait_s
     gone = asyncio.ensure_future(_disconnect(request))
-    poll = context.service.wait_begins(body.host_id, body.slot)
+    poll = context.service.host_registry.wait_begins(body.host_id, body.slot)
     try:
         while answer.job_id is None and not answer.ask_again and not context.room.closed:
             left = end - context.clock.monotonic()
@@ -136,7 +138,7 @@ async def _wait_for_job(
             news = context.room.news(body.host_id)
             answer = await _ask(context, request, body, poll)
     finally:
-        context.service.wait_ends(body.host_id)
+        context.service.host_registry.wait_ends(body.host_id)
         gone.cancel()
     return answer
 

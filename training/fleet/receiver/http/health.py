@@ -28,7 +28,7 @@ async def health_now(context: ReceiverContext) -> HealthReply:
         quarantined=quarantined,
         resting=resting,
         refused=refused,
-        missing_datasets=context.service.missing_datasets(),
+        missing_datasets=context.service.host_registry.missing_datasets(),
         never_asked=context.service.host_registry.never_asked(),
         plan_notes=list(context.service.plan.notes[:PLAN_NOTES_MAX]),
         look_again_s=LOOK_AGAIN_PROXIED_S if context.settings.proxied else LOOK_AGAIN_S,

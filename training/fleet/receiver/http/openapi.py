@@ -18,7 +18,7 @@ import msgspec
 from training.contract import digest
 from training.fleet.manifest.types import HostSpec, JobSpec, TrainerSpec
 from training.fleet.scheduling.job import JobStatus
-from training.fleet.service.views import HELD
+from training.fleet.service.job_views import HELD
 from training.fleet.wire import constants
 from training.fleet.wire import messages as wire
 from training.fleet.wire.routes import ROUTES, Access, Route, refusals

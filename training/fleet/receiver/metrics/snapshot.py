@@ -131,7 +131,7 @@ class Snapshots:
         yield "database_bytes", [((), _size(source.database) + _size(source.database, "-wal"))]
         yield "store_bytes", by_one(self._stored())
         yield "granting", [((), source.store.has_room())]
-        yield "missing_datasets", [((), len(service.missing_datasets()))]
+        yield "missing_datasets", [((), len(service.host_registry.missing_datasets()))]
         backed_up = None if source.database is None else backed_up_at(source.database)
         yield "backup_timestamp_seconds", [] if backed_up is None else [((), backed_up)]
         for kind, found in zip(("certificate", "token"), source.credentials(), strict=True):

@@ -28,10 +28,10 @@ class ChannelState:
     channel: str
     kind: str
     waiting: int
-    sent_at: float | None  # the last message that arrived
-    tries: int  # of the message under way
-    next_at: float | None
-    error: str | None
+    sent_at: float | None = None  # the last message that arrived
+    tries: int = 0  # of the message under way
+    next_at: float | None = None
+    error: str | None = None
 
 
 class NoticeOutbox:
@@ -121,18 +121,11 @@ class NoticeOutbox:
         found = []
         for channel in channels:
             row = rows.get(channel.name)
-            state = (
-                (0, None, 0, None, None)
-                if row is None
-                else (
-                    self._count(row["sent"], channel),
-                    row["sent_at"],
-                    row["tries"],
-                    row["next_at"],
-                    row["error"],
-                )
+            waiting = 0 if row is None else self._count(row["sent"], channel)
+            told = (
+                (None, 0, None, None) if row is None else (row[key] for key in ("sent_at", "tries", "next_at", "error"))
             )
-            found.append(ChannelState(channel.name, channel.kind, *state))
+            found.append(ChannelState(channel.name, channel.kind, waiting, *told))
         return found
 
     def _count(self, after: int, channel: NotifyChannel) -> int:

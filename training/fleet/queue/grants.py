@@ -1,0 +1,92 @@
+"""Grants: the decision for a host that asks, and its write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from training.clock import Clock
+from training.fleet.database.writer import Database
+from training.fleet.queue.attempts import Attempts
+from training.fleet.queue.choose import Chooser, NoJob
+from training.fleet.queue.events import Events
+from training.fleet.queue.rows import job_of
+from training.fleet.scheduling.job import Attempt, Host, Job, JobStatus
+from training.fleet.scheduling.policy import Fleet, Policy
+from training.fleet.scheduling.resources import Booking
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """The claimant beyond the host's name; without a session every grant stands alone."""
+
+    instance_id: str | None = None
+    session_id: str | None = None
+    slot: int | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedJob:
+    job: Job
+    attempt: Attempt
+
+
+class Grants:
+    """Grants jobs to hosts."""
+
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        policy: Policy,
+        chooser: Chooser,
+        attempts: Attempts,
+        events: Events,
+        new_claim_id: Callable[[], str],
+    ) -> None:
+        self._db, self._clock, self._policy, self._chooser = db, clock, policy, chooser
+        self._attempts, self._events, self._new_claim_id = attempts, events, new_claim_id
+
+    def grant(
+        self, host: Host, claimant: Claimant, fleet: Fleet, *, policy: Policy | None = None, first_come: bool = False
+    ) -> GrantedJob | NoJob:
+        """Decide for this host and write the grant. The caller has noted the host."""
+        with self._db.transaction():
+            chosen = self._chooser.choose(host, fleet, policy or self._policy, first_come=first_come)
+            if isinstance(chosen, NoJob):
+                return chosen
+            booked = self._chooser.book(chosen, host, fleet, first_come=first_come)
+            return self.write(chosen, host, claimant, booked=booked)
+
+    def write(
+        self,
+        job_id: str,
+        host: Host,
+        claimant: Claimant,
+        granted: Callable[[Job], dict[str, Any]] = lambda job: job.spec,
+        booked: Booking = Booking(),  # noqa: B008 - a frozen value
+    ) -> GrantedJob:
+        """Write a grant; ``granted`` is the job dict that the attempt is kept with."""
+        now, claim_id = self._clock.now(), self._new_claim_id()
+        row = self._db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
+        assert row is not None, "the decision and its write are one transaction"
+        job = job_of(row)
+        claim = Attempt(
+            job_id=job_id,
+            attempt=job.attempt,
+            claim_id=claim_id,
+            host=host.name,
+            generation=job.generation,
+            granted_at=now,
+            granted=granted(job),
+            booked=booked,
+            instance_id=claimant.instance_id,
+            session_id=claimant.session_id,
+            slot=claimant.slot,
+            request_id=claimant.request_id,
+        )
+        attempt = self._attempts.add(claim)
+        self._events.moved("claim", job_id, JobStatus.PENDING, job.status, attempt)
+        return GrantedJob(job, attempt)

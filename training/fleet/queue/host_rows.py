@@ -1,0 +1,92 @@
+"""The rows of hosts: who asked, with what, and when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from training.clock import Clock
+from training.fleet.database.writer import Database
+from training.fleet.queue.attempts import as_json
+from training.fleet.queue.grants import Claimant
+from training.fleet.queue.quarantine import Quarantines
+from training.fleet.queue.rows import jobs_by_host
+from training.fleet.scheduling.policy import Policy
+
+
+class HostRows:
+    """Hosts in the queue's database."""
+
+    def __init__(self, db: Database, clock: Clock, policy: Policy, quarantines: Quarantines) -> None:
+        self._db, self._clock, self._policy, self._quarantines = db, clock, policy, quarantines
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every host that ever asked for work, whether or not it got any."""
+        return [
+            {
+                "hostname": row["host"],
+                "capability": json.loads(row["capability"]),
+                "first_seen": row["first_seen"],
+                "last_seen": row["last_seen"],
+                "instance_id": row["instance_id"],
+                "session_id": row["session_id"],
+                "trainer_digests": json.loads(row["trainer_digests"] or "{}"),
+            }
+            for row in self._db.all("hosts")
+        ]
+
+    def held(self) -> dict[str, list[str]]:
+        """Host → the names of the jobs that it holds now."""
+        return jobs_by_host(self._db.all("live_jobs_by_host"))
+
+    def note(
+        self,
+        hostname: str,
+        capability: Mapping[str, Any],
+        claimant: Claimant,
+        trainer_digests: Mapping[str, str] | None = None,
+        set_aside: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self._db.run(
+            "note_host",
+            host=hostname,
+            capability=json.dumps(dict(capability)),
+            instance_id=claimant.instance_id,
+            session_id=claimant.session_id,
+            now=self._clock.now(),
+            trainer_digests=as_json(trainer_digests or None),
+            set_aside=json.dumps([dict(each) for each in set_aside]) if set_aside else None,
+        )
+
+    def forget_spare(self, kept: int) -> list[str]:
+        """Forget the hosts that never got a job, except so many that were seen last; the names of those."""
+        gone = [str(row["host"]) for row in self._db.all("spare_hosts", kept=kept)]
+        with self._db.transaction():
+            for host in gone:
+                self._db.run("forget_host", host=host)
+                self._quarantines.release(host, "the receiver forgot this host")
+        return gone
+
+    def shift_times(self, step_s: float) -> None:
+        """The wall clock stepped by ``step_s``: leases and holds move along.
+
+        Times stamped between the step and its discovery are correct already. It must not move again, so nothing is
+        moved further ahead than it can be: heartbeats to now, holds to their longest.
+        """
+        now = self._clock.now()
+        claimable_max = now + self._policy.backoff_max_s
+        with self._db.transaction():
+            self._db.run(
+                "shift_jobs",
+                step=step_s,
+                now=now,
+                claimable_max=claimable_max,
+                avoid_max=claimable_max + self._policy.retry_elsewhere_grace_s,
+            )
+            self._db.run("shift_hosts", step=step_s, now=now)
+
+    def newest_time(self) -> float:
+        """The latest moment at which anything was noted, 0 in an empty queue."""
+        row = self._db.one("newest_time")
+        return 0.0 if row is None or row["at"] is None else float(row["at"])

@@ -1,0 +1,261 @@
+"""The moves of a job after its grant: facts, guarded write, event row, each in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from training.clock import Clock
+from training.fleet.database.writer import Database
+from training.fleet.queue.attempts import Attempts, as_json
+from training.fleet.queue.classes import RequirementClasses
+from training.fleet.queue.events import Events
+from training.fleet.queue.rows import attempt_of, job_of
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import (
+    CANCELLED,
+    CANCELLED_AS_REMOVED,
+    LIVE,
+    Attempt,
+    EndReason,
+    Job,
+    JobStatus,
+    Needs,
+    Trained,
+)
+from training.fleet.scheduling.policy import Policy
+
+_LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
+
+
+class JobMoves:
+    """The moves by attempts and by operators."""
+
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        policy: Policy,
+        attempts: Attempts,
+        events: Events,
+        classes: RequirementClasses,
+    ) -> None:
+        self._db, self._clock, self._policy = db, clock, policy
+        self._attempts, self._events, self._classes = attempts, events, classes
+
+    def get(self, job_id: str) -> Job | None:
+        row = self._db.one("job", job_id=job_id)
+        return None if row is None else job_of(row)
+
+    def named(self, ref: str) -> list[tuple[str, str]]:
+        """Ids and names of the jobs that ``ref`` may mean: an id, a name, or a prefix of an id."""
+        rows = self._db.all("job_names", ref=ref, ref_end=ref + _LAST) if ref else []
+        return [(row["job_id"], row["name"]) for row in rows]
+
+    def near(self, ref: str, job_id: str) -> int:
+        """Count the jobs but this one whose name or id begins with ``ref``."""
+        row = self._db.one("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)
+        return 0 if row is None else int(row["n"])
+
+    def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
+        """Renew the lease of a live attempt, and store how long it has trained by its heartbeats.
+
+        A ``seq`` not above the last one does not move progress back.
+        """
+        with self._db.transaction():
+            changed = self._db.run("beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self._clock.now())
+            assert changed == 1, "only a live attempt beats"
+            self._attempts.note_progress(attempt, seq, progress)
+            if job.status is not JobStatus.RUNNING:
+                self._events.moved("heartbeat", job.job_id, job.status, JobStatus.RUNNING, attempt)
+
+    def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
+        """Complete ``job`` by the artifact of its live attempt; returns that as it ended, as all do that end one."""
+        params = {"job_id": job.job_id, "artifact_id": artifact_id, "now": self._clock.now(), "host": attempt.host}
+        with self._db.transaction():
+            changed = self._db.run("complete_job", **params, claim_id=attempt.claim_id)
+            assert changed == 1, "only a live attempt completes"
+            ended = self._attempts.end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
+            self._events.moved("complete", job.job_id, job.status, JobStatus.COMPLETED, attempt)
+        return ended
+
+    def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
+        """Complete ``job`` by its last attempt, though that had been given up (policy.may_adopt)."""
+        now = self._clock.now()
+        params = {"artifact_id": artifact_id, "now": now}
+        with self._db.transaction():
+            self._db.run("adopt_job", job_id=job.job_id, attempt=attempt.attempt, host=attempt.host, **params)
+            row = self._db.one(
+                "adopt_attempt",
+                claim_id=attempt.claim_id,
+                record=as_json(record),
+                **Trained.of(record).to_dict(),
+                **params,
+            )
+            assert row is not None, "only an attempt whose host was lost is adopted"
+            self._events.moved("adopt", job.job_id, job.status, JobStatus.COMPLETED, attempt)
+        return attempt_of(row)
+
+    def deliver(self, job: Job, made: Attempt, size: int) -> None:
+        """Complete a waiting ``job`` with work that its host kept; ``made`` is the attempt that this becomes."""
+        now, artifact_id = self._clock.now(), str(made.artifact_id)
+        with self._db.transaction():
+            changed = self._db.run(
+                "deliver_job", job_id=job.job_id, before=job.attempt, artifact_id=artifact_id, host=made.host, now=now
+            )
+            assert changed == 1, "only a job that waits is completed so"
+            self._attempts.add(made)
+            self._attempts.add_artifact(made, artifact_id, job.model, job.mode, size)
+            self._attempts.end(made, EndReason.COMPLETED, artifact_id=artifact_id, record=made.record)
+            self._events.moved("deliver", job.job_id, job.status, JobStatus.COMPLETED, made)
+
+    def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
+        """Let the last attempt of ``job`` live again (policy.may_readopt)."""
+        with self._db.transaction():
+            job_row = self._db.one(
+                "readopt_job",
+                job_id=job.job_id,
+                attempt=attempt.attempt,
+                claim_id=attempt.claim_id,
+                host=attempt.host,
+                now=self._clock.now(),
+            )
+            row = self._db.one("readopt_attempt", claim_id=attempt.claim_id)
+            assert job_row is not None, "only a job that waits is taken back"
+            assert row is not None, "only an attempt whose host was lost lives again"
+            self._events.moved("readopt", job.job_id, job.status, JobStatus.RUNNING, attempt)
+            return job_of(job_row), attempt_of(row)
+
+    def settle(
+        self,
+        job: Job,
+        attempt: Attempt,
+        reason: EndReason,
+        *,
+        error: str | None = None,
+        exit_code: int | None = None,
+        record: Mapping[str, Any] | None = None,
+        policy: Policy | None = None,
+        lived_s: float | None = None,
+        out_of_memory: str | None = None,
+        hopeless: str | None = None,
+    ) -> Attempt:
+        """End the live attempt without an artifact and do with the job what the policy says.
+
+        ``lived_s`` is how long it ran; by default as long as the receiver keeps it. ``hopeless`` is why the job cannot
+        be tried again, even if its budgets are not used up.
+        """
+        if lived_s is None:
+            lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
+        settled = rules.settle(
+            job,
+            reason,
+            exit_code=exit_code,
+            host=attempt.host,
+            now=self._clock.now(),
+            policy=policy or self._policy,
+            lived_s=lived_s,
+            hopeless=hopeless,
+        )
+        with self._db.transaction():
+            self._write_settlement(job, attempt, settled, error)
+            ended = self._attempts.end(
+                attempt,
+                reason,
+                error=error,
+                exit_code=exit_code,
+                record=record,
+                lived_s=lived_s,
+                out_of_memory=out_of_memory,
+            )
+            self._events.moved(settled.transition, job.job_id, job.status, settled.status, attempt, detail=reason)
+        return ended
+
+    def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:
+        """Return how long the live attempt is known to have run."""
+        until = job.heartbeat_at if until_heard else self._clock.now()
+        return None if until is None or job.claimed_at is None else until - job.claimed_at
+
+    def _write_settlement(self, job: Job, attempt: Attempt, settled: rules.Settlement, error: str | None) -> None:
+        failed = settled.status is JobStatus.FAILED
+        changed = self._db.run(
+            "settle_job",
+            job_id=job.job_id,
+            claim_id=attempt.claim_id,
+            status=settled.status,
+            trainer_failures=settled.trainer_failures,
+            host_losses=settled.host_losses,
+            claimable_at=settled.claimable_at,
+            avoid_host=settled.avoid_host or "",
+            avoid_until=settled.avoid_until,
+            short_runs=settled.short_runs,
+            error=error,
+            ended_by=settled.ended_by,
+            finished_at=self._clock.now() if failed else None,
+        )
+        assert changed == 1, "only a live attempt is settled"
+
+    def widen(self, job: Job, needs: Needs) -> None:
+        """From now on ``job`` goes only where there is more memory, as ``needs`` say."""
+        self._db.run(
+            "widen_job",
+            job_id=job.job_id,
+            ram_above_gib=needs.ram_above_gib,
+            vram_above_gib=needs.vram_above_gib,
+            class_id=self._classes.of(needs, job.spec),
+        )
+
+    def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
+        """``True`` when the job was pending, claimed or running, or failed and no longer in the plan; it never returns
+        to pending automatically.
+
+        ``as_removed`` cancels only because the plan no longer names it: when a plan names it again, it waits again.
+        """
+        ended_by = f"{by}: {CANCELLED_AS_REMOVED if as_removed else CANCELLED}"
+        with self._db.transaction():
+            job = self.get(job_id)
+            if job is None or not self._db.run("cancel_job", job_id=job_id, ended_by=ended_by, now=self._clock.now()):
+                return False
+            attempt = self._attempts.live_of(job) if job.status in LIVE else None
+            if attempt is not None:
+                self._attempts.end(attempt, EndReason.CANCELLED)
+            name = "take_out" if job.status is JobStatus.FAILED else "cancel"
+            self._events.moved(name, job.job_id, job.status, JobStatus.CANCELLED, attempt, detail=ended_by)
+            return True
+
+    def requeue(self, job_id: str, *, detail: str | None = None) -> bool:
+        """Train it (again), from any status: budgets reset, a live attempt superseded, history kept."""
+        with self._db.transaction():
+            job = self.get(job_id)
+            if job is None:
+                return False
+            attempt = self._attempts.live_of(job) if job.status in LIVE else None
+            class_id = self._classes.of(Needs.of(job.spec), job.spec)
+            self._db.run("requeue_job", job_id=job_id, now=self._clock.now(), class_id=class_id)
+            if attempt is not None:
+                self._attempts.end(attempt, EndReason.SUPERSEDED)
+            self._events.moved("requeue", job.job_id, job.status, JobStatus.PENDING, attempt, detail)
+            return True
+
+    def hold(self, job_id: str, *, by: str = "operator") -> bool:
+        """Keep it from being granted until :meth:`unhold`, in any status; ``False`` when it is held already.
+
+        A mark independent of the status: a live attempt continues, and so does one that reports again after its host
+        was lost.
+        """
+        with self._db.transaction():
+            job = self.get(job_id)
+            if job is None or job.held:
+                return False
+            self._events.moved("hold", job.job_id, job.status, job.status, detail=by)
+            self._db.run("hold_job", job_id=job_id, by=by)
+            return True
+
+    def unhold(self, job_id: str, *, by: str = "operator") -> bool:
+        """Let it be granted again; ``False`` when it is not held."""
+        with self._db.transaction():
+            job = self.get(job_id)
+            if job is None or not self._db.run("unhold_job", job_id=job_id):
+                return False
+            self._events.moved("unhold", job.job_id, job.status, job.status, detail=by)
+            return True

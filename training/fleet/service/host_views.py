@@ -1,0 +1,81 @@
+"""Views of hosts: pages of them, and who gets no jobs."""
+
+from __future__ import annotations
+
+from training.fleet.database.writer import Database
+from training.fleet.queue.orders import orders
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.queue.rows import jobs_by_host, set_aside_of
+from training.fleet.scheduling.job import Host
+from training.fleet.service.service import Service
+from training.fleet.service.speeds import SpeedViews
+from training.fleet.service.unavailable import at_rest
+from training.fleet.wire.views import WorkersReply, WorkerView
+
+PAGE_MAX = 1000  # hosts in one answer
+WORKERS_PAGE = 200  # … unless more are asked for
+
+
+class HostViews:
+    """Queries about hosts, on the last committed state."""
+
+    def __init__(self, database: Database, service: Service, durations: SpeedViews) -> None:
+        self._db, self._service, self._durations = database, service, durations
+
+    def quarantined(self) -> dict[str, str]:
+        """Map the hosts that get no jobs now to reason and remedy."""
+        out = {host: held.sentence() for host, held in quarantines(self._db).items()}
+        for known in self._service.known_hosts():
+            if sentence := self._service.copied(known):
+                out[known.name] = sentence
+        return out
+
+    def resting(self) -> dict[str, str]:
+        """Map the hosts that an operator or their owner's conditions keep from jobs to the reason, and what ends it."""
+        return {host: rest.sentence() for host, rest in at_rest(self._db, self._service.host_registry).items()}
+
+    def refused(self) -> dict[str, str]:
+        """Map the hosts with a second installation to the remedy."""
+        told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
+        return {host: sentence for host, sentence in told.items() if sentence is not None}
+
+    def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
+        """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""
+        most = max(1, min(limit, PAGE_MAX))
+        hosts = [known for known in self._service.known_hosts() if known.name > after]
+        out, resting, given = quarantines(self._db), self.resting(), orders(self._db)
+        held = jobs_by_host(self._db.all("live_jobs_by_host"))
+        doubts = self._durations.doubts(hosts[:most])
+        aside = {
+            row["host"]: [each["name"] or each["job_id"] for each in set_aside_of(row)]
+            for row in self._db.all("hosts_aside")
+        }
+        return WorkersReply(
+            workers=[
+                WorkerView.of(
+                    known,
+                    hostname=known.name,
+                    capability=dict(known.capability),
+                    declared=self._service.plan.declared(known.name),
+                    alive=self._service.alive(known),
+                    jobs=held.get(known.name, []),
+                    conflict=self._service.copied(known) or self._service.refused(known),
+                    obstacle=_outdated(self._service.host_of(known)),
+                    quarantine=out[known.name].sentence() if known.name in out else None,
+                    resting=resting.get(known.name),
+                    order=given[known.name].order.value if known.name in given else None,
+                    set_aside=aside.get(known.name, []),
+                    doubt=doubts.get(known.name),
+                )
+                for known in hosts[:most]
+            ],
+            now=self._service.clock.now(),
+            next_after=hosts[most - 1].name if len(hosts) > most else None,
+        )
+
+
+def _outdated(host: Host) -> str | None:
+    if not host.outdated:
+        return None
+    models = ", ".join(sorted(host.outdated))
+    return f"other trainer flags than the plan's for {models}; update the checkout on {host.name}"

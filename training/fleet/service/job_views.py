@@ -1,0 +1,250 @@
+"""Views of jobs: pages, counts, one job with its history, and what happened."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from training.fleet.database.writer import Database, Row
+from training.fleet.queue.rows import attempt_of, job_of, trained_of
+from training.fleet.scheduling.job import LIVE, Job, JobStatus
+from training.fleet.scheduling.trained import CompletedModel, unlike
+from training.fleet.service.models import Models, auroc_of
+from training.fleet.service.obstacles import Obstacles, Outlook
+from training.fleet.service.output_views import gone_of, job_row
+from training.fleet.service.service import Service
+from training.fleet.service.unavailable import at_rest
+from training.fleet.wire.constants import ProblemType, Refusal
+from training.fleet.wire.views import AttemptView, EventView, JobDetail, JobsReply, JobView, RemovedView
+
+PAGE_MAX = 1000  # jobs in one answer
+HELD = "held"  # of jobs that wait: a filter beside the statuses
+NAMES_MAX = 4  # of jobs that wait for the same
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """The jobs wanted of a list. Empty: all. ``status`` may be "held"; ``text`` is looked for in names."""
+
+    status: str = ""
+    model: str = ""
+    mode: str = ""
+    host: str = ""
+    text: str = ""
+
+    def check(self) -> None:
+        """Refuse a status that no job can have."""
+        if self.status and self.status not in {*JobStatus, HELD}:
+            raise Refusal(ProblemType.BAD_REQUEST, f"status: expected one of {', '.join([*JobStatus, HELD])}")
+
+    def parameters(self) -> dict[str, str]:
+        return {**asdict(self), "text": pattern(self.text)}
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlace:
+    """A place in an ordered list, behind a job: its number of arrival and its key in the order. Zero: the beginning."""
+
+    seq: int = 0
+    number: float = 0
+    word: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The number of jobs that are alike in what lists filter by."""
+
+    model: str | None
+    mode: str | None
+    status: str
+    host: str | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event row with the name of its job."""
+
+    seq: int
+    at: float
+    job_id: str
+    name: str
+    in_manifest: bool
+    transition: str
+    from_status: str | None
+    to_status: str
+    attempt: int | None
+    host: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The pending jobs that wait for the same thing. ``jobs``: the next few of them."""
+
+    reason: str | None  # None: for their turn
+    count: int
+    jobs: tuple[dict[str, Any], ...]
+
+
+class JobViews:
+    """Queries about jobs, on the last committed state."""
+
+    def __init__(self, database: Database, service: Service, models: Models, obstacles: Obstacles) -> None:
+        self._db, self._service, self._clock = database, service, service.clock
+        self._models, self._obstacles = models, obstacles
+        self._counted: tuple[int, list[Counted]] = -1, []  # as of an event: counting all jobs is a look at each
+
+    def counts(self) -> dict[str, int]:
+        found = Counter[str]()
+        for each in self.counted():
+            found[each.status] += each.n
+        return {status.value: found[status] for status in JobStatus}
+
+    def jobs(self, wanted: JobFilter | None = None, *, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
+        """Return a page of jobs in order of arrival. ``next_after`` is null on the last one."""
+        wanted = wanted or JobFilter()
+        wanted.check()
+        most = max(1, min(limit, PAGE_MAX))
+        if wanted == JobFilter():
+            rows = self._db.all("jobs_page", after=after, most=most + 1)  # one more tells of a further page
+        else:
+            rows = self._found(wanted, "arrival", ListPlace(seq=after, number=after), most + 1)
+        looks = self._obstacles.of_classes()
+        return JobsReply(
+            jobs=[self._view(row, looks) for row in rows[:most]],
+            counts=self.counts(),
+            now=self._clock.now(),
+            next_after=rows[most - 1]["seq"] if len(rows) > most else None,
+            unlike=self._unlike() if wanted == JobFilter() and after == 0 else [],
+        )
+
+    def found(
+        self, wanted: JobFilter, sort: str, after: ListPlace, most: int
+    ) -> tuple[list[JobView], ListPlace | None]:
+        """Return a page of the jobs that ``wanted`` lets through, in this order, and the place where the next page
+        begins."""
+        wanted.check()
+        rows = self._found(wanted, sort, after, most + 1)
+        looks = self._obstacles.of_classes() if any(row["status"] == JobStatus.PENDING for row in rows) else {}
+        last = rows[most - 1] if len(rows) > most else None
+        place = None if last is None else ListPlace(last["seq"], last["number"], last["word"])
+        return [self._view(row, looks) for row in rows[:most]], place
+
+    def _found(self, wanted: JobFilter, sort: str, after: ListPlace, most: int) -> list[Row]:
+        return self._db.all("jobs_found", **wanted.parameters(), sort=sort, **asdict(after), most=most)
+
+    def counted(self, text: str = "") -> list[Counted]:
+        """Count the jobs of each kind, of those alone whose name has ``text`` in it, where one is given."""
+        if text:
+            rows = self._db.all("jobs_counted_named", text=pattern(text))
+            return [_counted(row) for row in rows]
+        row = self._db.one("newest_event")
+        head = row["seq"] if row is not None else 0
+        if self._counted[0] != head:
+            self._counted = head, [_counted(row) for row in self._db.all("jobs_counted")]
+        return self._counted[1]
+
+    def held(self, wanted: JobFilter | None = None) -> int:
+        """Count the held jobs that would otherwise wait, among those that the other filters let through."""
+        parameters = (wanted or JobFilter()).parameters()
+        del parameters["status"]
+        row = self._db.one("held_found", **parameters)
+        return 0 if row is None else int(row["n"])
+
+    def _unlike(self) -> list[str]:
+        """Find differences among the plan's completed jobs that should agree."""
+        kinds = self._db.one("kinds_trained_on")
+        if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
+            return []
+        return unlike(
+            CompletedModel(row["name"], json.loads(row["spec"]), trained_of(row)) for row in self._db.all("trained_on")
+        )
+
+    def job(self, job_id: str) -> JobDetail:
+        row = job_row(self._db, job_id)
+        attempts = [attempt_of(each) for each in self._db.all("attempts_of_job", job_id=job_id)]
+        events = [EventView(**dict(each)) for each in self._db.all("events_of_job", job_id=job_id)]
+        return JobDetail(
+            job=self._view(row, self._obstacles.of_classes()),
+            spec=json.loads(row["spec"]),
+            attempts=[
+                AttemptView.of(each, trained=each.trained.known(), booked=each.booked.to_dict()) for each in attempts
+            ],
+            events=events,
+            now=self._clock.now(),
+            result=self._models.result(row),
+            removed=[
+                RemovedView(what=each["what"], attempt=each["number"], at=each["at"], why=each["why"])
+                for each in self._db.all("removals_of_job", job_id=job_id)
+            ],
+            keep_state_s=self._service.plan.retention.states_s,
+        )
+
+    def live(self, most: int = PAGE_MAX) -> list[JobView]:
+        """Return what runs now, longest first."""
+        return [self._view(row, {}) for row in self._db.all("jobs_live", most=most)]
+
+    def waiting(self) -> list[Waiting]:
+        """Group the pending jobs by what they wait for, the most numerous first."""
+        looks, groups = self._obstacles.of_classes(), dict[str | None, Waiting]()
+        for row in self._db.all("waiting_by_class"):
+            look = looks.get(row["class_id"], Outlook())
+            reason = look.obstacle or look.waits_for
+            first = self._db.all("waiting_first", class_id=row["class_id"], most=NAMES_MAX)
+            before = groups.get(reason, Waiting(reason, 0, ()))
+            groups[reason] = Waiting(reason, before.count + row["n"], (*before.jobs, *map(dict, first))[:NAMES_MAX])
+        return sorted(groups.values(), key=lambda each: -each.count)
+
+    def events(
+        self, *, before: int | None = None, job_id: str = "", host: str = "", transition: str = "", limit: int
+    ) -> list[Event]:
+        """Return what happened, newest first, before a number; filters that are empty let all through."""
+        page: dict[str, Any] = {"before": before or 2**62, "transition": transition, "most": limit}
+        if job_id:
+            rows = self._db.all("events_newest_of_job", job_id=job_id, host=host, **page)
+        elif host:
+            rows = self._db.all("events_newest_of_host", host=host, **page)
+        else:
+            rows = self._db.all("events_newest", **page)
+        return [
+            Event(**{**dict(row), "name": row["name"] or row["job_id"], "in_manifest": bool(row["in_manifest"])})
+            for row in rows
+        ]
+
+    def _view(self, row: Mapping[str, Any], looks: Mapping[int, Outlook]) -> JobView:
+        job = job_of(row)
+        pending = job.status is JobStatus.PENDING
+        waits = pending and not job.held
+        look = looks.get(row["class_id"], Outlook()) if waits else Outlook()
+        return JobView.of(
+            job,
+            host=job.worker_hostname if not pending else None,
+            progress=json.loads(row["progress"]) if row["progress"] and not pending else None,
+            obstacle=look.obstacle,
+            paused=self._paused(row, job) if job.status in LIVE and row["paused"] else None,
+            note=look.waits_for if pending else self._obstacles.remark(job),
+            trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
+            auroc=auroc_of(row) if job.status is JobStatus.COMPLETED else None,
+            removed=gone_of(row),
+        )
+
+    def _paused(self, row: Mapping[str, Any], job: Job) -> str:
+        """Say why the trainer of a live job was paused at its last heartbeat."""
+        out = at_rest(self._db, self._service.host_registry).get(row["worker_hostname"])
+        return f"{job.worker_hostname} is {out.sentence()}" if out is not None else "its worker waits for the receiver"
+
+
+def pattern(text: str) -> str:
+    """Return a text as LIKE looks for it anywhere in a name, in any case of ASCII letters; '' lets all through."""
+    escaped = "".join(f"\\{c}" if c in "%_\\" else c for c in text)
+    return f"%{escaped}%" if text else ""
+
+
+def _counted(row: Row) -> Counted:
+    """A job that waits has no host, though its row may name its last one."""
+    waits = row["status"] == JobStatus.PENDING
+    return Counted(row["model"], row["mode"], row["status"], None if waits else row["host"], row["n"])
