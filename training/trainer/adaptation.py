@@ -32,7 +32,6 @@ from training.trainer.values import Json, JsonDict
 
 def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
     """The command line that a checkpoint was trained with, on the data and into the folders that ``names`` say."""
-
     model, split, data = str(document["model"]), document["split"], names.data
     return TrainerArgs(
         model=model,
@@ -57,7 +56,6 @@ def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
 
 def read_added(model: OpenedModel, place: Path) -> Added:
     """The reference windows at ``place``, on the channels of the model. Raises ``BadData``."""
-
     schema = schema_of(model.checkpoint)
     if (place / TENSORS_FOLDER).is_dir():
         try:
@@ -91,7 +89,6 @@ def read_added(model: OpenedModel, place: Path) -> Added:
 
 def _recorded(place: Path, schema: FeatureSchema) -> Any:
     """Windows (M, C, T) and hosts (M) of the references among recordings."""
-
     X, host = [np.zeros((0, len(schema.channels), schema.window_samples), dtype=np.float32)], []
     references = [one.facts.meta for one in recorded(place, schema.sample_hz)]
     for name, view in sorted({(meta.host, meta.view) for meta in references}):
@@ -104,7 +101,6 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
 
 def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:
     """The thresholds that the model gives the hosts added, before it learns from them. Raises ``BadData``."""
-
     rule = rule_for_hosts(model.document)
     if rule is None:
         raise BadData(
@@ -124,7 +120,6 @@ def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None)
 
 def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
     """Write the checkpoint with the levels of the hosts added, and the weights as they are. Raises ``BadData``."""
-
     document, levels, fitted = dict(model.document), None, settled(model.fitted, added.inputs)
     if document["levels"] is not None:
         added.require(FEWEST, "a level")

@@ -94,7 +94,6 @@ def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classe
 
 def _rates(scored: Scored, alarm: BoolArray, classes: Classes) -> JsonDict:
     """The shares caught and of false alarms at the model's own thresholds."""
-
     episode, n_clusters = clusters(scored.rows.recording)
     counts = AlarmMeasure(~classes.is_benign(scored.y), alarm, episode, n_clusters).counts()
     return {name: shown_rate(*each) for name, each in counts.items()}
@@ -124,7 +123,6 @@ JudgedOn = tuple[IntArray, int, list[str]]  # windows; how many a model had seen
 
 
 def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
-
     strange = [one for one in models if not same_data(one.document, one.inputs)]
     if other_data:
         return _unseen_by_content(models)
@@ -138,7 +136,6 @@ def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
 
 def _shared_test(models: Sequence[Judged]) -> IntArray:
     """The test side of all, which must be one: of the data set that all were trained on."""
-
     splits = [split_again(one) for one in models]
     for one, split in zip(models, splits, strict=True):
         if split.fingerprint != one.document["split"]["fingerprint"]:
@@ -156,7 +153,6 @@ def _shared_test(models: Sequence[Judged]) -> IntArray:
 
 def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
     """Windows, of any data, from recordings of which no model has learnt, stopped or calibrated by any part."""
-
     recording = models[0].inputs.rows.recording
     used, unknown = np.zeros(recording.size, dtype=bool), []
     for one in models:
@@ -173,7 +169,6 @@ def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
 
 
 def in_words(found: JsonDict) -> str:
-
     names = [one["name"] for one in found["models"]]
     wide = max(len("gap"), *map(len, names))
     lines = []
@@ -223,7 +218,6 @@ def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 100
     interval is much narrower than those of the two AUROCs suggest. Raises ValueError when the windows differ, or when
     one is judged by class and the other by its alarm score.
     """
-
     if not (np.array_equal(a.rows.recording, b.rows.recording) and np.array_equal(a.y, b.y)):
         raise ValueError("a paired comparison needs the same windows in the same order")
     if by_class(a, classes) is not by_class(b, classes):
@@ -257,7 +251,6 @@ def paired_rates(
     Resampled like `paired_gap`: with the same episodes for both. Where no resample differs, as where few episodes alarm
     at all, the interval is as wide as so few episodes allow.
     """
-
     if a is None or b is None:
         return {"tpr": None, "fpr": None}
     benign = classes.is_benign(scored.y)

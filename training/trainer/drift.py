@@ -221,7 +221,6 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
 
 def _doubts(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_]) -> tuple[str, ...]:
     """Sentences that speak against the alarms on a host, whether it changed or not."""
-
     said = []
     if odd[rows].mean() >= STRANGE:
         said.append(f"{odd[rows].mean():.0%} of its windows are unlike all that the model has learnt from.")

@@ -74,7 +74,6 @@ class Judged:
     @property
     def thresholds(self) -> FloatArray | None:
         """The score (N) that each window must exceed to raise an alarm; None where the model has no threshold."""
-
         if self.calibrated is None or self.hosts is None:
             return None if self.calibrated is None else np.full(self.scored.y.size, self.calibrated, dtype=np.float64)
         return self.hosts.each(self.scored.rows.host)
@@ -151,7 +150,6 @@ def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedMod
 
 def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:
     """The model measuring the hosts of the data from their references there, and the data as it takes them."""
-
     inputs = from_dataset(loaded, takes=model.family.takes)
     return settled(model.fitted, inputs), inputs
 
@@ -164,7 +162,6 @@ def judged_by(
     ``known`` are other windows of hosts with the same references, which are then not scored again; ``outputs`` are
     the windows' where they were scored elsewhere.
     """
-
     document = model.document
     labels = document["label_map"]
     if known is None:
@@ -195,7 +192,6 @@ def _references(
     document: Json, fitted: Fitted, inputs: Inputs, *, anomalies: bool
 ) -> tuple[ReferenceScores, HostLevels | None]:
     """The scores of the references here that trained nothing, and the levels of anomaly scores that follow."""
-
     raw, recorded = references_of(fitted, inputs, fresh_references(document, inputs)), document["levels"]
     levels = None
     if anomalies and recorded is not None:
@@ -213,7 +209,6 @@ def rule_for_hosts(document: Json) -> HostThresholds | None:
 
 def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
     """The channels that carried an incident's alarms in this data set; None where none of them was explained."""
-
     rows = judged.inputs.timed
     runs = runs_of(rows, stride_of(rows, nominal_s=float(judged.inputs.schema_fields["stride_s"])))
     within = (runs.t_start >= one.incident.began) & (runs.t_end <= one.incident.last)
@@ -228,7 +223,6 @@ def sides(judged: Judged) -> NameArray | None:
 
     Of the data set it was trained on by the split itself, which is exact; of another one by content.
     """
-
     inputs = judged.inputs
     if same_data(judged.document, inputs):
         with suppress(BadData):
@@ -240,7 +234,6 @@ def sides(judged: Judged) -> NameArray | None:
 
 def split_again(judged: Judged) -> Split:
     """The split that the checkpoint names, of the data that were judged. Raises ``BadData``."""
-
     recorded = judged.document["split"]
     return split_inputs(
         judged.inputs,
@@ -273,7 +266,6 @@ class Scoring:
 @functools.lru_cache(1)
 def _ready(checkpoint: Path, data: Path, threads: int) -> tuple[Fitted, Inputs]:
     """The model and the windows, kept by a worker from one part to the next."""
-
     limit_threads(threads)
     model, loaded = opened(checkpoint, data, threads=threads)
     return settled_on(model, loaded)

@@ -68,7 +68,6 @@ def compare_rotations(
 
 def turns_in(folder: Path) -> Turns:
     """Find the checkpoints of one rotation below a folder. Raises ``BadData`` for two of them, or none."""
-
     found: dict[tuple[str, int], Path] = {}
     kinds: dict[str, Path] = {}
     for path in sorted(folder.rglob(f"*{CHECKPOINT_ENDING}")):

@@ -41,7 +41,6 @@ PART_ROWS = 1 << 18  # windows of which rows are made at a time
 
 def why(judged: Judged) -> Reasons:
     """The reasons of the alarms. Raises ``BadArguments`` where the model has no threshold."""
-
     if judged.alarm is None:
         raise BadArguments(f"{judged.name} has no threshold, so no window is an alarm to explain: leave out --explain")
     return explain(judged.fitted, judged.inputs, np.flatnonzero(judged.alarm))
@@ -55,7 +54,6 @@ def parts(judged: Judged, side: NameArray | None, reasons: Reasons | None = None
 
 
 def _part(judged: Judged, side: NameArray | None, explained: Explained | None, here: slice) -> Any:
-
     rows, scored, document = judged.inputs.rows, judged.scored, judged.document
     count = here.stop - here.start
     columns: JsonDict = {
@@ -85,7 +83,6 @@ def _part(judged: Judged, side: NameArray | None, explained: Explained | None, h
 
 def _explained(reasons: Reasons | None) -> Explained | None:
     """The values of ``EXPLAINED``: ``name 41 %, …`` and, of models that learn from samples, ``1-2 s, …``."""
-
     if reasons is None:
         return None
     found: Explained = {}
@@ -110,7 +107,6 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     With a ``state`` file they continue from its content, which is then renewed; the changes of the hosts ``confirm``
     are confirmed before. Raises ``TrainerError``.
     """
-
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
     if thresholds is None:
         return Followed([], {}, [])
@@ -151,7 +147,6 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
 
 def _changed(judged: Judged, streams: Streams, new: BoolArray) -> dict[str, ToldChange]:
     """Add the windows marked ``new`` to the records of their hosts; those here that have changed, now or before."""
-
     inputs, rows = judged.inputs, judged.inputs.timed
     measures = Measures.of(inputs.schema_fields)
     hosts = np.unique(rows.host).tolist()
@@ -173,7 +168,6 @@ def _changed(judged: Judged, streams: Streams, new: BoolArray) -> dict[str, Told
 
 def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | None = None) -> Any:
     """A polars frame with a row an incident; times are those of the windows. With ``reasons`` also what carried it."""
-
     columns: JsonDict = {
         "incident_id": pl.String,
         "episode_id": pl.String,
@@ -202,7 +196,6 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
 
 def remarks(judged: Judged, side: NameArray | None) -> list[str]:
     """Collect what a reader of the scores must know: which rows are no test, and how unlike the data are."""
-
     if side is None:
         first = f"Which of these windows {judged.name} has seen is not known: {TOO_MANY}."
     else:
@@ -268,7 +261,6 @@ def _as_json(frames: Iterator[Any]) -> Iterator[str]:
 
 
 def _write_parquet(frames: Iterator[Any], path: Path) -> None:
-
     first = next(frames)
     second = next(frames, None)
     if second is None:

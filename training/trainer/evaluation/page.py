@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import sqrt
 from pathlib import Path
@@ -47,6 +47,7 @@ NAMES = {
 }
 SIDES = {"train": "to learn", "val": "to stop early", "cal": "to set the threshold", "test": "to judge"}
 _MAX_LINES = 6  # classes drawn in one chart; more are unreadable
+DIAGONAL = ((0, 0), (1, 1))
 _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 
@@ -112,36 +113,31 @@ def _machines(names: Sequence[str]) -> str:
 
 def show(metric: Json, digits: int = 3) -> str:
     """``0.812 (0.744 to 0.871)``; a dash where there is no value."""
-    if metric["value"] is None:
-        return "–"
-    text = _number(metric["value"], digits)
-    if metric.get("ci95") is None:
-        return text
-    low, high = (_number(bound, digits) for bound in metric["ci95"])
-    return f"{text} ({low} to {high})"
+    return _worded(metric, lambda value: _number(value, digits))
 
 
 def share(metric: Json) -> str:
     """A rate in per cent with its interval: ``8.1 % (2.0 to 14.4)``."""
+    return _worded(metric, lambda value: f"{100 * value:.1f}", " %")
+
+
+def gap(metric: Json) -> str:
+    """A difference with its sign: ``+0.021 (−0.012 to +0.055)``."""
+    return _worded(metric, lambda value: f"{value:+.3f}".replace("-", "−"))
+
+
+def _worded(metric: Json, words: Callable[[float], str], unit: str = "") -> str:
     if metric["value"] is None:
         return "–"
-    text = f"{100 * metric['value']:.1f} %"
+    text = words(metric["value"]) + unit
     if metric.get("ci95") is None:
         return text
-    low, high = (f"{100 * bound:.1f}" for bound in metric["ci95"])
+    low, high = map(words, metric["ci95"])
     return f"{text} ({low} to {high})"
 
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def gap(metric: Json) -> str:
-    """A difference with its sign: ``+0.021 (−0.012 to +0.055)``."""
-    if metric["value"] is None:
-        return "–"
-    value, *bounds = (f"{v:+.3f}".replace("-", "−") for v in (metric["value"], *(metric["ci95"] or ())))
-    return f"{value} ({bounds[0]} to {bounds[1]})" if bounds else value
 
 
 def in_order(found: Json) -> list[tuple[str, Any]]:
@@ -178,6 +174,11 @@ def _figure(title: str, note: str, svg: Markup) -> JsonDict:
     return {"title": title, "note": note, "svg": svg}
 
 
+def _lines(title: str, note: str, series: Sequence[Series], axes: tuple[str, str], **more: Any) -> JsonDict:
+    chart = line_chart(more.pop("chart", title), series, x_label=axes[0], y_label=axes[1], **more)
+    return _figure(title, note, chart)
+
+
 def _auroc_figure(report: Json) -> JsonDict | None:
     mine = report["metrics"]["test"]["auroc"]
     rows = [(report["model"], mine, True)]
@@ -207,15 +208,9 @@ def _incidents_figure(incidents: Json | None) -> JsonDict | None:
     rate, caught = incidents["false_per_host_day"]["value"], incidents["caught"]["value"]
     if rate is not None and caught is not None:
         series.append(Series("the threshold in use", [[rate, caught]], dots=[4.0]))
-    svg = line_chart(
-        "Incidents",
-        series,
-        x_label="false incidents a host-day",
-        y_label="stretches caught",
-        x=nice_range([x for x, _ in points], floor=0.0),
-    )
     note = "Share of malicious-like stretches with an incident against false incidents, as the threshold moves."
-    return _figure("Incidents", note, svg)
+    axes = ("false incidents a host-day", "stretches caught")
+    return _lines("Incidents", note, series, axes, x=nice_range([x for x, _ in points], floor=0.0))
 
 
 def _roc_figure(curves: Json, metrics: Json) -> JsonDict | None:
@@ -227,10 +222,8 @@ def _roc_figure(curves: Json, metrics: Json) -> JsonDict | None:
     if len(series) == 1 and caught is not None and false is not None:
         series.append(Series("the threshold in use", [[false, caught]], dots=[4.0]))
         note += " The dot is the threshold in use."
-    svg = line_chart(
-        "ROC curve", series, x_label="false-positive rate", y_label="true-positive rate", guide=[(0, 0), (1, 1)]
-    )
-    return _figure("ROC", note, svg)
+    axes = ("false-positive rate", "true-positive rate")
+    return _lines("ROC", note, series, axes, chart="ROC curve", guide=DIAGONAL)
 
 
 def _pr_figure(curves: Json, metrics: Json) -> JsonDict | None:
@@ -242,14 +235,8 @@ def _pr_figure(curves: Json, metrics: Json) -> JsonDict | None:
     note = "How many alarms are right, by how much is caught."
     if alone:
         note += f" The dashed line is what guessing gives ({100 * prevalence:.0f} %)."
-    svg = line_chart(
-        "Precision and recall",
-        series,
-        x_label="recall",
-        y_label="precision",
-        guide=[(0, prevalence), (1, prevalence)] if alone else (),
-    )
-    return _figure("Precision and recall", note, svg)
+    guide = [(0, prevalence), (1, prevalence)] if alone else ()
+    return _lines("Precision and recall", note, series, ("recall", "precision"), guide=guide)
 
 
 def _drawn(lines: Sequence[Json]) -> list[Series]:
@@ -263,26 +250,14 @@ def _calibration_figure(curves: Json) -> JsonDict | None:
     points = [[row["claimed"], row["observed"]] for row in rows]
     most = max(row["windows"] for row in rows)
     dots = [1.0 + 5.0 * sqrt(row["windows"] / most) for row in rows]
-    svg = line_chart(
-        "Calibration",
-        [Series("windows", points, dots)],
-        x_label="probability claimed",
-        y_label="share observed",
-        guide=[(0, 0), (1, 1)],
-    )
     note = "On the dashed line a probability means what it says; below it the model claims too much."
-    return _figure("Calibration", note, svg)
+    axes = ("probability claimed", "share observed")
+    return _lines("Calibration", note, [Series("windows", points, dots)], axes, guide=DIAGONAL)
 
 
 def _history_figures(history: Sequence[Json], course: str | None) -> list[JsonDict | None]:
     """Losses in one chart, other figures of the training in another."""
-    if not history:
-        return [None]
-    keys = [
-        key
-        for key in sorted(history[0])
-        if key != "epoch" and any(isinstance(row.get(key), int | float) for row in history)
-    ]
+    keys = sorted({*history[0]} - {"epoch"}) if history else []
     losses = [key for key in keys if key.endswith("loss")]
     others = [key for key in keys if key not in losses]
     return [
@@ -294,23 +269,16 @@ def _history_figures(history: Sequence[Json], course: str | None) -> list[JsonDi
 def _history_figure(
     history: Sequence[Json], keys: Sequence[str], title: str, y_label: str, course: str | None
 ) -> JsonDict | None:
-    series = []
-    for key in keys[:_MAX_LINES]:
+    drawn = {}
+    for key in keys:
         known = [(n, row.get(key)) for n, row in enumerate(history, start=1)]
-        points = [[float(n), float(value)] for n, value in known if isinstance(value, int | float)]
-        series.append(Series(key.replace("_", " "), points))
-    values = [point[1] for one in series for point in one.points]
-    if not values:
+        drawn[key] = [[float(n), float(value)] for n, value in known if isinstance(value, int | float)]
+    series = [Series(key.replace("_", " "), points) for key, points in drawn.items() if points][:_MAX_LINES]
+    if not series:
         return None
-    svg = line_chart(
-        title,
-        series,
-        x_label="epoch",
-        y_label=y_label,
-        x=(0.0, float(max(2, len(history)))),
-        y=nice_range(values, floor=0.0),
-    )
-    return _figure(title, course or f"{len(history)} epochs.", svg)
+    across = (0.0, float(max(2, len(history))))
+    up = nice_range([value for one in series for _, value in one.points], floor=0.0)
+    return _lines(title, course or f"{len(history)} epochs.", series, ("epoch", y_label), x=across, y=up)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
