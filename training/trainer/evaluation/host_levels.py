@@ -301,22 +301,21 @@ def host_thresholds(
     levels = references.levels(scale, quantiles)
     if not levels:
         return None
-    margin = _margin(cal, levels, scale, target, classes)
-    if margin is None:
-        rule, why, found = LevelUse.ONLY_UP, "no host that calibrated has a reference to learn from", []
-    else:
-        found = _leave_out(cal, levels, scale, target, classes)
-        rule, why = choose(found, target)
-    return HostThresholds(
-        rule=rule,
+    plain = HostThresholds(
+        rule=LevelUse.ONLY_UP,
         calibrated=calibrated,
-        margin=margin or 0.0,
+        margin=0.0,
         levels=levels,
         log_odds=scale.odds,
         quantiles=quantiles,
-        why=why,
-        left_out=tuple(found),
+        why="no host that calibrated has a reference to learn from",
     )
+    margin = _margin(cal, plain, target, classes)
+    if margin is None:
+        return plain
+    found = _leave_out(cal, plain, target, classes)
+    rule, why = choose(found, target)
+    return replace(plain, rule=rule, margin=margin, why=why, left_out=tuple(found))
 
 
 def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
@@ -341,36 +340,25 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
     return (LevelUse.FOLLOWS if pays else LevelUse.ONLY_UP), said + caught
 
 
-def _margin(
-    cal: Scored, levels: dict[str, ReferenceLevel], scale: Scale, target: float, classes: Classes
-) -> float | None:
+def _margin(cal: Scored, hosts: HostThresholds, target: float, classes: Classes) -> float | None:
     """The distance above their hosts' levels that all but a share ``target`` of benign calibration windows keep."""
-    known = classes.is_benign(cal.y) & np.isin(cal.rows.host, list(levels))
-    usual = np.array([levels[name].usual for name in cal.rows.host[known].tolist()], dtype=np.float64)
-    found = conformal(scale.of(cal.score[known]) - usual, target)
+    known = classes.is_benign(cal.y) & np.isin(cal.rows.host, list(hosts.levels))
+    usual = np.array([hosts.levels[name].usual for name in cal.rows.host[known].tolist()], dtype=np.float64)
+    found = conformal(hosts.scale.of(cal.score[known]) - usual, target)
     return None if found is None else round(found, DIGITS)
 
 
-def _leave_out(
-    cal: Scored, levels: dict[str, ReferenceLevel], scale: Scale, target: float, classes: Classes
-) -> list[LeftOut]:
+def _leave_out(cal: Scored, hosts: HostThresholds, target: float, classes: Classes) -> list[LeftOut]:
     benign, host = classes.is_benign(cal.y), cal.rows.host
     found = []
-    for name in sorted(set(host[benign].tolist()) & set(levels)):
+    for name in sorted(set(host[benign].tolist()) & set(hosts.levels)):
         others = cal.take(np.flatnonzero(host != name))
         calibrated = conformal(others.score[classes.is_benign(others.y)], target)
-        margin = _margin(others, levels, scale, target, classes)
+        margin = _margin(others, hosts, target, classes)
         if calibrated is None or margin is None:
             continue
         score, false = cal.score[host == name], benign[host == name]
-        by = HostThresholds(
-            rule=LevelUse.CALIBRATED,
-            calibrated=calibrated,
-            margin=margin,
-            levels=levels,
-            log_odds=scale.odds,
-            quantiles=Quantiles.promising(target),
-        )
+        by = replace(hosts, calibrated=calibrated, margin=margin)
         start = {rule: replace(by, rule=rule).of(name) for rule in LevelUse}
         alarms = {rule: float((score[false] > place).mean()) for rule, place in start.items()}
         caught = {rule: float((score[~false] > place).mean()) for rule, place in start.items() if not false.all()}
