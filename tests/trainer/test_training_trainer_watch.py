@@ -45,16 +45,7 @@ from training.watch import __main__ as program
 from training.watch import calls
 from training.watch import detector as watching
 from training.watch import watching as host_watch
-from training.watch.calls import (
-    Courier,
-    Hook,
-    HookError,
-    HookRefusedError,
-    command_hook,
-    fleet_hook,
-    line,
-    webhook,
-)
+from training.watch.calls import Courier, Hook, HookError, HookRefusedError, command_hook, fleet_hook, line, webhook
 from training.watch.detector import HostDetector, ScoredWindow, joined
 from training.watch.recording import record as recording
 from training.watch.watching import HostWatch, samples, state_path
