@@ -37,7 +37,7 @@ def make_windows(n_windows: int, n_episodes: int, seed: int = 0):
 
 def ours(episode, positive, score, n_resamples):
     n_episodes = int(episode.max()) + 1
-    measure = RankMeasure(score, positive, episode, auprc=None)
+    measure = RankMeasure(score, positive, episode, auprc=False)
     size = {"n_episodes": n_episodes, "n_windows": episode.size}
     return bootstrap([measure], **size, n_resamples=n_resamples, seed=0)["auroc"].samples
 

@@ -249,7 +249,7 @@ def test_intervals_cover_what_they_claim_to_on_chance():
         episode = np.repeat(np.arange(24), 6)
         y = rng.permutation(np.arange(24) % 2)[episode]
         score = rng.normal(size=24)[episode] + 0.3 * rng.normal(size=episode.size)
-        measure = RankMeasure(score, y == 1, episode, auprc=None)
+        measure = RankMeasure(score, y == 1, episode, auprc=False)
         samples = np.concatenate([measure(w)["auroc"] for w in draw_weights(24, 144, 400, trial)])
         low, high = percentile_interval(Estimate(0.5, samples), 12)
         missed += not low <= 0.5 <= high

@@ -155,7 +155,7 @@ def figures(
 
 def _ranks(some: Sequence[Unshown], known: ShownModel, episode: IntArray) -> dict[str, RankMeasure]:
     alarming = ~known.classes.is_benign(known.scored.y)
-    return {one.name: RankMeasure(one.score, alarming[one.places], episode[one.places], auprc=None) for one in some}
+    return {one.name: RankMeasure(one.score, alarming[one.places], episode[one.places], auprc=False) for one in some}
 
 
 def _rates(some: Sequence[Unshown], known: ShownModel, episode: IntArray, n_episodes: int) -> JsonDict:

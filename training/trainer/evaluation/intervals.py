@@ -82,15 +82,7 @@ class RankMeasure:
     the negatives and over the positives, in the order of their scores.
     """
 
-    def __init__(
-        self,
-        score: FloatArray,
-        positive: BoolArray,
-        episode: IntArray,
-        *,
-        auroc: str = "auroc",
-        auprc: str | None = "auprc",
-    ) -> None:
+    def __init__(self, score: FloatArray, positive: BoolArray, episode: IntArray, *, auprc: bool = True) -> None:
         order = np.argsort(score, kind="stable")
         is_positive = positive[order]
         ups, downs = score[order][is_positive], score[order][~is_positive]
@@ -100,7 +92,7 @@ class RankMeasure:
         self._downs_up_to = np.searchsorted(downs, ups, side="right")
         self._ups_below = np.searchsorted(ups, ups, side="left")
         self._tied = bool((self._downs_below != self._downs_up_to).any())
-        self._auroc, self._auprc = auroc, auprc
+        self._auprc = auprc
 
     def __call__(self, weights: Weights) -> dict[str, FloatArray]:
         """AUROC and AUPRC of each row; NaN for a row that drew a single class."""
@@ -111,9 +103,9 @@ class RankMeasure:
         up_to = np.take(down, self._downs_up_to, axis=1) if self._tied else below
         won = (_dot(up, below) + _dot(up, up_to)) / 2
         with np.errstate(invalid="ignore", divide="ignore"):
-            result = {self._auroc: won / (n_up * n_down)}
-            if self._auprc is not None:
-                result[self._auprc] = self._average_precision(up, below, n_up, n_down)
+            result = {"auroc": won / (n_up * n_down)}
+            if self._auprc:
+                result["auprc"] = self._average_precision(up, below, n_up, n_down)
         return result
 
     def _average_precision(self, up: Weights, below: Weights, n_up: FloatArray, n_down: FloatArray) -> FloatArray:
