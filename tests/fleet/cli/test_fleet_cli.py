@@ -1,7 +1,5 @@
 """``cis490-jobs``: what it prints, what it exits with, and that nothing from afar can reach the terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """``cis490-jobs act``: first the number of jobs, then the act on as many."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager

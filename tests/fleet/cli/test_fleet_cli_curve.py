@@ -1,7 +1,5 @@
 """``cis490-jobs curve``: pictures of plain characters, one for each series, that say what they cannot show."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """``cis490-jobs forecast``: the question that is sent, and an answer of any width that no host's name can break."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``cis490-jobs gc`` against a receiver: shown first, asked for, done, audited; and what `get` and `show` say then."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

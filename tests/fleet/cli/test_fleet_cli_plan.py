@@ -1,7 +1,5 @@
 """``cis490-jobs plan`` and ``apply`` against a receiver: what they show and exit with, and what they leave on disk."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

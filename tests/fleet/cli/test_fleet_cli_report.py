@@ -1,7 +1,5 @@
 """``cis490-jobs report``: the pages as files that need no receiver, and ``models``."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

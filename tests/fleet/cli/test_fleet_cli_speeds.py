@@ -1,7 +1,5 @@
 """``cis490-jobs speeds``: a table that says what each time rests on."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``cis490-jobs`` believes no answer without the id of a database, and all answers of one command from one database."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``cis490-jobs watch`` in a real terminal and into a pipe."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The client: its retry table, its memory, uploads that go on, and the transport against a server that misbehaves."""
 
-from __future__ import annotations
-
 import errno
 import http.client
 import io

@@ -1,7 +1,5 @@
 """A worker loop of a user's own, over FleetClient alone, against a receiver that really listens."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

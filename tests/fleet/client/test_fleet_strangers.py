@@ -1,7 +1,5 @@
 """Answers that are not the receiver's are never believed, and messages name who seems to have answered."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

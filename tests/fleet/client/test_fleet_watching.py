@@ -1,7 +1,5 @@
 """Telling the receiver of a watched host: with its own certificate alone, and tried again unless that is in vain."""
 
-from __future__ import annotations
-
 import io
 import json
 from types import SimpleNamespace

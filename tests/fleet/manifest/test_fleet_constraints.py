@@ -4,8 +4,6 @@ Every test here is made for each declared key, so that a new one joins by itself
 example below: a value, a host that does not fit, and one that does.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """The manifest: what loads, what is refused and in which words, and what a job's id depends on."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A job's matrix: the jobs it makes are those that a person would write, and its mistakes are told where they stand."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

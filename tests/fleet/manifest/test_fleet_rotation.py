@@ -1,7 +1,5 @@
 """A job's rotation: each host of ``train_hosts`` is tested once by a model that the others trained."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

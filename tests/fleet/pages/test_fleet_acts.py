@@ -1,7 +1,5 @@
 """Acting on jobs from pages: the question with its number, then the act on as many jobs."""
 
-from __future__ import annotations
-
 import html
 import re
 from contextlib import closing

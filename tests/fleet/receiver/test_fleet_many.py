@@ -1,7 +1,5 @@
 """Slow clients beside a good one, and many workers at once. How fast is printed, never asserted."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The figures for Prometheus: what is counted, from what, and how much of it there can be."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from pathlib import Path

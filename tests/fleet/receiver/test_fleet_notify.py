@@ -1,7 +1,5 @@
 """Notifications in the receiver, from a failed job to a command that runs, and the endpoints about channels."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

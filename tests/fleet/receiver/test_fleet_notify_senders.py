@@ -1,7 +1,5 @@
 """Carrying a message over each kind of channel, against servers that really listen and commands that really run."""
 
-from __future__ import annotations
-
 import json
 import socketserver
 import sys

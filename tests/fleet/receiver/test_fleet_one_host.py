@@ -1,7 +1,5 @@
 """One host that means ill, or is broken, within its quota: it may not stop the fleet."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The plan endpoints over a socket: who may ask, and what a hostile body gets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """A real Prometheus reads a running fleet over TLS: every figure of the dashboard is there, every alert is silent until
 its cause is brought about."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The receiver over real sockets: every request, every refusal, and bodies that break off, dawdle or lie."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

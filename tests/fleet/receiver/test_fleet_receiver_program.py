@@ -1,7 +1,5 @@
 """The receiver as a program: what it refuses to start with, and how it starts, reloads and stops."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Reports over HTTP: kept beside their bundles before the job is completed, found again, never believed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each control is tried from outside, on a receiver that listens, or on the program that meets the hostile thing.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

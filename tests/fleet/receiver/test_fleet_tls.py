@@ -1,7 +1,5 @@
 """Over TLS: who is let in, who is not and why, and that a revocation holds at once."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

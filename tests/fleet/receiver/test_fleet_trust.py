@@ -1,7 +1,5 @@
 """Certificates, the door, the handshake and renewal without a network: what is refused, and with which sentence."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

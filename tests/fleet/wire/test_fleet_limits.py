@@ -1,7 +1,5 @@
 """The figures that the pages tell are those of the code: a reader plans by them, and nothing else would notice."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

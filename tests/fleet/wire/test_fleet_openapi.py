@@ -1,7 +1,5 @@
 """The document of the wire: whole, kept, and true of what the receiver answers to a thousand made-up calls."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -1,7 +1,5 @@
 """Trainers' reports: whatever their bytes are, they are read within bounds or said to be not readable."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

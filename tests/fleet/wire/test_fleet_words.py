@@ -1,7 +1,5 @@
 """The words for a live job: what its trainer says of its progress, unless that makes no sense."""
 
-from __future__ import annotations
-
 import pytest
 
 from training.fleet.wire import words

@@ -40,7 +40,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         sentence=sentence(detail, explained, frame.now),
         explained=explained,
         log=log,
-        facts=[*words.facts(detail, constraints_in_words(detail["spec"]))],
+        facts=[*facts(detail)],
         asked=[*flat(detail["spec"])],
         record=[*flat(attempts[-1]["record"])] if attempts and attempts[-1]["record"] else [],
         figures=[*figures(views, [(job_id, job["name"])]), *usage(views, job_id, attempt)],
@@ -79,6 +79,11 @@ def sentence(detail: Json, explained: Json | None, now: float) -> str:
     how = words.under_way(job, now)
     doing = "is training on" if status == "running" else "was given to"
     return f"{name} {doing} {job['host']} since {since}" + (f": {how}." if how else ".")
+
+
+def facts(detail: Json) -> Iterator[tuple[str, str]]:
+    """List facts about a job other than its state."""
+    return words.facts(detail, constraints_in_words(detail["spec"]))
 
 
 def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
