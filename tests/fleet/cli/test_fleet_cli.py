@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +84,7 @@ DONE = view("gbt-realistic", "completed", 4, host="pi", finished_at=NOW, artifac
 class FakeReceiver:
     """A transport that answers like a receiver with these jobs; records what was asked with which token."""
 
-    def __init__(self, *views: dict[str, Any]) -> None:
+    def __init__(self, *views):
         self.views = {v["name"]: v for v in views}
         self.answers: dict[tuple[str, str], Any] = {}
         self.asked: list[tuple[str, str, str | None]] = []
@@ -109,7 +108,7 @@ class FakeReceiver:
         whole = filled_reply(method, path, answer) if status == 200 else answer
         return Response(status, SHOWN, json.dumps(whole).encode())
 
-    def _route(self, method: str, parts: list[str], query: Mapping[str, str], sink: Any) -> Any:
+    def _route(self, method, parts, query, sink):
         match method, parts:
             case "GET", ["jobs"]:
                 return self._jobs(query)
@@ -133,11 +132,11 @@ class FakeReceiver:
         detail = f"no job is called '{parts[1]}'; `cis490-jobs list` shows them all"
         return {"status_code": 404, "type": "unknown_job", "detail": detail}
 
-    def _found(self, ref: str) -> dict[str, Any] | None:
+    def _found(self, ref):
         by_id = {each["job_id"]: each for each in self.views.values()}
         return self.views.get(ref) or by_id.get(ref)
 
-    def _jobs(self, query: Mapping[str, str]) -> dict[str, Any]:
+    def _jobs(self, query):
         after = int(query.get("after", 0))
         found = [v for v in self.views.values() if query.get("status") in (None, v["status"])]
         more = after + self.page < len(found)
@@ -153,55 +152,55 @@ class FakeReceiver:
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
 class Session:
     """Runs commands against a fake receiver; keeps what they printed."""
 
-    def __init__(self, receiver: FakeReceiver, **environ: str) -> None:
+    def __init__(self, receiver, **environ):
         self.receiver = receiver
         self.urls: list[str] = []
         self.slept: list[float] = []
         self.patience = 3
         self.world = CommandContext(connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO())
 
-    def _connect(self, url: str, token: str | None) -> FleetClient:
+    def _connect(self, url, token):
         self.urls.append(url)
         return FleetClient(url, operator_token=token, transport=self.receiver, tries=1, sleep=lambda _: None)
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds):
         self.slept.append(seconds)
         if len(self.slept) > self.patience:
             raise KeyboardInterrupt
 
-    def __call__(self, *argv: str) -> int:
+    def __call__(self, *argv):
         self.world = replace(self.world, out=io.StringIO(), err=io.StringIO())
         return program.main(argv, context=self.world)
 
-    def says(self, *argv: str, code: int = 0) -> str:
+    def says(self, *argv, code=0):
         """What a command prints, or what it complains of where it ends with another code."""
         assert self(*argv) == code, self.err
         return self.err if code else self.out
 
-    def workers(self, *told: Mapping[str, Any]) -> None:
+    def workers(self, *told):
         """The hosts that the receiver lists from now on."""
         self.receiver.answers["GET", "/v1/workers"] = {"workers": list(told), "now": NOW}
 
-    def get(self, folder: Path, *more: str, code: int = 0) -> str:
+    def get(self, folder, *more, code=0):
         """What fetching the job ``done`` says."""
         return self.says("get", "done", "--out", str(folder), *more, code=code)
 
     @property
-    def out(self) -> str:
+    def out(self):
         return self.world.out.getvalue()  # type: ignore[attr-defined]
 
     @property
-    def err(self) -> str:
+    def err(self):
         return self.world.err.getvalue()  # type: ignore[attr-defined]
 
-    def json(self, *argv: str) -> Any:
+    def json(self, *argv):
         assert self(*argv, "--json") == 0, self.err
         return json.loads(self.out)
 
@@ -297,7 +296,7 @@ def test_a_command_is_registered_once():
 
 @pytest.mark.parametrize("error", [AttributeError, KeyError, TypeError, ValueError])
 def test_a_mistake_of_ours_is_not_called_the_receivers(run, error, monkeypatch):
-    def broken(_jobs: object, **_: object) -> None:
+    def broken(_jobs, **_):
         raise error("ours")
 
     monkeypatch.setattr(cli_views, "render_list", broken)
@@ -534,7 +533,7 @@ def test_release_lets_hosts_in_and_says_why_they_were_out(run):
 
 
 def test_hosts_are_paused_drained_and_resumed_and_each_line_says_what_follows(run):
-    def answer(order: str | None, **more: object) -> dict[str, object]:
+    def answer(order, **more):
         told = {"host": "desk", "order": order, "by": "ada", "since": NOW, "was": None, "jobs": ["gru", "mlp"]}
         return told | {"note": None} | more
 
@@ -665,13 +664,13 @@ def test_reload_prints_the_counts_or_every_mistake(run):
 class GrowingLog:
     """``/log`` in pages of two lines; alive until it was asked for more than there is."""
 
-    def __init__(self, receiver: FakeReceiver, lines: list[str], *, grows: int = 0) -> None:
+    def __init__(self, receiver, lines, *, grows=0):
         self.lines, self.grows, self.receiver = lines, grows, receiver
         self.complete, self.gap = True, None
         self.original = receiver.request
         receiver.request = self.request  # type: ignore[method-assign]
 
-    def request(self, method: str, path: str, *rest: Any) -> Response:
+    def request(self, method, path, *rest):
         if "/log" not in path:
             return self.original(method, path, *rest)
         after = int(parse_qs(urlsplit(path).query)["after"][0])
@@ -906,7 +905,7 @@ def test_get_where_it_may_not_write_is_one_sentence(finished, tmp_path):
 def test_wait_returns_when_each_job_is_over_with_the_worst_end_as_its_code(run):
     views = run.receiver.views
 
-    def later(seconds: float) -> None:
+    def later(seconds):
         run.slept.append(seconds)
         views["gbt-oracle"] = RUNNING | {"status": ("running", "completed")[len(run.slept) > 1]}
         assert len(run.slept) < 4
@@ -924,7 +923,7 @@ def test_wait_returns_when_each_job_is_over_with_the_worst_end_as_its_code(run):
 def test_wait_for_all_is_for_the_jobs_of_the_plan_and_says_what_cannot_run(run):
     run.receiver.views["stranger"] = view("stranger", "pending", 7, in_manifest=False)
 
-    def later(_: float) -> None:
+    def later(_):
         run.receiver.views["gbt-oracle"] = RUNNING | {"status": "completed"}
         run.receiver.views["cnn-oracle"] = STUCK | {"status": "completed"}
         run.receiver.views["kept"] = view("kept", "completed", 8)
@@ -941,7 +940,7 @@ def test_wait_for_all_is_for_the_jobs_of_the_plan_and_says_what_cannot_run(run):
 def test_wait_outlasts_a_receiver_that_does_not_answer(run):
     answers = run.receiver.answers
 
-    def later(_: float) -> None:
+    def later(_):
         run.slept.append(0.0)
         if len(run.slept) < 3:
             answers["GET", f"/v1/job/{IDS[1]}"] = TransportError("connection refused")
@@ -986,7 +985,7 @@ def test_get_of_all_brings_each_completed_model_into_a_folder_of_its_own(finishe
 
 
 def test_get_on_a_full_disk_names_the_folder(finished, tmp_path, monkeypatch):
-    def full(*_: Any, **__: Any) -> None:
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cli_bundle, "unpack", full)
@@ -1069,7 +1068,7 @@ def test_a_name_that_a_shell_would_run_is_not_offered(run, monkeypatch, capsys):
 def test_the_shell_waits_two_seconds_for_a_receiver_that_says_nothing(monkeypatch):
     asked = []
 
-    def dial(url: str, token: str | None, **how: Any) -> FleetClient:
+    def dial(url, token, **how):
         asked.append(how)
         raise CannotError("nobody there")
 

@@ -24,7 +24,7 @@ def running(folder: Path) -> AbstractContextManager[Receiver]:
 
 
 def at(receiver: Receiver, *, token: str | None = TOKEN) -> Callable[..., Ran]:
-    def jobs(*words: str, typed: str | None = None) -> Ran:
+    def jobs(*words, typed=None):
         out, err, into = Terminal(), Terminal(), Terminal(typed or "")
         world = CommandContext(
             connect=lambda _url, _token: receiver.client(token=token), out=out, err=err, into=into, environ={}

@@ -36,7 +36,7 @@ USE = [
 class Answers:
     """A context whose receiver knows these curves; remembers what was asked."""
 
-    def __init__(self, *replies: dict[str, Any], out: io.TextIOBase | None = None) -> None:
+    def __init__(self, *replies, out=None):
         self.replies = {each["name"]: each for each in replies}
         self.asked: list[tuple[str, int | None, int | None]] = []
         self.world = CommandContext(
@@ -44,11 +44,11 @@ class Answers:
             environ={},
         )
 
-    def curve(self, ref: str, *, attempt: int | None, points: int | None) -> dict[str, Any]:
+    def curve(self, ref, *, attempt, points):
         self.asked.append((ref, attempt, points))
         return self.replies[ref]
 
-    def __call__(self, *argv: str, encoding: str = "utf-8", code: int = 0) -> str:
+    def __call__(self, *argv, encoding="utf-8", code=0):
         stream, errors = io.BytesIO(), io.StringIO()
         out = io.TextIOWrapper(stream, encoding=encoding)
         assert program.main(["curve", *argv], context=replace(self.world, out=out, err=errors)) == code

@@ -43,7 +43,7 @@ ANSWER = whole(
 def asked(*argv: str, answer: dict[str, Any] = ANSWER, code: int = 0) -> tuple[str, list[Any]]:
     questions: list[Any] = []
 
-    def forecast(question: Any = None) -> dict[str, Any]:
+    def forecast(question=None):
         questions.append(question)
         return answer
 

@@ -27,7 +27,7 @@ def test_gc_shows_asks_removes_and_is_audited(tmp_path):
             client.complete(grant.job_id, artifact_id=client.upload_artifact(grant.job_id, bundle))
         receiver.service.host_registry.plan = replace(receiver.service.plan, retention=Rules(best=1))
 
-        def jobs(*words: str, token: str | None = TOKEN, typed: str | None = None) -> tuple[int, str, str]:
+        def jobs(*words, token=TOKEN, typed=None):
             out, err, into = Terminal(), Terminal(), Terminal(typed or "")
             world = CommandContext(
                 connect=lambda _url, _token: receiver.client(token=token), out=out, err=err, into=into, environ={}

@@ -4,7 +4,6 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from receiver_running import Receiver
@@ -31,7 +30,7 @@ NEW = OLD + 'priority = 3\n[[jobs]]\nname = "b"\nmodel = "gbt"\nmode = "oracle"\
 class Desk:
     """An operator beside a receiver: runs commands, with or without a terminal, here or on another machine."""
 
-    def __init__(self, receiver: Receiver, folder: Path) -> None:
+    def __init__(self, receiver, folder):
         self.receiver, self.manifest = receiver, folder / "manifest.toml"
         self.manifest.write_text(OLD)
         audit = AuditLog(receiver.queue.db, receiver.hub.clock)
@@ -44,23 +43,23 @@ class Desk:
         self.before = folder / "manifest.toml.before"
         self.world = CommandContext(connect=self.connect, environ={"CIS490_OPERATOR_TOKEN": TOKEN})
 
-    def connect(self, _url: str, token: str | None) -> FleetClient:
+    def connect(self, _url, token):
         return self.receiver.client(token=token)
 
-    def __call__(self, *argv: str, typed: str | None = None) -> int:
+    def __call__(self, *argv, typed=None):
         into, err = (io.StringIO(), io.StringIO()) if typed is None else (Terminal(typed), Terminal())
         self.world = replace(self.world, out=io.StringIO(), err=err, into=into)
         return program.main(argv, context=self.world)
 
     @property
-    def out(self) -> str:
+    def out(self):
         return self.world.out.getvalue()  # type: ignore[attr-defined]
 
     @property
-    def err(self) -> str:
+    def err(self):
         return self.world.err.getvalue()  # type: ignore[attr-defined]
 
-    def names(self) -> list[str]:
+    def names(self):
         return sorted(each["name"] for each in self.receiver.client(token=TOKEN).all_jobs() if each["in_manifest"])
 
 
@@ -169,7 +168,7 @@ def test_what_changes_while_one_is_asked_is_not_applied(desk, which):
     changed: Path = getattr(desk, which)
 
     class Slow(Terminal):
-        def readline(self, *_: Any) -> str:
+        def readline(self, *_):
             changed.write_text(OLD + "priority = 9\n")
             return "y\n"
 
@@ -182,7 +181,7 @@ def test_what_changes_while_one_is_asked_is_not_applied(desk, which):
 def test_a_refused_reload_puts_the_manifest_back_and_a_lost_one_says_what_stands(desk, monkeypatch):
     refusing = desk.receiver.hub.read_manifest
 
-    def lost(*_: object) -> Any:
+    def lost(*_):
         raise Unreachable("no answer")
 
     desk.receiver.hub.read_manifest = None

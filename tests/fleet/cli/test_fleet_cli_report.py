@@ -105,7 +105,7 @@ def test_a_site_goes_on_to_every_page_of_a_list_and_leaves_out_what_is_gone(monk
     }
     monkeypatch.setattr("training.fleet.pages.site.JOBS_MAX", 2)
 
-    def ask(address: str) -> bytes | None:
+    def ask(address):
         found = pages.get(address.replace("?static=1", "").replace("&static=1", ""))
         return None if found is None else found.encode()
 

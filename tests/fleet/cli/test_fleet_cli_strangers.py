@@ -87,10 +87,10 @@ TALKING = [
 class Answers:
     """A transport that gives everybody one answer."""
 
-    def __init__(self, answer: Response) -> None:
+    def __init__(self, answer):
         self.answer = answer
 
-    def request(self, *_: object, **_more: object) -> Response:
+    def request(self, *_, **_more):
         return self.answer
 
 
@@ -133,10 +133,10 @@ def test_an_answer_without_the_id_of_a_database_is_no_answer(argv, desk):
 class Changing:
     """A receiver whose place is taken by another one's after some requests."""
 
-    def __init__(self, receiver: FakeReceiver, after: int) -> None:
+    def __init__(self, receiver, after):
         self.receiver, self.left = receiver, after
 
-    def request(self, *given: Any, **more: Any) -> Response:
+    def request(self, *given, **more):
         answer = self.receiver.request(*given, **more)
         self.left -= 1
         if self.left >= 0:
@@ -182,7 +182,7 @@ def test_a_wait_outlives_a_portal(desk):
     run = Session(receiver)
     asked = receiver.request
 
-    def request(*given: Any, **more: Any) -> Response:
+    def request(*given, **more):
         return script.pop(0) if run.slept and script else asked(*given, **more)
 
     receiver.request = request  # type: ignore[method-assign]

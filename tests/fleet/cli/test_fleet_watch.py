@@ -30,7 +30,7 @@ def tmux(tmp_path):
         pytest.skip("no tmux here")
     name = f"cis490-{uuid.uuid4().hex[:8]}"
 
-    def run(*words: str) -> str:
+    def run(*words):
         environment = {**os.environ, "LC_ALL": "C.UTF-8", "HOME": str(tmp_path)}
         command = [program, "-L", name, "-f", "/dev/null", *words]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
@@ -47,7 +47,7 @@ def test_it_draws_in_place_follows_what_happens_and_quits(receiver, tmux):
     line = f"trap : INT; NO_COLOR=1 {command(receiver, 'watch')}; echo code=$?; read end"
     tmux("new-session", "-d", "-x", "80", "-y", "24", "-s", "w", line)
 
-    def shown() -> str:
+    def shown():
         return tmux("capture-pane", "-p", "-t", "w")
 
     until(lambda: "Ctrl-C quits" in shown(), "it draws")

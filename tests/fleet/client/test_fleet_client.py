@@ -65,19 +65,11 @@ def problem(problem_type: constants.ProblemType, **headers: str) -> Response:
 class Script:
     """A transport that answers from a list: a response, or an exception to raise. Records what was sent."""
 
-    def __init__(self, *answers: Response | Exception) -> None:
+    def __init__(self, *answers):
         self.answers = list(answers)
         self.sent: list[tuple[str, str, dict[str, str], Any]] = []
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: Any,
-        timeout_s: float,
-        sink: Callable[[bytes], object] | None = None,
-    ) -> Response:
+    def request(self, method, path, headers, body, timeout_s, sink=None):
         if hasattr(body, "read"):
             body = b"".join(iter(lambda: body.read(700), b""))
         self.sent.append((method, path, dict(headers), body))
@@ -88,7 +80,7 @@ class Script:
             sink(answer.body)
         return answer
 
-    def body(self, which: int) -> dict[str, Any]:
+    def body(self, which):
         return json.loads(self.sent[which][3])
 
 
@@ -497,7 +489,7 @@ def server(*conversations: Callable[[socket.socket], None]) -> Iterator[str]:
     listener.settimeout(20)
     failures: list[BaseException] = []
 
-    def run() -> None:
+    def run():
         try:
             for conversation in conversations:
                 connection, _ = listener.accept()
@@ -530,7 +522,7 @@ def read_request(connection: socket.socket) -> bytes:
 
 
 def answering(*bodies: bytes, close: bool = False) -> Callable[[socket.socket], None]:
-    def talk(connection: socket.socket) -> None:
+    def talk(connection):
         for body in bodies:
             read_request(connection)
             ending = b"Connection: close\r\n" if close else b""
@@ -571,7 +563,7 @@ def test_a_body_is_streamed_and_an_answer_too():
     got: list[bytes] = []
     requests: list[bytes] = []
 
-    def talk(connection: socket.socket) -> None:
+    def talk(connection):
         requests.append(read_request(connection))
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\nConnection: close\r\n\r\n")
         connection.sendall(b"z" * 2_000_000)
@@ -587,12 +579,12 @@ def test_a_body_is_streamed_and_an_answer_too():
 
 
 class FullDisk(io.BytesIO):
-    def write(self, _: Any) -> int:
+    def write(self, _):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class DamagedDisk(io.BytesIO):
-    def read(self, _: int | None = -1) -> bytes:
+    def read(self, _=-1):
         raise OSError(errno.EIO, "Input/output error")
 
 
@@ -600,7 +592,7 @@ class DamagedDisk(io.BytesIO):
     ("body", "sink", "number"), [(None, FullDisk().write, errno.ENOSPC), (DamagedDisk(), None, errno.EIO)]
 )
 def test_a_file_that_fails_on_its_way_is_not_the_networks_failure(body, sink, number):
-    def talk(connection: socket.socket) -> None:
+    def talk(connection):
         connection.recv(65536)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
 
@@ -610,7 +602,7 @@ def test_a_file_that_fails_on_its_way_is_not_the_networks_failure(body, sink, nu
 
 
 def test_a_refusal_in_the_middle_of_the_body_is_heard():
-    def talk(connection: socket.socket) -> None:
+    def talk(connection):
         connection.recv(100_000)
         connection.sendall(b"HTTP/1.1 507 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         while connection.recv(1 << 20):
@@ -652,7 +644,7 @@ def test_silence_ends_after_the_time_out():
     "said", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"]
 )
 def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said):
-    def talk(connection: socket.socket) -> None:
+    def talk(connection):
         read_request(connection)
         connection.sendall(said)
         assert connection.recv(1) == b"", "until the other side has had enough"
@@ -683,7 +675,7 @@ def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch):
 def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(monkeypatch):
     """Found by `kill -9` of a receiver: the reset came before there was a connection to read from."""
 
-    def reset(*_: object, **__: object) -> socket.socket:
+    def reset(*_, **__):
         raise ConnectionResetError
 
     monkeypatch.setattr(socket, "create_connection", reset)
@@ -738,7 +730,7 @@ def test_a_reload_waits_for_trainers_that_are_asked_for_their_flags():
     patience = []
 
     class Slow(Script):
-        def request(self, *args: Any, **how: Any) -> Response:
+        def request(self, *args, **how):
             patience.append(args[4])
             return super().request(*args, **how)
 

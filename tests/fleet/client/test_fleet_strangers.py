@@ -274,7 +274,7 @@ class Impostor(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     status = 200
 
-    def answer(self) -> None:
+    def answer(self):
         page = b"" if self.command == "HEAD" else b"<html>hello</html>"
         self.send_response(self.status)
         self.send_header("Content-Type", "text/html")
@@ -287,7 +287,7 @@ class Impostor(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = answer  # noqa: N815 - the library's names
 
-    def log_message(self, *_: object) -> None: ...
+    def log_message(self, *_): ...
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def test_only_a_certificate_of_this_host_tells_of_it(tmp_path, role, name):
 
 @pytest.mark.parametrize("problem", list(ProblemType))
 def test_what_may_be_taken_later_is_not_given_up(problem, capsys):
-    def refuse(_body: object) -> None:
+    def refuse(_body):
         raise Refused(problem.status, problem, "no", {})
 
     client = SimpleNamespace(watch=refuse, close=lambda: None)

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -41,10 +40,10 @@ HEAD = 'schema_version = 1\nname = "plan"\n'
 class TableDescriber:
     """Answers from the trainers' table itself, without a process; further commands are given."""
 
-    def __init__(self, **further: Description) -> None:
+    def __init__(self, **further):
         self.further = further
 
-    def __call__(self, command: Sequence[str]) -> Description:
+    def __call__(self, command):
         if tuple(command) == describe_command("training.trainer.run"):
             models = families.RUN_MODELS
         elif tuple(command) == describe_command("training.trainer.run_ssl"):
@@ -654,7 +653,7 @@ def test_variables_of_trainers_and_hosts_are_read_and_change_no_id():
 
 
 def test_trainers_that_do_not_answer_are_the_only_mistake():
-    def broken(command: Sequence[str]) -> Description:
+    def broken(command):
         raise DescribeError("broken checkout")
 
     with pytest.raises(ManifestError, match="broken checkout") as caught:

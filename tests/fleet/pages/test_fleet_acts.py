@@ -59,7 +59,7 @@ def test_no_more_jobs_than_the_limit_are_moved_at_once():
 
 
 def test_what_is_lost_is_said_and_what_is_not_is_not():
-    def job(status: JobStatus, since: float | None = None, held: bool = False) -> Target:
+    def job(status, since=None, held=False):
         return Target(f"{status}{since}{held}", "x", status, since, held, True)
 
     found = [job(JobStatus.RUNNING, 0.0), job(JobStatus.CLAIMED, 3000.0), job(JobStatus.PENDING)]

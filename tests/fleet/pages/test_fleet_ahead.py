@@ -57,7 +57,7 @@ def test_the_sentence_says_when_all_is_done_and_how_sure_that_is():
 def test_the_page_shows_what_is_to_come_and_goes_without_where_that_is_not_to_be_had(tmp_path, monkeypatch):
     with shown(tmp_path) as receiver:
 
-        def page() -> str:
+        def page():
             with Wire(receiver) as wire:
                 status, _, body = wire.request("GET", "/").answer()
             assert status == 200
@@ -68,7 +68,7 @@ def test_the_page_shows_what_is_to_come_and_goes_without_where_that_is_not_to_be
         assert sum(strip.count('<rect class="to-come"') for strip in strips) == 7, "one for each that waits"
         assert HOSTILE not in page()
 
-        def busy(*_: object) -> ForecastReply:
+        def busy(*_):
             raise Refusal(ProblemType.SLOW_DOWN, "other forecasts are being made")
 
         monkeypatch.setattr("training.fleet.service.forecasts.Forecasts.now", busy)

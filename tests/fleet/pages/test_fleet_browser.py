@@ -177,11 +177,11 @@ def test_an_operator_logs_in_and_acts_by_keyboard(browser, tmp_path):
         seen = visit(browser, f"{receiver.url}/jobs")
         page = seen.page
 
-        def press(role: Any, name: str) -> None:
+        def press(role, name):
             page.get_by_role(role, name=name, exact=True).first.focus()
             page.keyboard.press("Enter")
 
-        def check(title: str) -> None:
+        def check(title):
             page.get_by_role("heading", name=title).wait_for()
             for scheme, width in LOOKS:
                 page.emulate_media(color_scheme=scheme)

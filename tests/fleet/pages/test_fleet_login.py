@@ -162,7 +162,7 @@ def test_over_tls_a_browser_without_certificate_sees_the_login_alone(tmp_path):
         operator = receiver.showing(receiver.admitted("ada", Role.OPERATOR)[0])
         reading = operator.call("add_token", name="wall", role="reader")["token"]
 
-        def ask(method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, str], str]:
+        def ask(method, path, body="", **headers):
             line = http.client.HTTPSConnection("localhost", receiver.address[1], context=receiver.context(), timeout=30)
             own = {"Accept": "text/html", "Origin": receiver.url, "Content-Type": FORM}
             line.request(method, path, body, {**own, **headers})

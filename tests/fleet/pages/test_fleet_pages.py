@@ -4,7 +4,6 @@ import gzip
 import html
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -133,7 +132,7 @@ def test_templates_that_are_kept_compiled_are_not_compiled_again(tmp_path):
     settings, kept = tmp_path / "settings.py", tmp_path / "kept"
     settings.write_text("as they are")
 
-    def compiled(*, writes: bool = False) -> list[str]:
+    def compiled(*, writes=False):
         cache, told = Compiled(kept, made_by=settings), list[str]()
         environment = Environment(loader=DictLoader({"page": "{{ x }}!"}), bytecode_cache=cache)
         plain = environment.compile
@@ -395,7 +394,7 @@ def test_no_report_breaks_a_page(tmp_path):
 
 
 def test_an_incident_lasts_to_its_last_alarm_and_the_first_spans_are_named():
-    def at(seconds: float) -> float:
+    def at(seconds):
         return datetime(2026, 11, 23, 23, 59).astimezone().timestamp() + seconds
 
     one = {"began_at": at(0), "raised_at": at(8), "last_alarm_at": at(26)}
@@ -465,7 +464,7 @@ def test_a_page_that_its_browser_shows_is_made_again_when_it_would_differ(tmp_pa
     clock = FakeClock()
     with Receiver(tmp_path, [a_job(HOSTILE), a_job("plain", priority=1)], fleet_clock=clock) as receiver:
 
-        def tag(shown: str = "") -> str:
+        def tag(shown=""):
             status, headers, page = get(receiver, address(path), If_None_Match=shown)
             assert (
                 (status, headers["etag"], page) == (304, shown, "")
@@ -549,7 +548,7 @@ def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_o
     class Steps(list[tuple[float, int]]):
         read = 0
 
-        def __iter__(self) -> Iterator[tuple[float, int]]:
+        def __iter__(self):
             type(self).read += 1
             return super().__iter__()
 

@@ -69,7 +69,7 @@ class Proxied(SecureReceiver):
     # Go's HTTP transport, in both versions). Every client asks again then.
     tries = 5
 
-    def listen(self) -> None:
+    def listen(self):
         self.listener.close()
         self.socket_path = self.folder / "r.sock"
         self.listener = _listen_for_proxy(self.socket_path)
@@ -290,7 +290,7 @@ def half_said(receiver: Proxied, path: str, body: dict[str, Any], **who: Any) ->
     authenticator, passed = receiver.hub.authenticator, threading.Event()
     admit, content = authenticator.admit, json.dumps(body).encode()
 
-    def watched(*args: Any) -> None:
+    def watched(*args):
         admit(*args)
         passed.set()
 
@@ -329,7 +329,7 @@ def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(
     sha256, shows = hashlib.sha256(bundle).hexdigest(), {"X_Client_Fingerprint": pi}
     verify, looking, go_on = socket_only.store.verify, threading.Event(), threading.Event()
 
-    def slow(*args: Any, **how: Any) -> Any:
+    def slow(*args, **how):
         looking.set()
         assert go_on.wait(20)
         return verify(*args, **how)
@@ -352,7 +352,7 @@ def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_atte
     claim, bundle = claimed(socket_only, pi), b"x" * 1000
     publish, attempt = socket_only.store.publish, socket_only.queue.attempts.by_claim(claim["claim_id"])
 
-    def meanwhile(*args: Any, **how: Any) -> Any:
+    def meanwhile(*args, **how):
         operate(socket_only, "/v1/revoke", name="pi")
         return publish(*args, **how)
 

@@ -81,7 +81,7 @@ def test_a_database_that_goes_away_is_noticed_within_a_sweep(tmp_path, what):
         (tmp_path / "away.db").replace(tmp_path / "jobs.db")
 
 
-def sweep(receiver: Receiver) -> None:
+def sweep(receiver: Receiver):
     import asyncio
 
     loop = receiver.server._loop
@@ -131,7 +131,7 @@ def test_an_address_with_a_password_is_refused_without_saying_it(url):
 class HangUpOnLoading:
     """Sends SIGHUP to this process when the receiver's program is about to be loaded, and ends it by exit code 7."""
 
-    def find_spec(self, name: str, *_: object) -> None:
+    def find_spec(self, name, *_):
         if name == "training.fleet.receiver.program":
             os.kill(os.getpid(), signal.SIGHUP)
             raise SystemExit(len(hangups.EARLY) * 7)

@@ -256,7 +256,7 @@ def test_a_revocation_voids_used_codes_too(registry, clock):
 
 
 def test_who_joins_anew_revokes_what_had_the_name_for_good(registry, clock, queue):
-    def join(number: str, name: str) -> None:
+    def join(number, name):
         digest = registry.check_code(Role.HOST, name, registry.invite(Role.HOST, name).code, b"csr")
         made = Certified(number * 64, Role.HOST, name, clock.now(), clock.now() + DAY_S)
         registry.apply([*registry.admit(made, digest, b"csr"), made])
@@ -311,7 +311,7 @@ def test_what_is_written_is_read_again(registry, queue, clock):
 
 
 def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry, clock):
-    def add() -> str:
+    def add():
         secret, token = registry.add_token("ada", 30)
         registry.apply([token])
         clock.advance(1)
@@ -334,7 +334,7 @@ def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry, clock):
 @given(st.binary())
 def test_no_bytes_are_a_token_by_chance(secret):
     class Empty:
-        def all(self, statement: str, **_: object) -> list[dict[str, object]]:
+        def all(self, statement, **_):
             if statement == "certificates":
                 return []
             row = {"token_sha256": "00" * 32, "name": "ada"}

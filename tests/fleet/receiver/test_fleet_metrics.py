@@ -44,7 +44,7 @@ LEASE_S = 600.0
 class World:
     """A service over a real database, and the figures beside it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.clock = FakeClock()
         self.path = folder / "jobs.db"
         self.queue = JobQueue(self.path, clock=self.clock, policy=Policy(stale_after_s=LEASE_S))
@@ -54,7 +54,7 @@ class World:
         self.credentials: tuple[list[Credential], list[Credential]] = ([], [])
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self):
         """As a receiver begins."""
         self.tally = Tally()
         source = Sources(
@@ -70,10 +70,10 @@ class World:
         self.snapshots = Snapshots(source, self.tally, newest_event(self.reader))
         self.exposition = Exposition(self.snapshots, "1.2")
 
-    def add(self, *jobs: dict[str, Any]) -> None:
+    def add(self, *jobs):
         self.queue.sync_from_manifest(list(jobs))
 
-    def scrape(self) -> dict[tuple[str, ...], float]:
+    def scrape(self):
         """Metric and values of its labels, in the order of their names → value, some seconds later."""
         self.clock.advance(FRESH_S)
         text, _ = self.exposition.text("text/plain")
@@ -85,7 +85,7 @@ class World:
         }
 
 
-def told(world: World, host: str, checkpoint: str, **parts: Any) -> None:
+def told(world: World, host: str, checkpoint: str, **parts: Any):
     known = IncidentTable(world.queue.db, world.clock, AuditLog(world.queue.db, world.clock))
     with world.queue.db.transaction():
         known.report(WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, **parts))

@@ -20,7 +20,6 @@ from training.fleet.client.client import Refused
 from training.fleet.manifest.channels import ChannelKind, NotifyChannel, Secret
 from training.fleet.receiver.http.notify import Notifier
 from training.fleet.service.hosts import Plan
-from training.fleet.service.notify.rules import Message
 from training.fleet.service.notify.secret import SendError
 
 
@@ -49,24 +48,24 @@ def receiver(tmp_path):
         yield found
 
 
-def ticked(receiver: Receiver, notifier: Notifier) -> None:
+def ticked(receiver: Receiver, notifier: Notifier):
     """One look for news, to the end of what it sends."""
 
-    async def tick() -> None:
+    async def tick():
         await notifier.tick()
         await notifier.settled()
 
     on_loop(receiver, tick())
 
 
-def on_loop(receiver: Receiver, work: Coroutine[Any, Any, None]) -> None:
+def on_loop(receiver: Receiver, work: Coroutine[Any, Any, None]):
     loop = receiver.server._loop
     assert loop is not None
     asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
 
-def fail_for_good(receiver: Receiver) -> None:
-    def fail() -> None:
+def fail_for_good(receiver: Receiver):
+    def fail():
         granted = receiver.service.claim(a_worker_claim("pi"))
         assert granted.job_id is not None
         receiver.service.fail(granted.job_id, a_failure(granted.claim_id, error="no data", exit_code=65))
@@ -103,7 +102,7 @@ def test_a_channel_whose_secret_cannot_be_read_is_not_called_ready(receiver, tmp
 
 
 def test_a_bug_in_a_channel_takes_nothing_with_it(receiver):
-    def send(_channel: NotifyChannel, _message: Message) -> None:
+    def send(_channel, _message):
         raise ZeroDivisionError
 
     fail_for_good(receiver)
@@ -130,7 +129,7 @@ def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver)
     keys: SimpleQueue[str] = SimpleQueue()
     stopped = threading.Event()
 
-    def told(channel: NotifyChannel, message: Message) -> None:
+    def told(channel, message):
         if channel.name == "own":
             keys.put(message.key)
             stopped.wait()
@@ -140,7 +139,7 @@ def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver)
     on_loop(receiver, first.tick())
     before = keys.get(timeout=30)
 
-    async def stop() -> None:
+    async def stop():
         first.close()
         await first.settled()
 
@@ -151,7 +150,7 @@ def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver)
 
 
 def test_a_send_error_is_the_one_sentence_that_is_kept(receiver):
-    def send(_channel: NotifyChannel, _message: Message) -> Any:
+    def send(_channel, _message):
         raise SendError("the other side answered 500")
 
     fail_for_good(receiver)

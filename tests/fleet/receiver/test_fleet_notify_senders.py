@@ -26,7 +26,7 @@ MESSAGE = message([NOTICE], "d" * 32)
 class Hook(BaseHTTPRequestHandler):
     """Answers as its server says, and keeps what came."""
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.got.append((self.path, dict(self.headers), body))  # type: ignore[attr-defined]
         self.send_response(self.server.status)  # type: ignore[attr-defined]
@@ -34,7 +34,7 @@ class Hook(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"no such\n hook")
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         return
 
 
@@ -113,7 +113,7 @@ def test_a_secret_that_is_not_there_is_named_by_its_place(tmp_path):
 class Mail(socketserver.StreamRequestHandler):
     """As much of SMTP as one mail needs; refuses whoever its server refuses."""
 
-    def handle(self) -> None:
+    def handle(self):
         say: Callable[[str], Any] = lambda line: self.wfile.write(f"{line}\r\n".encode())  # noqa: E731
         say("220 here")
         while line := self.rfile.readline().decode().strip():

@@ -49,12 +49,12 @@ def put(wire: Wire, grant: Grant, body: bytes, **headers: Any) -> Wire:
 # -- the reserve of free space ----------------------------------------------------------------------------------
 
 
-def filling(receiver: Receiver, free: int) -> None:
+def filling(receiver: Receiver, free: int):
     """From now on the disk has so much free space, and less with every byte written."""
     disk, write = receiver.disk, receiver.disk.write
     disk.free = free
 
-    def less(handle: int, data: bytes | memoryview) -> None:
+    def less(handle, data):
         disk.free -= len(data)
         write(handle, data)
 
@@ -80,7 +80,7 @@ def test_what_is_being_written_is_room_no_more():
     seen: list[bool] = []
 
     class Slow(MemoryFs):
-        def write(self, handle: int, data: bytes | memoryview) -> None:
+        def write(self, handle, data):
             seen.append(store.has_room(4000))
             super().write(handle, data)
 
@@ -145,7 +145,7 @@ def test_bundles_at_once_are_counted_too(tmp_path, monkeypatch):
         publishing, go = threading.Event(), threading.Event()
         publish = receiver.store.publish
 
-        def slowly(*args: Any, **how: Any) -> Any:
+        def slowly(*args, **how):
             publishing.set()
             assert go.wait(20)
             return publish(*args, **how)
@@ -190,7 +190,7 @@ class Sender:
     part: PartFile | None = None
     done: bool = False
 
-    def go_on(self, store: ArtifactStore, size: int) -> bool:
+    def go_on(self, store, size):
         """Bring so many bytes more; ``False`` when there is no room now."""
         digest = sha(self.body)
         try:
@@ -209,7 +209,7 @@ class Sender:
             self.done = True
         return True
 
-    def break_off(self) -> None:
+    def break_off(self):
         if self.part is not None:
             self.part.close()
         self.part = None
@@ -225,7 +225,7 @@ def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(da
     room = max(size for _, size in sizes) + data.draw(st.integers(0, 400))
     fs.capacity = room + (10**6 - fs.free_bytes(Path("/models")))  # just enough for each of them
 
-    def take_turn(sender: Sender, size: int) -> bool:
+    def take_turn(sender, size):
         fs.now += 1.0
         if not sender.go_on(store, size):
             return False
@@ -255,7 +255,7 @@ def test_the_folder_of_uploads_is_not_listed_for_each_block():
     listed: list[Path] = []
 
     class Listed(MemoryFs):
-        def names(self, path: Path) -> list[str]:
+        def names(self, path):
             listed.append(path)
             return super().names(path)
 
@@ -349,14 +349,14 @@ def test_what_is_read_on_demand_holds_nobody_up(tmp_path, monkeypatch, what):
         reading, go = threading.Event(), threading.Event()
         real = getattr(receiver.store, what)
 
-        def slowly(*args: Any, **how: Any) -> Any:
+        def slowly(*args, **how):
             reading.set()
             assert go.wait(20)
             return real(*args, **how)
 
         monkeypatch.setattr(receiver.store, what, slowly)
 
-        def ask() -> tuple[int, str]:
+        def ask():
             if what != "verify":
                 tail = {"X_Content_SHA256": sha(body), "Upload_Offset": len(body)}
                 return answered(receiver, grant, b"", **tail)
@@ -387,12 +387,12 @@ def test_one_host_has_only_so_many_connections(tmp_path, monkeypatch):
         pem, _ = receiver.admitted("pi")
         renewed, _ = receiver.admitted("pi")
 
-        def connected(pem: bytes | None) -> Wire:
+        def connected(pem):
             wire = open_ones.enter_context(Wire(receiver))
             wire.socket = receiver.context(pem).wrap_socket(wire.socket, server_hostname="localhost")
             return wire
 
-        def answers(wire: Wire) -> bool:
+        def answers(wire):
             return wire.request("GET", "/v1/health", Host="localhost").answer()[0] in (200, 403)
 
         held = [connected(pem), connected(renewed), connected(pem)]
@@ -419,7 +419,7 @@ def test_a_host_gets_only_so_many_certificates_a_day(tmp_path):
         pem, _ = receiver.admitted("pi")
         host = receiver.showing(pem)
 
-        def renewed() -> bool:
+        def renewed():
             return "certificate" in host.call("renew", csr=new_request("pi")[1])
 
         # An answer that was lost is asked for again, with the certificate that is still there.
@@ -439,7 +439,7 @@ def test_renewals_at_once_are_counted_too():
     database, clock = SqliteDatabase(":memory:"), FakeClock()
     registry = Registry(database, clock)
 
-    def certified(n: int) -> Certified:
+    def certified(n):
         return Certified(f"{n:064x}", Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
 
     code = registry.invite(Role.HOST, "pi").code

@@ -10,7 +10,6 @@ import subprocess
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,7 +81,7 @@ def test_dashboard_and_docs_show_everything():
 class Watched:
     """A receiver over TLS with an imitated worker, and the Prometheus that reads it as the shipped files say."""
 
-    def __init__(self, folder: Path, receiver: SecureReceiver) -> None:
+    def __init__(self, folder, receiver):
         self.folder, self.receiver = folder, receiver
         self.clock = receiver.clock
         jobs = receiver.folder / "jobs.db"
@@ -95,7 +94,7 @@ class Watched:
             self.port = free.getsockname()[1]
         self._configure()
 
-    def _configure(self) -> None:
+    def _configure(self):
         receiver, folder = self.receiver, self.folder
         told_token = receiver.showing(None, TOKEN).call("add_token", name="prometheus", role="reader")
         (folder / "token").write_text(told_token["token"])
@@ -118,7 +117,7 @@ class Watched:
         told("promtool", "check", "config", "prometheus.yml", folder=folder)
 
     @contextmanager
-    def prometheus(self) -> Iterator[None]:
+    def prometheus(self):
         flags = [f"--web.listen-address=127.0.0.1:{self.port}", "--storage.tsdb.path=data", "--log.level=warn"]
         command = [program("prometheus"), "--config.file=prometheus.yml", *flags]
         with (self.folder / "log").open("wb") as log:
@@ -129,20 +128,20 @@ class Watched:
             process.kill()
             process.wait()
 
-    def ask(self, expression: str) -> list[dict[str, Any]]:
+    def ask(self, expression):
         """The vector that an expression gives now."""
         query = urllib.parse.urlencode({"query": expression})
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=20) as answer:
             return list(json.load(answer)["data"]["result"])
 
-    def alerts(self) -> dict[str, str]:
+    def alerts(self):
         """Each alert with its expression, as Prometheus reads them; all can be evaluated."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/rules", timeout=20) as answer:
             rules = json.load(answer)["data"]["groups"][0]["rules"]
         assert {rule["health"] for rule in rules} == {"ok"}
         return {rule["name"]: rule["query"] for rule in rules}
 
-    def until(self, expression: str, wanted: bool = True) -> list[dict[str, Any]]:
+    def until(self, expression, wanted=True):
         """Wait until an expression gives something, or nothing any more."""
         pause, found = threading.Event(), list[dict[str, Any]]()
         for _ in range(int(PATIENCE_S / 0.1)):
@@ -156,12 +155,12 @@ class Watched:
         log = (self.folder / "log").read_text(errors="replace")
         raise AssertionError(f"{expression} gives {found}; {log[-2000:]}")
 
-    def scraped(self) -> None:
+    def scraped(self):
         """Wait until Prometheus has what is true now."""
         self.clock.advance(FRESH_S)
         self.until(f"cis490_snapshot_timestamp_seconds > {self.clock.now() - 1}")
 
-    def work(self) -> None:
+    def work(self):
         """Everything of which there are figures, brought about through the worker's own calls."""
         self.desk.watch({"model": "gbt realistic"})
         done = self.desk.claim(a_capability(cuda=True))
@@ -197,18 +196,18 @@ def test_a_healthy_fleet_fills_the_dashboard_and_raises_no_alert_until_one_has_a
     raises_every_alert(watched)
 
 
-def fills_the_dashboard(watched: Watched) -> None:
+def fills_the_dashboard(watched: Watched):
     for expression in expressions():
         values = [float(each["value"][1]) for each in watched.until(expression)]
         assert not all(map(math.isnan, values)), expression
 
 
-def raises_no_alert(watched: Watched) -> None:
+def raises_no_alert(watched: Watched):
     raised = {name: found for name, expression in watched.alerts().items() if (found := watched.ask(expression))}
     assert raised == {}
 
 
-def raises_every_alert(watched: Watched) -> None:
+def raises_every_alert(watched: Watched):
     """All causes at once, then a receiver that is gone; ``for`` is what alerts.test.yml tries."""
     receiver, now = watched.receiver, watched.clock.now()
     sick = receiver.showing(receiver.admitted("sick")[0], name="sick")

@@ -160,7 +160,7 @@ def test_many_at_once_get_different_jobs(tmp_path):
     with running(tmp_path, *names) as receiver:
         got: list[str] = []
 
-        def work(host: str) -> None:
+        def work(host):
             client = receiver.client(host)
             while grant := client.claim(a_capability()):
                 got.append(grant.name)
@@ -205,7 +205,7 @@ def test_only_what_is_stored_and_sound_completes(receiver, bundle, tmp_path):
 
 @pytest.mark.parametrize("why", ["cancelled", "requeued and taken by another", "revoked"])
 def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver, tmp_path, why):
-    def revoked_before_the_start() -> None:
+    def revoked_before_the_start():
         name = {"role": Role.HOST, "name": "pi"}
         times = {"issued_at": 0.0, "expires_at": 10.0**12}
         receiver.queue.db.run("add_certificate", fingerprint="f" * 64, **name, **times)
@@ -238,7 +238,7 @@ def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver, tmp_path
     assert list(incoming.iterdir()) == []
 
 
-def tick(receiver: Receiver) -> None:
+def tick(receiver: Receiver):
     """Do what the receiver does every few seconds."""
     loop = receiver.server._loop
     assert loop is not None

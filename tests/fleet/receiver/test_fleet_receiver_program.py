@@ -253,7 +253,7 @@ def test_it_answers_and_stops_while_a_trainer_is_asked_in_vain(plan):
     assert not Path(f"/proc/{pid}").exists()
 
 
-def outcome_of_a_reload(url: str) -> None:
+def outcome_of_a_reload(url: str):
     client = FleetClient(url, "desk", operator_token="sesame", tries=1)
     with contextlib.suppress(ClientError):
         client.reload()

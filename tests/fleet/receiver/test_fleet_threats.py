@@ -405,10 +405,10 @@ def test_a_hostile_archive_is_refused_whole(tmp_path, name):
 
 
 class Runs:
-    def __init__(self, call: Any, *args: Any) -> None:
+    def __init__(self, call, *args):
         self.how = (call, args)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return self.how
 
 

@@ -57,12 +57,12 @@ def rsa_key() -> Any:
 # ── the authority ───────────────────────────────────────────────────────────────────────────
 
 
-def as_folder(path: Path) -> None:
+def as_folder(path: Path):
     path.unlink()
     path.mkdir()
 
 
-def key_of_another_kind(path: Path) -> None:
+def key_of_another_kind(path: Path):
     pem = rsa_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     path.write_bytes(pem)
 
@@ -149,7 +149,7 @@ def test_damaged_credentials_are_one_sentence(tmp_path, content):
 
 
 def test_a_key_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LocalFs, "replace", full)
@@ -161,7 +161,7 @@ def test_a_key_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch):
 class Renewal:
     """A renewal that ends as told; counts how often it was tried."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
+    def __init__(self, monkeypatch, error):
         self.error, self.tries = error, 0
         self.said: list[str] = []
         self.clock = FakeClock()
@@ -174,7 +174,7 @@ class Renewal:
             on_revoked=self.said.append,
         )
 
-    def __call__(self, *_: object) -> bool:
+    def __call__(self, *_):
         self.tries += 1
         if self.error is not None:
             raise self.error
@@ -211,7 +211,7 @@ def test_a_worker_looks_until_it_is_put_out(monkeypatch):
     looked: list[object] = []
     answers = iter([ClientError("away"), True, ClientError("away"), True, False])
 
-    def look() -> bool:
+    def look():
         looked.append(answer := next(answers))
         if isinstance(answer, Exception):
             raise answer
@@ -255,7 +255,7 @@ def a_request(
     )
 
 
-def refused(problem_type: ProblemType, words: str, call: Callable[[], object]) -> None:
+def refused(problem_type: ProblemType, words: str, call: Callable[[], object]):
     with pytest.raises(Refusal, match=words) as raised:
         call()
     assert raised.value.problem_type == problem_type
@@ -390,7 +390,7 @@ def test_connections_to_a_receiver_are_of_tls_1_3_from_the_first_on(folder, tmp_
 def test_a_certificate_is_stored_before_the_date_that_it_is_renewed_by(tmp_path, monkeypatch):
     """The other way round a power cut between the two would leave one that ends and that nobody renews."""
 
-    def full(path: Path, _: bytes) -> None:
+    def full(path, _):
         if path.name == "client.pem":
             raise OSError(28, "No space left on device")
         path.touch()
