@@ -12,9 +12,8 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from training.contract import CHECKPOINT_ENDING, bundled, outputs
 from training.files import LocalFs, file_sha256, free_bytes, named
@@ -31,8 +30,7 @@ class BundleRefused(Exception):  # noqa: N818 - a refusal
     """The bundle is not one of this kind of job; nothing of it was kept. The text is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unpacked:
+class Unpacked(NamedTuple):
     """One file of the bundle, now on this machine's disk."""
 
     name: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -19,8 +18,7 @@ from training.printable import one_line
 _NOT_THERE = "—"
 
 
-@dataclass(frozen=True, slots=True)
-class JobIdentity:
+class JobIdentity(NamedTuple):
     """A job by its fields, whether the receiver or a file supplies it."""
 
     name: str

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """``http[s]://host[:port][/prefix]`` in its parts."""
 
     secure: bool

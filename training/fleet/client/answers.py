@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -111,8 +110,7 @@ def backoff_s(failures: int, chance: float, *, least_s: float = 0.0) -> float:
     return least_s + chance * min(60.0, 2.0 ** min(failures - 1, 32))
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(NamedTuple):
     """A bundle that was fetched and verified."""
 
     artifact_id: str

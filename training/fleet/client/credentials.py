@@ -12,9 +12,8 @@ import json
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from training import strict_json
 from training.files import write_private
@@ -33,8 +32,7 @@ class CredentialsError(Exception):
     """The folder cannot be used. The text is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The certificate in the folder; ``valid_s`` counts from ``received_at``, by this machine's wall clock."""
 
     role: Role

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.capability.describe import shown
 from training.fleet.manifest.reader import KeyPath, TomlTable, UnplacedMistake, WrongValueError, nearest
@@ -27,8 +26,7 @@ _HYPER = "hyper"
 ROTATE = "rotate"
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(NamedTuple):
     """One key of a matrix, its place in a job and in the file, and the values that it takes."""
 
     key: str
@@ -62,7 +60,6 @@ class Axis:
         return f"{label}={json.dumps(value) if isinstance(value, float) else shown(value)}"
 
 
-@dataclass(frozen=True, slots=True)
 class Rotation(Axis):
     """The hosts of ``train_hosts``; each is tested once while the others train."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from training.fleet.scheduling.edits import counts, sentence
@@ -24,8 +24,7 @@ _MEANS: Mapping[JobAct, str] = {
 _RELEASED = "No act undoes that: to keep the host from jobs, drain it, stop its worker or revoke its certificate."
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """An act that waits for a yes: its words, and the fields that its form sends."""
 
     title: str
@@ -36,8 +35,7 @@ class Question:
     more: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The end of an act; ``back`` is the address of the act that undoes it, with its button."""
 
     title: str

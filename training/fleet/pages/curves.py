@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -25,8 +25,7 @@ USAGE = (
 FIGURES = (("loss", "Loss"), ("metric", "Metric"))
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnFigure:
+class DrawnFigure(NamedTuple):
     """A drawn figure; ``rows`` is its table: an epoch, then each curve's value."""
 
     title: str

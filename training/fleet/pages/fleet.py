@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
@@ -23,8 +22,7 @@ INCIDENTS_SHOWN = 5  # hosts
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(NamedTuple):
     """Something that needs the operator, with the command that helps where there is one."""
 
     text: str

@@ -8,9 +8,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDER = Path(__file__).with_name("static")
 MEDIA: Mapping[str, str] = {
@@ -21,8 +21,7 @@ MEDIA: Mapping[str, str] = {
 _DIGITS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
+class StaticFile(NamedTuple):
     """One file as it is served. Its digest is part of its address, so a browser may cache it without limit."""
 
     media: str

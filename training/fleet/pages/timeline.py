@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training.fleet.scheduling.job import LIVE
 from training.fleet.service.job_views import Event
@@ -17,8 +17,7 @@ DAY_S = 86400.0
 _PENDING = "pending"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """An attempt within the day. Times in epoch seconds; ``end`` is the state it led to, "running" while it lives."""
 
     name: str
@@ -36,8 +35,7 @@ class Segment:
         return self.end if self.end in ("running", "completed", "failed") else "pending"
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
+class Day(NamedTuple):
     """Segments by host, and the number of waiting jobs from each time on, both in order of time."""
 
     begin: float
@@ -51,8 +49,7 @@ class Day:
         return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ToCome:
+class ToCome(NamedTuple):
     """A job of the forecast on its host. Times in epoch seconds."""
 
     name: str
@@ -67,8 +64,7 @@ class ToCome:
         return "running" if self.live else "to-come"
 
 
-@dataclass(frozen=True, slots=True)
-class UpcomingTime:
+class UpcomingTime(NamedTuple):
     """The time from now until all is done, on a scale of its own: it may be minutes or weeks."""
 
     begin: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from training.fleet.queue.jobs import JobQueue
@@ -36,14 +35,14 @@ def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
 def keep_points(queue: JobQueue, attempt: Attempt, first: int, lines: Sequence[str]) -> None:
     """Store the epochs that lines of output report."""
     found = ((number, point_in(line)) for number, line in enumerate(lines, first))
-    queue.curves.add(attempt, [(number, asdict(point)) for number, point in found if point is not None])
+    queue.curves.add(attempt, [(number, point._asdict()) for number, point in found if point is not None])
 
 
 def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
     """Store the epoch that progress reports, unless it is older than the stored one; its lines come after it."""
     point = point_of(progress)
     if point is not None and seq > attempt.seq:
-        queue.curves.hear(attempt, asdict(point))
+        queue.curves.hear(attempt, point._asdict())
 
 
 def keep_last_words(queue: JobQueue, attempt: Attempt, request: CompleteRequest | FailRequest) -> None:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training.fleet.wire.dataset_listing import CHUNK_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkSizes:
+class ChunkSizes(NamedTuple):
     """The bytes of a chunk: at ``least`` (but the last of a file), and at ``most``; and the mark that ends it."""
 
     least: int

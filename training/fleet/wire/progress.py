@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 
@@ -17,8 +16,7 @@ PROGRESS_FIRST = ("event", "epoch", "epochs", "loss", "metric", "seconds", "eta_
 EPOCH_MAX = 2**53 - 1  # the largest whole number that every reader of JSON keeps
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """An epoch as a trainer reported it. None: it did not say."""
 
     epoch: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.wire import attempts
 from training.fleet.wire.constants import (
@@ -37,8 +37,7 @@ class Access(StrEnum):
     JOINING = "joining"  # everybody: there is no certificate yet
 
 
-@dataclass(frozen=True, slots=True)
-class DashboardPage:
+class DashboardPage(NamedTuple):
     """A page of the dashboard, which follows what happens; ``training/fleet/pages/`` has its module and template.
 
     An operation ``NAME_page`` is made by the function ``page`` of the module ``NAME``.

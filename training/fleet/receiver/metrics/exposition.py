@@ -7,8 +7,7 @@ equal to what is exported.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
@@ -27,8 +26,7 @@ _KINDS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):
     """A metric under the name that expressions use; of a histogram, without ``_bucket``, ``_count`` and ``_sum``."""
 
     name: str

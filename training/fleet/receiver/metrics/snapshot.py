@@ -13,10 +13,9 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
@@ -68,8 +67,7 @@ class HostState(StrEnum):
     IDLE = "idle"
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(NamedTuple):
     """A certificate or token that is not revoked. Times are epoch seconds."""
 
     role: str  # a :class:`Role`, or "receiver"
@@ -77,8 +75,7 @@ class Credential:
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(NamedTuple):
     """The parts of a receiver that a snapshot is made of. ``credentials`` lists certificates, then tokens."""
 
     reader: Database

@@ -14,10 +14,9 @@ import json
 import os
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from training import strict_json
 from training.clock import Clock
@@ -40,8 +39,7 @@ class AuthorityError(Exception):
     """The authority cannot be used, or a request cannot be signed. The text is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Issued:
+class Issued(NamedTuple):
     """A certificate just signed; times are epoch seconds."""
 
     pem: str

@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
@@ -51,8 +51,7 @@ class Token:
         return self.revoked_at is None and now < self.expires_at
 
 
-@dataclass(frozen=True, slots=True)
-class Invitation:
+class Invitation(NamedTuple):
     """A one-time code, as it is shown once."""
 
     code: str
