@@ -4,7 +4,6 @@ import gzip
 import html
 import json
 import re
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -558,7 +557,7 @@ def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_o
     ]
     found = day(moves, [], 0, now)
     drawn = rendering._environment().get_template("parts.html").module
-    assert "at most 200, now 0" in drawn.steps(replace(found, waiting=Steps(found.waiting)))  # type: ignore[attr-defined]
+    assert "at most 200, now 0" in drawn.steps(found._replace(waiting=Steps(found.waiting)))  # type: ignore[attr-defined]
     assert Steps.read <= 2
 
 
