@@ -208,10 +208,14 @@ def _check_mark(db: Path, store: ArtifactStore) -> None:
         raise StartError(str(error)) from error
     if marked is None or (own is None and not new) or marked == own:
         return
+    raise _anothers(store, marked, own, db)
+
+
+def _anothers(store: ArtifactStore, marked: str, own: str | None, db: Path) -> StartError:
     words = f"the store {store.root} belongs to the database {marked[:12]}…, and there is none at {db} yet"
     if own is not None:
         words = f"{another_database(store.root, marked, own)} ({db})"
-    raise StartError(
+    return StartError(
         f"{words}: name the one's --db or the other's --models-dir; `cis490-jobs rebuild --force` makes a database "
         f"from the store, and if the two do belong together, remove {store.root / MARK}"
     )
@@ -223,7 +227,8 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
     A store without mark and models is not accepted for a database with models: its disk may not be mounted.
     """
     try:
-        if store.marked() is None:
+        own, marked = queue.database_id, store.marked()
+        if marked is None:
             elsewhere = sum(1 for row in index_rows(queue.db) if row.removed_at is None)
             if elsewhere and not new_store and next(store.artifacts(), None) is None:
                 raise StartError(
@@ -231,9 +236,11 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
                     "disk, or name the place with --models-dir; `cis490-jobs restore FOLDER --force` brings them back "
                     "from a backup, and if they are lost, --new-store begins with an empty store"
                 )
-            store.mark(queue.database_id)
+            store.mark(own)
     except (DatabaseError, StoreError) as error:
         raise StartError(str(error)) from error
+    if marked not in (None, own):  # of a database of before, which had no id until now
+        raise _anothers(store, str(marked), own, db)
 
 
 def _load(reloader: Reloader) -> None:
