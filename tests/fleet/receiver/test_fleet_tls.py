@@ -23,6 +23,7 @@ from training.fleet.receiver.security.authentication import HEADER_FINGERPRINT
 from training.fleet.receiver.security.authority import AuthorityError
 from training.fleet.receiver.security.registry import Registry
 from training.fleet.receiver.security.tls import Security, own_names
+from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.identity import Role, urn
 from training.fleet.wire.routes import ROUTES, Access
 
@@ -285,17 +286,15 @@ def test_nobody_touches_anothers_claim(two, method, path, body, said):
     assert receiver.queue.get(JOB).status == "claimed"
 
 
-@pytest.mark.parametrize("look", ["job", "log", "explain"])
-def test_nobody_looks_into_anothers_job(two, look):
-    _, stranger, _ = two
-    with pytest.raises(Refused) as refused:
-        stranger.call(look, JOB)
-    assert refused.value.problem_type == "not_yours"
+OTHERS = [row for row in ROUTES if row.method == "GET" and ProblemType.NOT_YOURS in row.problem_types]
 
 
-def test_nobody_takes_anothers_model(two):
+@pytest.mark.parametrize("row", OTHERS, ids=[row.name for row in OTHERS])
+def test_nobody_looks_at_what_is_anothers(two, row):
+    path = row.path.format(job_id=JOB, dataset_id="0" * 64, sha256="0" * 64)
+    query = f"jobs={JOB}" if row.name == "compare_page" else "host=desktop"
     with pytest.raises(Refused) as refused:
-        two[1].get_model(JOB, "nowhere")
+        two[1]._caller.send(row.method, f"{path}?{query}")
     assert refused.value.problem_type == "not_yours"
 
 
