@@ -15,8 +15,10 @@ import pytest
 from house import RULES, Module, Rule, modules
 from places import ROOT
 
+from training.fleet.cli.program import MODULES, app
 from training.fleet.receiver import program as receiver_program
 from training.fleet.scheduling.job import EndReason, JobStatus
+from training.fleet.wire.routes import PAGES
 from training.fleet.worker import options as worker_options
 
 
@@ -288,16 +290,33 @@ def test_every_command_that_is_suggested_stands_in_backticks() -> None:
 
 
 def commands() -> set[str]:
-    from training.fleet.cli.program import app
-
     found = {each.name or each.callback.__name__ for each in app.registered_commands}  # type: ignore[union-attr]
     groups = {each.name for each in app.registered_groups if isinstance(each.name, str)}
     return {name.replace("_", "-") for name in found | groups}
 
 
-def test_the_page_of_commands_names_every_one() -> None:
-    text = page("command-line.md")
-    assert sorted(name for name in commands() if f"`{name}" not in text) == []
+def test_the_page_of_commands_names_each_in_its_tables_and_with_its_json() -> None:
+    tables, *sections = page("command-line.md").split("\n## ")
+    (shapes,) = (each for each in sections if each.startswith("JSON\n"))
+    rows = " ".join(re.findall(r"^\| (.*?) \| ", tables, re.MULTILINE))
+    assert set(re.findall(r"`([a-z-]+)", rows)) == commands()
+    assert sorted(name for name in commands() if not re.search(rf"`{name}[ `]", shapes)) == []
+
+
+def test_a_function_that_takes_what_a_command_takes_is_registered_or_called() -> None:
+    files = sorted((ROOT / "training/fleet/cli").glob("*.py"))
+    everything = "".join(path.read_text(encoding="utf-8") for path in files)
+    for mark, name in re.findall(r"(@.+\n)?def ([a-z]\w*)\(\s*context: CommandContext", everything):
+        used = re.search(rf"(?<!def )(?<![.\w]){name}\(|import .*\b{name}\b", everything)
+        assert mark or used, f"{name} is no command: write @as_command() above it"
+    assert {path.stem for path in files if "@as_command(" in path.read_text(encoding="utf-8")} == {
+        module.__name__.rpartition(".")[2] for module in MODULES
+    }
+
+
+def test_the_page_of_the_dashboard_has_each_page_of_the_menu() -> None:
+    text = page("dashboard.md")
+    assert [row.path for row in PAGES.values() if row.shown and row.shown.menu and f"`{row.path}`" not in text] == []
 
 
 def test_no_page_names_a_command_that_does_not_exist() -> None:
