@@ -1,4 +1,4 @@
-"""The eight families, each declared once: its flags, and the facts about it that trainers, fleet and documentation
+"""The model families, each declared once: its flags, and the facts about it that trainers, fleet and documentation
 share.
 
 The command line, ``--describe`` and docs/trainer-contract.md follow from ``FAMILIES``, and so do the fleet's choice of
@@ -45,14 +45,14 @@ class Family:
 
     module: str
     hyper: tuple[Hyper, ...]
+    libraries: tuple[str, ...]  # distributions; the first is preloaded
+    cuda: bool  # trains on the GPU where there is one
+    quick: bool  # trains in seconds what others take minutes for
+    bound_by: BoundBy
     takes: Takes = Takes.TENSORS
     supervised: bool = True  # else its program takes no --model, and reads windows alone
     body: str = ""  # of a network: the class that learns, as module:class
-    libraries: tuple[str, ...] = ("torch",)  # distributions; the first is preloaded
     sidecar: str = ".pt"  # ending of the file beside a checkpoint, which holds what was learned
-    cuda: bool = True  # trains on the GPU where there is one
-    quick: bool = False  # trains in seconds what others take minutes for
-    bound_by: BoundBy = BoundBy.STEPS
     parallel: float = 0.0
 
     def fit(self, task: Any) -> Any:
@@ -127,11 +127,15 @@ def _recurrent(hidden: int) -> tuple[Hyper, ...]:
     )
 
 
+def _network(**own: Any) -> Family:
+    return Family(libraries=("torch",), cuda=True, quick=False, bound_by=BoundBy.STEPS, **own)
+
+
 def _sequence(body: str, usual: tuple[Hyper, ...], *own: Hyper) -> Family:
     """A network that reads windows."""
     text = "how far training windows are disturbed, in deviations of a channel"
     perturb = Hyper(key="perturb", type=FlagType.FLOAT, default=0.3, min=0, max=10, help=text)
-    return Family(module=SUPERVISED, body=body, hyper=(*usual, _smoothing(0.05), perturb, *own))
+    return _network(module=SUPERVISED, body=body, hyper=(*usual, _smoothing(0.05), perturb, *own))
 
 
 SUPERVISED, SELF_SUPERVISED = "training.trainer.supervised", "training.trainer.ssl"
@@ -158,7 +162,7 @@ _PARTS = {
             whole("max_bin", 128, 2, 1_024, "bins a feature is sorted into"),
         ),
     ),
-    "mlp": Family(
+    "mlp": _network(
         module=SUPERVISED,
         takes=Takes.FEATURES,
         body="training.trainer.mlp:Mlp",
@@ -208,6 +212,7 @@ FAMILIES: Mapping[str, Family] = {
         module="training.trainer.combined",
         libraries=("torch", "xgboost", "xgboost-cpu"),
         cuda=False,
+        quick=False,
         bound_by=BoundBy.BRANCHES,
         hyper=(
             _TARGET_FPR,
@@ -230,7 +235,7 @@ FAMILIES: Mapping[str, Family] = {
             ),
         ),
     ),
-    "transformer_ssl": Family(
+    "transformer_ssl": _network(
         module=SELF_SUPERVISED,
         supervised=False,
         hyper=(
@@ -243,7 +248,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 RUN_MODELS = tuple(model for model, family in FAMILIES.items() if family.supervised)
 SSL_MODELS = tuple(model for model, family in FAMILIES.items() if not family.supervised)
-OWN = Family(module="", hyper=())  # what is taken for true of a trainer of one's own
+OWN = _network(module="", hyper=())  # what is taken for true of a trainer of one's own
 
 
 def family_of(model: str) -> Family:
