@@ -20,6 +20,7 @@ from trainer_builders import (
     make_data,
     run,
     score,
+    table,
     trained,
 )
 
@@ -28,9 +29,11 @@ from training.clock import SystemClock
 from training.contract import Exit
 from training.trainer import gbt, linear, machine, supervised
 from training.trainer.contract import BadArguments, Progress, Stop
+from training.trainer.judging import judge, sides
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
+from training.trainer.reasons import explain
 from training.trainer.stages import Search
 from training.trainer.task import TEMPERATURES, auroc, class_weights, log_loss, softmax, tempered
 from training.trainer.windows import Resident, Streamed, windows
@@ -47,9 +50,15 @@ def test_a_family_learns_repeats_and_reads_itself_back(model, data, tmp_path):
     assert files(tmp_path / "a") == files(tmp_path / "b")
     assert [event["event"] for event in first.events][:2] == ["start", "data"]
     assert first.events[-1]["event"] == "done"
-    scored = score(first.checkpoint, data)
+    judged = judge(first.checkpoint, data)
+    scored = table(judged, sides(judged))
     assert scored.height == 216
     assert scored["score"].is_finite().all()
+    test = (scored["side"] == "test").to_numpy()
+    malicious = ~judged.classes.is_benign(judged.inputs.y)
+    ranked = auroc(malicious[test], scored["score"].to_numpy()[test])
+    assert ranked == pytest.approx(first.report["metrics"]["test"]["auroc"]["value"], abs=1e-6)
+    assert explain(judged.fitted, judged.inputs, np.flatnonzero(malicious), seconds=False).share.any()
     assert first.report["model"] == model
     assert first.report["quarantined"]
 
