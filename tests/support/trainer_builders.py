@@ -135,11 +135,11 @@ def arguments(model: str, data: Path, out: Path, *more: str, mode: str = "oracle
     ]
 
 
-SHORT = (
-    {"gbt": ("--n-estimators", "45")}
-    | {model: ("--epochs", "3", "--batch-size", "32") for model in families.FAMILIES if model != "gbt"}
-    | {"combined": ("--epochs", "6")}
-)
+_BRIEF = {"n_estimators": 45, "epochs": 3, "batch_size": 32}
+SHORT = {
+    model: tuple(f"{each.flag}={_BRIEF[each.key]}" for each in family.hyper if each.key in _BRIEF)
+    for model, family in families.FAMILIES.items()
+} | {"combined": ("--epochs", "6")}
 
 
 def scored(y: Any, episode: Any, score: Any, **times: Any) -> Scored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,16 +65,23 @@ def test_the_code_of_each_family_is_there(model):
     assert not body or callable(getattr(importlib.import_module(name), body))
     assert importlib.util.find_spec(families.preloads(model)[-1]) is not None
     assert contract.file_name(model, "oracle", family.sidecar) in contract.bundled(model, "oracle")
-    assert f"`{model}`" in (ROOT / "docs/manifest.md").read_text(encoding="utf-8")
+    for page in ("README.md", "docs/manifest.md"):
+        assert f"`{model}`" in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_every_family_is_described_once():
     run, ssl = described("run", families.RUN_MODELS), described("ssl", families.SSL_MODELS)
-    assert set(run) == {"gbt", "mlp", "cnn", "gru", "lstm", "transformer", "combined"}
-    assert set(ssl) == {"transformer_ssl"}
-    for model in (run | ssl).values():
-        assert {"target_fpr", "patience"} <= set(model["hyper"])
-    assert all("epochs" in model["hyper"] for name, model in (run | ssl).items() if name != "gbt")
+    assert sorted([*run, *ssl]) == sorted(families.FAMILIES)
+    for model, told in (run | ssl).items():
+        assert [*told["hyper"]] == [each.key for each in families.FAMILIES[model].hyper]
+        assert "target_fpr" in told["hyper"]
+
+
+def test_each_module_that_fits_and_loads_belongs_to_a_family():
+    files = (ROOT / "training/trainer").glob("*.py")
+    kept = re.compile(r"^def (fit\(task|load\()", re.MULTILINE)
+    found = {path.stem for path in files if kept.search(path.read_text(encoding="utf-8"))}
+    assert {f"training.trainer.{name}" for name in found} == {family.module for family in families.FAMILIES.values()}
 
 
 @pytest.mark.parametrize(("model", "hyper"), EVERY, ids=lambda value: getattr(value, "key", value))
