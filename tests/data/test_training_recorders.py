@@ -2,7 +2,8 @@
 
 ``recorded/`` holds what the real tools wrote of one machine in the same minute: ``sa23`` is sadc's, ``sysstat.json``
 what sadf made of it, ``prometheus.json`` the answer of a Prometheus that read the node exporter. The performance
-monitor's files are made here, in the form that its documentation gives.
+monitor's files are made here, in the form that its documentation gives, and so are ``perfmon.csv`` and ``pmrep.csv``.
+``examples.json`` has the file of each recorder and the mean of each channel in it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from training.data import ingest
 from training.data.channels import CHANNELS
 from training.data.errors import DataError
 from training.data.ingest import recorders
+from training.data.ingest.recorders import pcp
 from training.data.ingest.recorders.perfmon import read_perfmon
 from training.data.ingest.recorders.prometheus import STEPS_A_QUERY, RangeQuery, read_file, read_server
 from training.data.ingest.recorders.prometheus_http import fetcher, without_password
@@ -647,3 +649,14 @@ def test_a_recorder_is_declared_as_a_whole(run, tmp_path, recorder):
         flag = f"--{option.replace('_', '-')}"
         assert f"{flag} has no effect on {recorder.flag}" in refused(run, recorder.flag, "a", flag, values[option])
     assert run(recorder.flag, str(tmp_path / "nowhere"))[0] == 65
+
+
+@pytest.mark.parametrize("recorder", RECORDERS, ids=lambda recorder: recorder.name)
+def test_a_recorders_example_is_read_in_our_units(monkeypatch, recorder):
+    example = json.loads((HERE / "examples.json").read_text(encoding="utf-8"))[recorder.name]
+    label, printed = "Performance metrics from host pi", HERE / "pmrep.csv"
+    monkeypatch.setattr(pcp, "_find", str)
+    monkeypatch.setattr(pcp, "_run", lambda command, _: printed.read_text() if command[0] == "pmrep" else label)
+    asked = RangeQuery(since=0.0, until=0.0, queries={})
+    found = recorder.read([str(HERE / example["file"])], asked, lambda _: None)
+    assert {name: np.nanmean(values) for name, values in columns(found).items()} == pytest.approx(example["means"])
