@@ -469,7 +469,7 @@ def test_a_good_manifest_loads_no_position_parser():
 # --- trainers of one's own ------------------------------------------------------------------------------
 
 OWN = '[trainers.mine]\ncommand = ["python", "mine.py"]\noutputs = ["{model}_{mode}.pt"]\n'
-MINE = Description("mine", "0" * 64, {"mine": {"depth": HyperFlag(key="depth", type=FlagType.INT, min=1)}})
+MINE = Description("mine", {}, {"mine": {"depth": HyperFlag(key="depth", type=FlagType.INT, min=1)}})
 
 
 def test_a_trainer_of_ones_own_is_a_model():
@@ -695,6 +695,16 @@ def test_trainers_that_do_not_answer_are_the_only_mistake():
 def test_a_description_is_not_trusted(text, message):
     with pytest.raises(DescribeError, match=message):
         parse_description(text)
+
+
+def test_another_family_or_its_flags_changes_no_digest_of_a_model():
+    def digests(**hyper: dict[str, object]) -> dict[str, str]:
+        models = {model: {"hyper": flags} for model, flags in hyper.items()}
+        said = {"describe_version": 1, "program": "run", "models": models}
+        return dict(parse_description(json.dumps(said)).digests)
+
+    depth = {"depth": {"flag": "--depth", "type": "int"}}
+    assert digests(gbt={}, cnn=depth)["gbt"] == digests(gbt={})["gbt"] != digests(gbt=depth)["gbt"]
 
 
 @given(value=st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none()))

@@ -369,11 +369,11 @@ def test_two_open_polls_of_a_host_are_one_waiting_host(receiver: Receiver) -> No
 
 
 def test_a_host_whose_trainers_have_other_flags_is_an_obstacle(receiver: Receiver) -> None:
-    plan = Plan(trainer_digests={"run": "new"}, trainer_models={"run": frozenset({"gbt", "mlp"})})
-    receiver.service.reload([a_job("one"), a_job("two")], plan)
-    stale = receiver.ask("pi", trainer_digests={"run": "old"})
-    assert "update the checkout" in (stale.reason or "")
-    assert receiver.ask("desktop", trainer_digests={"run": "new"}).job_id
+    receiver.service.reload([a_job("one"), a_job("two")], Plan(trainer_digests={"gbt": "new", "cnn": "new"}))
+    for stale in ({"gbt": "old", "cnn": "new"}, {"cnn": "new"}):
+        reply = receiver.ask("pi", trainer_digests=stale)
+        assert "update the checkout" in (reply.reason or "")
+    assert receiver.ask("desktop", trainer_digests={"gbt": "new"}).job_id, "it lacks another"
     assert receiver.ask("laptop").job_id, "who says nothing is believed"
 
 

@@ -549,11 +549,10 @@ def test_workers_show_what_they_can_do_hold_and_lack(fleet: Looking) -> None:
     jobs = [a_job("one")]
     plan = Plan(
         hosts={"pi": {"allow_jobs": ["gbt"]}},
-        trainer_digests={"run": "new"},
-        trainer_models={"run": frozenset({"cnn", "mlp", "gru"})},
+        trainer_digests=dict.fromkeys(("cnn", "mlp", "gru"), "new"),
     )
     fleet.service.reload(jobs, plan)
-    fleet.ask("pi", trainer_digests={"run": "old"})
+    fleet.ask("pi", trainer_digests=dict.fromkeys(("cnn", "mlp", "gru"), "old"))
     with pytest.raises(Refusal):
         fleet.ask("pi", instance_id="clone")
     fleet.clock.advance(1)

@@ -887,10 +887,10 @@ def test_trainers_that_cannot_tell_their_flags_are_left_out(monkeypatch: pytest.
             self.asked += 1
             if self.asked > 1:
                 raise describe.DescribeError("it does not start")
-            return SimpleNamespace(digest="d")
+            return SimpleNamespace(digests={"gbt": "d"})
 
     monkeypatch.setattr(describe, "ProcessDescriber", Describer)
-    assert installed_digests() == {describe.PROGRAMS[0]: "d"}
+    assert installed_digests() == {"gbt": "d"}
 
 
 def test_a_damaged_certificate_ends_the_start_in_one_sentence(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class FakeDescriber:
         self.asked += 1
         if self.broken:
             raise DescribeError("`python -m training.trainer.run` ended with exit code 1: no torch")
-        return Description(command[2], "digest", {})
+        return Description(command[2], {}, {})
 
 
 def a_self_test(folder: Path, *, root: Path = ROOT) -> tuple[SelfTest, FakeDescriber, FakeClock]:

@@ -7,6 +7,7 @@ machine that may have neither torch nor NumPy.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from training import strict_json
 from training.checkout import ROOT, stamps
 from training.contract import ARGUMENTS
 from training.families import PROGRAM, SELF_SUPERVISED_PROGRAM
@@ -100,10 +102,10 @@ class HyperFlag(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A program's answer: its models' hyperparameters, and a digest by which two checkouts are compared."""
+    """A program's answer: its models' hyperparameters, each with a digest by which two checkouts are compared."""
 
     program: str
-    digest: str
+    digests: Mapping[str, str]
     models: Mapping[str, Mapping[str, HyperFlag]]
     bound_by: Mapping[str, str] = field(default_factory=dict)  # model → sort of work, for its first guess of durations
 
@@ -238,7 +240,9 @@ def parse_description(text: str | bytes) -> Description:
             for model, entry in answer["models"].items()
         }
         bound_by = {str(model): str(one["bound_by"]) for model, one in answer["models"].items() if "bound_by" in one}
-        return Description(str(answer["program"]), str(answer["digest"]), models, bound_by)
+        flags = {str(model): strict_json.canonical(one["hyper"]) for model, one in answer["models"].items()}
+        digests = {model: hashlib.sha256(text.encode()).hexdigest() for model, text in flags.items()}
+        return Description(str(answer["program"]), digests, models, bound_by)
     except KeyError as error:
         raise DescribeError(f"the description lacks the key {error}") from None
     except (ValueError, TypeError, AttributeError, RecursionError):

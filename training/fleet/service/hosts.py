@@ -38,10 +38,9 @@ class KnownHost:
 class Plan:
     """The manifest as the service sees it."""
 
-    # host → declared capability; program → digest of its flags; program → its models
+    # host → declared capability; model of ours → digest of its flags
     hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
-    trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)
     trainers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # own trainers' models
     # data set → which models, on which hosts, train on it
     datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
@@ -238,10 +237,8 @@ class HostRegistry:
         """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
         host = self._hosts.get(known.name)
         if host is None:
-            outdated: set[str] = set()
-            for program, theirs in known.trainer_digests.items():
-                if self.plan.trainer_digests.get(program, theirs) != theirs:
-                    outdated |= self.plan.trainer_models.get(program, frozenset())
+            ours, theirs = self.plan.trainer_digests, known.trainer_digests
+            outdated = {model for model in ours if theirs and theirs.get(model) != ours[model]}
             declared = self.plan.declared(known.name)
             host = Host.of(known.name, known.capability, declared, outdated)
             host = self._hosts[known.name] = replace(host, datasets=self._datasets)

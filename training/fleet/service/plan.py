@@ -217,14 +217,14 @@ def taken_over(
     """Turn a checked manifest into job dicts and the service's plan."""
     there = [job for job in manifest.jobs if unknown(job.dataset) is None]
     jobs = [manifest.job_dict(job) for job in there]
-    models = {program: frozenset(each.models) for program, each in manifest.programs.items()}
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
     own_trainers = {name: trainer.to_dict() for name, trainer in manifest.trainers.items()}
-    digests = {program: each.digest for program, each in manifest.programs.items()}
+    digests: dict[str, str] = {}
+    for each in manifest.programs.values():
+        digests |= each.digests
     return jobs, Plan(
         hosts,
         digests,
-        models,
         own_trainers,
         _readers(there),
         dataset_names=dict(datasets.found),

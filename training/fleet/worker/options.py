@@ -100,13 +100,13 @@ def _warn_once(sentence: str) -> None:
 
 @cache
 def installed_digests() -> Mapping[str, str]:
-    """Ask this checkout's trainers for the digests of their flags; silent ones are left out."""
+    """Ask this checkout's trainers for the digest of each model's flags; silent ones are left out."""
     from training.fleet.capability.describe import PROGRAMS, DescribeError, ProcessDescriber, describe_command
 
-    describe, found = ProcessDescriber(), {}
+    describe, found = ProcessDescriber(), dict[str, str]()
     for program in PROGRAMS:
         try:
-            found[program] = describe(describe_command(program)).digest
+            found |= describe(describe_command(program)).digests
         except DescribeError as error:
             log.warning("%s", error)
     return found
