@@ -10,7 +10,7 @@ from table_changes import noise, recordings
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.data.dataset import UNLABELLED, load_processed
 from training.data.schema import read_schema, require_same
-from training.trainer import run, scoring
+from training.trainer import judging, run, scoring
 
 CUT = ("--window-s", "8")
 
@@ -74,7 +74,8 @@ def test_data_without_labels_can_be_scored_and_no_trainer_takes_them(ingested, t
     assert any("There are no labels" in note for note in found["notes"])
     assert not ingested.load().is_labelled
     assert ingested.validation["label_coverage"].to_list() == [0.0] * 8
-    scores = [scoring.score(tmp_path / "gbt_oracle.ckpt.json", folder) for folder in (known, ingested.out)]
+    judged = [judging.judge(tmp_path / "gbt_oracle.ckpt.json", folder) for folder in (known, ingested.out)]
+    scores = [pl.concat(scoring.parts(one, judging.sides(one))) for one in judged]
     windows = ["episode_id", "t_start", "score", "class"]
     both = scores[0].select(windows).join(scores[1], on=windows)  # windows cross changes of a label that nobody knows
     assert both.height == scores[0].height

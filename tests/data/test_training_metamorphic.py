@@ -327,7 +327,7 @@ def scores(checkpoint, data):
     """Of each window its side, score and alarm, by the middle of its host's name and its time; and what was said."""
     judged = judging.judge(checkpoint, data)
     side = judging.sides(judged)
-    table = scoring.table(judged, side)
+    table = pl.concat(scoring.parts(judged, side))
     host = table["host"].str.extract("(ape|bat|cat|dog)")
     rows = zip(host, table["t_start"] % 1e6, table["side"], table["score"], table["alarm"], strict=True)
     return sorted(rows), scoring.remarks(judged, side)
@@ -359,7 +359,7 @@ def test_a_window_alone_gets_the_score_it_gets_among_others(tmp_path, model):
 
 def test_scores_raise_the_alarms_of_the_report_and_none_at_the_threshold_itself(model):
     judged = judging.judge(model, model.parents[1] / "data")
-    table = scoring.table(judged, judging.sides(judged))
+    table = pl.concat(scoring.parts(judged, judging.sides(judged)))
     table = table.with_columns(benign=pl.Series(judged.classes.is_benign(judged.inputs.y)))
     threshold = judged.document["threshold"]["threshold"]
     at_it = table.filter(pl.col("score") == threshold)
