@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from training.data.scratch import ROOM, WIDE_ROWS, WorkingMemory, counted, spans
+from training.data.scratch import ROOM, WIDE_ROWS, WorkingMemory, spans
 
 CODES_MAX = 1 << 24  # of two columns together that are numbered by a table
 
@@ -26,32 +26,25 @@ class Coded:
     def of(cls, names: ArrayLike | Coded) -> Coded:
         """The same as an array of names; of those that occur."""
         if isinstance(names, Coded):
-            there = counted(names.codes, names.names.size) > 0
-            return names if there.all() else cls(names.names[there], _placed(names.codes, there, ROOM))
+            return cls(names.present, _placed(names.codes))
         found, codes = np.unique(np.asarray(names, dtype=np.str_), return_inverse=True)
         return cls(found, codes.astype(np.int32))
 
     @classmethod
-    def of_series(cls, parts: Iterable[pl.Series], size: int, room: WorkingMemory = ROOM) -> Coded:
-        """The same as the ``size`` strings of all parts, without nulls."""
+    def of_series(cls, parts: Iterable[pl.Series]) -> Coded:
+        """The same as the strings of all parts, without nulls."""
         known: dict[str, int] = {}
+        codes = [np.empty(0, dtype=np.int32)]
+        for part in parts:
+            words = part.unique().sort()
+            place = np.array([known.setdefault(word, len(known)) for word in words.to_list()], dtype=np.int32)
+            codes.append(place[part.cast(pl.Enum(words)).to_physical().to_numpy()])
+        return cls(np.array(list(known), dtype=np.str_), np.concatenate(codes)).renamed(list(known))
 
-        def coded() -> Iterator[NDArray[np.int32]]:
-            for part in parts:
-                words = part.unique().sort()
-                place = np.array([known.setdefault(word, len(known)) for word in words.to_list()], dtype=np.int32)
-                yield place[part.cast(pl.Enum(words)).to_physical().to_numpy()]
-
-        codes = room.joined(coded(), size, np.int32)
-        return cls(np.array(list(known), dtype=np.str_), codes).renamed(list(known), room)
-
-    def renamed(self, names: Sequence[str], room: WorkingMemory = ROOM) -> Coded:
+    def renamed(self, names: Sequence[str]) -> Coded:
         """The rows under other names, one for each; equal ones become one."""
         found, place = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
-        if found.size == len(names) and (place[1:] > place[:-1]).all():
-            return Coded(found, self.codes)
-        parts = (place[self.codes[here]] for here in spans(self.codes))
-        return Coded(found, room.joined(parts, self.codes.size, np.int32))
+        return Coded(found, place.astype(np.int32)[self.codes])
 
     def __eq__(self, other: object) -> bool:
         same = isinstance(other, Coded) and np.array_equal(self.names, other.names)
@@ -88,7 +81,7 @@ class Coded:
     @property
     def present(self) -> NDArray[np.str_]:
         """The names that occur."""
-        return np.asarray(self.names[counted(self.codes, self.names.size) > 0])
+        return np.asarray(self.names[np.bincount(self.codes, minlength=self.names.size) > 0])
 
 
 def distinct(names: NDArray[np.str_]) -> set[str]:
@@ -104,29 +97,20 @@ def among(names: NDArray[np.str_], wanted: Iterable[str]) -> NDArray[np.bool_]:
     return marks
 
 
-def numbered(*columns: Coded, room: WorkingMemory = ROOM) -> NDArray[np.int32]:
+def numbered(*columns: Coded) -> NDArray[np.int32]:
     """A number for each row, equal where the columns' names are: ascending by the first column, then the next."""
     first, *others = columns
-    there = counted(first.codes, first.names.size) > 0
-    code, count = _placed(first.codes, there, room), int(there.sum())
+    code = _placed(first.codes)
     for column in others:
-        count *= column.names.size
-        if count <= CODES_MAX:
-            parts = (
-                code[here] * np.int32(column.names.size) + column.codes[here] for here in spans(code, column.codes)
-            )
-            code = room.joined(parts, code.size, np.int32)
-            there = counted(code, count) > 0
-            code, count = _placed(code, there, room), int(there.sum())
-        else:
-            found, whole = np.unique(code * np.int64(column.names.size) + column.codes, return_inverse=True)
-            code, count = whole.astype(np.int32), found.size
+        code = _placed(code * np.int64(column.names.size) + column.codes)
     return code
 
 
-def _placed(code: NDArray[np.int32], there: NDArray[np.bool_], room: WorkingMemory) -> NDArray[np.int32]:
+def _placed(code: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """The numbers of rows without those that none has."""
-    if there.all():
-        return code
+    count = int(code.max(initial=-1)) + 1
+    if count > CODES_MAX:
+        return np.asarray(np.unique(code, return_inverse=True)[1], dtype=np.int32)
+    there = np.bincount(code, minlength=count) > 0
     place = np.cumsum(there, dtype=np.int32) - np.int32(1)
-    return room.joined((place[code[here]] for here in spans(code)), code.size, np.int32)
+    return np.asarray(place[code])

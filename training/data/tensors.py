@@ -258,9 +258,7 @@ class StoredIndex:
 
     def coded(self) -> CodedRows:
         """All columns but the windows' own names."""
-        episode, host, label = (
-            Coded.of_series(self.parts(name), len(self)) for name in ("episode_id", "host", "label")
-        )
+        episode, host, label = (Coded.of_series(self.parts(name)) for name in ("episode_id", "host", "label"))
         t_start, t_end = (
             np.concatenate([np.empty(0), *(part.to_numpy() for part in self.parts(name))])
             for name in ("t_start", "t_end")

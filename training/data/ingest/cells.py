@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 PARQUET = ".parquet"
-MEMORY_MIB, COLUMN_KIB = 96, 256  # that DuckDB may take, at all and a column
+MEMORY_MIB, COLUMN_KIB = 72, 256  # that DuckDB may take, at all and a column
 SETTINGS = {
     "threads": 2,  # each takes some memory
     "autoinstall_known_extensions": False,

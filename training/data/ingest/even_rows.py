@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from training.data.ingest import even, times
 from training.data.ingest.cells import row_order
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
 from training.data.ingest.rows import SampleRows, check_begun_once, name_of, out_of_order, steps_inside
-from training.data.scratch import WorkingMemory, edges_of, fill, median, put, release, sliced, spans
+from training.data.scratch import WorkingMemory, edges_of, release
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
@@ -23,7 +22,6 @@ HOUR_S = 3600.0
 MORE_IN_HOUR = 1.15  # times the samples that an hour has elsewhere
 HOUR_MIN = 20  # samples of an hour that show its rate
 SHOWN = 3  # recordings in one sentence
-RESAMPLED_TIMES = 5  # the size of the samples that are resampled
 
 
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted, room: WorkingMemory) -> SampleRows:
@@ -45,28 +43,22 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted, room: Wo
             check_total(name, falls, steps)
             if falls:
                 notes.append(f"{name} falls {_times(falls)}, where a total was reset: nothing grew there.")
-            parts = even.rates_in_parts(column, rows.t, group)
+            column = even.rates(column, rows.t, group)
         else:  # a rate is a difference, and has no offset to lose its changes in
             check_rounding_of(name, column, rows.host.codes)
-            parts = (column[here] for here in spans(column))
         with np.errstate(over="ignore"):  # what no 32-bit number holds becomes infinite, and is refused as that
-            fill(values[:, place], parts)
+            values[:, place] = column
         release(rows.values)
+        release(values)
         room.progress("sorting", (place + 1) / len(names))
     return replace(rows, values=values, notes=(*rows.notes, *notes))
 
 
 def _falls(total: NDArray[Any], group: NDArray[np.int32]) -> tuple[int, int]:
     """Count the steps of a running total down, and all of them: from one known value of a group to the next."""
-    falls = count = 0
-    last_of, last = np.empty(0, dtype=np.int32), np.empty(0)
-    for here in spans(total, group):
-        known = ~np.isnan(total[here])
-        of, values = np.r_[last_of, group[here][known]], np.r_[last, total[here][known]]
-        steps = np.diff(values)[np.diff(of) == 0]
-        falls, count = falls + int((steps < 0).sum()), count + int(np.isfinite(steps).sum())
-        last_of, last = of[-1:], values[-1:]
-    return falls, count
+    known = ~np.isnan(total)
+    steps = np.diff(total[known])[np.diff(group[known]) == 0]
+    return int((steps < 0).sum()), int(np.isfinite(steps).sum())
 
 
 def _times(count: int) -> str:
@@ -80,51 +72,40 @@ def _once(rows: SampleRows, totals: NDArray[np.bool_], room: WorkingMemory) -> S
     """
     came, group = rows, rows.recording
     t, notes = rows.t, []
-    in_order = not any(
-        times.is_out_of_order(group[here] if t is None else t[here], group[here]) for here in spans(group, t, overlap=1)
-    )
+    in_order = not times.is_out_of_order(group if t is None else t, group)
     if not in_order:
         disorder = 0 if t is None else out_of_order(t, group)
         if disorder:
             notes.append(f"{disorder:,} of {group.size:,} rows stood behind later ones: sorted by time.")
         place = row_order(t, group, room)
-        rows = replace(rows.each(lambda column: room.at_rows(column, place)), place=place)
-        for number in range(rows.values.shape[1]):
-            rows.values[:, number] = room.at_rows(rows.values[:, number], place)
+        rows = replace(rows.at(place), place=place)
     if rows.t is not None:
-        rows, more = _without_copies(rows, room)
-        rows, folded = _folded(rows, totals, room)
+        rows, more = _without_copies(rows)
+        rows, folded = _folded(rows, totals)
         notes += [*more, *folded]
         if not in_order and rows.window is None:
-            keep = None
-            if rows.label.size < group.size and rows.place is not None:
-                keep = np.zeros(group.size, dtype=np.bool_)
-                for here in spans(rows.place):
-                    keep[rows.place[here]] = True
             two = f"two recordings share the id (add a column 'episode'){local_times(rows)}."
-            check_begun_once(came, group, keep, two)
+            check_begun_once(came, group, rows.place, two)
     return replace(rows, notes=(*rows.notes, *notes))
 
 
-def _without_copies(rows: SampleRows, room: WorkingMemory) -> tuple[SampleRows, list[str]]:
+def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
     assert rows.t is not None
     group = rows.recording
     keep = np.ones(group.size, dtype=np.bool_)
-    for some in even.rows_of_doubles(rows.t, group):
-        values = np.stack([rows.values[some, place] for place in range(rows.values.shape[1])], axis=1)
-        keep[some] = even.first_of_copies(values, rows.t[some], group[some], rows.label[some])
-        release(rows.values)
+    some = even.rows_of_doubles(rows.t, group)
+    keep[some] = even.first_of_copies(rows.values[some], rows.t[some], group[some], rows.label[some])
     gone = keep.size - int(np.count_nonzero(keep))
     if not gone:
         return rows, []
     note = f"{gone:,} of {keep.size:,} rows were copies of others, in all columns: left out."
-    return _left(rows, keep, room), [note]
+    return rows.at(np.flatnonzero(keep)), [note]
 
 
-def _folded(rows: SampleRows, totals: NDArray[np.bool_], room: WorkingMemory) -> tuple[SampleRows, list[str]]:
+def _folded(rows: SampleRows, totals: NDArray[np.bool_]) -> tuple[SampleRows, list[str]]:
     assert rows.t is not None
     group = rows.recording
-    is_clock = rows.window is None and any((step > 0).any() for step in steps_inside(rows, group))
+    is_clock = rows.window is None and (steps_inside(rows, group) > 0).any()
     if not is_clock:  # there is none, or windows say it, which is refused
         return rows, []
     found = even.fold_doubles(rows.t, group, rows.label, rows.values, totals)
@@ -134,14 +115,7 @@ def _folded(rows: SampleRows, totals: NDArray[np.bool_], room: WorkingMemory) ->
         return rows, []
     largest = " (of a running total the largest)" if totals.any() else ""
     more = "1 row" if found.folded == 1 else f"{found.folded:,} rows"
-    return _left(rows, found.keep, room), [f"At one time stood {more} more: the mean{largest} was taken."]
-
-
-def _left(rows: SampleRows, keep: NDArray[np.bool_], room: WorkingMemory) -> SampleRows:
-    """The rows that are kept; of the values they are the first."""
-    for place in range(rows.values.shape[1]):
-        put(rows.values[:, place], rows.values[: keep.size, place], keep)
-    return rows.each(lambda column: room.taken(column, keep))
+    return rows.at(np.flatnonzero(found.keep)), [f"At one time stood {more} more: the mean{largest} was taken."]
 
 
 def local_times(rows: SampleRows) -> str:
@@ -158,8 +132,8 @@ def check_night(rows: SampleRows, group: NDArray[np.int32]) -> None:
     assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
         return
-    hours = {hour for here in spans(rows.t) for hour in np.unique(np.floor(rows.t[here] / HOUR_S)).tolist()}
-    nights = [int(hour) for hour in sorted(hours) if times.is_night_of_clocks(int(hour))]
+    hours = np.unique(np.floor(rows.t / HOUR_S)).astype(int).tolist()
+    nights = [hour for hour in hours if times.is_night_of_clocks(hour)]
     for night in nights:
         for low, high in edges_of(group):
             t = rows.t[low:high]
@@ -192,15 +166,13 @@ def hour_left_out(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tupl
 def _jumps(rows: SampleRows, group: NDArray[np.int32], least: float) -> Iterator[int]:
     """The rows behind which more than so many seconds lie before their recording's next."""
     assert rows.t is not None
-    for here in spans(rows.t, group, overlap=1):
-        wide = (np.diff(group[here]) == 0) & (np.diff(rows.t[here]) > least)
-        yield from (here.start + np.flatnonzero(wide)).tolist()
+    yield from np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.t) > least)).tolist()
 
 
 def _step(t: NDArray[np.float64], low: int, high: int) -> float:
     """The usual step without the rows of that hour."""
     beside = np.diff(t[[low - 1, high]]) if low > 0 and high < t.size else np.empty(0)
-    return median(lambda: chain(times.steps(t[:low]), times.steps(t[high:]), [beside]))
+    return float(np.median(np.r_[np.diff(t[:low]), np.diff(t[high:]), beside]))
 
 
 def _two_rows(rows: SampleRows, row: int) -> DataError:
@@ -215,11 +187,9 @@ def _two_rows(rows: SampleRows, row: int) -> DataError:
 def rounded_times(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
     """Note times whose usual step is not their mean one: stamps of 15 and 16 ms are those of 64 Hz."""
     assert rows.t is not None
-    total, count = 0.0, 0
-    for steps in steps_inside(rows, group):
-        usual = steps[(steps * hz > even.SHORT) & (steps * hz < even.GAP)] * hz
-        total, count = total + float(usual.sum()), count + usual.size
-    mean = total / count if count else 1.0
+    steps = steps_inside(rows, group) * hz
+    usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
+    mean = float(usual.mean()) if usual.size else 1.0
     if abs(mean - 1) <= ROUNDED:
         return ()
     note = (
@@ -256,50 +226,36 @@ def evenly(
         uneven.append(even.is_uneven(rows.t[low:high], hz, changes=bool(odd)))
     if not any(uneven):
         return rows
-    brought, averaged, between, size = [], 0, 0, 0
-    for (low, high), is_uneven in zip(recordings, uneven, strict=True):
-        if not is_uneven:
-            size += high - low
-            continue
-        for part in _resampled(rows, low, high, hz, totals[:0]):
-            averaged, between, size = averaged + part.averaged, between + part.between, size + part.row.size
-        own = 1 / even.own_step(rows.t[low:high])
-        brought.append(name_of(rows, low) + (f" ({own:.3g} Hz)" if own * even.FASTER > hz else ""))
+    slots = [
+        even.resampled(rows.t[low:high], rows.label[low:high], hz) if is_uneven else None
+        for (low, high), is_uneven in zip(recordings, uneven, strict=True)
+    ]
+    parts = list(zip(recordings, slots, strict=True))
+    brought = []
+    for (low, high), of in parts:
+        if of is not None:
+            own = 1 / even.own_step(rows.t[low:high])
+            brought.append(name_of(rows, low) + (f" ({own:.3g} Hz)" if own * even.FASTER > hz else ""))
     more = f" and {len(brought) - SHOWN} more" if len(brought) > SHOWN else ""
+    averaged, between = sum(of.averaged for of in slots if of), sum(of.after.size for of in slots if of)
     note = (
         f"{len(brought):,} of {len(recordings):,} recordings came unevenly or faster and were brought to {hz:g} Hz: "
         f"{', '.join(brought[:SHOWN])}{more}; {averaged:,} samples are means of several, {between:,} lie half way "
         "between their neighbours, and gaps stay."
     )
-    values, t = room.empty((size, rows.values.shape[1]), np.float32, "F"), room.empty((size,), np.float64)
-    row, at = room.empty((size,), np.int64), 0
-    for (low, high), is_uneven in zip(recordings, uneven, strict=True):
-        parts = _resampled(rows, low, high, hz, totals) if is_uneven else _as_they_are(rows, low, high)
-        for part in parts:
-            here = slice(at, at + part.row.size)
-            values[here], t[here], row[here] = part.values, part.t, part.row + low
-            at = here.stop
-            for array in (values, t, row, rows.values):
-                release(array)
-        room.progress("resampling", high / group.size)
-    rows = rows.each(lambda column: room.at_rows(column, row))
-    return replace(rows, t=t, values=values, notes=(*rows.notes, note))
 
-
-def _resampled(rows: SampleRows, low: int, high: int, hz: float, totals: NDArray[np.bool_]) -> Iterator[even.Even]:
-    """A recording's samples by slots; without ``totals`` also without values."""
-    assert rows.t is not None
-    values = rows.values[low:high, : totals.size]
-    some = rows.room.rows(RESAMPLED_TIMES * 8 * (totals.size + 1))
-    return even.resampled(rows.t[low:high], values, rows.label[low:high], hz, totals, some)
-
-
-def _as_they_are(rows: SampleRows, low: int, high: int) -> Iterator[even.Even]:
-    assert rows.t is not None
-    step = rows.room.rows(8 * (rows.values.shape[1] + 1))
-    for begin in range(low, high, step):
-        end = min(begin + step, high)
-        yield even.Even(np.arange(begin, end) - low, rows.t[begin:end], sliced(rows.values, begin, end), 0, 0)
+    row = np.concatenate([np.arange(low, high) if of is None else of.row + low for (low, high), of in parts])
+    t = np.concatenate([rows.t[low:high] if of is None else of.t for (low, high), of in parts])
+    values = room.empty((row.size, rows.values.shape[1]), np.float32, "F")
+    for place, is_rate in enumerate(totals.tolist()):
+        column, at = rows.values[:, place], 0
+        for (low, high), of in parts:
+            mine = column[low:high] if of is None else of.values(column[low:high], is_rate=is_rate)
+            values[at : at + mine.size, place] = mine
+            at += mine.size
+        release(values)
+        room.progress("resampling", (place + 1) / values.shape[1])
+    return replace(rows.at(row, values), t=t, notes=(*rows.notes, note))
 
 
 def _check_parts(rows: SampleRows, row: int, odd: Sequence[float], hz: float, *, said: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.roles import NAMES, Role, plain, unit_in
 from training.data.ingest.tables import Stored, read_plain
-from training.data.scratch import ROOM, WorkingMemory, spans
 
 FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
 TO = ("end", "to", "until", "stop", "ended", "endedat", "endtime", "ende", "bis")
@@ -123,9 +122,7 @@ class Labelled:
     notes: tuple[str, ...] = ()
 
 
-def label_samples(
-    t: NDArray[np.float64], host: Coded, incidents: IncidentLog, *, rest: str | None, room: WorkingMemory = ROOM
-) -> Labelled:
+def label_samples(t: NDArray[np.float64], host: Coded, incidents: IncidentLog, *, rest: str | None) -> Labelled:
     """The label of each sample at ``t`` seconds on ``host``; ``rest`` is that of samples in no incident.
 
     Raises DataError when no sample lies in an incident, or its hosts may be spelled otherwise.
@@ -135,30 +132,21 @@ def label_samples(
     labels = np.unique(incidents.label)
     named = (np.searchsorted(labels, incidents.label) + 1).tolist()
     is_met = np.zeros(incidents.start.size, dtype=np.bool_)
-    torn = between = 0
+    of = np.zeros(t.size, dtype=np.int32)
+    for number in range(incidents.start.size):
+        mine = (t >= incidents.start[number]) & (t < incidents.end[number])
+        if incidents.host is not None:
+            mine &= bool(incidents.host[number] in hosts)
+            mine &= host.codes == np.searchsorted(host.names, incidents.host[number])
+        of[mine] = np.where((of[mine] == 0) | (of[mine] == named[number]), named[number], -1)
+        is_met[number] = mine.any()
+    torn, between = int((of == -1).sum()), int((of == 0).sum())
     names = [rest or "", *labels.tolist(), ""]  # the last of samples in incidents of unlike labels
-
-    def numbers() -> Iterator[NDArray[np.int32]]:
-        nonlocal torn, between
-        for here in spans(t, host.codes):
-            at, on, of = t[here], host.codes[here], np.zeros(here.stop - here.start, dtype=np.int32)
-            low, high = at.min(), at.max()
-            near = np.flatnonzero((incidents.start <= high) & (incidents.end > low))
-            for number in near.tolist():
-                mine = (at >= incidents.start[number]) & (at < incidents.end[number])
-                if incidents.host is not None:
-                    mine &= on == np.searchsorted(host.names, incidents.host[number])
-                    mine &= bool(incidents.host[number] in hosts)
-                of[mine] = np.where((of[mine] == 0) | (of[mine] == named[number]), named[number], -1)
-                is_met[number] |= mine.any()
-            torn, between = torn + int((of == -1).sum()), between + int((of == 0).sum())
-            yield of % len(names)
-
-    codes = room.joined(numbers(), t.size, np.int32)
+    codes = of % np.int32(len(names))
     outside = np.flatnonzero(~is_met).tolist()
     if len(outside) == incidents.start.size:
         raise DataError(_nowhere(t, hosts, incidents))
-    label = Coded(np.array(names), codes).renamed(names, room)
+    label = Coded(np.array(names), codes).renamed(names)
     left_out = []
     if torn:
         left_out.append(f"{torn:,} of {t.size:,} samples: in incidents of unlike labels that overlap")
@@ -229,10 +217,9 @@ def _nowhere(t: NDArray[np.float64], hosts: Sequence[str], incidents: IncidentLo
     )
 
 
-def with_labels(table: Stored, labelled: Labelled, source: str, room: WorkingMemory = ROOM) -> Stored:
+def with_labels(table: Stored, labelled: Labelled, source: str) -> Stored:
     """The labelled rows of a table, with their labels, which come from the file ``source``."""
-    is_class, codes = labelled.label.names != "", labelled.label.codes
-    keep = np.concatenate([is_class[codes[here]] for here in spans(codes)])
+    keep = (labelled.label.names != "")[labelled.label.codes]
     roles = replace(table.roles, columns={**table.roles.columns, Role.LABEL: source})
     table = replace(table, roles=roles, columns=(*table.columns, str(Role.LABEL)))
-    return table.only(keep, labelled.label.each(lambda codes: room.taken(codes, keep)))
+    return table.only(keep, labelled.label.take(keep))

@@ -16,7 +16,7 @@ from training.data.dataset import REFERENCE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest.ingested import Ingested
 from training.data.rows import Rows
-from training.data.scratch import ROOM, WorkingMemory, spans
+from training.data.scratch import ROOM, WorkingMemory
 from training.data.summary import counts_of
 
 MARK = "(reference)"  # the label, until the windows are set apart
@@ -41,7 +41,6 @@ def marked(
     names: tuple[str, ...],
     benign: Collection[str],
     mark: NDArray[np.bool_],
-    room: WorkingMemory = ROOM,
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Class numbers of rows or windows, and the classes' names, with one more for references. Raises DataError.
 
@@ -55,15 +54,13 @@ def marked(
         raise DataError(
             "Everything is marked as reference, which trains and tests nothing: bring what a host does besides as well."
         )
-    own = {number for here in spans(label) for number in np.unique(label[here][mark[here]]).tolist()}
-    odd = sorted({names[number] for number in own} - set(benign))
+    odd = sorted({names[number] for number in np.unique(label[mark]).tolist()} - set(benign))
     if odd:
         raise DataError(
             f"A reference shows a host's ordinary work, and some of it is labelled {listed(odd)}: fix the label, or "
             "the mark."
         )
-    parts = (np.where(mark[here], np.int32(len(names)), label[here]) for here in spans(label))
-    return room.joined(parts, label.size, np.int32), (*names, MARK)
+    return np.where(mark, np.int32(len(names)), label), (*names, MARK)
 
 
 def set_apart(windows: Ingested, room: WorkingMemory = ROOM) -> Ingested:

@@ -72,7 +72,7 @@ from training.data.ingest.rows import (
 from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
-from training.data.scratch import ROOM, WorkingMemory, blocks, counted, edges_of, release, sliced, spans
+from training.data.scratch import ROOM, WorkingMemory, blocks, edges_of, release
 
 T = TypeVar("T")
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
@@ -155,7 +155,7 @@ def cut_table(
     path = table.path
     by_log = Labelled()
     if log is not None:
-        table, by_log, cut = _labelled(table, cut, log, room)
+        table, by_log, cut = _labelled(table, cut, log)
     elif Role.LABEL not in table.roles.columns:
         if not scoring:
             raise DataError(
@@ -166,16 +166,16 @@ def cut_table(
         check_says_nothing(said, str(path))
         labels = Coded(np.array([UNLABELLED]), np.broadcast_to(np.int32(0), (table.height,)))
         by_log = Labelled(label=labels, notes=(FOR_SCORING,))
-        table = with_labels(table, by_log, "no labels", room)
+        table = with_labels(table, by_log, "no labels")
     if Role.WINDOW not in table.roles.columns:
         _check_timed(table)
     names = channel_names(table.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(table)
-    rows = as_measured(read_rows(table, cut, said, wanted, room), names, wanted, room)
-    named, height, meanings = table.columns, table.height, _meanings(table, rows.t_role)
-    roles, layout, called = table.roles, table.layout, table.called(Role.TIME)
-    table.store.close()  # what it held is in `rows`, sorted
+    rows = read_rows(table, cut, said, wanted, room)
+    table.store.close()  # what it held is in `rows`
+    rows = as_measured(rows, names, wanted, room)
+    roles, height = table.roles, table.height
     if Role.WINDOW in roles.columns:
         for flag, length in (("--window-s", cut.window_s), ("--episode-s", cut.episode_s)):
             if length is not None:
@@ -188,12 +188,12 @@ def cut_table(
     left_out = [f"column {name}: a second label" for name in roles.second_labels]
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
     left_out += [*unlabelled, *by_log.left_out, *rows.left_out]
-    shown = f" ({layout})" if layout else ""
+    shown = f" ({table.layout})" if table.layout else ""
     return Ingested(
         X=windows.X,
-        label=Coded(np.array(rows.labels.names), room.at_rows(rows.label, windows.first)).renamed(rows.labels.names),
+        label=Coded(np.array(rows.labels.names), rows.label[windows.first]).renamed(rows.labels.names),
         episode=windows.episode,
-        host=rows.host.each(lambda codes: room.at_rows(codes, windows.first)),
+        host=rows.host.take(windows.first),
         t_start=windows.t_start,
         channels=channel_specs(names, [name in wanted.oracle for name in names], counters=wanted.counter),
         label_names=rows.labels.names,
@@ -202,19 +202,19 @@ def cut_table(
         stride_s=windows.stride_s,
         timing=windows.timing,
         source=f"{path.name}: {height:,} rows{shown}",
-        roles=meanings,
+        roles=_meanings(table, rows.t_role),
         rate_why=windows.rate_why,
-        clock="" if rows.t is None else called,
+        clock="" if rows.t is None else table.called(Role.TIME),
         gaps=windows.gaps,
         missing=windows.missing,
         left_out=(*left_out, *windows.left_out),
-        notes=(*missing_roles(named, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
+        notes=(*missing_roles(table.columns, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
         empty=windows.empty,
         counts=windows.counts,
     )
 
 
-def _labelled(table: Stored, cut: WindowCut, log: Log, room: WorkingMemory) -> tuple[Stored, Labelled, WindowCut]:
+def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled, WindowCut]:
     """The rows of the table to which the log gives a label, and the cut as its times are read. Raises DataError."""
     if Role.LABEL in table.roles.columns:
         raise DataError(
@@ -225,7 +225,7 @@ def _labelled(table: Stored, cut: WindowCut, log: Log, room: WorkingMemory) -> t
         raise DataError(f"{table.path} is cut into windows, which --labels-from cannot label: leave that column out.")
     if Role.TIME not in table.roles.columns:
         raise DataError(f"--labels-from needs times: {table.path} has no column of times (--time NAME names one).")
-    (t, role), form = _with_format(lambda form: clock_of(table, replace(cut, time_format=form), room), cut.time_format)
+    (t, role), form = _with_format(lambda form: clock_of(table, replace(cut, time_format=form)), cut.time_format)
     assert t is not None
     incidents, of_log = _with_format(
         lambda form: read_incidents(log.path, times.SaidTimes(unit=cut.t_unit, format=form)), cut.time_format
@@ -239,8 +239,8 @@ def _labelled(table: Stored, cut: WindowCut, log: Log, room: WorkingMemory) -> t
             "host of the table."
         )
     incidents.check_zone(role, str(table.path))
-    by_log = label_samples(t, hosts_of(table, room), incidents, rest=log.rest, room=room)
-    return with_labels(table, by_log, log.path.name, room), by_log, replace(cut, time_format=form)
+    by_log = label_samples(t, hosts_of(table), incidents, rest=log.rest)
+    return with_labels(table, by_log, log.path.name), by_log, replace(cut, time_format=form)
 
 
 def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, str | None]:
@@ -296,7 +296,7 @@ def _given_windows(rows: SampleRows, cut: WindowCut, room: WorkingMemory) -> _Wi
     assert window is not None
     known = (rows.host,) if rows.episode is None else (rows.host, rows.episode)
     recording, group = numbered(*known), rows.recording
-    counts = counted(group, 1)
+    counts = np.bincount(group)
     first = np.cumsum(counts) - counts  # as the rows are sorted
     usual = int(np.bincount(counts).argmax())
     odd = np.flatnonzero(counts != usual)
@@ -357,17 +357,15 @@ def _fill(
     """Put the windows that begin at these rows behind ``low`` into ``X``, from its window ``at`` on."""
     samples = X.shape[2]
     for start, some in blocks(begins, 8 * room.rows(X[:1].nbytes)):
-        part = sliced(values, low + int(some[0]), low + int(some[-1]) + samples)
+        part = values[low + int(some[0]) : low + int(some[-1]) + samples]
         X[at + start : at + start + some.size] = sliding_window_view(part, samples, axis=0)[some - some[0]]
         release(X)
+        release(values)
 
 
 def _unknown(values: NDArray[np.float32], low: int = 0, high: int | None = None) -> int:
     """Count the values of these rows that nothing was measured for."""
-    part = values[low:high]
-    return sum(
-        int(np.count_nonzero(np.isnan(part[here, place]))) for place in range(part.shape[1]) for here in spans(part)
-    )
+    return sum(int(np.count_nonzero(np.isnan(column[low:high]))) for column in values.T)
 
 
 def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
@@ -477,7 +475,7 @@ def _cut_windows(
         X,
         first,
         Coded.of(episode).each(lambda codes: np.repeat(codes, [begins.size for _, begins in places])),
-        room.at_rows(rows.t, first),
+        rows.t[first],
         hz,
         stride / hz,
         Timing.SECONDS,
@@ -496,11 +494,10 @@ def _hosts_without_reference(rows: SampleRows, first: NDArray[np.int64]) -> list
     if MARK not in rows.labels.names:
         return []
     mark = rows.labels.names.index(MARK)
-    marked = np.zeros(rows.host.names.size, dtype=np.int64)
-    for here in spans(rows.label, rows.host.codes):
-        marked += np.bincount(rows.host.codes[here][rows.label[here] == mark], minlength=marked.size)
-    host, label = (rows.room.at_rows(column, first) for column in (rows.host.codes, rows.label))
-    given = np.bincount(host[label == mark], minlength=marked.size)
+    marked, given = (
+        np.bincount(codes[label == mark], minlength=rows.host.names.size)
+        for codes, label in ((rows.host.codes, rows.label), (rows.host.codes[first], rows.label[first]))
+    )
     short = rows.host.names[(marked > 0) & (given == 0)].tolist()
     if not short:
         return []
@@ -513,11 +510,8 @@ def _counts(t: NDArray[np.float64], nan_share: float, hz: float) -> Counts:
 
 def _gaps(t: NDArray[np.float64], hz: float) -> tuple[int, float]:
     """Count the gaps between sorted times, and find the longest."""
-    count, longest = 0, 0.0
-    for step in times.steps(t):
-        wide = step[step > GAP / hz]
-        count, longest = count + wide.size, max(longest, float(wide.max(initial=0.0)))
-    return count, longest
+    steps = np.diff(t)
+    return int((steps > GAP / hz).sum()), float(steps[steps > GAP / hz].max(initial=0.0))
 
 
 def _episodes(
@@ -548,17 +542,14 @@ def _episodes(
             episodes[name] = (low, high)
             continue
         lengths.append(length)
-        parts: dict[int, tuple[int, int]] = {}
-        for here in spans(rows.t[low:high]):
-            t = rows.t[low + here.start : low + here.stop] - rows.t[low]
-            number = (t // length).astype(np.int64)
-            keep = (number == 0) | (t - number * length >= window_s)
-            left_out += int((~keep).sum())
-            there, number = np.flatnonzero(keep) + low + here.start, number[keep]
-            for first, end in edges_of(number):
-                each = int(number[first])
-                begin = parts.get(each, (int(there[first]), 0))[0]
-                parts[each] = (begin, int(there[end - 1]) + 1)
+        t = rows.t[low:high] - rows.t[low]
+        number = (t // length).astype(np.int64)
+        there = np.flatnonzero((number == 0) | (t - number * length >= window_s))
+        left_out += t.size - there.size
+        parts = {
+            int(number[there[a]]): (low + int(there[a]), low + int(there[b - 1]) + 1)
+            for a, b in edges_of(number[there])
+        }
         width = len(str(int((rows.t[high - 1] - rows.t[low]) // length) + 1))
         episodes |= {f"{name} part {each + 1:0{width}d}": rows_of for each, rows_of in parts.items()}
     if not lengths and cut.episode_s is not None:
@@ -591,12 +582,10 @@ def stretch_edges(t: NDArray[np.float64], label: NDArray[Any], hz: float) -> NDA
 
     A break is a gap, a step too short, or a change of label.
     """
-    edges = [np.array([0])]
-    for here in spans(t, label, overlap=1):
-        steps, of = np.diff(t[here]), label[here]
-        broken = (steps > GAP / hz) | (steps < SHORT / hz) | (of[1:] != of[:-1])
-        edges.append(here.start + np.flatnonzero(broken) + 1)
-    return np.concatenate([*edges, [t.size]])
+    steps = np.diff(t)
+    broken = (steps > GAP / hz) | (steps < SHORT / hz) | (label[1:] != label[:-1])
+    edges: NDArray[np.int64] = np.r_[0, np.flatnonzero(broken) + 1, t.size]
+    return edges
 
 
 def starts_between(edges: NDArray[np.int64], samples: int, stride: int) -> NDArray[np.int64]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.scratch import ROOM, SPAN_ROWS, WorkingMemory, edges_of, median, release, spans
+from training.data.scratch import edges_of
 
 Floats = NDArray[np.float64]
 _Cells = Callable[[], Iterable[pl.Series]]
@@ -64,17 +63,12 @@ def from_column(column: pl.Series, said: SaidTimes, where: str) -> tuple[Floats,
     return from_parts(lambda: [column], said, where)
 
 
-def from_parts(
-    parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where: str, room: WorkingMemory = ROOM
-) -> tuple[Floats, str]:
+def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where: str) -> tuple[Floats, str]:
     """The same of a column that is read, several times, some cells at a time."""
     first = next(iter(parts()))
     what = f"The column {first.name!r} of {where}"
-    size = 0
-    for part in parts():
-        if part.null_count():
-            raise DataError(f"{what} has empty cells or values that are no times.")
-        size += part.len()
+    if any(part.null_count() for part in parts()):
+        raise DataError(f"{what} has empty cells or values that are no times.")
     zones = isinstance(first.dtype, pl.Datetime) and first.dtype.time_zone is not None
     form, cells = "", parts
     is_text = first.dtype == pl.String or (said.format is not None and first.dtype.is_integer())  # %Y%m%d%H%M%S
@@ -85,12 +79,12 @@ def from_parts(
     kind = first.dtype if cells is parts else pl.Datetime("us")
     if isinstance(kind, pl.Datetime | pl.Duration) or kind == pl.Date:
         _no_unit(said.unit, where)
-        seconds = room.joined((_seconds(part) for part in cells()), size, np.float64)
+        seconds = np.concatenate([_seconds(part) for part in cells()])
         role = "durations" if isinstance(kind, pl.Duration) else "dates with a time zone" if zones else NO_ZONE
         return seconds, role + form
     if not kind.is_numeric() and not is_text:
         raise DataError(f"{what} must hold seconds, not {kind}.")
-    numbers = room.joined((part.cast(pl.Float64).to_numpy() for part in parts()), size, np.float64)
+    numbers = np.concatenate([part.cast(pl.Float64).to_numpy() for part in parts()])
     return _numbers(numbers, said, what)
 
 
@@ -260,13 +254,13 @@ def _no_unit(unit: str | None, where: str) -> None:
 
 
 def _numbers(t: Floats, said: SaidTimes, what: str) -> tuple[Floats, str]:
-    """The numbers in seconds, changed in place."""
-    if not all(np.isfinite(t[here]).all() for here in spans(t)):
+    """The numbers in seconds."""
+    if not np.isfinite(t).all():
         raise DataError(f"{what} holds values that are not finite numbers.")
     unit = said.unit or said.named
     if unit is not None:
         return _divided(t, unit), f"time in {unit}, as {'--t-unit' if said.unit else 'its name'} says"
-    since = median(lambda: (np.abs(t[here]) for here in spans(t))) if t.size else 0.0
+    since = float(np.median(np.abs(t))) if t.size else 0.0
     if since <= 10 * EPOCH_S[1]:
         return t, ASSUMED
     fits = [unit for unit, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
@@ -279,12 +273,7 @@ def _numbers(t: Floats, said: SaidTimes, what: str) -> tuple[Floats, str]:
 
 
 def _divided(t: Floats, unit: str) -> Floats:
-    for here in spans(t):
-        if unit in LONG:
-            t[here] *= LONG[unit]
-        else:
-            t[here] /= UNITS[unit]
-    return t
+    return t * LONG[unit] if unit in LONG else t / UNITS[unit]
 
 
 def shown(seconds: float) -> str:
@@ -310,11 +299,9 @@ def is_night_of_clocks(hour: int) -> bool:
 
 def check_one_clock(t: Floats, host: Coded) -> None:
     """Refuse hosts of which some count from 1970 and others from elsewhere, most of the time. Raises DataError."""
-    dated, counts = np.zeros(host.names.size), np.zeros(host.names.size)
-    for here in spans(t, host.codes):
-        of, at = host.codes[here], t[here]
-        counts += np.bincount(of, minlength=counts.size)
-        dated += np.bincount(of, (at >= EPOCH_S[0]) & (at <= EPOCH_S[1]), counts.size)
+    size = host.names.size
+    counts = np.bincount(host.codes, minlength=size)
+    dated = np.bincount(host.codes, (t >= EPOCH_S[0]) & (t <= EPOCH_S[1]), size)
     first: dict[bool, str] = {}
     for number in np.flatnonzero(counts).tolist():
         first.setdefault(bool(2 * dated[number] > counts[number]), str(host.names[number]))
@@ -373,21 +360,16 @@ def other_rates(t: Floats, hz: float) -> list[float]:
 
     A part counts when it is long enough to show a rate, as its windows would span another time than they are said to.
     """
-    found: dict[bool, float] = {}
-    before = np.empty((3, 0))  # of the last block
-    per_span = max(1, SPAN_ROWS // BLOCK)
-    for first in range(0, (t.size - 1) // BLOCK, per_span):
-        low, high = first * BLOCK, min((first + per_span) * BLOCK, (t.size - 1) // BLOCK * BLOCK)
-        blocks = np.diff(t[low : high + 1]).reshape(-1, BLOCK) * hz
-        quartiles = np.concatenate([before, np.quantile(blocks, (0.25, 0.5, 0.75), axis=1)], axis=1)
-        release(t)
-        slow, fast = quartiles[0] > 1 + RATE_LEAVE, quartiles[2] < 1 - RATE_LEAVE
-        for is_slow, odd in ((True, slow), (False, fast)):
-            beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
-            if beside.size and is_slow not in found:
-                found[is_slow] = float(hz / quartiles[1][beside[0]])
-        before = quartiles[:, -1:]
-    return [found[is_slow] for is_slow in (True, False) if is_slow in found]
+    blocks = np.diff(t)[: (t.size - 1) // BLOCK * BLOCK].reshape(-1, BLOCK) * hz
+    if not blocks.size:
+        return []
+    low, middle, high = np.quantile(blocks, (0.25, 0.5, 0.75), axis=1)
+    found = []
+    for odd in (low > 1 + RATE_LEAVE, high < 1 - RATE_LEAVE):
+        beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
+        if beside.size:
+            found.append(float(hz / middle[beside[0]]))
+    return found
 
 
 def check_unlike_hosts(steps: Mapping[str, float]) -> None:
@@ -402,29 +384,20 @@ def check_unlike_hosts(steps: Mapping[str, float]) -> None:
         )
 
 
-def steps(t: Floats) -> Iterator[Floats]:
-    """The steps from time to time, some at a time."""
-    for here in spans(t, overlap=1):
-        yield np.diff(t[here])
-
-
-def rising(t: Floats) -> Iterator[Floats]:
-    """The steps that lead to a later time."""
-    return (step[step > 0] for step in steps(t))
-
-
 def usual_steps(t: Floats, group: NDArray[Any], names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
     """The median step of each group's times, by name, where there are enough steps to tell.
 
     ``group`` has a number into ``names`` for each time.
     """
-    if any(is_out_of_order(t[here], group[here]) for here in spans(t, group, overlap=1)):
+    if is_out_of_order(t, group):
         order = np.lexsort((t, group))
         t, group = t[order], group[order]
     found = {}
     for low, high in edges_of(group):
-        if sum(step.size for step in rising(t[low:high])) >= least:
-            found[names[group[low]]] = median(partial(rising, t[low:high]))
+        steps = np.diff(t[low:high])
+        steps = steps[steps > 0]
+        if steps.size >= least:
+            found[names[group[low]]] = float(np.median(steps))
     return found
 
 
