@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from table_changes import noise, recordings
 
 from training.data.ingest.columns import Wanted
-from training.data.ingest.even import GAP, first_of_copies, fold_doubles, rates, resample
+from training.data.ingest.even import GAP, first_of_copies, fold_doubles, rates, resampled
 from training.data.ingest.ingested import SaidClasses
 from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import read_long
@@ -23,6 +25,18 @@ def read(folder, rows, **cut):
     path = folder / "a.parquet"
     rows.write_parquet(path)
     return read_long(path, WindowCut(window_s=8.0, **cut), said=SaidClasses(), wanted=Wanted(), roles={})
+
+
+def resample(t, values, label, hz, is_rate):
+    found = resampled(t, label, hz)
+    columns = [found.values(column, is_rate=one) for column, one in zip(values.T, is_rate.tolist(), strict=True)]
+    return SimpleNamespace(
+        row=found.row,
+        t=found.t,
+        values=np.stack(columns, axis=1),
+        averaged=found.averaged,
+        between=found.after.size,
+    )
 
 
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}

@@ -8,16 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import telemetry_builders as made
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data import build as building
 from training.data import cut as cutting
-from training.data import scratch
 from training.data.alone import LOCK
 from training.data.dataset import MEMORY_FOLDER, NEW_FOLDER
 from training.data.doubts import cross_episode_checks
-from training.data.scratch import quantile
 from training.data.windows import Grid, placed_rows
 
 FEATURES = Path("features_window_v1.parquet")
@@ -139,19 +137,6 @@ def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(cutting, "BLOCK_WINDOWS", 3)
     build(tmp_path / "in", tmp_path / "parts")
     assert made.outputs(tmp_path / "parts") == made.outputs(tmp_path / "whole")
-
-
-@settings(max_examples=25)
-@given(
-    st.lists(st.floats(-1e3, 1e3, width=32) | st.just(float("nan")), min_size=1, max_size=40),
-    st.floats(0, 1),
-)
-def test_a_quantile_of_many_values_is_that_of_few(values, q):
-    column = np.array(values, dtype=np.float32)
-    with pytest.MonkeyPatch.context() as patch:
-        few = quantile(column, q)
-        patch.setattr(scratch, "SPAN_ROWS", 1)
-        np.testing.assert_allclose(quantile(column, q), few, rtol=1e-12, atol=1e-12)
 
 
 @given(st.data())

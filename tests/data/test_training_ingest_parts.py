@@ -182,7 +182,7 @@ def test_dates_are_read_alike_in_any_parts(form, beyond):
 
 @given(st.lists(st.sampled_from(["b", "a", "c", "ä", "10", "9"]), min_size=1), st.lists(st.integers(1, 20), max_size=3))
 def test_names_are_numbered_alike_in_any_parts(words, cuts):
-    whole, parts = Coded.of(words), Coded.of_series(cut_at(words, cuts), len(words))
+    whole, parts = Coded.of(words), Coded.of_series(cut_at(words, cuts))
     assert parts.names.tolist() == whole.names.tolist() == sorted(set(words))
     assert parts.codes.tolist() == whole.codes.tolist()
     assert parts.strings().tolist() == words

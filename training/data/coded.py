@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,10 +69,6 @@ class Coded:
     def laid(self, room: WorkingMemory = ROOM) -> NDArray[np.str_]:
         """All rows as an array of names, in memory or not."""
         return room.joined((self.strings(here) for here in spans(self.codes)), self.codes.size, self.names.dtype)
-
-    def each(self, change: Callable[[NDArray[np.int32]], NDArray[Any]]) -> Coded:
-        """The names of other rows: those whose numbers a change of all numbers gives."""
-        return replace(self, codes=change(self.codes))
 
     def among(self, names: Iterable[str]) -> NDArray[np.bool_]:
         """Mark the rows of these names."""

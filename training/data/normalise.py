@@ -22,7 +22,7 @@ import numpy as np
 
 from training.data.arrays import Floats32
 from training.data.schema import ChannelSpec
-from training.data.scratch import ROOM, WorkingMemory, quantile, release
+from training.data.scratch import ROOM, WorkingMemory, release
 
 RESTING_QUANTILE = 0.10
 CLIP = 30.0  # compressed units; beyond lies nothing but broken counters
@@ -118,7 +118,8 @@ def measure(
             at += len(part)
             release(rows)
         resting = [
-            quantile(column, RESTING_QUANTILE) if (~np.isnan(column)).sum() >= least else math.nan for column in rows
+            float(np.quantile(known.astype(np.float64), RESTING_QUANTILE)) if known.size >= least else math.nan
+            for known in (column[~np.isnan(column)] for column in rows)
         ]
         seconds = recorded.rows / sample_hz
         found[host] = HostReference(episodes=recorded.recordings, seconds=seconds, resting=_rounded(resting))

@@ -69,10 +69,6 @@ class WorkingMemory:
         fill(result, parts)
         return result
 
-    def at_rows(self, array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
-        """The rows of these numbers."""
-        return self.joined((np.asarray(array[rows[here]]) for here in spans(rows, array)), rows.size, array.dtype)
-
 
 ROOM = WorkingMemory()
 
@@ -119,83 +115,10 @@ def fill(target: NDArray[Any], parts: Iterable[NDArray[Any]]) -> int:
     return at
 
 
-def put(target: NDArray[Any], array: NDArray[Any], keep: NDArray[np.bool_] | None = None) -> int:
-    """Put an array, or what ``keep`` selects of it, at the beginning of another (or of itself), and count it."""
-    return fill(target, (np.array(array[here] if keep is None else array[here][keep[here]]) for here in spans(array)))
-
-
 def edges_of(group: NDArray[np.integer[Any]]) -> list[tuple[int, int]]:
     """Find where each group of rows that stand together begins and ends."""
-    changes = [here.start + np.flatnonzero(np.diff(group[here])) + 1 for here in spans(group, overlap=1)]
-    return list(pairwise([0, *np.concatenate(changes).tolist(), group.size])) if group.size else []
-
-
-def counted(numbers: NDArray[np.integer[Any]], least: int) -> NDArray[np.int64]:
-    """Count how often each number from 0 on occurs, ``least`` counts at least."""
-    counts = np.zeros(least, dtype=np.int64)
-    for here in spans(numbers):
-        part = np.bincount(numbers[here], minlength=counts.size)
-        part[: counts.size] += counts
-        counts = part
-    return counts
-
-
-def quantile(column: NDArray[Any], q: float) -> float:
-    """The quantile of the known values in an array of one dimension, interpolated linearly; NaN where there is none.
-
-    It is exact, of any number of values: of more than a few millions their bits are looked at as by :func:`median`.
-    """
-
-    def parts() -> Iterator[NDArray[np.float64]]:
-        for here in spans(column):
-            part = column[here].astype(np.float64)
-            yield part[~np.isnan(part)]
-
-    if column.size <= 2 * SPAN_ROWS:
-        few = np.concatenate([np.empty(0), *parts()])
-        return float(np.quantile(few, q)) if few.size else math.nan
-    place = q * (sum(part.size for part in parts()) - 1)
-    if place < 0:
-        return math.nan
-    low, high = _of_rank(parts, math.floor(place)), _of_rank(parts, math.ceil(place))
-    return low + (high - low) * (place - math.floor(place))
-
-
-def median(parts: Callable[[], Iterable[NDArray[np.float64]]]) -> float:
-    """The median of all values in arrays that come some at a time, and may be asked for several times.
-
-    Their bits are looked at sixteen by sixteen, as bits of numbers have the numbers' order; NaN where there are none.
-    """
-    size = 0
-    few: list[NDArray[np.float64]] = []
-    for part in parts():
-        size += part.size
-        few = [*few, part] if size <= 2 * SPAN_ROWS else []
-    if size <= 2 * SPAN_ROWS:
-        return float(np.median(np.concatenate(few))) if size else math.nan
-    return sum(_of_rank(parts, rank) for rank in ((size - 1) // 2, size // 2)) / 2
-
-
-def _of_rank(parts: Callable[[], Iterable[NDArray[np.float64]]], rank: int) -> float:
-    """The value before which so many others come."""
-    prefix = np.uint64(0)
-    for shift in (48, 32, 16, 0):
-        counts = np.zeros(1 << 16, dtype=np.int64)
-        for part in parts():
-            bits = _ordered_bits(part) >> np.uint64(shift)
-            mine = bits if shift == 48 else bits[bits >> np.uint64(16) == prefix]
-            counts += np.bincount((mine & np.uint64(0xFFFF)).astype(np.int64), minlength=1 << 16)
-        below = np.cumsum(counts)
-        found = int(np.searchsorted(below, rank, "right"))
-        rank -= int(below[found] - counts[found])
-        prefix = (prefix << np.uint64(16)) | np.uint64(found)
-    negative = not prefix >> np.uint64(63)
-    return float((~prefix if negative else prefix ^ np.uint64(1 << 63)).view(np.float64))
-
-
-def _ordered_bits(values: NDArray[np.float64]) -> NDArray[np.uint64]:
-    bits = np.ascontiguousarray(values, dtype=np.float64).view(np.uint64)
-    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
+    changes = np.flatnonzero(np.diff(group)) + 1
+    return list(pairwise([0, *changes.tolist(), group.size])) if group.size else []
 
 
 def picked(array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
@@ -207,15 +130,6 @@ def picked(array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
         parts.append(np.asarray(array[rows[start : start + TOUCHES]]))
         release(array)
     return np.concatenate(parts)
-
-
-def sliced(array: NDArray[Any], low: int, high: int) -> NDArray[Any]:
-    """Some rows of an array (S, C) whose columns lie one behind the other."""
-    part = np.empty((high - low, array.shape[1]), array.dtype, "F")
-    for first in range(0, array.shape[1], TOUCHES):
-        part[:, first : first + TOUCHES] = array[low:high, first : first + TOUCHES]
-        release(array)
-    return part
 
 
 def release(array: NDArray[Any]) -> None:

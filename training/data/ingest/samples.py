@@ -474,7 +474,7 @@ def _cut_windows(
     return rows, _Windows(
         X,
         first,
-        Coded.of(episode).each(lambda codes: np.repeat(codes, [begins.size for _, begins in places])),
+        Coded.of(episode).take(np.repeat(np.arange(len(places)), [begins.size for _, begins in places])),
         rows.t[first],
         hz,
         stride / hz,
