@@ -67,7 +67,7 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
     for value in (low, high) if low < high else ():
         if value in LIMITS:
             continue
-        count = int(np.max(sum((column[here] == value).sum(axis=0) for here in spans(column))))
+        count = int(np.max((column == value).sum(axis=0)))
         if count < REPEATED_MIN:
             continue
         least, most = _ends(column, value)
@@ -88,12 +88,8 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
 
 def _ends(column: AnyArray, but: float = np.nan) -> tuple[float, float]:
     """The least and the largest known value, ``but`` one."""
-    low, high = np.inf, -np.inf
-    for here in spans(column):
-        part = np.asarray(column[here], dtype=np.float64)
-        known = part[np.isfinite(part) & (part != but)]
-        low, high = min(low, float(known.min(initial=np.inf))), max(high, float(known.max(initial=-np.inf)))
-    return low, high
+    known = column[np.isfinite(column) & (column != but)].astype(np.float64)
+    return float(known.min(initial=np.inf)), float(known.max(initial=-np.inf))
 
 
 def _distinct(column: AnyArray, but: float) -> Floats:
@@ -163,11 +159,9 @@ def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence
         before = sum(counts.values())
         for name, column in zip(names, columns, strict=True):
             if one.channel in (None, name):
-                for some in spans(column):
-                    part = column[some]
-                    here = part == one.value
-                    counts[name, one.is_like] += int(here.sum())
-                    part[here] = np.nan
+                here = column == one.value
+                counts[name, one.is_like] += int(here.sum())
+                column[here] = np.nan
         if sum(counts.values()) == before and not one.is_like:
             raise DataError(
                 f"--missing says {one.value:.10g}, which {one.channel or 'no channel'} "

@@ -121,6 +121,13 @@ def edges_of(group: NDArray[np.integer[Any]]) -> list[tuple[int, int]]:
     return list(pairwise([0, *changes.tolist(), group.size])) if group.size else []
 
 
+def columns(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Walk through the columns of an array (S, C)."""
+    for place in range(array.shape[1]):
+        yield array[:, place]
+        release(array)
+
+
 def picked(array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
     """The rows of these numbers, from all over an array: one touch of a file may map two MiB around it."""
     if _mapped(array) is None or not rows.size:

@@ -7,7 +7,7 @@ look like one are refused with the flags that say otherwise. All functions are p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,13 @@ from training.data.errors import DataError
 from training.data.ingest.dialect import too_wide
 from training.data.ingest.roles import Roles, plain
 from training.data.missing import Missing
+from training.data.scratch import release
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 CHANNELS_MAX = 1000  # of a table: each has sixteen features
 SAME = 1e-13  # of the largest value: what a constant's mean is rounded by
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
+SUMMED_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ def check_rounding(columns: Iterable[tuple[str, NDArray[Any]]], host: NDArray[np
 def check_rounding_of(name: str, column: NDArray[Any], of_host: NDArray[np.integer[Any]]) -> None:
     """The same of one channel, with a row (of one value or several) for each number of a host."""
     values = np.asarray(column, dtype=np.float64).reshape(of_host.size, -1)
-    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for _, part in _some(values)), default=0.0)
     with np.errstate(over="ignore"):
         rounding = float(np.spacing(np.float32(largest))) / 2
     if not np.isfinite(rounding):
@@ -109,9 +111,22 @@ def check_rounding_of(name: str, column: NDArray[Any], of_host: NDArray[np.integ
 
 def _within(values: NDArray[np.float64], group: NDArray[np.integer[Any]]) -> float:
     """Standard deviation inside the groups, whose own levels are no signal."""
-    known = np.isfinite(values)
-    counts = np.bincount(group, known.sum(axis=1))
-    sums = np.bincount(group, np.where(known, values, 0.0).sum(axis=1))
+    groups = int(group.max()) + 1
+    counts, sums = np.zeros(groups), np.zeros(groups)
+    for rows, part in _some(values):
+        known = np.isfinite(part)
+        counts += np.bincount(group[rows], known.sum(axis=1), groups)
+        sums += np.bincount(group[rows], np.where(known, part, 0.0).sum(axis=1), groups)
     mean = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
-    squares = float((np.where(known, values - mean[group][:, None], 0.0) ** 2).sum())
+    squares = 0.0
+    for rows, part in _some(values):
+        squares += float((np.where(np.isfinite(part), part - mean[group[rows]][:, None], 0.0) ** 2).sum())
     return float(np.sqrt(squares / max(1, counts.sum())))
+
+
+def _some(values: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Some rows of an array at a time: always as many, so that sums are the same wherever there is less memory."""
+    for start in range(0, len(values), SUMMED_ROWS):
+        rows = slice(start, start + SUMMED_ROWS)
+        yield rows, values[rows]
+        release(values)

@@ -14,7 +14,7 @@ from training.data.ingest import even, times
 from training.data.ingest.cells import row_order
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
 from training.data.ingest.rows import SampleRows, check_begun_once, name_of, out_of_order, steps_inside
-from training.data.scratch import WorkingMemory, edges_of, release
+from training.data.scratch import edges_of, release
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
@@ -24,7 +24,7 @@ HOUR_MIN = 20  # samples of an hour that show its rate
 SHOWN = 3  # recordings in one sentence
 
 
-def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted, room: WorkingMemory) -> SampleRows:
+def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
     """The rows once each, in 32 bits, with the growth by the second of channels that are totals. Raises DataError.
 
     They are sorted by recording and time, or, without a clock, by recording alone.
@@ -32,9 +32,9 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted, room: Wo
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:
         raise DataError("--counter needs a column of times: a rate is a change by the second.")
-    rows = _once(rows, totals, room)
+    rows = _once(rows, totals)
     group, size = rows.recording, rows.label.size
-    values, notes = room.empty((size, len(names)), np.float32, "F"), []
+    values, notes = rows.room.empty((size, len(names)), np.float32, "F"), []
     for place, name in enumerate(names):
         column = rows.values[:size, place]
         if totals[place]:
@@ -50,7 +50,7 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted, room: Wo
             values[:, place] = column
         release(rows.values)
         release(values)
-        room.progress("sorting", (place + 1) / len(names))
+        rows.room.progress("sorting", (place + 1) / len(names))
     return replace(rows, values=values, notes=(*rows.notes, *notes))
 
 
@@ -65,7 +65,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _once(rows: SampleRows, totals: NDArray[np.bool_], room: WorkingMemory) -> SampleRows:
+def _once(rows: SampleRows, totals: NDArray[np.bool_]) -> SampleRows:
     """The rows in their order without copies, and of several at one time in a recording one. Raises DataError.
 
     What the rows held, their values among it, is changed in place.
@@ -77,7 +77,7 @@ def _once(rows: SampleRows, totals: NDArray[np.bool_], room: WorkingMemory) -> S
         disorder = 0 if t is None else out_of_order(t, group)
         if disorder:
             notes.append(f"{disorder:,} of {group.size:,} rows stood behind later ones: sorted by time.")
-        place = row_order(t, group, room)
+        place = row_order(t, group, rows.room)
         rows = replace(rows.at(place), place=place)
     if rows.t is not None:
         rows, more = _without_copies(rows)
@@ -212,7 +212,7 @@ def check_years(rows: SampleRows, group: NDArray[np.int32]) -> None:
 
 
 def evenly(
-    rows: SampleRows, group: NDArray[np.int32], hz: float, totals: NDArray[np.bool_], *, said: bool, room: WorkingMemory
+    rows: SampleRows, group: NDArray[np.int32], hz: float, totals: NDArray[np.bool_], *, said: bool
 ) -> SampleRows:
     """The sorted rows of each recording (``group``) at ``hz``: those that come faster or crowded are resampled.
 
@@ -246,7 +246,7 @@ def evenly(
 
     row = np.concatenate([np.arange(low, high) if of is None else of.row + low for (low, high), of in parts])
     t = np.concatenate([rows.t[low:high] if of is None else of.t for (low, high), of in parts])
-    values = room.empty((row.size, rows.values.shape[1]), np.float32, "F")
+    values = rows.room.empty((row.size, rows.values.shape[1]), np.float32, "F")
     for place, is_rate in enumerate(totals.tolist()):
         column, at = rows.values[:, place], 0
         for (low, high), of in parts:
@@ -254,7 +254,7 @@ def evenly(
             values[at : at + mine.size, place] = mine
             at += mine.size
         release(values)
-        room.progress("resampling", (place + 1) / values.shape[1])
+        rows.room.progress("resampling", (place + 1) / values.shape[1])
     return replace(rows.at(row, values), t=t, notes=(*rows.notes, note))
 
 

@@ -216,6 +216,8 @@ def _with_decimals(
     points = any(of.any("surely_points") for of in columns.values())
     found = {}
     for name, of in columns.items():
+        if of.each("whole"):
+            continue
         cell = without_words(store.column(name))
         unclear: tuple[str, ...] = ("comma_groups",)
         if delimiter != ",":

@@ -26,7 +26,7 @@ from training.data.ingest.references import marked, marks
 from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
-from training.data.scratch import ROOM, WorkingMemory, edges_of, release
+from training.data.scratch import ROOM, WorkingMemory, columns, edges_of, release
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
@@ -189,7 +189,7 @@ def clock_of(table: Stored, cut: WindowCut) -> tuple[NDArray[np.float64] | None,
     return None, ""
 
 
-def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted, room: WorkingMemory) -> SampleRows:
+def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) -> SampleRows:
     """The rows that count, in the order of the file. Raises DataError."""
     host = hosts_of(table)
     episode, window = (
@@ -205,7 +205,7 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted, 
     left_out = []
     if wanted.missing:
         left_out = say_missing(wanted.missing, table.channels, list(values.T))
-    notes = judge_stand_ins(zip(table.channels, values.T, strict=True), wanted.level)
+    notes = judge_stand_ins(zip(table.channels, columns(values), strict=True), wanted.level)
     label, labels = _classes(table, said)
     _check_sense(table.called(Role.LABEL), labels, said)
     if Role.REFERENCE in table.columns:
@@ -221,7 +221,7 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted, 
         t=t,
         t_role=t_role,
         window=window,
-        room=room,
+        room=table.room,
         left_out=tuple(left_out),
         notes=tuple(notes),
     )

@@ -72,7 +72,7 @@ from training.data.ingest.rows import (
 from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
-from training.data.scratch import ROOM, WorkingMemory, blocks, edges_of, release
+from training.data.scratch import ROOM, WorkingMemory, blocks, columns, edges_of, release
 
 T = TypeVar("T")
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
@@ -108,7 +108,7 @@ def read_long(
     """
     table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal)
     with closing(table.store):
-        return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring, room=room)
+        return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring)
 
 
 def read_recorded(
@@ -149,7 +149,6 @@ def cut_table(
     wanted: Wanted,
     log: Log | None = None,
     scoring: bool = False,
-    room: WorkingMemory = ROOM,
 ) -> Ingested:
     """Cut the rows of a table into windows. Raises DataError."""
     path = table.path
@@ -172,9 +171,9 @@ def cut_table(
     names = channel_names(table.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(table)
-    rows = read_rows(table, cut, said, wanted, room)
+    rows = read_rows(table, cut, said, wanted)
     table.store.close()  # what it held is in `rows`
-    rows = as_measured(rows, names, wanted, room)
+    rows = as_measured(rows, names, wanted)
     roles, height = table.roles, table.height
     if Role.WINDOW in roles.columns:
         for flag, length in (("--window-s", cut.window_s), ("--episode-s", cut.episode_s)):
@@ -182,9 +181,9 @@ def cut_table(
                 raise DataError(
                     f"{path} has a column {roles.columns[Role.WINDOW]!r} of windows, so {flag} has nothing to cut."
                 )
-        windows = _given_windows(rows, cut, room)
+        windows = _given_windows(rows, cut)
     else:
-        rows, windows = _cut_windows(rows, cut, np.isin(names, wanted.counter), room)
+        rows, windows = _cut_windows(rows, cut, np.isin(names, wanted.counter))
     left_out = [f"column {name}: a second label" for name in roles.second_labels]
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
     left_out += [*unlabelled, *by_log.left_out, *rows.left_out]
@@ -291,7 +290,7 @@ class _Windows(NamedTuple):
 # -- windows that were cut before --------------------------------------------------------------------------------------
 
 
-def _given_windows(rows: SampleRows, cut: WindowCut, room: WorkingMemory) -> _Windows:
+def _given_windows(rows: SampleRows, cut: WindowCut) -> _Windows:
     window = rows.window
     assert window is not None
     known = (rows.host,) if rows.episode is None else (rows.host, rows.episode)
@@ -341,31 +340,24 @@ def _given_windows(rows: SampleRows, cut: WindowCut, room: WorkingMemory) -> _Wi
                 f"{rows.path} has columns 'window' and 't': leave --stride-s out, by t it is {usual_step:g} s."
             )
         stride_s = usual_step
-    X = room.empty((first.size, rows.values.shape[1], samples), np.float32)
-    _fill(X, 0, rows.values, 0, np.arange(0, group.size, samples), room)
+    X = rows.room.empty((first.size, rows.values.shape[1], samples), np.float32)
+    _fill(X, 0, rows, 0, np.arange(0, group.size, samples))
     return _Windows(X, first, Coded.of(episode), t_start, hz, stride_s, timing, why, missing=_unknown(rows.values))
 
 
-def _fill(
-    X: NDArray[np.float32],
-    at: int,
-    values: NDArray[np.float32],
-    low: int,
-    begins: NDArray[np.int64],
-    room: WorkingMemory,
-) -> None:
+def _fill(X: NDArray[np.float32], at: int, rows: SampleRows, low: int, begins: NDArray[np.int64]) -> None:
     """Put the windows that begin at these rows behind ``low`` into ``X``, from its window ``at`` on."""
     samples = X.shape[2]
-    for start, some in blocks(begins, 8 * room.rows(X[:1].nbytes)):
-        part = values[low + int(some[0]) : low + int(some[-1]) + samples]
+    for start, some in blocks(begins, 8 * rows.room.rows(X[:1].nbytes)):
+        part = rows.values[low + int(some[0]) : low + int(some[-1]) + samples]
         X[at + start : at + start + some.size] = sliding_window_view(part, samples, axis=0)[some - some[0]]
         release(X)
-        release(values)
+        release(rows.values)
 
 
 def _unknown(values: NDArray[np.float32], low: int = 0, high: int | None = None) -> int:
     """Count the values of these rows that nothing was measured for."""
-    return sum(int(np.count_nonzero(np.isnan(column[low:high]))) for column in values.T)
+    return sum(int(np.count_nonzero(np.isnan(column[low:high]))) for column in columns(values))
 
 
 def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
@@ -397,9 +389,7 @@ def _check_timed(table: Stored) -> None:
         )
 
 
-def _cut_windows(
-    rows: SampleRows, cut: WindowCut, totals: NDArray[np.bool_], room: WorkingMemory
-) -> tuple[SampleRows, _Windows]:
+def _cut_windows(rows: SampleRows, cut: WindowCut, totals: NDArray[np.bool_]) -> tuple[SampleRows, _Windows]:
     if cut.window_s is None and cut.window_samples is None:
         raise DataError(
             f"{rows.path} has no column of windows, so it needs --window-s: the seconds that a window is to have."
@@ -412,7 +402,7 @@ def _cut_windows(
     check_labels_repeated(rows)
     check_years(rows, group)
     check_rates(rows, group, hz, said=cut.hz is not None, slower=True)
-    rows = evenly(rows, group, hz, totals, said=cut.hz is not None, room=room)
+    rows = evenly(rows, group, hz, totals, said=cut.hz is not None)
     assert rows.t is not None
     group = rows.recording
     rounded = (*hour_left_out(rows, group, hz), *(rounded_times(rows, group, hz) if cut.hz is None else ()))
@@ -465,12 +455,12 @@ def _cut_windows(
     ]
     first = np.concatenate([low + begins for low, begins in places])
     notes = (*notes, *_hosts_without_reference(rows, first))
-    X = room.empty((first.size, rows.values.shape[1], samples), np.float32)
+    X = rows.room.empty((first.size, rows.values.shape[1], samples), np.float32)
     at = 0
     for low, begins in places:
-        _fill(X, at, rows.values, low, begins, room)
+        _fill(X, at, rows, low, begins)
         at += begins.size
-        room.progress("cutting", at / first.size)
+        rows.room.progress("cutting", at / first.size)
     return rows, _Windows(
         X,
         first,

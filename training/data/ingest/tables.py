@@ -14,8 +14,8 @@ from psutil import virtual_memory
 
 from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.ingest.cells import PARQUET, CellStore, closed_on_error, open_cells, parquet_cells
-from training.data.ingest.numerals import NUMBER, Kind, Verdict, fits, kinds_of
+from training.data.ingest.cells import PARQUET, CellStore, closed_on_error, literal, open_cells, parquet_cells
+from training.data.ingest.numerals import BLANK, NUMBER, Kind, Verdict, fits, kinds_of
 from training.data.ingest.roles import Role, Roles, roles_of
 from training.data.scratch import ROOM, WorkingMemory, release
 
@@ -89,6 +89,8 @@ class Stored:
             return f"{sql}::VARCHAR" if role in NAMES else sql
         if role not in NAMES and (kind is Kind.NUMBER or (kind is Kind.WHOLE and role is not Role.TIME)):
             return self.kinds[name].number
+        if kind is Kind.WHOLE:
+            return f"trim({sql}, {literal(BLANK)})"
         return f"CAST({sql} AS BOOLEAN)" if kind is Kind.BOOLEAN else sql
 
     def values(self) -> NDArray[np.float64]:
