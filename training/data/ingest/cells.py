@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import duckdb
 
 PARQUET = ".parquet"
-MEMORY_MIB, COLUMN_KIB = 72, 256  # that DuckDB may take, at all and a column
+MEMORY_MIB, COLUMN_KIB = 56, 256  # that DuckDB may take, at all and a column
+READ_BYTES = 8_000_000  # of a file at a time
 SETTINGS = {
     "threads": 2,  # each takes some memory
     "autoinstall_known_extensions": False,
@@ -182,16 +183,13 @@ def _text_cells(path: Path, names: Sequence[str], room: WorkingMemory) -> CellSt
             f"{literal(glob.escape(str(as_utf8(path, dialect, found.folder).absolute())))}, auto_detect = false, "
             f"hive_partitioning = false, compression = 'none', delim = {literal(dialect.delimiter)}, "
             f"quote = {literal(dialect.quote)}, escape = {literal(dialect.quote)}, skip = {dialect.skip}, "
-            f"columns = {{{', '.join(f'{column}: VARCHAR' for column in columns)}}}"
+            f"buffer_size = {READ_BYTES}, columns = {{{', '.join(f'{column}: VARCHAR' for column in columns)}}}"
         )
         if not dialect.names:
             found.names = _tidied(_told_apart(found.first_row(f"read_csv({options}, header = false)")))
         options += f", header = {not dialect.names}"
         filled = f"WHERE coalesce({', '.join(columns)}) IS NOT NULL"  # an empty line is no row
-        try:
-            found.load(f"read_csv({options})", filled)
-        except DataError:  # a line that is too short lacks its last cells
-            found.load(f"read_csv({options}, null_padding = true, parallel = false)", filled)
+        found.load(f"read_csv({options})", filled)
     return found
 
 

@@ -80,22 +80,23 @@ def fold_doubles(t: Floats, recording: Rows, label: NDArray[Any], values: Floats
     recordings, or times that are rounded.
     """
     keep = np.ones(t.size, dtype=np.bool_)
+    rows = rows_of_doubles(t, recording)
+    if not rows.size:
+        return Folded(keep)
     torn = _too_many(t, recording)
     if torn is not None:
         return Folded(keep, torn=torn)
-    rows = rows_of_doubles(t, recording)
     begins = np.flatnonzero(_changes(t[rows], recording[rows]))
     unlike = np.flatnonzero(label[rows] != np.repeat(label[rows[begins]], np.diff(np.r_[begins, rows.size])))
     if unlike.size:
         return Folded(keep, torn=int(rows[unlike[0]]))
-    if rows.size:
-        for place in range(values.shape[1]):
-            part = values[rows, place]
-            folded = np.fmax.reduceat(part, begins) if totals[place] else _means(part, np.ones_like(part), begins)
-            values[rows[begins], place] = folded
-            release(values)
-        keep[rows] = False
-        keep[rows[begins]] = True
+    for place in range(values.shape[1]):
+        part = values[rows, place]
+        folded = np.fmax.reduceat(part, begins) if totals[place] else _means(part, np.ones_like(part), begins)
+        values[rows[begins], place] = folded
+        release(values)
+    keep[rows] = False
+    keep[rows[begins]] = True
     return Folded(keep, int(np.count_nonzero(~keep)))
 
 
@@ -103,8 +104,6 @@ def _too_many(t: Floats, recording: Rows) -> int | None:
     """A doubled row of a recording that has too many of them, or else too many in a row."""
     begins = np.flatnonzero(_changes(t, recording))
     of, is_double = recording[begins], np.diff(np.r_[begins, t.size]) > 1
-    if not is_double.any():
-        return None
     many = np.bincount(of, is_double) > np.maximum(1, DOUBLES_MAX * np.bincount(of))
     found = np.flatnonzero(is_double & many[of])
     if not found.size and begins.size >= DOUBLES_BESIDE:

@@ -94,6 +94,8 @@ def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
     group = rows.recording
     keep = np.ones(group.size, dtype=np.bool_)
     some = even.rows_of_doubles(rows.t, group)
+    if not some.size:
+        return rows, []
     keep[some] = even.first_of_copies(rows.values[some], rows.t[some], group[some], rows.label[some])
     gone = keep.size - int(np.count_nonzero(keep))
     if not gone:
