@@ -12,7 +12,7 @@ from receiver_running import Wire, running
 
 from training.fleet.receiver.http import endpoints, enrolment, openapi, uploads
 from training.fleet.scheduling.job import REPORTABLE
-from training.fleet.service.views import Views
+from training.fleet.service.job_views import JobViews
 from training.fleet.wire import constants
 from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.identity import Role
@@ -138,7 +138,7 @@ def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(tmp_path, monk
             raise ZeroDivisionError
         raise constants.Refusal(ProblemType.SPEC_MISMATCH, "never said of this address")
 
-    monkeypatch.setattr(Views, "jobs", broken)
+    monkeypatch.setattr(JobViews, "jobs", broken)
     said = "\n".join(run(tmp_path, 1, seed=1, paths="^/v1/jobs$").failures)
     assert "GET /v1/jobs: not_a_server_error" in said
     assert "GET /v1/jobs: status_code_conformance" in said
