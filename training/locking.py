@@ -78,7 +78,8 @@ def _lock(handle: int) -> None:
 
 
 def _note(handle: int) -> None:
-    """Say in the file who holds it; its time says since when. A full disk keeps no process from holding it."""
+    """Write this process's id into the lock file, whose time of change shows since when the lock is held. A full disk
+    keeps no process from holding the lock."""
     with contextlib.suppress(OSError):
         os.lseek(handle, _NOTE_AT, os.SEEK_SET)
         os.write(handle, f"{os.getpid():<{_NOTE_BYTES_MAX - 1}}\n".encode())

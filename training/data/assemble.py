@@ -109,7 +109,7 @@ def measured_values(extracted: Extract, chosen: ChosenChannels, references: norm
 def measure_references(
     good: Sequence[Loadable], chosen: ChosenChannels, sample_hz: float
 ) -> normalise.NormalReferences:
-    """The hosts' references among good episodes, whose samples are loaded one episode at a time."""
+    """Measure each host's reference from its good reference episodes. Samples are loaded one episode at a time."""
     of_host: dict[str, list[Loadable]] = defaultdict(list)
     for episode in good:
         if episode.facts.meta.baseline:

@@ -65,7 +65,8 @@ def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
 
 
 def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> None:
-    """Copy the pages of a row group to the end of a file, and let it say that it lies there and has this number."""
+    """Append a row group's pages to a file, and set the offsets and the ordinal in the group's metadata to the new
+    place."""
     group[ORDINAL] = (I16, number)
     group[GROUP_OFFSET] = (I64, file.tell())
     for chunk in group[COLUMNS][1][1]:

@@ -52,7 +52,7 @@ def to_take_away(inputs: Inputs, test: IntArray) -> list[str]:
 
 
 def _gone(inputs: Inputs, rows: IntArray) -> BoolArray:
-    """(n, C): which channels these windows lack."""
+    """Mark in (n, C) which channels each of these windows lacks."""
     return absent(inputs.tensors[rows, :, :1])
 
 

@@ -76,7 +76,7 @@ class MaskedModel(nn.Module):
         return guess.flatten(2)[..., : self.samples] - x
 
     def _spread(self, hidden: Tensor) -> Tensor:
-        """(B, parts) to (B, C, T) of zeros and ones."""
+        """Expand a mask over parts, (B, parts), to zeros and ones over channels and samples, (B, C, T)."""
         marks = hidden.float()
         if self.channels > 1:
             return marks.unsqueeze(-1).expand(-1, -1, self.samples)

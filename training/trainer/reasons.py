@@ -167,7 +167,8 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
-    """The reasons of n windows: their ``rows``, and what carried each score in shares that add up to 1 (or to 0)."""
+    """The explanations of n windows, whose ``rows`` they name: each channel's share of a score. The shares of a window
+    add up to 1, or to 0 where nothing raised its score."""
 
     rows: IntArray
     channels: tuple[str, ...]

@@ -36,7 +36,8 @@ class Stages:
         self._snapshot: Callable[[], bytes] | None = None
 
     def run(self, name: str, work: Callable[[Keeper], T]) -> T:
-        """Run a stage whose result cannot be kept: a resumed run makes it again from the stage's last state."""
+        """Run a stage whose result cannot be stored. A resumed run computes the result again from the stage's last
+        state."""
         self._begin(name)
         result = work(self)
         if name not in self._kept.ended:

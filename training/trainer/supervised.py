@@ -1,4 +1,4 @@
-"""The supervised networks: a classifier's loss and its predictions around the loop."""
+"""The supervised networks: a classifier's loss and its predictions, used by the shared training loop."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Classifier:
         return Outputs(proba=softmax(mean_logits(self.net, seen) / self.temperature))
 
     def usual(self) -> SingleArray:
-        """The medians in training: of each feature (F,), or of each channel (C, 1)."""
+        """The medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
         return self.net.normalise.middle.cpu().numpy()
 
     def carried(self, asked: WindowsToExplain) -> FloatArray:

@@ -126,7 +126,7 @@ class Fitted(Protocol):
         ...
 
     def usual(self) -> SingleArray:
-        """The medians in training: of each feature (F,), or of each channel (C, 1)."""
+        """The medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
         ...
 
     def carried(self, asked: WindowsToExplain) -> FloatArray:

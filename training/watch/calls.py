@@ -230,7 +230,7 @@ class Courier:
 
     @property
     def unnamed(self) -> int:
-        """The number of calls for hooks that this start does not name."""
+        """The number of waiting calls for hooks that this run of the program is not configured to call."""
         return len(self._others)
 
     def asked(self, told: Mapping[str, Any]) -> list[Undelivered]:

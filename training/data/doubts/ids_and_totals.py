@@ -142,7 +142,7 @@ class Course:
 
 
 def _values_of(least: Floats, most: Floats) -> Floats | None:
-    """The value of each group that has some, where every one has a single value."""
+    """Return the single value of each group that has any. None where some group holds two different values."""
     there = least <= most
     return least[there] if (least[there] == most[there]).all() else None
 

@@ -59,12 +59,12 @@ class SaidTimes:
 
 
 def from_column(column: pl.Series, said: SaidTimes, where: str) -> tuple[Floats, str]:
-    """Seconds of a table's column of times, and what it was read as. Raises DataError."""
+    """Return the seconds of a table's time column, and the unit or format in which they were read. Raises DataError."""
     return from_parts(lambda: [column], said, where)
 
 
 def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where: str) -> tuple[Floats, str]:
-    """The same of a column that is read, several times, some cells at a time."""
+    """Do the same as :func:`from_column` for a column that is read several times, some cells at a time."""
     first = next(iter(parts()))
     what = f"The column {first.name!r} of {where}"
     if any(part.null_count() for part in parts()):
@@ -232,7 +232,7 @@ def _clock(clock: pl.Series) -> pl.Series:
 
 
 def from_array(values: NDArray[Any], unit: str | None, where: str) -> tuple[Floats, str]:
-    """The same for an archive's array ``t``."""
+    """Do the same as :func:`from_column` for the array ``t`` of an archive."""
     said = SaidTimes(unit=unit)
     if values.dtype.kind in "Mm":
         _no_unit(unit, where)

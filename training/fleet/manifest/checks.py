@@ -108,7 +108,7 @@ def _check_outputs(table: TomlTable, model: str, names: Sequence[str]) -> None:
 
 
 def check_defaults(root: TomlTable, dataset: Kind[str]) -> dict[str, Any]:
-    """Check ``[defaults]``. A wrong split recipe is an empty one."""
+    """Check ``[defaults]``. A wrong split recipe is replaced by an empty text."""
     table = root.table("defaults")
     checked = read(table, JobSpec, {"dataset": dataset}, {"split_recipe": ""}, INHERITED)
     table.finish("[defaults]")

@@ -47,7 +47,7 @@ class Frame:
 
 
 def render(template: str, frame: Frame, **values: Any) -> str:
-    """Render a template of this package; its values may be remote."""
+    """Render a template of this package; its values may come from other machines."""
     return _environment().get_template(template).render(frame=frame, **values)
 
 

@@ -264,7 +264,8 @@ class PosixLauncher:
         self.asked, self.record, self.told = False, spec.get("end"), b""
 
     def fork(self, spec: dict[str, Any]) -> tuple[int, int]:
-        """Fork a child that becomes the trainer; returns it, and the pipe on which it says how that went."""
+        """Fork a child that becomes the trainer. Return the child, and the pipe on which the child reports a failed
+        start."""
         failed, fail = os.pipe()
         child = os.fork()
         if child == 0:

@@ -154,7 +154,7 @@ class Attempts:
         self._db.run("correct_log_total", claim_id=attempt.claim_id, least=least)
 
     def restore_output(self, attempt: Attempt, log_next: int) -> None:
-        """Note how many lines of an attempt the files of a store have, in a database that knew of none."""
+        """Set, in a restored database, how many output lines of an attempt the files of the store hold."""
         self._db.run("move_log_next", claim_id=attempt.claim_id, log_next=log_next)
 
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:

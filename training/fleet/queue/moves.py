@@ -238,7 +238,7 @@ class JobMoves:
             return True
 
     def hold(self, job_id: str, *, by: str = "operator") -> bool:
-        """Keep it from being granted until :meth:`unhold`, in any status; ``False`` when it is held already.
+        """Keep a job from being granted until :meth:`unhold`, in any status; ``False`` when the job is held already.
 
         A mark independent of the status: a live attempt continues, and so does one that reports again after its host
         was lost.
@@ -252,7 +252,7 @@ class JobMoves:
             return True
 
     def unhold(self, job_id: str, *, by: str = "operator") -> bool:
-        """Let it be granted again; ``False`` when it is not held."""
+        """Let a held job be granted again; ``False`` when the job is not held."""
         with self._db.transaction():
             job = self.get(job_id)
             if job is None or not self._db.run("unhold_job", job_id=job_id):

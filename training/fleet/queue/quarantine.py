@@ -81,7 +81,8 @@ class Quarantines:
         return self._db.run("end_quarantine", host=host, ended_by=by, now=self._clock.now()) == 1
 
     def _deaths(self, host: str) -> tuple[list[Death], list[str]]:
-        """Return the attempts that died at once on a host, in a row, and their claims."""
+        """Return the latest consecutive attempts on a host that died soon after their start, and the claims of these
+        attempts."""
         rows = self._db.all("deaths", host=host)
         deaths = [
             Death(

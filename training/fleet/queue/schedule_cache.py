@@ -85,7 +85,7 @@ class Ahead:
         return age_s >= (policy.reschedule_s if same else self._cost_s * _PAUSE)
 
     def begin(self, hosts: Sequence[Host], policy: Policy) -> Making:
-        """Begin a making, for these hosts."""
+        """Start a new schedule for these hosts: return the facts from which :meth:`make` computes it."""
         self.rolling.begin()
         self._wanted, self._others, self._names = False, False, _names(hosts)
         now, rolling = self._clock.monotonic(), self.rolling

@@ -105,7 +105,8 @@ def content_path(folder: Path, sha256: str) -> Path:
 
 @dataclass
 class _Taken:
-    """The files of one snapshot, taken from a store. ``before``: those of the last one; ``deep`` hashes its copies."""
+    """The files of one snapshot of a store. ``before``: the files of the previous snapshot; ``deep``: present copies
+    are hashed again."""
 
     folder: Path
     store: Path

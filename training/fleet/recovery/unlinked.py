@@ -60,7 +60,8 @@ class Unlinked(LocalFs):
 
 
 def strange_root(path: Path) -> bool:
-    """Return True when a user other than root and us made a link there."""
+    """Return True when ``path`` is a symbolic link of a user other than root and our own; on Windows when it is any
+    link."""
     if os.name != "posix":
         return path.is_symlink()
     try:

@@ -257,7 +257,11 @@ class _Fit:
         return _dot(sizes, [_dot(row, sizes) for row in self._inverse])
 
     def _everywhere(self, work: Workload) -> tuple[list[float], float, float, float]:
-        """Return what is the same on every host: sizes, logarithm of the seconds, its variance, and the kind's part."""
+        """Return the parts of a prediction that are equal on every host.
+
+        These are the sizes, the logarithm of the seconds, its variance, and the part of that logarithm that the kind
+        adds.
+        """
         if work not in self._known:
             sizes, (unlike, unsure) = self._sizes(work), self._kind(work.kind)
             log_s = _dot(self._means, sizes) + unlike
@@ -331,7 +335,7 @@ class _HostEffects:
 
 
 def _middles(works: Iterable[Workload]) -> dict[str, float]:
-    """Return the middle of each size."""
+    """Map the name of each size (a numeric hyperparameter) to the median of its values in these workloads."""
     sizes: dict[str, list[float]] = {}
     for work in works:
         for name, value in work.sizes:

@@ -121,7 +121,7 @@ def _in_turn(made: Schedule, works: Sequence[WaitingKind]) -> Iterator[tuple[int
 
 
 def _first_come(question: ForecastQuestion, free: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Yield each job's kind and slot: the slot that is free next takes the first that fits."""
+    """Yield each job's kind and slot: the slot that becomes free next takes the first job that fits."""
     works = question.works
     order = sorted(range(len(works)), key=lambda k: -works[k].kind.priority)
     left = [len(work.jobs) for work in works]

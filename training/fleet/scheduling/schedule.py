@@ -207,7 +207,7 @@ class Schedule:
         ]
 
     def only(self, hosts: Collection[str]) -> Schedule:
-        """Return the schedule without the slots of other hosts; their jobs are assigned to no host."""
+        """Return the schedule without the slots of other hosts. Their jobs are then assigned to no host."""
         if all(map(hosts.__contains__, self.at)):
             return self
         kept = [each for each in zip(self.slots, self.shares, strict=True) if each[0].host in hosts]

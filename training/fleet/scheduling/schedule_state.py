@@ -56,14 +56,14 @@ class Rolling:
         self.waits = {host: each for host, each in self.waits.items() if made_at - each.asked <= ASKS_S}
 
     def awaited(self) -> dict[str, float]:
-        """Return the kinds that hosts wait for, and until when the first of these waits."""
+        """Map each kind of job that a host waits for to the earliest end of such a wait."""
         found: dict[str, float] = {}
         for each in self.waits.values():
             found[each.kind] = min(each.opens, found.get(each.kind, each.opens))
         return found
 
     def knows(self, host: str) -> bool:
-        """Return True when the host has a slot."""
+        """Return True when the schedule in force has a slot of this host."""
         return self.made is not None and host in self.made.at
 
     def meant_for(self, host: str) -> int | None:

@@ -40,10 +40,10 @@ def useful(model: str, most: int) -> int:
 
 
 def threads_for(needs: Needs, wanted: Booking, host: Host, *, jobs: int, before: int = 0) -> int:
-    """Return with how many threads a job is to compute on this host.
+    """Return the number of threads that a job gets on this host.
 
-    ``wanted`` is what it books at least, ``jobs`` how many are meant for this host, with this one, ``before`` with how
-    many an earlier attempt computed; 0: there was none.
+    ``wanted`` is the least that the job books. ``jobs`` is the number of jobs meant for this host, this one included.
+    ``before`` is the number of threads of an earlier attempt, or 0.
     """
     if needs.threads:
         return wanted.cores

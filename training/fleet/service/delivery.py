@@ -114,7 +114,8 @@ class DeliverySteps:
         *,
         bytes_max: int = ARTIFACT_BYTES_MAX,
     ) -> None:
-        """``reader`` answers ``Look``; ``bytes_max`` is the size of the largest bundle."""
+        """``reader`` is the database connection that answers :class:`Look`; ``bytes_max`` is the size of the largest
+        bundle."""
         self.index_stale = False  # a line was not written: the next tick repairs the file
         self._service, self._store, self._reader, self._clock = service, store, reader, clock
         self._bytes_max = bytes_max

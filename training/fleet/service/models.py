@@ -146,10 +146,10 @@ class Models:
 
 
 def standing(figure: Figure, best: Figure) -> str:
-    """Compare with the best on the same test, by the intervals alone.
+    """Compare a model with the best one on the same test: tied where their confidence intervals overlap, else behind.
 
-    Apart only where the intervals do not overlap. That is careful: two models may differ more surely than that, which a
-    paired comparison of their scores shows (`training.trainer.compare`).
+    This is careful: two models may differ although their intervals overlap, which a paired comparison of their scores
+    shows (`training.trainer.compare`).
     """
     if figure.high is None or best.low is None:
         return UNKNOWN

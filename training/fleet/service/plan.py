@@ -263,7 +263,8 @@ def _named_hosts(manifest: Manifest) -> dict[str, str]:
 
 
 def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
-    """Map each data set to its readers, by model and host lists alone."""
+    """Map each data set to the requirements of the jobs that read it: their models and their lists of hosts, nothing
+    else."""
     found: dict[str, set[Needs]] = {}
     for job in jobs:
         if job.dataset is not None:

@@ -1,4 +1,5 @@
-"""Rotations among the jobs: each folded into a row, with what is not done and what one would deploy. Read-only."""
+"""Rotations, groups of jobs that each leave out another host: a row for each rotation, with its unfinished jobs and the
+models to deploy. Read-only."""
 
 from __future__ import annotations
 

@@ -263,7 +263,8 @@ class DatasetStore:
             return freed
 
     def unname(self, dataset_id: str, name: str) -> Shelved:
-        """Free one of several names. Raises NoDataset when it is not one of them, OnlyName when it is the last."""
+        """Remove one of several names of a data set. Raises NoDataset when the data set lacks that name, OnlyName when
+        it has no other."""
         with self._lock, disk_errors("freeing a name"):
             known = self.catalogue()
             if known.names.get(name) != dataset_id:

@@ -83,7 +83,7 @@ class ClaimRequest(Wire):
 
 
 class HostTerms(Wire):
-    """The conditions of a host's owner and operators, for its worker now. Null means no request."""
+    """The conditions that a host's owner and operators set for its worker at present. A null member sets none."""
 
     order: Order | None = None  # of an operator
     by: str | None = None  # who gave it

@@ -77,7 +77,7 @@ class EditView(Wire):
 
 
 class ReloadReply(Wire):
-    """``POST /v1/manifest/reload``: every job of the plan is one of the first three."""
+    """``POST /v1/manifest/reload``: every job of the plan counts as inserted, updated or unchanged."""
 
     inserted: int
     updated: int

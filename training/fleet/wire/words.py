@@ -91,7 +91,7 @@ def _left(job: Json) -> bool:
 
 
 def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> str:
-    """Say why a host lets a job go to another; ``clock`` writes a time, seen from now."""
+    """Say why a host leaves a job to another host; ``clock`` writes a time relative to ``now``."""
     done, here = (clock(told[key], now) for key in ("ends_at", "here_until"))
     return left_to(told["by"], told["name"], done=done, here=here)
 

@@ -22,10 +22,11 @@ PREFIXES = (
 
 
 def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str, str]:
-    """Collect the plan's variables for this job here: its own trainer's, and over them the host's.
+    """Collect the environment variables that the plan sets for this job on this host.
 
-    What a receiver
-    ought to have refused is left out."""
+    The host's values override those of the job's own trainer. A variable that a receiver ought to have refused is left
+    out.
+    """
     own = spec.get("trainer")
     of_the_trainer = own.get("env") if isinstance(own, Mapping) else None
     both = {**(of_the_trainer if isinstance(of_the_trainer, Mapping) else {}), **of_the_host}

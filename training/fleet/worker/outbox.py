@@ -252,7 +252,7 @@ class Outbox:
         self._append(spool, tail.poll(final=True), tail.position)
 
     def _mend(self, path: Path, content: bytes, good_bytes: int) -> None:
-        """Cut a last record that was not written whole; the trainer's own file has its lines."""
+        """Cut the damaged end off an outbox file. The trainer's own output file still has those lines."""
         torn = b"\n" not in content[good_bytes:-1]
         if not torn:
             with suppress(OSError):

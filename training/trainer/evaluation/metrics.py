@@ -266,7 +266,7 @@ class _Judge:
 
 
 def _renamed(measure: Measure, name: str) -> Measure:
-    """The one figure of ``measure`` as that of the classes that trained."""
+    """Rename the single value of ``measure`` to ``NAME_trained``: the measure over the classes seen in training."""
     return lambda weights: {f"{name}_trained": measure(weights)[name]}
 
 

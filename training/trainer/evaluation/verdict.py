@@ -74,7 +74,7 @@ def _below_chance(f: Facts) -> bool:
 
 
 def _loud(f: Facts) -> bool:
-    """The rate itself, without regard to its interval."""
+    """Judge the measured alarm rate itself, not a bound of its confidence interval."""
     return bool(f.above(f.fpr["value"]) >= LOUD)
 
 

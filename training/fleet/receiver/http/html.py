@@ -85,7 +85,7 @@ async def page(
 async def shown(
     context: ReceiverContext, request: Request, template: str, status: int = 200, **values: object
 ) -> Response:
-    """Render a template with these values, which may be remote."""
+    """Render a template with these values, which may come from other machines."""
 
     def make(frame: Frame) -> str:
         from training.fleet.pages.rendering import render

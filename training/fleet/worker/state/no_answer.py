@@ -1,4 +1,5 @@
-"""PURE: a request without an answer: the network is gone, or the receiver is down, busy or another one.
+"""PURE: requests without an answer: the network or the receiver is down, or the receiver is busy or another one
+answers.
 
 The worker drops nothing and repeats every request for as long as it lives, after pauses that double. Its trainer
 continues; where the settings ask for it, the trainer pauses shortly before the lease ends.

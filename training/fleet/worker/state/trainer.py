@@ -170,7 +170,7 @@ def _ended(transition: StateStep, ended: Ended) -> None:
 
 
 def _had_company(transition: StateStep) -> bool:
-    """Return True when another trainer of this worker ran until a moment ago."""
+    """Return True when another trainer of this worker ran within the last :data:`COMPANY_S` seconds."""
     beside_at = transition.work.beside_at
     return beside_at is not None and transition.now - beside_at <= COMPANY_S
 

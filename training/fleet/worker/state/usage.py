@@ -47,7 +47,7 @@ class UsageMeter:
         }
 
     def sent(self) -> UsageMeter:
-        """Start over after a sample: its last measurement is where the next CPU time counts from."""
+        """Return the meter for the next sample, whose CPU time counts from the last measurement of this one."""
         return replace(UsageMeter(), since=self.at or self.since, since_cpu_s=self.cpu_s, cpu_s=self.cpu_s)
 
 
