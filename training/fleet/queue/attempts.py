@@ -70,11 +70,11 @@ class Attempts:
         return attempt_of(row)
 
     def hand_on(self, attempt: Attempt, session_id: str | None) -> None:
-        """From now on the live attempt is another session's of the same installation."""
+        """Assign the live attempt to another session of the same installation."""
         self._db.run("hand_on", claim_id=attempt.claim_id, session_id=session_id)
 
     def train_no_more(self, attempt: Attempt) -> Attempt:
-        """Note that a live attempt delivers: later heartbeats do not count as training."""
+        """Note that a live attempt delivers its work: later heartbeats add nothing to its training time."""
         if attempt.heard_s is not None:
             self._db.run("train_no_more", claim_id=attempt.claim_id)
         return replace(attempt, heard_s=None)
@@ -149,8 +149,8 @@ class Attempts:
         self._db.run("note_log_total", claim_id=attempt.claim_id, total=total)
 
     def correct_total(self, attempt: Attempt, least: int) -> None:
-        """Forget a total that fewer lines than are stored would be: a copied disk sent it, and its trainer still
-        runs."""
+        """Forget a total that is lower than the number of stored lines. A copied disk sent the total, and the
+        trainer still runs."""
         self._db.run("correct_log_total", claim_id=attempt.claim_id, least=least)
 
     def restore_output(self, attempt: Attempt, log_next: int) -> None:

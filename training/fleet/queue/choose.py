@@ -97,7 +97,7 @@ class Chooser:
 
 
 class _Asking:
-    """One host that asks, and what keeps it from jobs that it does not get."""
+    """The request of one host for a job, and the reasons why the host does not get other jobs."""
 
     def __init__(
         self,
@@ -162,7 +162,8 @@ class _Asking:
         return None if row is None or row["priority"] < priority else row
 
     def _head_of_kind(self, take: Take) -> Head | None:
-        """The oldest job of a kind, if this host may have it now. One that is meant for it keeps room for itself."""
+        """Return the oldest job of a kind, if this host may have it now. A job scheduled for this host reserves room
+        until it fits."""
         class_id, priority, gate = place_of(take.kind)
         needs = self._needs(self._classes.at(class_id))
         misfit = rules.fits(needs, self._host)
@@ -194,7 +195,8 @@ class _Asking:
         return NoJob(told.sentence(self._now), max(RETRY_S, again_s), told)
 
     def _needs(self, each: JobClass) -> Needs:
-        """Return the needs of a class of jobs: beside others also by what was learned of it."""
+        """Return the needs of a class of jobs. On a host that trains other jobs, they include the memory learned
+        from attempts."""
         return each.needs if self._host.room is None else self._kinds.needs(each)
 
     def _waits_for_room(self, needs: Needs) -> bool:
@@ -202,13 +204,13 @@ class _Asking:
         return self._host.room is not None and rules.fits(needs, booking.afterwards(self._host)) is None
 
     def _may_go_before(self, needs: Needs, rank: Rank) -> bool:
-        """Return True for a job that keeps none waiting that comes first here, and waits for room."""
+        """Return True for a job that delays no better-ranked job that waits for room on this host."""
         return all(
             rank < other or booking.goes_before(needs, waiting, self._host) for other, waiting, _ in self._for_room
         )
 
     def _avoiding(self, each: JobClass, held: Hold) -> list[Head]:
-        """The best job of each gate of a class: for every host that some job avoids, those that do."""
+        """Return the best job of each gate of a class. The jobs of a gate avoid the same host."""
         heads = []
         for gate, until in self._gates.get(each.class_id, ()):
             if rules.must_avoid(each.needs, gate, self._host, self._fleet):
@@ -219,7 +221,8 @@ class _Asking:
         return heads
 
     def _closed_gates(self) -> dict[int, list[tuple[str, float]]]:
-        """For each class the hosts that some of its jobs avoid, and until when the first of these jobs does."""
+        """Map each class to the hosts that some of its jobs avoid, each host with the time when the first job stops
+        avoiding it."""
         gates: dict[int, list[tuple[str, float]]] = {}
         for row in self._db.all("gates", now=self._now):
             gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
@@ -228,9 +231,9 @@ class _Asking:
     def _head(
         self, class_id: int, gate: str, held: Hold, *, below: int = ABOVE_ALL, least: int = -ABOVE_ALL
     ) -> Head | None:
-        """The best job of a class and gate, of these priorities, that has been claimable for long enough.
+        """Return the best job of a class and gate, within these priorities, that has been claimable for long enough.
 
-        Within a priority the oldest comes first, so if that one must wait, so must all others of its priority.
+        Within a priority the oldest job comes first. If that job must wait, all others of its priority must wait, too.
         """
         while True:
             row = self._db.one("head", class_id=class_id, avoid_host=gate, below=below)

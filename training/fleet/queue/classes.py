@@ -50,7 +50,7 @@ class RequirementClasses:
         return None if row is None else int(row["class_id"])
 
     def pending(self) -> list[JobClass]:
-        """Return those that have a pending job, in the order of their making."""
+        """Return the classes that have a pending job, in the order in which the classes were created."""
         return [self.known(row["class_id"], row["needs"]) for row in self._db.all("pending_classes")]
 
     def at(self, class_id: int) -> JobClass:

@@ -51,7 +51,7 @@ class Curves:
         return self._db.all("curve", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
 
     def spans(self, job_id: str, attempt: int | None) -> list[Row]:
-        """Say for each attempt in that curve how many rows it has in it, with the first and last epoch."""
+        """Return for each attempt in a job's curve its number of rows, and its first and last epoch."""
         return self._db.all("curve_spans", job_id=job_id, attempt=attempt)
 
     def samples(self, job_id: str, attempt: int, most: int) -> list[Row]:

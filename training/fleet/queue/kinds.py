@@ -83,7 +83,8 @@ class AtOnce:
         self._found: dict[tuple[object, ...], tuple[bool, int]] = {}
 
     def of(self, needs: Needs, hosts: Iterable[Host]) -> Places:
-        """Return it of these hosts; those that train one job at a time are left out."""
+        """Return for each host whether the jobs train on its GPUs, and how many at once. Hosts of a single slot are
+        left out."""
         if len(self._found) > _REMEMBERED_MOST:
             self._found.clear()
         told = {}
@@ -196,9 +197,10 @@ class Kinds:
         ]
 
     def look(self, waiting: Iterable[JobClass], live: Iterable[LiveAttempt]) -> None:
-        """Take in what was learned, and what attempts under way say of a kind that is little known.
+        """Read newly learned durations, and live attempts' own estimates for kinds that are little known.
 
-        Of each attempt a word is taken when it has done a fiftieth of its work, and whenever that has doubled.
+        An attempt's estimate is read when the attempt has done a fiftieth of its work, and whenever that share has
+        doubled.
         """
         learned, version = self.learned.speeds(), self.renew()
         learned.expect([self.work(each) for each in waiting])
@@ -228,7 +230,7 @@ class Kinds:
         return found
 
     def needs(self, of: JobClass) -> Needs:
-        """Return what a class needs, with what jobs of its kind were seen to hold."""
+        """Return the needs of a class, with the most memory that jobs of its kind were seen to hold."""
         peak = self.learned.peak(self.work(of).kind)
         return of.needs if peak is NOT_KNOWN else replace(of.needs, peak=peak)
 
@@ -240,7 +242,8 @@ class Kinds:
         }
 
     def left(self, live: LiveAttempt) -> tuple[float, float]:
-        """Return the seconds until an attempt ends, and until that is nearly sure."""
+        """Return the median seconds until an attempt ends, and the seconds within which nine of ten such attempts
+        end."""
         if live.heard_s is None:
             return 0.0, 0.0
         # Its own word counts once: what is predicted here knows nothing of it.

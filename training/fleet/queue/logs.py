@@ -73,8 +73,11 @@ class LogRows:
         self._db, self._clock = db, clock or SystemClock()
 
     def due(self, *, lines: int, silent_s: float, most: int) -> list[tuple[str, int]]:
-        """List attempts whose output is to go into a file: so many lines, or all of it; of ended ones also what came
-        before ``silent_s``."""
+        """List the attempts whose output must be moved into a file.
+
+        These are attempts with at least so many ``lines``, and ended ones whose output is complete or that ended
+        ``silent_s`` ago.
+        """
         rows = self._db.all("logs_due", lines=lines, before=self._clock.now() - silent_s, most=most)
         return [(row["job_id"], row["attempt"]) for row in rows]
 

@@ -196,7 +196,7 @@ class JobMoves:
         assert changed == 1, "only a live attempt is settled"
 
     def widen(self, job: Job, needs: Needs) -> None:
-        """From now on ``job`` goes only where there is more memory, as ``needs`` say."""
+        """Restrict ``job`` to hosts with more memory, as ``needs`` demand."""
         self._db.run(
             "widen_job",
             job_id=job.job_id,

@@ -161,9 +161,8 @@ class PlanRows:
         return 0 if row is None else int(row["edition"])
 
     def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
-        """Make the queue hold these jobs at once; of jobs that changed in other things than their names, the first
-        :data:`LISTED_MAX` are told.
-        """
+        """Make the queue hold these jobs at once. The result describes the first :data:`LISTED_MAX` jobs that
+        changed in more than their names."""
         with self.db.transaction():
             return self.write(self.draft(jobs)).finish()
 
@@ -176,7 +175,8 @@ class PlanRows:
         return PlanWrite(self, draft)
 
     def jobs(self) -> PlanJobs:
-        """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""
+        """Return the number and digest of the plan's jobs in the queue. A plan with an equal digest would change
+        nothing."""
         rows = self.db.all("plan_texts")
         return PlanJobs.of([digest_of(row["job_id"], row["name"], row["spec"]) for row in rows])
 

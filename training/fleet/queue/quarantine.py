@@ -40,7 +40,8 @@ class Quarantines:
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def checked_in(self, host: str, capability: Mapping[str, object]) -> dict[str, Quarantine]:
-        """A host asks for work and reports its health. Returns who is taken out now, perhaps this one."""
+        """Quarantine a host that reports ill health as it asks for work, or release it after a healthy report.
+        Return the hosts that are quarantined now."""
         out = quarantines(self._db)
         known, complaint = out.get(host), health.complaint(capability)
         if known is None and complaint is not None:
@@ -51,7 +52,8 @@ class Quarantines:
         return out
 
     def assess(self, attempt: Attempt) -> None:
-        """An attempt ended: what does that say about its host? It may be taken out for it."""
+        """Judge what the end of an attempt shows about its host, and quarantine the host if too many attempts died
+        there."""
         assert attempt.end_reason is not None
         lived_s = attempt.lived_s or 0.0
         weight = health.assess(attempt.end_reason, lived_s, attempt.out_of_memory, self._policy, attempt.exit_code)
@@ -96,9 +98,9 @@ class Quarantines:
         return deaths, [row["claim_id"] for row in rows]
 
     def refund(self, claims: Iterable[str]) -> None:
-        """Count these ends against no job: a machine and a copy of it took the jobs from each other.
+        """Charge these ends to no job: a machine and a copy of that machine took the jobs from each other.
 
-        An attempt that was taken, reported again and was taken again is named twice, but was lost once.
+        An attempt that was taken, reported again and taken again is named twice, but was lost once.
         """
         each_once = dict.fromkeys(claims)
         known = [attempt for claim_id in each_once if (attempt := self._attempts.by_claim(claim_id)) is not None]
@@ -107,7 +109,8 @@ class Quarantines:
         )
 
     def _refund(self, claims: Iterable[str]) -> None:
-        """The host caused these ends: no job pays for them, and none has failed by them."""
+        """Charge these ends to no job, because the host caused them. A job that failed because of them becomes
+        pending."""
         died: dict[str, list[Attempt]] = {}
         for claim_id in claims:
             attempt = self._attempts.by_claim(claim_id)
@@ -131,7 +134,7 @@ class Quarantines:
             self._events.moved("pardon", job.job_id, job.status, JobStatus.PENDING, detail=f"died on {died[0].host}")
 
     def _had_company(self, attempt: Attempt) -> bool:
-        """Return True when its host held another attempt in the time of this one."""
+        """Return True when the attempt's host held another attempt at the same time."""
         between = {"since": attempt.granted_at, "until": attempt.ended_at}
         return self._db.one("had_company", host=attempt.host, claim_id=attempt.claim_id, **between) is not None
 

@@ -29,7 +29,7 @@ class Results:
         self._db = db
 
     def keep(self, job: Job, attempt: int, kept: KeptReport | None) -> None:
-        """Keep the result of an attempt at this job, as it was granted; one that is known stays."""
+        """Store the result of an attempt, with the job as it was granted. A result that is stored already stays."""
         if kept is not None:
             self._db.run("keep_result", job_id=job.job_id, attempt=attempt, twin=twin_of(job), **asdict(kept))
 

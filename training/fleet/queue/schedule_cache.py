@@ -33,7 +33,7 @@ _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is Jo
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """A schedule to be made, and what is known as it begins."""
+    """A schedule that is to be computed, and the facts that are known when its computation begins."""
 
     hosts: tuple[Host, ...]
     policy: Policy
@@ -52,7 +52,8 @@ class MadeSchedule:
 
 
 class Ahead:
-    """Keeps the schedule. All but :meth:`make` and :meth:`told` is for the writer's thread."""
+    """The keeper of the schedule. Only the writer's thread may call its methods, except :meth:`make` and
+    :meth:`told`."""
 
     def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, events: Events) -> None:
         self._db, self._clock, self._events = db, clock, events
@@ -93,7 +94,7 @@ class Ahead:
         return self._making
 
     def make(self, asked: Making) -> MadeSchedule:
-        """Make the schedule of what is there now. To be called by one thread at a time."""
+        """Compute the schedule of what is in the queue now. Only one thread at a time may call this."""
         begun, hosts = self.stopwatch(), asked.hosts
         self.kinds.renew()
         wall = self._clock.now()
@@ -123,8 +124,11 @@ class Ahead:
         return MadeSchedule(made, self.stopwatch() - begun)
 
     def _predicted(self, of: PendingKind, hosts: Sequence[Host], asked: Making) -> dict[str, Prediction] | None:
-        """Say how long such a job takes on the hosts that may take it. Jobs that failed on a host go to another one, or
-        wait for a second try there (None) where every other takes many times as long."""
+        """Predict how long a job of this kind takes on each host that may take it.
+
+        A job that failed on a host goes to another host. None: it waits for a second try on the same host, because
+        every other host takes many times as long.
+        """
         if of.job_class.needs.prefer_cuda:  # others may go first
             hosts = [host for host in hosts if of.since + _held_s(of, host, asked) <= self._clock.now()]
         told = self.kinds.predictions(of.job_class, (host.name for host in hosts))
@@ -154,7 +158,7 @@ class Ahead:
     # ── asks ────────────────────────────────────────────────────────────────────────────────
 
     def current(self, host: Host, others: Sequence[Host], policy: Policy) -> Rolling:
-        """Return the schedule for the ask of ``host``, without hosts that are out."""
+        """Return the schedule for a request of ``host``, without the slots of hosts that get no jobs now."""
         hosts = (host, *others)
         self.rolling.only({each.name for each in hosts})
         self.renew(hosts, policy)
@@ -166,8 +170,11 @@ class Ahead:
         return self._made is not None and sum(self._moves()) - sum(self._made.moves) <= 1
 
     def awaits(self, host: str) -> bool:
-        """Return True when a host for which the schedule has nothing, though a job waits that it could do, is to wait
-        for the next schedule: for one, not for that after it as well, and not for long."""
+        """Return True when a host that could train a waiting job, but has none in the schedule, must wait for the next
+        schedule.
+
+        The host waits for one schedule only, and not for long.
+        """
         if not self._is_beside:
             return False
         self._wanted, now = True, self._clock.monotonic()
@@ -179,7 +186,7 @@ class Ahead:
         self._awaited.pop(host, None)
 
     def called(self, hosts: Collection[str]) -> list[str]:
-        """Return those of these waiting hosts that would get a job now."""
+        """Return the waiting hosts that would get a job if they asked now."""
         made, at_s = self.rolling.made, self._clock.monotonic() - self.rolling.made_at
         if made is None:
             return []
@@ -191,11 +198,11 @@ class Ahead:
         ]
 
     def edited(self) -> None:
-        """Note a change that no move of a job tells of, as a plan that was taken over: it dates the schedule."""
+        """Note a change without a move of a job, such as a new plan, which makes the schedule out of date."""
         self._edits += 1
 
     def _moves(self) -> tuple[int, int]:
-        """Count the moves that made a job wait, and the others."""
+        """Count the moves and edits that made a job pending, and all other moves."""
         fired = self._events.fired
         pending = sum(map(fired.__getitem__, _TO_PENDING))
         return pending + self._edits, sum([*fired.values()]) - pending

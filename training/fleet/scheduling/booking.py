@@ -72,7 +72,7 @@ def _asked(peak: float | None, least: float, share: float) -> float:
 
 
 def beside(host: Host, held: Iterable[HeldAttempt]) -> Host:
-    """Return the host with the room that is left beside what trains there."""
+    """Return the host with its ``room``: what the attempts in ``held`` leave free of its cores and memory."""
     live = list(held)
     if not live:
         return host if host.room is None else replace(host, room=None)
@@ -89,7 +89,8 @@ def beside(host: Host, held: Iterable[HeldAttempt]) -> Host:
 
 
 def afterwards(host: Host) -> Host:
-    """Return the host as it will be when what it trains has ended, and others hold what they hold now."""
+    """Return the host as it will be when its own attempts have ended and other programs still hold their present
+    memory."""
     room = host.room
     if room is None:
         return host
@@ -99,7 +100,7 @@ def afterwards(host: Host) -> Host:
 
 
 def _left(free: float, total: float, booked: list[tuple[float, float]]) -> float:
-    """Return what bookings leave over; each of them already uses so much."""
+    """Return the memory that stays free when each booking (the most it may use, what it uses now) reaches its most."""
     coming = sum(max(0.0, most - used) for most, used in booked)
     return max(0.0, min(total - sum(most for most, _ in booked), free - coming))
 
@@ -154,7 +155,7 @@ def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
 
 
 def _lefts(host: Host) -> tuple[Left, ...]:
-    """Return what is left of each GPU; where nothing of ours trains, all that is free."""
+    """Return the free part of each GPU. A GPU without an attempt of ours counts with all its free memory."""
     if host.room is None:
         return tuple(Left(gpu.free_gib, 0) for gpu in host.gpus)
     pairs = zip(host.gpus, host.room.gpus, strict=True)
@@ -162,7 +163,8 @@ def _lefts(host: Host) -> tuple[Left, ...]:
 
 
 def takes_back(booked: Booking, host: Host, held: Iterable[HeldAttempt]) -> bool:
-    """Return True when an attempt that was given up for lost still has its place on its host, where it went on."""
+    """Return True when the host still has room for a lost attempt that continued there, beside the attempts in
+    ``held``."""
     all_of_it = [booked, *(each.booking for each in held)]
     if len(all_of_it) == 1:
         return True
@@ -181,7 +183,7 @@ def free_cores(host: Host) -> int:
 
 
 def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
-    """Return for the schedule if such jobs train on this host's GPUs, and how many of them at once."""
+    """Return whether jobs with these needs train on the host's GPUs, and how many of them the host trains at once."""
     wanted, gpu = demand(needs, host), uses_gpu(needs, host)
     counts = [most_at_once(host), max(host.cores, host.slots or 0) // wanted.cores]
     if wanted.ram_gib > 0:

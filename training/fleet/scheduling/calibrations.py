@@ -59,9 +59,9 @@ class Calibrations:
                 self._slower[sort] = {host: math.log(max(1.0, best / speed)) for host, speed in speeds.items()}
 
     def slower(self, host: str, family: str) -> float:
-        """Return the logarithm of how many times as long jobs of a family take there as on the fastest host.
+        """Return the logarithm of how many times as long this host takes for a family's jobs as the fastest host.
 
-        Of a host that has not measured it: as on the middle one.
+        A host without a measurement of that sort of work counts as the median host.
         """
         of_sort = self._slower.get(self._bound_by.get(family, MIXED)) or self._slower.get(MIXED, {})
         if host in of_sort or not of_sort:
@@ -69,5 +69,8 @@ class Calibrations:
         return sorted(of_sort.values())[len(of_sort) // 2]
 
     def differ(self, host: str) -> tuple[float, float]:
-        """Return the variances of a host's time for all families, and for one beside that, once this is taken off."""
+        """Return how uncertain the logarithm of a host's time stays after calibration, as two variances.
+
+        The first is common to all families, the second belongs to a single family.
+        """
         return (_CALIBRATED, _MEASURED_PAIR) if host in self.hosts else (_HOST, _PAIR)

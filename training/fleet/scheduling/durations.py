@@ -47,7 +47,7 @@ _NOISE_LEAST, _NOISE_MOST, _UNLIKE_LEAST, _UNLIKE_MOST = 0.02**2, 1.0**2, 0.05**
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A running attempt's word on jobs like it: it will have taken so long, and has done this share."""
+    """A running attempt's estimate of its whole duration, made when the share ``done`` of its work was complete."""
 
     work: Workload
     on: str
@@ -76,7 +76,7 @@ class Speeds:
     _hosts: _HostEffects | None = field(default=None, init=False, compare=False, repr=False)
 
     def learn(self, work: Workload, on: str, seconds: float, unsure: float = 0.0) -> None:
-        """Take in an attempt that trained for so long. Nonsense (NaN, negative) is passed over.
+        """Add the duration of an attempt to what is known. A negative or infinite duration, or NaN, is ignored.
 
         ``unsure`` is the variance of the logarithm of a duration that is still an estimate, because the training runs.
         """
@@ -88,13 +88,15 @@ class Speeds:
         self._hosts = None
 
     def expect(self, works: Sequence[Workload]) -> None:
-        """Note the sizes of waiting jobs of families that were never trained: their middle is what is guessed of."""
+        """Note the median sizes of waiting jobs whose family was never trained. The first guess for such a family
+        belongs to these sizes."""
         for family in {work.family for work in works} - self.attempts.keys() - self.awaited.keys():
             self.awaited[family] = _middles(work for work in works if work.family == family)
             self._fits.pop(family, None)
 
     def word_of(self, work: Workload, on: str, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
-        """Return what a live attempt says of its kind: seconds trained, last progress; None when it is known better."""
+        """Return a live attempt's own estimate of its duration; None where the present prediction for its kind is
+        more certain."""
         done, left_s = (own_word(progress, elapsed_s) if progress else None) or (0.0, 0.0)
         if done < _WORD_LEAST or word_variance(done) >= self.predict(work, on).spread ** 2:
             return None
@@ -113,7 +115,7 @@ class Speeds:
         return heard
 
     def predict(self, work: Workload, on: str) -> Prediction:
-        """Say how long this kind of job takes there."""
+        """Predict how long a job with this workload takes on the host ``on``."""
         return self._fit(work.family).predict(work, on, self._beside())
 
     def trained(self, host: str) -> bool:
@@ -136,7 +138,7 @@ class Speeds:
         return {host: math.exp(own - ordered[half + (own <= ordered[half])]) for host, own in away.items()}
 
     def calibrate(self, calibrations: Calibrations) -> None:
-        """Take hosts' own measurements for first guesses, in place of earlier ones."""
+        """Replace the hosts' calibrations, from which first guesses are made."""
         self.calibrations, self._fits, self._hosts = calibrations, {}, None
 
     def _fit(self, family: str) -> _Fit:
@@ -190,9 +192,10 @@ class _Fit:
         return [1.0, *(sizes.get(name, centre) - centre for name, centre in self._centres.items())]
 
     def _take_in(self, host: str, newest: Sequence[_Attempt]) -> float:
-        """Make the cells of a host; returns the variance by which its last attempt makes it unsure.
+        """Make the cells of a host. Return the variance that a surprising newest attempt adds to the host's
+        predictions.
 
-        That is none, unless it was nothing like those with the same settings.
+        The variance is 0 unless the newest attempt took a very different time than others with the same settings.
         """
         slower, ages = self._calibrations.slower(host, self._family), dict[Workload, float]()
         same: dict[Workload, list[_Attempt]] = {}
@@ -248,7 +251,8 @@ class _Fit:
         self._unlike = min(max(squares / (_KNOWN_N + free), _UNLIKE_LEAST), _UNLIKE_MOST)
 
     def level(self, host: str) -> tuple[float, float]:
-        """Return a host's time for this family, of sizes at their centre, and the variance of that."""
+        """Return the logarithm of a host's time for this family at the median sizes, and the variance of that
+        logarithm."""
         mean, here, of_sizes = self.hosts[host]
         away = [1.0 - of_sizes[0], *(-each for each in of_sizes[1:])]
         return self._means[0] + mean, here + self._variance(away)
@@ -295,14 +299,15 @@ class _Fit:
         return Prediction(seconds, spread, seen, basis if self.hosts else "guess", own, everywhere)
 
     def _kind(self, kind: str) -> tuple[float, float]:
-        """Return what is particular to a kind on every host, and the variance of that."""
+        """Return by how much a kind's logarithm of seconds differs from the fit on every host, and the variance of
+        that difference."""
         told = [(cell.rest, _CELL_LEAST + cell.noise) for cell in self._kinds.get(kind, ())]
         mean, _ = _shrunk(told, 0.0, _SPREAD_MOST**2)
         return _shrunk(told, 0.0, max(self._unlike, mean**2))  # what is far away is not shrunk
 
 
 class _HostEffects:
-    """Hosts beside each other over all families: what one takes for a family that it never trained."""
+    """A comparison of hosts over all families. It predicts a host's time for a family that the host never trained."""
 
     def __init__(self, fits: Mapping[str, _Fit], calibrations: Calibrations) -> None:
         self._differ = calibrations.differ
@@ -327,7 +332,10 @@ class _HostEffects:
                 )
 
     def expected(self, family: str, host: str) -> tuple[float, float, float]:
-        """Return what a family takes on a host that never trained it, and the variances everywhere and there."""
+        """Return the expected logarithm of a family's seconds on a host that never trained it.
+
+        Two variances follow: what is uncertain about the family on every host, and what is uncertain about this host.
+        """
         differ, pair = self._differ(host)
         level, everywhere = self._families.get(family, _BASE)
         effect, here = self.effects.get(host, (0.0, differ))
@@ -344,13 +352,14 @@ def _middles(works: Iterable[Workload]) -> dict[str, float]:
 
 
 def _power(name: str) -> tuple[float, float]:
-    """Return what is expected of the power of a size, and the variance of that."""
+    """Return the exponent of a size that is expected before any attempt, and the variance of that exponent."""
     linear = any(word in name.lower() for word in _LINEAR) and "batch" not in name.lower()
     return _LINEAR_POWER if linear else _POWER
 
 
 def _noise(attempts: Attempts) -> float:
-    """Return the variance of equal attempts on a host, by the steps between them; one surprise changes little."""
+    """Estimate the variance between equal attempts on a host from the steps between successive ones. A single
+    surprise changes little."""
     steps = []
     for newest in attempts.values():
         last: dict[Workload, float] = {}

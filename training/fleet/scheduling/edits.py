@@ -55,7 +55,7 @@ class Edit:
 
 
 class JobEdit(StrEnum):
-    """A reload's word for one job of the plan."""
+    """The outcome of a reload for one job of the plan."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
@@ -73,7 +73,8 @@ class JobChange:
 
 
 def change(job: Job | None, spec: Table, *, same: bool) -> JobChange:
-    """Judge what a plan with this ``spec`` does to ``job`` (None: it is unknown). ``same``: it says what it said."""
+    """Judge what a plan with this ``spec`` changes about ``job`` (None: a new job). ``same``: the job's text is
+    unchanged."""
     if job is None:
         return JobChange(JobEdit.INSERTED)
     edits = [] if same else job_edits(job, spec)
@@ -127,9 +128,9 @@ def standing(job: Job) -> Edit:
 
 
 def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
-    """Describe a ``job`` that left the plan, whose jobs by name are ``named``; nothing ends by that.
+    """Describe a ``job`` that left the plan; its status stays as it is. ``named`` has the plan's jobs by name.
 
-    Where another job has its name now, the keys are those fields of the id in which the two differ.
+    Where another job has its name now, the keys are those fields of the id in which the two jobs differ.
     """
     if job.status in LIVE:
         holds = f"attempt {job.attempt} on {job.worker_hostname} continues"

@@ -137,7 +137,8 @@ def _first_come(question: ForecastQuestion, free: Sequence[float]) -> Iterator[t
 
 
 def _waits(question: ForecastQuestion, free: Sequence[float], last: Mapping[int, Stay]) -> Iterator[HostWait]:
-    """Yield the hosts that have nothing to do while jobs that they could do wait for another."""
+    """Yield each host that will be idle although it could train a waiting job, because another host finishes that
+    job sooner."""
     done = dict[str, tuple[float, int]]()
     for n, slot in enumerate(question.slots):
         done[slot.host] = min(done.get(slot.host, (math.inf, n)), (free[n], n))
@@ -177,7 +178,7 @@ class _Load:
 
 
 def _range(middle_s: float, deviation: float) -> tuple[float, float]:
-    """Return between which times four of five lie, of a log-normal one."""
+    """Return the interval that holds four of five values of a log-normal time with this median and deviation."""
     if middle_s <= 0:
         return middle_s, middle_s
     factor = math.exp(_FOUR_OF_FIVE * math.sqrt(math.log1p((deviation / middle_s) ** 2)))

@@ -84,7 +84,7 @@ def _on(day: int, begin: int, end: int) -> Span:
 
 
 def _spans(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Cut at the end of the week what goes past it."""
+    """Split each span that passes the end of the week into two."""
     cut: list[Span] = []
     for begin, end in spans:
         cut.append((begin, min(end, WEEK)))

@@ -77,7 +77,8 @@ def fits(needs: Needs, host: Host) -> str | None:
 
 
 def fits_alone(needs: Needs, host: Host) -> str | None:
-    """Do the same as if the host trained nothing beside: its trainers still occupy resources."""
+    """Decide like :func:`fits`, as if no other attempt trained on the host, although other attempts still occupy its
+    resources."""
     return lacks_data(needs, host.datasets) or fits_for_good(needs, host) or _by_size(needs, host)
 
 

@@ -51,15 +51,15 @@ class Prediction:
 
     @property
     def mean(self) -> float:
-        """Return the expected seconds, which are the longer the less is known."""
+        """Return the expected seconds, which exceed the median the more, the wider the spread is."""
         return self.seconds * math.exp(min(self.spread**2 / 2, _MEAN_MOST))
 
     def at(self, share: float) -> float:
-        """Return the seconds within which it ends with this probability, in (0, 1)."""
+        """Return the seconds within which the job ends with this probability, in (0, 1)."""
         return self.seconds * math.exp(self.spread * _normal().inv_cdf(share))
 
     def left(self, elapsed_s: float, share: float = 0.5) -> float:
-        """Return the further seconds within which one ends that has trained for ``elapsed_s``, with this probability.
+        """Return the further seconds within which a job that has trained for ``elapsed_s`` ends with this probability.
 
         An attempt that has outrun its prediction is expected to take proportionally longer.
         """
@@ -75,10 +75,12 @@ class Prediction:
         return beyond + max(elapsed_s * math.expm1(spread * (later - z)), 0.0)
 
     def corrected(self, elapsed_s: float, done: float, total_s: float | None = None) -> Prediction:
-        """Join it with a running attempt's own word: ``elapsed_s`` seconds for the share ``done`` of its work.
+        """Combine the prediction with a running attempt's own estimate, made after ``elapsed_s`` seconds at the share
+        ``done``.
 
-        The word weighs little at first and much at the end; nonsense weighs nothing. ``total_s`` is the attempt's own
-        estimate of the whole, where it is not in proportion. What it contradicts by far was a bad prediction.
+        The estimate weighs little at first and much at the end; an impossible one weighs nothing. ``total_s`` is the
+        attempt's estimate of its whole duration, where that is not in proportion. A prediction that the estimate
+        contradicts by far was bad.
         """
         if not (math.isfinite(elapsed_s) and math.isfinite(done)) or elapsed_s <= 0 or not 0 < done <= 1:
             return self

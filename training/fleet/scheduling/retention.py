@@ -42,7 +42,7 @@ class Rules:
 
     @property
     def keeps_all(self) -> bool:
-        """Return True when the receiver lets nothing go."""
+        """Return True when these rules let the receiver delete nothing."""
         return self == Rules(keep_models_days=self.keep_models_days, keep_states_days=self.keep_states_days)
 
     @property
@@ -134,7 +134,8 @@ class Removal:
 
 
 def groups_above(bundles: Iterable[RetainedBundle], best: int | None) -> set[tuple[str, str]]:
-    """Find the models and modes with more stored models than are kept: only there figures matter."""
+    """Find the models and modes with more stored models than the plan keeps. Only for these the figures decide what
+    stays."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for each in bundles:
         found[each.model, each.mode] += bool(each.current)
@@ -231,7 +232,7 @@ def datasets_to_remove(datasets: Iterable[RetainedDataset], rules: Rules, now: f
 
 
 def events_before(rules: Rules, now: float) -> float | None:
-    """Return the time up to which events go, None: none do."""
+    """Return the time before which events are deleted; None when all events are kept."""
     return None if rules.keep_events_days is None else now - rules.keep_events_days * _DAY_S
 
 

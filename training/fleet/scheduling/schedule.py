@@ -43,7 +43,8 @@ class JobKind:
     places: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
 
     def time_on(self, slot: Slot) -> float:
-        """Return how long one takes on this slot; :data:`NEVER` where it cannot be trained."""
+        """Return the seconds that one job of this kind takes on a slot; :data:`NEVER` where the slot cannot train
+        it."""
         gpu, most = self.places.get(slot.host, (slot.gpu, NEVER))
         return self.seconds.get(slot.host, NEVER) if gpu == slot.gpu and slot.number < most else NEVER
 
@@ -145,7 +146,7 @@ class Schedule:
 
     @property
     def end_s(self) -> float:
-        """Return when all is done."""
+        """Return the seconds until the last slot has ended its last job."""
         return max((shares[-1].end_s for shares in self.shares if shares), default=0.0)
 
     def own(self, host: str) -> Iterator[tuple[int, int, Share]]:
@@ -157,8 +158,10 @@ class Schedule:
         return sum(share.count for shares in self.shares for share in shares if share.kind == kind)
 
     def decide(self, host: str, at_s: float = 0.0, without: Collection[str] = ()) -> Take | Decline | None:
-        """Answer a slot of ``host`` that asks ``at_s`` after the schedule was made: a job, one to wait for, or None if
-        it could do none that waits. ``without`` are kinds that it may not take now.
+        """Answer a slot of ``host`` that asks ``at_s`` after the schedule was made.
+
+        The answer is a job to take, or a job that a better host will do sooner; None if the host could train no waiting
+        job. ``without`` has the kinds that the host may not take now.
         """
         mine = [
             (-self.kinds[s.kind].priority, s.begin_s, s.kind) for _, _, s in self.own(host) if s.kind not in without
@@ -214,9 +217,10 @@ class Schedule:
         return replace(self, slots=tuple(slot for slot, _ in kept), shares=tuple(shares for _, shares in kept), at={})
 
     def took(self, host: str, kind: str, instead_of: str | None = None) -> Schedule:
-        """Return the schedule without a job of this kind, which ``host`` took, of its own or ``instead_of`` another's.
+        """Return the schedule without one job of this kind, which ``host`` took from its own share or from that of
+        ``instead_of``.
 
-        Of a host's several slots it is the one that would have come to it first.
+        Where that host has several slots, the slot that would have begun the job first loses it.
         """
         found = [(share.begin_s, n, m) for n, m, share in self.own(instead_of or host) if share.kind == kind]
         if not found:
@@ -293,16 +297,18 @@ class _Level:
         self.counts: list[dict[int, int]] = [{} for _ in ends]  # of each slot: kind → jobs
 
     def rank(self, k: int, n: int) -> tuple[bool, float]:
-        """Order what a slot does: the longest first; of what is a mere guess the shortest, as it tells of the rest.
+        """Return the sort key of a kind on a slot: the longest jobs come first, but of kinds with guessed times the
+        shortest.
 
-        What is hardly known, and seems to suit another host far better, comes last: by then more is known.
+        A short job with a guessed time soon shows how long the others take. A kind of uncertain time that seems to suit
+        another host far better comes last, when more is known of it.
         """
         each_s, spread = self.times[k][n], self.kinds[k].spread
         suits_another = spread > _HARDLY_KNOWN and each_s > _FAR_BETTER * min(self.times[k])
         return suits_another, each_s if spread > _GUESS else -each_s
 
     def keep(self, before: Schedule, slots: Sequence[Slot]) -> None:
-        """Give jobs to the slots that had them before."""
+        """Give each slot the jobs that it had in the schedule ``before``."""
         known = {kind.key: k for k, kind in enumerate(self.kinds)}
         had = {host: [before.shares[n] for n in reversed(at)] for host, at in before.at.items()}
         for at, slot in enumerate(slots):
@@ -312,7 +318,7 @@ class _Level:
                     self._give(k, at, min(share.count, self.left[k]))
 
     def assign(self) -> None:
-        """Give every job to a slot: first those that would suffer most without their best one."""
+        """Give every job to a slot, first the jobs that would lose most time without their best slot."""
         # Parts are measured by the time in which these slots could do it all, each kind spread over all that can do it.
         span = sum(
             count / (sum([1.0 / each for each in row if each]) or 1.0)

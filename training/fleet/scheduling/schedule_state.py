@@ -1,7 +1,7 @@
-"""The schedule between two makings, and how long each host has waited for a better one. Pure.
+"""The schedule in force until the next one is computed, and how long each host has waited for a better job. Pure.
 
-A schedule is made when something that matters has changed, not at each ask: in between it is kept up with what was
-taken from it. Times are the clock's that the caller reads, in seconds.
+A new schedule is computed when something that matters has changed, not at each request. Until then, each job that a
+host takes is removed from the schedule in force. Times are seconds of the caller's clock.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent f
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """A host's one wait, across all answers it gets: the kind it was last given, since when, until when at least, and
-    when it asked last."""
+    """The wait of one host over all its requests: for which kind, since when, at least until when, and its last
+    request."""
 
     kind: str
     since: float
@@ -36,18 +36,21 @@ class Rolling:
         self._taken: list[tuple[str, Take]] = []  # since the last making began
 
     def renew(self, kinds: Sequence[JobKind], slots: Sequence[Slot], now: float) -> None:
-        """Make the schedule at once, of what is there now."""
+        """Compute a schedule of these kinds and slots at once, and put it into force."""
         self.begin()
         self.follow(schedule(kinds, slots, self.made, self.awaited()), now)
 
     def begin(self) -> None:
-        """Note that a making begins: what is taken from now on is in the jobs that it reads."""
+        """Note that the computation of a schedule begins, which may still contain the jobs that hosts take from now
+        on."""
         self._taken = []
 
     def follow(self, made: Schedule, made_at: float, left: Callable[[str], int] | None = None) -> None:
-        """Put a schedule that was made elsewhere into force, without what was taken since its making began.
+        """Put a schedule that was computed elsewhere into force, without the jobs that hosts took since the computation
+        began.
 
-        ``left`` counts the jobs of a kind that wait: what was taken before the maker looked is in it no more.
+        ``left`` counts the waiting jobs of a kind. A job taken before the computation read the queue is not in the
+        schedule.
         """
         for host, take in self._taken:
             if left is None or made.count(take.kind) > left(take.kind):
@@ -73,15 +76,15 @@ class Rolling:
         return sum(share.count for _, _, share in self.made.own(host))
 
     def only(self, hosts: Collection[str]) -> None:
-        """Let no host but these wait."""
+        """Remove the slots of all hosts but these from the schedule."""
         if self.made is not None:
             self.made = self.made.only(hosts)
 
     def decide(self, host: str, now: float, without: Collection[str] = ()) -> Take | Decline | None:
-        """Answer a slot of ``host``: a job, or a wait that ends at the latest when one here would have been done twice.
+        """Answer a slot of ``host``: a job to take, or a wait of limited length for a better host.
 
-        A host that has waited for as long as the job takes here, and until the better one should have been ready with
-        it, may have it anyway: what is said of durations and progress may stay wrong.
+        The host may take the job itself after it has waited as long as the job takes there. The better host must be
+        late, too. Predicted durations and reported progress may be wrong, so no host waits without end.
         """
         verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
         if not isinstance(verdict, Decline):
