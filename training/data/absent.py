@@ -87,7 +87,8 @@ def lacking_hosts(X: AnyArray, host: Names | Coded) -> Bools:
 
 
 def lacking(gone: Iterable[tuple[int, AnyArray]], host: Names | Coded) -> Bools:
-    """The same by which channels (n, C) are absent in some windows at a time, from a first one on."""
+    """Do the same as :func:`lacking_hosts` for parts of the windows: the number of a part's first window, and its
+    absent channels (n, C)."""
     of_host = Coded.of(host).codes
     count = np.bincount(of_host)
     lacks: Any = 0

@@ -54,7 +54,7 @@ class ChosenChannels(NamedTuple):
         return tuple(channel.name for channel in self.channels)
 
     def has(self, meta: Meta, name: str) -> bool:
-        """Tell whether a recording's channel means what the data set's does."""
+        """Tell whether the channel means the same in a recording as in the data set."""
         return self.views.get(name, meta.view) == meta.view
 
 
@@ -102,7 +102,7 @@ def values_of(extracted: Extract, chosen: ChosenChannels) -> Floats32:
 
 
 def measured_values(extracted: Extract, chosen: ChosenChannels, references: normalise.NormalReferences) -> Floats32:
-    """The same from the host's resting level."""
+    """Return the values of :func:`values_of` relative to the host's resting level."""
     return normalise.apply(values_of(extracted, chosen), extracted.facts.meta.host, references)
 
 

@@ -90,7 +90,7 @@ class WindowSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManyWindows:
-    """The same where they are many."""
+    """A :class:`WindowSet` of so many windows that their names are stored once each."""
 
     X: Floats32
     rows: CodedRows
@@ -188,7 +188,8 @@ def write_processed(
 
 @contextmanager
 def making(out_dir: Path) -> Iterator[Path]:
-    """A folder in which a data set is made. It takes the place of the one that is there when the block has ended."""
+    """Yield a new folder for a data set. When the block has ended, this folder replaces the data set that was there
+    before."""
     new = out_dir / NEW_FOLDER
     shutil.rmtree(new, ignore_errors=True)  # of a writer that was killed
     new.mkdir(parents=True)

@@ -283,7 +283,8 @@ class _ChanceEquality:
         self._usual: list[tuple[_Frequencies, _Frequencies]] | None = None
 
     def excluded(self, X: Floats32, rows: Indices, start: int, length: int) -> dict[int, bool]:
-        """By row: are these ``length`` samples more than chance would repeat? In the most telling channel."""
+        """Tell for each row whether chance cannot explain its ``length`` samples. The most distinctive channel
+        decides."""
         if not rows.size:
             return {}
         if self._usual is None:
@@ -307,7 +308,7 @@ class _ChanceEquality:
 
 
 def _constant_where_absent(values: AnyArray) -> Floats32:
-    """The values with 0 for those that are absent: what is absent in both tells nothing of either."""
+    """Replace absent values by 0: where both of two windows lack a value, that shows nothing about either."""
     return np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 

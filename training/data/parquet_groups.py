@@ -89,7 +89,8 @@ class ThriftReader:
         self._content, self._at = content, begin
 
     def struct(self, *, behind: int = 0, until: int | None = None) -> Struct:
-        """The fields of a structure, by number: those behind one of them, which ends here, and up to another."""
+        """Read the fields of a structure by number, from the field after ``behind`` up to the end or to field
+        ``until``."""
         fields: Struct = {}
         number = behind
         while number != until and (head := self._byte()) != STOP:
@@ -142,7 +143,7 @@ class ThriftReader:
 
 
 def _struct(fields: Struct) -> bytes:
-    """Write fields as a structure; a value that is bytes already, and of a structure, is one that was written."""
+    """Write fields as a structure. A value of type structure that is already bytes is copied unchanged."""
     out = bytearray()
     last = 0
     for number, (kind, value) in sorted(fields.items()):

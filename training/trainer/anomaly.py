@@ -52,7 +52,7 @@ class Centres:
         return cls(_mean(benign, np.zeros(benign.shape[1])), {})
 
     def settled(self, references: NDArray[Any], host: NameArray) -> Centres:
-        """With the hosts of these reference windows (M, D) added."""
+        """Return these centres and those of the hosts of reference windows (M, D)."""
         own = dict(self.own)
         for name in sorted(set(host.tolist())):
             mine = references[host == name]
@@ -60,7 +60,7 @@ class Centres:
         return replace(self, own=own)
 
     def of(self, host: NameArray) -> FloatArray:
-        """(n, D)"""
+        """Return the centre (n, D) of each window's host."""
         names, place = np.unique(host, return_inverse=True)
         table = [self.own.get(name, self.usual) for name in names.tolist()]
         return np.stack(table)[place] if table else np.zeros((0, self.usual.size))

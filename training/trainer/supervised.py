@@ -148,7 +148,7 @@ def _train(
 
 
 def _for_few(spec: loop.LoopSpec, model: str, windows: int) -> loop.LoopSpec:
-    """Smaller batches where ``mlp`` learns from few windows; the other families' are small for all.
+    """Reduce the batch size where ``mlp`` learns from few windows. The other families always use small batches.
 
     With 256 windows in a step the passes over a few hundred were over before much was learnt.
     """
@@ -177,7 +177,7 @@ def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) ->
 
 
 def _shorter(spec: loop.LoopSpec, found: Search) -> loop.LoopSpec:
-    """A schedule that comes to rest where the search was best, but never a mere beginning.
+    """Shorten the schedule so that it ends where the search was best, but never after only a few epochs.
 
     Cut off in mid-schedule instead, with the rate still high, the result was two to three points
     worse; and the best of a few noisy validation windows may come by chance in an early epoch.

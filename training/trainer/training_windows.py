@@ -52,7 +52,7 @@ class SeenWindows(msgspec.Struct, frozen=True):
         return _unpacked(self.sides, "sides", side)
 
     def marked(self, side: Side) -> Digests:
-        """The digests of one side's marks, alike."""
+        """Return the digests of one side's marks, in the same form as :meth:`digests`."""
         return _unpacked(self.marks, "marks", side)
 
 

@@ -46,7 +46,7 @@ def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | No
 
 
 def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings]:
-    """Names decide nothing: a recording is known by its samples, and by parts of them."""
+    """Reject copies of recordings. Samples, whole or in part, identify a recording; its name does not."""
     known: dict[int, EpisodeFindings] = {}
     by_content: dict[str, EpisodeFindings] = {}
     again = _in_several([_sketch(verdict) for verdict in verdicts if verdict.ok])

@@ -67,7 +67,8 @@ class Course:
         self._to_bottom = True
 
     def _behind_the_last(self, values: Floats32, recording: Indices) -> tuple[Floats32, Indices, Bools]:
-        """Windows with the one before them, their recordings, and which of them follow one of their own."""
+        """Put the last window before these. Return the windows, their recordings, and which windows follow one of
+        the same recording."""
         if self._last is not None:
             values, recording = np.concatenate([self._last[1], values]), np.r_[self._last[0], recording]
         self._last = int(recording[-1]), values[-1:].copy()
@@ -118,7 +119,7 @@ class Course:
 
     @property
     def may_be_reset(self) -> bool:
-        """Tell whether it rises, and rarely falls: where to, a second look at all windows says."""
+        """Tell whether the channel rises and rarely falls. :meth:`add_falls` must then show where each fall ends."""
         falls, rises = self._falls + self._falls_later, self._rises + self._rises_later
         return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
 

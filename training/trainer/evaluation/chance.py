@@ -36,7 +36,7 @@ class Chance:
 
     @property
     def refused(self) -> bool:
-        """Chance is refused on this side of 0.5."""
+        """Return True when chance is ruled out on this side of 0.5."""
         return self.p <= SIDE
 
     def to_dict(self) -> JsonDict:
@@ -85,7 +85,7 @@ def chance_test(
 
 
 def _courses(y: IntArray, first: IntArray, length: IntArray) -> _Courses:
-    """A course without a change is the same at every length."""
+    """Number the different courses of labels. A course of a single label counts as the same at every length."""
     known: dict[bytes, int] = {}
     labels: list[IntArray] = []
     of_episode = np.empty(first.size, dtype=np.int64)

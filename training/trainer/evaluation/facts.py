@@ -124,7 +124,7 @@ def _add_incidents(facts: Facts, found: Json | None) -> None:
 
 
 def _where(unseen: list[str], seen: list[str]) -> str:
-    """As the split has the hosts, never as its recipe is called."""
+    """Describe the hosts of the test by the split itself, not by the name of its recipe."""
     if (not unseen and not seen) or NAMELESS in (*unseen, *seen):
         return "on this test"
     known = f"{seen[0]} (a machine it was trained on)" if len(seen) == 1 else "machines it was trained on"
@@ -155,7 +155,7 @@ def _add_hosts(facts: Facts, per_host: Json) -> None:
 
 
 def _lonely(per_host: Json) -> str:
-    """Hosts that recorded one class or kind; nothing where it is all of them: then that has been said already."""
+    """Name the hosts that recorded a single class or kind; empty where all hosts did, which another sentence says."""
     alone: dict[str, list[str]] = {}
     for name, found in sorted(per_host.items()):
         kind = found["one_class"]

@@ -67,7 +67,7 @@ class Scale:
         return np.asarray(np.log(bounded) - np.log1p(-bounded), dtype=np.float64)
 
     def back(self, value: float) -> float:
-        """The score at a value of the scale."""
+        """Return the score that a value on the scale belongs to."""
         if not self.odds:
             return value
         return float(1 / (1 + np.exp(-value))) if value >= 0 else float(np.exp(value) / (1 + np.exp(value)))
@@ -104,7 +104,7 @@ class ReferenceLevel:
     windows: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
     def start(self, margin: float) -> float:
-        """The place where its alarms start."""
+        """Return the value on the scale from which the host's windows raise alarms."""
         above = self.usual + margin
         return above + min(0.0, self.high - above) * self.windows / (self.windows + HALF)
 
@@ -128,12 +128,12 @@ class ReferenceScores:
                 yield name, own
 
     def of(self, hosts: ArrayLike) -> ReferenceScores:
-        """Those of these hosts."""
+        """Return the scores of the reference windows of these hosts."""
         here = np.isin(self.host, hosts)
         return replace(self, score=self.score[here], host=self.host[here])
 
     def measured(self, levels: HostLevels | None) -> ReferenceScores:
-        """The same, from the levels of their hosts."""
+        """Return these scores relative to the levels of their hosts."""
         return self if levels is None else replace(self, score=levels.applied(self.score, self.host))
 
     def levels(self, scale: Scale, quantiles: Quantiles) -> dict[str, ReferenceLevel]:
@@ -191,7 +191,8 @@ class HostLevels:
         return cls(known, float(np.median(usual)) if usual else None)
 
     def elsewhere(self, references: ReferenceScores) -> HostLevels:
-        """On other data: hosts' levels there, and those of before: the usual one, and of hosts adapted to."""
+        """Return the levels for other data: of hosts with references there, of hosts adapted to, and else the usual
+        level."""
         return replace(self, known={**self.own, **self._known(references)})
 
     @staticmethod
@@ -272,7 +273,8 @@ class HostThresholds:
         return np.array([self.of(str(name)) for name in names], dtype=np.float64)[place]
 
     def elsewhere(self, references: ReferenceScores, *, measured: bool = False) -> HostThresholds:
-        """The same rule on other data: hosts have the levels of their references there, others those known.
+        """Return the same rule for other data: a host has the level of its reference there, or else the level known
+        before.
 
         Where values are ``measured`` from a host's own reference, an earlier level says nothing of a host without one.
         """

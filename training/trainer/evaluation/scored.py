@@ -211,7 +211,8 @@ class _OneHost:
 
 
 def _one_host(scored: Scored) -> _OneHost | None:
-    """None where neither a second window nor the length of one says how far it is to the next."""
+    """Return the decisions of one host; None where neither a second window nor a window's length shows the time
+    between two."""
     _, stream, size = np.unique(scored.rows.episode, return_inverse=True, return_counts=True)
     stream = np.where(size[stream] == 1, -1, stream)
     order = np.lexsort((scored.rows.t_start, stream))

@@ -56,7 +56,7 @@ class OperatingPoint:
         return None if self.threshold is None or not self.n_hosts else 1 / (self.n_hosts + 1)
 
     def notes_elsewhere(self) -> list[str]:
-        """The sentence on that, where the promise is below it."""
+        """Return a sentence where the promised share of false alarms is below :attr:`least_elsewhere`."""
         least = self.least_elsewhere
         if least is None or least <= self.target_fpr:
             return []
