@@ -51,7 +51,7 @@ def walk(root: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def measured(what: str, paths: Iterable[Path], bound: str, verb: str = "") -> Grown:
-    """Measure these files; one that went meanwhile is left out."""
+    """Return count and total size of these files as one :class:`Grown`; files that vanished meanwhile are left out."""
     sizes = []
     for path in paths:
         with suppress(OSError):

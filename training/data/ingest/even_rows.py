@@ -187,7 +187,7 @@ def _two_rows(rows: SampleRows, row: int) -> DataError:
 
 
 def rounded_times(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
-    """Note times whose usual step is not their mean one: stamps of 15 and 16 ms are those of 64 Hz."""
+    """Return a note that asks for ``--hz`` where the mean step differs from the usual one."""
     assert rows.t is not None
     steps = steps_inside(rows, group) * hz
     usual = steps[(steps > even.SHORT) & (steps < even.GAP)]

@@ -204,7 +204,7 @@ def render_workers(answer: Json) -> RenderableType:
 
 
 def _note(worker: Json) -> Text:
-    """Collect a host's warnings for the operator, the worst first."""
+    """Return the one most important warning about a host, styled for the table."""
     if worker["quarantine"]:
         return cell(worker["quarantine"], "bold red", chars_max=500)
     note = worker["conflict"] or worker["resting"] or worker["obstacle"]

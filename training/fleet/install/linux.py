@@ -68,7 +68,7 @@ def prepare(
 
 
 def start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
-    """Start the service, unless it runs in its present form already."""
+    """List the steps that enable and start the service; with ``changed`` restarted, else started if not active."""
     name = service(request.role)
     steps: list[InstallStep] = []
     if changed:

@@ -206,7 +206,7 @@ class ManifestError(Exception):
 
 @cache
 def defaults_of(declared: type) -> dict[str, Any]:
-    """Return the values of the keys that are not given."""
+    """Return the default of every key that this type declares, as JSON values."""
     return {each.name: _as_json(each.default) for each in fields(declared)}
 
 

@@ -71,7 +71,7 @@ def sentence(told: Json, host: str, before: int) -> str:
 
 
 def _hosts(incidents: Sequence[Json]) -> list[tuple[str, list[Json], list[Json]]]:
-    """Group a page by host, with its alarms and its changes: the one with the newest report comes first."""
+    """Group a page's incidents by host into alarms and changes, in the order given: the newest report first."""
     found: dict[str, tuple[list[Json], list[Json]]] = {}
     for each in incidents:
         found.setdefault(each["host"], ([], []))[each["kind"] == "change"].append(each)

@@ -195,7 +195,7 @@ class Backup:
         return made
 
     def _open(self) -> None:
-        """Make sure that this is a folder of backups, or may become one."""
+        """Prepare the backup folder: accept a marked one, mark an empty one, and refuse any other (RecoveryError)."""
         mark = self.folder / MARK
         snapshots(self.folder)  # refuses another form
         if self.fs.size(mark) is not None:

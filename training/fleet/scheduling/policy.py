@@ -358,7 +358,7 @@ def may_adopt(job: Job, attempt: Attempt) -> bool:
 
 
 def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Policy) -> bool:
-    """Readmit a host given up for lost at its next heartbeat, a bounded number of times.
+    """Say if an attempt given up as lost may go on at its host's next heartbeat; a limited number of times.
 
     ``live`` is what that host holds now: with another job in the same slot this heartbeat is only late.
     """

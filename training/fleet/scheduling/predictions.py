@@ -28,7 +28,7 @@ def bounded(seconds: float) -> float:
 
 
 def amount(value: object) -> float | None:
-    """Return a finite number from 0 on; None for anything else."""
+    """Return a number between 0 and 100 years in seconds as a float; None for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_S:
         return None
     return float(value)

@@ -150,7 +150,7 @@ class Schedule:
         return max((shares[-1].end_s for shares in self.shares if shares), default=0.0)
 
     def own(self, host: str) -> Iterator[tuple[int, int, Share]]:
-        """Yield the shares of a host's slots: slot, place on it, share."""
+        """Yield each share (jobs of one kind in a row) of a host: slot number, position on that slot, share."""
         return ((n, m, share) for n in self.at.get(host, ()) for m, share in enumerate(self.shares[n]))
 
     def count(self, kind: str) -> int:

@@ -1,4 +1,4 @@
-"""Saved states of trainers, by the jobs they belong to: who may bring one, what it holds, and when it goes.
+"""Calls of workers on a job's saved state (files to resume an interrupted training): who may store or fetch it.
 
 A sequence does no I/O and knows no HTTP: the HTTP layer and the simulation take its steps.
 """

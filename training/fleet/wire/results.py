@@ -132,7 +132,7 @@ def worst(figure: Json, *, rate: bool = False) -> str:
 
 
 def gap_to_first(rotation: Json) -> str:
-    """Show how far a rotation is from the first on the same tests: ``−0.021 ± 0.010, ahead on 1 of 4``."""
+    """Format a rotation's mean difference from the best rotation on the same tests, with its spread and hosts ahead."""
     gap = rotation["gap"]
     if gap is None:
         return ""

@@ -187,7 +187,7 @@ class TrainerAttempt:
         return folders_of(self._places.artifacts, self._places.reports, self.assignment)
 
     def found(self) -> t.Remains:
-        """Find the remains of this attempt after an earlier session of the worker was killed."""
+        """Return what an earlier session's trainer left: how it ended, its last lines and their number."""
         try:
             folders = self._folders
         except BadSpecError:

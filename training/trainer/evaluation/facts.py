@@ -237,7 +237,7 @@ def about(number: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Seconds, minutes, hours or days, whichever says it shortest."""
+    """Format seconds in the largest of days, hours and minutes that gives at least 2; otherwise in seconds."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{about(seconds / size)} {unit}"

@@ -116,7 +116,7 @@ def _summed(cells: NDArray[np.float64], names: Sequence[str], metric: str) -> ND
 
 
 def own_step_s(path: Path) -> float | None:
-    """Seconds from sample to sample in the archive itself, or None where it holds none of the metrics asked for."""
+    """Return the archive's own step in seconds: the longest median step of ``OWN_STEP_METRICS``; None where unknown."""
     steps = []
     for metric in OWN_STEP_METRICS:
         try:
