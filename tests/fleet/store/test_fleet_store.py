@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from training.files import BLOCK_BYTES, HELD_S, LocalFs, replace_all
-from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.artifacts import Artifact, ArtifactStore, report_path
 from training.fleet.store.errors import Fenced, NotStored, ShareFull, StoreError, StoreFull, StoreUnavailable
 from training.fleet.store.incoming import PartFile
 from training.fleet.store.index import IndexRow
@@ -529,6 +529,18 @@ def test_whose_store_it_is_outlasts_a_power_cut() -> None:
             fs.sync_folder(folder)
         write_mark(fs, ROOT, ROOT / "incoming" / "mark.part", "0" * 32)
         assert read_mark(fs.after_power_cut(chance), ROOT) == "0" * 32
+
+
+def test_a_report_that_a_crash_left_is_made_durable_when_it_comes_again() -> None:
+    chance, artifact, body = random.Random(40), Artifact(SHA, "gbt", "realistic", 1), b'{"auroc": 1}'
+    for n in range(1, 40):
+        fs = MemoryFs()
+        fs.fail_at, fs.failure = n, PowerCut()
+        with contextlib.suppress(PowerCut):  # of the receiver alone: what it wrote is read by the next one
+            on_memory(fs).write_report(artifact, body)
+        fs.heal()
+        digest = on_memory(fs).write_report(artifact, body)
+        assert fs.after_power_cut(chance).size(ROOT / report_path(artifact, digest)) == len(body), n
 
 
 def test_a_large_file_is_read_to_its_end(tmp_path: Path) -> None:
