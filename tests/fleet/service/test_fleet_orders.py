@@ -197,6 +197,14 @@ def test_one_host_is_woken_for_a_kind_the_one_that_ends_it_first() -> None:
     assert to_wake(waiting, [Sleeper("pc"), Sleeper("nas", 1, 5.0)]) == {}, "one that comes may do it"
 
 
+def test_a_silent_host_is_woken_for_a_job_that_failed_on_it_a_while_ago() -> None:
+    house = Receiver()
+    house.plan(a_job("one"), hosts={"pc": {"mac": MAC}})
+    house.fail(house.granted("pc"), host_id="pc")
+    house.clock.advance(3 * 600)
+    assert [each.host for each in Wakes(house.service).due()] == ["pc"]
+
+
 def test_a_silent_host_is_woken_and_the_jobs_history_says_so() -> None:
     house = House(hosts={"pc": {"mac": MAC}})
     wakes = Wakes(house.service)

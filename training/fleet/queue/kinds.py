@@ -169,12 +169,16 @@ class Kinds:
     def waiting(self, now: float) -> Iterator[PendingKind]:
         """Read the kinds of pending jobs, those of a class together; ``now`` says who avoids a host still."""
         gates = {(row["class_id"], row["avoid_host"]): row["until"] - now for row in self._db.all("gates", now=now)}
+        found: dict[str, PendingKind] = {}
         for row in self._db.all("waiting_kinds"):
-            gate = row["avoid_host"]
-            gate_s = gates.get((row["class_id"], gate), 0.0)
-            if gate == OPEN or gate_s:
-                each, count = self._classes.at(row["class_id"]), min(row["n"], COUNTED_MOST)
-                yield PendingKind(each, row["priority"], count, row["since"], gate, gate_s)
+            gate_s = gates.get((row["class_id"], row["avoid_host"]), 0.0)
+            gate = row["avoid_host"] if gate_s else OPEN  # a gate whose time is over is opened by the next ask
+            each, count = self._classes.at(row["class_id"]), min(row["n"], COUNTED_MOST)
+            one = PendingKind(each, row["priority"], count, row["since"], gate, gate_s)
+            if (same := found.get(one.key)) is not None:
+                one = replace(one, count=count + same.count, since=min(one.since, same.since))
+            found[one.key] = one
+        return iter(found.values())
 
     def count(self, class_id: int, priority: int, gate: str) -> int:
         """Count the pending jobs of a kind."""
