@@ -951,13 +951,15 @@ def test_of_jobs_that_changed_only_the_first_hundred_are_told(queue: JobQueue) -
 
 
 def test_what_ran_out_of_memory_keeps_its_class_in_an_edited_plan(queue: JobQueue) -> None:
-    queue.sync([a_job("one"), a_job("two", seed=1)])
-    job = queue.get("id-one")
-    queue.moves.widen(job, replace(job.needs, ram_above_gib=8.0))
-    queue.sync([a_job("one", min_cores=2), a_job("two", seed=1, min_cores=2)])
-    classes = {row["job_id"]: row["class_id"] for row in queue.db.all("jobs_page", after=0, most=2)}
-    assert queue.classes.at(classes["id-one"]).needs.ram_above_gib == 8.0
-    assert queue.classes.at(classes["id-two"]).needs.ram_above_gib == 0.0
+    above_gib = {"one": (8.0, 0.0), "two": (0.0, 8.0), "three": (0.0, 0.0)}
+    queue.sync([a_job(name, seed=n) for n, name in enumerate(above_gib)])
+    for name, (ram_gib, vram_gib) in above_gib.items():
+        job = queue.get(f"id-{name}")
+        queue.moves.widen(job, replace(job.needs, ram_above_gib=ram_gib, vram_above_gib=vram_gib))
+    queue.sync([a_job(name, seed=n, min_cores=2) for n, name in enumerate(above_gib)])
+    classes = {row["name"]: row["class_id"] for row in queue.db.all("jobs_page", after=0, most=3)}
+    needs = {name: queue.classes.at(class_id).needs for name, class_id in classes.items()}
+    assert {name: (each.ram_above_gib, each.vram_above_gib) for name, each in needs.items()} == above_gib
 
 
 def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(

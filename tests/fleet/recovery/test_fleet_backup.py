@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from builders import a_capability
@@ -299,6 +300,16 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
     assert len(lost) == 2
 
 
+def test_what_the_store_lost_since_the_last_snapshot_is_in_the_next(state: Deployment, folder: Path) -> None:
+    back_up(state, folder)
+    (sidecar,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
+    later = Path(shutil.copy(sidecar, sidecar.with_name("later.json")))
+    path = later.relative_to(state.models).as_posix()
+    assert path in back_up(state, folder).contents.files
+    later.unlink()
+    assert path in back_up(state, folder).contents.files
+
+
 def test_a_copy_that_rots_in_the_backup_is_replaced_by_a_deep_one(state: Deployment, folder: Path) -> None:
     back_up(state, folder)
     bundle = bundle_of(state, "done")
@@ -454,6 +465,14 @@ def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state: 
     assert snapshots(folder) == []
     made = back_up(state, folder)
     assert snapshots(folder) == [made.name]
+
+
+def test_the_name_of_a_snapshot_is_flushed(state: Deployment, folder: Path) -> None:
+    fs = mock.Mock(wraps=LocalFs())
+    named = folder / "snapshots" / Backup(folder, fs).make(state, SystemClock()).name
+    calls = fs.method_calls
+    at = calls.index(mock.call.rename_new(named.with_name(f"{named.name}.part"), named))
+    assert mock.call.sync_folder(named.parent) in calls[at:]
 
 
 def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: Deployment, folder: Path, tmp_path: Path) -> None:

@@ -229,3 +229,14 @@ def test_a_host_has_at_least_the_memory_that_is_free() -> None:
     for device, whole in (({}, 4.0), ({"vram_total_gib": 6.0}, 6.0)):
         capability = {"cuda_available": True, "cuda_devices": [{"vram_free_gib": 4.0, **device}]}
         assert Host.of("pi", capability).vram_total_gib == whole
+
+
+def test_a_reserve_is_taken_off_what_the_cap_leaves() -> None:
+    gib = {"ram_available_gib": 20.0, "ram_total_gib": 24.0}
+    gpu = {"vram_free_gib": 20.0, "vram_total_gib": 24.0}
+    declared = {
+        f"{rule}_{of}": n for rule, n in (("max", 16), ("reserve", 4)) for of in ("cores", "ram_gib", "vram_gib")
+    }
+    host = Host.of("pi", {**gib, "cpu_cores": 24, "cuda_available": True, "cuda_devices": [gpu]}, declared)
+    assert host.cores == host.ram_available_gib == host.ram_total_gib == 12
+    assert host.vram_free_gib == host.vram_total_gib == 12

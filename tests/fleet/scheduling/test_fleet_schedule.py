@@ -150,6 +150,14 @@ def test_a_host_that_is_gone_has_no_share() -> None:
     assert schedule(kinds, [Slot("pi")], before).decide("pi") == Take("net")
 
 
+@pytest.mark.parametrize("places", [2, 3])
+def test_where_nothing_changed_each_place_of_a_host_keeps_its_jobs(places: int) -> None:
+    kinds = [JobKind("short", 1, {"desk": 1.0}), JobKind("long", 1, {"desk": 3.0})]
+    slots = [Slot("desk", 6.0, 6.0, n) for n in range(places)]
+    before = schedule(kinds, slots)
+    assert schedule(kinds, slots, before).shares == before.shares
+
+
 @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=8, unique=True), st.integers(1, 4))
 def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_have_it(
     sizes: list[float], hosts: int

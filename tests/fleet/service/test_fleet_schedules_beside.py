@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from builders import a_job
+from builders import a_capability, a_job
 from service_running import POLICY, Receiver
 
 from training.fleet.queue.choose import BEING_MADE
@@ -27,8 +27,8 @@ def fleet() -> Iterator[Receiver]:
     receiver.close()
 
 
-def ask(fleet: Receiver, host: str = "pi", slot: int = 0) -> ClaimReply:
-    return fleet.ask(host, slot=slot)
+def ask(fleet: Receiver, host: str = "pi", **fields: Any) -> ClaimReply:
+    return fleet.ask(host, **fields)
 
 
 def unlike(*jobs: dict[str, Any], **seconds: float) -> Receiver:
@@ -103,6 +103,13 @@ def test_one_is_due_at_once_for_new_jobs_and_for_the_rest_when_it_costs_little(f
     assert not fleet.service.must_schedule
 
 
+def test_one_is_due_for_a_plan_that_only_edits_jobs(fleet: Receiver) -> None:
+    make(fleet)
+    assert not fleet.queue.ahead.is_due(POLICY)
+    fleet.plan(*(a_job(f"job-{n}", seed=n, priority=n, hyper={"max_depth": 2 ** (n % 4)}) for n in range(12)))
+    assert fleet.queue.ahead.is_due(POLICY)
+
+
 @pytest.mark.parametrize(("elsewhere_s", "goes_to"), [(200.0, "pi"), (60_000.0, "desktop")])
 def test_a_job_that_failed_waits_for_a_second_try_where_all_others_take_many_times_as_long(
     elsewhere_s: float, goes_to: str
@@ -145,3 +152,13 @@ def test_a_job_that_came_after_a_schedule_is_kept_for_its_host_too() -> None:
 def test_of_jobs_that_are_alike_the_one_of_higher_priority_goes_first() -> None:
     with closing(unlike(a_job("low", priority=1), a_job("high", priority=2), desktop=10.0, pi=10.0)) as fleet:
         assert ask(fleet, "pi").job_id == "id-high"
+
+
+def test_no_job_is_scheduled_for_a_host_whose_memory_others_use() -> None:
+    with closing(unlike(desktop=10.0, pi=10.0)) as fleet:
+        for host, free_gib in (("desktop", 16.0), ("pi", 1.0)):
+            ask(fleet, host, capability=a_capability(ram=16.0, ram_available_gib=free_gib))
+        fleet.plan(*(a_job(f"job-{n}", seed=n, min_ram_gib=4) for n in range(3)))
+        making = fleet.service.begin_schedule()
+        kinds = fleet.queue.ahead.make(making).schedule.kinds.values()
+        assert [[*kind.seconds] for kind in kinds] == [["desktop"]]
