@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,12 @@ def test_what_cannot_be_adapted_is_refused_in_one_sentence(base, data, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_short_reference_is_refused_with_what_is_needed(base, data, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def short(monkeypatch):
+    """Keep only so many windows of gamma's reference."""
+
     def short(windows):
         def load(*asked, **options):
-            from dataclasses import replace
-
             found = load_processed(*asked, **options)
             host = found.reference.rows.host
             keep = np.concatenate((np.flatnonzero(host != "gamma"), np.flatnonzero(host == "gamma")[:windows]))
@@ -115,6 +117,10 @@ def test_a_short_reference_is_refused_with_what_is_needed(base, data, tmp_path, 
 
         monkeypatch.setattr(adaptation, "load_processed", load)
 
+    return short
+
+
+def test_a_short_reference_is_refused_with_what_is_needed(base, data, tmp_path, capsys, short):
     short(3)
     assert main([str(base), str(data), "--out-dir", str(tmp_path)]) == Exit.BAD_DATA
     assert "the reference of gamma has 3 windows, and a level needs 4" in capsys.readouterr().err
@@ -125,7 +131,7 @@ def test_a_short_reference_is_refused_with_what_is_needed(base, data, tmp_path, 
 
 
 @pytest.mark.parametrize("model", ["transformer_ssl", "combined"])
-def test_what_measures_hosts_gets_centres_of_the_host(model, data, tmp_path, capsys):
+def test_what_measures_hosts_gets_centres_of_the_host(model, data, tmp_path, capsys, short):
     base = trained(model, data, tmp_path / "base", *HOST).checkpoint
     assert main([str(base), str(data), "--out-dir", str(tmp_path / "level")]) == Exit.DONE
     path = tmp_path / "level" / base.name
@@ -141,3 +147,9 @@ def test_what_measures_hosts_gets_centres_of_the_host(model, data, tmp_path, cap
         asked = [str(base), str(data), "--data", str(data), "--out-dir", str(tmp_path / "fit")]
         assert main(asked) == Exit.BAD_DATA
         assert "without another training" in capsys.readouterr().err
+        short(4)
+        levels = []
+        for start in (path, base):  # the newest reference counts
+            assert main([str(start), str(data), "--out-dir", str(tmp_path / "again")]) == Exit.DONE
+            levels.append(document(tmp_path / "again" / base.name)["levels"]["own"])
+        assert levels[0] == levels[1] != document(path)["levels"]["own"]

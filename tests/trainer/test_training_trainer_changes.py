@@ -112,6 +112,16 @@ def test_what_a_host_lacks_and_what_never_moves_is_no_change():
     assert [one.measure for one in find(series(values, 20))] == [2]
 
 
+def test_a_measure_that_can_tell_nothing_counts_as_looked_at():
+    plain = drawn(0, 20, 20, 1)
+    plain[20:] += 20.0
+    sparse = np.full((40, 1), np.nan)
+    sparse[[0, 1, 2, 20, 21, 22], 0] = [1, 3, 2, 5, 4, 6]
+    (alone,) = find(series(plain, 20), error_rate=0.05)
+    assert find(series(plain, 20), error_rate=1.5 * alone.p)
+    assert not find(series(np.hstack([plain, sparse]), 20), error_rate=1.5 * alone.p)
+
+
 def test_windows_that_repeat_each_other_count_for_less():
     """The same values, each four times over, in one piece or each in one of its own."""
     values = np.repeat(drawn(4, 8, 24, 1), 4, axis=0)

@@ -47,8 +47,11 @@ def test_without_a_reference_where_it_trained_scores_stay_as_they_are():
 
 def test_elsewhere_hosts_have_levels_of_their_own_and_the_usual_one_is_that_of_training():
     trained = HostLevels.trained(ReferenceScores(QUIET, HOSTS), on=["calm"])
-    there = trained.elsewhere(ReferenceScores(np.full(10, 3.0), np.full(10, "new")))
+    reference = ReferenceScores(np.full(10, 3.0), np.full(10, "new"))
+    there = trained.elsewhere(reference)
     assert there.applied(np.array([3.0, 3.0]), np.array(["new", "other"])).tolist() == [0.0, 2.0]
+    adapted = HostLevels({}, 1.0, own={"new": 1.0})
+    assert adapted.elsewhere(reference).known == {"new": 3.0}, "a reference counts more than the level kept"
 
 
 @pytest.fixture(scope="module")

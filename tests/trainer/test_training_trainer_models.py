@@ -156,6 +156,22 @@ def test_bins_from_some_of_the_windows_teach_as_much(data, tmp_path, monkeypatch
     assert files(tmp_path / "few") != files(tmp_path / "all")
 
 
+@pytest.mark.usefixtures("no_rival_models")
+def test_more_windows_are_boosted_for_more_rounds(data, tmp_path, monkeypatch):
+    """The refit also learns from the validation windows, and takes as many more rounds as it has more windows."""
+    lengths, search = [], gbt._search
+
+    def noted(*asked):
+        found = search(*asked)
+        lengths.append(found.length)
+        return found
+
+    monkeypatch.setattr(gbt, "_search", noted)
+    made = trained("gbt", data, tmp_path)
+    train, val = (made.report["split"]["n"][side]["windows"] for side in ("train", "val"))
+    assert made.document["facts"]["rounds"] == [round(length * (train + val) / train) for length in lengths]
+
+
 def test_the_start_that_explains_validation_better_counts_for_more():
     losses = (0.4, 0.2, 0.0)
     weights = [gbt.weight_of(Search(1, 1.0, loss, [])) for loss in losses]

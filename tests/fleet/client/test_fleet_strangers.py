@@ -98,6 +98,15 @@ def test_a_client_remembers_who_granted(bundle):
         client.heartbeat(grant.job_id)
 
 
+def test_a_client_remembers_who_granted_an_older_claim():
+    answers = ok(GRANT, **{ID: OURS}), problem(ProblemType.LEASE_SUPERSEDED, **{ID: OTHER})
+    client, _ = client_of(Script(*answers), tries=1, one_database=False)
+    grant = client.claim({})
+    assert grant is not None
+    with pytest.raises(Stranger):
+        client.heartbeat(grant.job_id, claim_id="older")
+
+
 def test_a_body_names_no_database(bundle):
     client, _ = client_of(Script(ok({**GRANT, "database_id": OTHER}, **{ID: OURS})), tries=1)
     grant = client.claim({})

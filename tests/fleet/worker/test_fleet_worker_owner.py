@@ -84,6 +84,13 @@ def test_a_condition_counts_within_its_time_and_is_over_within_its_time(
     assert look(owner, HostTerms(), seen, now).reason is None, "nobody asked"
 
 
+@pytest.mark.parametrize(
+    "condition", [name for name in ASKED.__struct_fields__ if getattr(ASKED, name) != getattr(HostTerms(), name)]
+)
+def test_the_machine_is_looked_at_for_each_condition_by_itself(condition: str) -> None:
+    assert HostTerms(**{condition: getattr(ASKED, condition)}).observes
+
+
 @given(st.lists(st.tuples(SIGHTS, st.floats(0.1, 60)), max_size=20))
 def test_what_the_system_does_not_tell_is_no_reason_and_words_stay(seen: list[tuple[Sight, float]]) -> None:
     owner, now = Owner(), 0.0
@@ -156,7 +163,9 @@ def test_paused_time_is_no_training_time_and_no_silence() -> None:
         worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=10.0)
         assert not worker.all(t.StopTrainer)
     worker.take(t.Seen(QUIET))
-    worker.ended(ONE, after_s=10.0).packed(ONE)
+    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=10.0)
+    assert not worker.all(t.StopTrainer), "the pause does not count afterwards either"
+    worker.ended(ONE).packed(ONE)
     delivery = worker.slots.works[0].delivery
     assert delivery is not None
     assert delivery.record["train_s"] == 20.0 + FIRST_BEAT_S

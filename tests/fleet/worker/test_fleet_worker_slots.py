@@ -18,6 +18,7 @@ from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.claims import WAIT_BESIDE_S
 from training.fleet.worker.state.exit_code import Failure, MemoryKind
+from training.fleet.worker.state.halts import handed_back
 from training.fleet.worker.state.slots import PENDING_SHARE, Slots, step
 from training.fleet.worker.state.state import Phase
 from training.fleet.worker.state.trainer import COMPANY_S, FIRST_BEAT_S
@@ -260,6 +261,7 @@ def test_a_job_to_be_trained_alone_waits_for_the_others_and_keeps_others_out() -
     worker.take(t.FailTaken(call=fail.call, status="pending"))
     worker.take(claim_answered(call=claim.call, assignment=again, slots=3))
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
+    assert len(worker.slots.held_beside(TWO.claim_id)) == 1, "what waits holds nothing"
     worker.ended(TWO, after_s=500.0)
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
     worker.ended(THREE)
@@ -286,6 +288,12 @@ def test_a_job_to_be_trained_alone_is_known_after_a_restart() -> None:
     assert worker.slots.alone == kept
     worker.take(t.TrainerEnded(claim_id=TWO.claim_id, ended=DONE))
     assert not worker.all(t.RememberAlone), "nothing new is known"
+
+
+def test_a_job_that_never_started_is_still_to_be_trained_alone() -> None:
+    worker = Worker().take(t.Begin(alone=(ONE.job_id,))).grant(ONE)
+    worker.take(t.SpawnFailed(claim_id=ONE.claim_id, failure=handed_back("no room")))
+    assert worker.slots.alone == (ONE.job_id,)
 
 
 def test_a_claim_tells_what_each_trainer_holds() -> None:
