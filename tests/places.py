@@ -1,7 +1,5 @@
 """Places in the checkout, and the folders of tests on the module path: there each module has a bare name."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables that nobody can use: one sentence each, and the folder of the data set is as it was."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 from types import SimpleNamespace

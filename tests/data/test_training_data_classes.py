@@ -1,7 +1,5 @@
 """The benign class: said by the owner or by a usual word, and never by an order."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Long recordings cut into episodes: by a length that was said, or by the rule where no column names episodes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

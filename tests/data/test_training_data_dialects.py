@@ -1,7 +1,5 @@
 """Tables as people have them: however one is written, the data set is the same, or a sentence says what is unclear."""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 

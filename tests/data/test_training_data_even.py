@@ -1,7 +1,5 @@
 """Time as it comes: any order, copies, doubles, jitter, several rates and gaps give the data set of the plain table."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labels from a log of incidents: each sample gets the label of its time, or none, and what was left out is said."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import numpy as np

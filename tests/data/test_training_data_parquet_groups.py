@@ -1,7 +1,5 @@
 """A Parquet file that is written one row group at a time, as two readers that know nothing of its writer see it."""
 
-from __future__ import annotations
-
 import io
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Arrays that lie in files: as those in memory, and no page of them is held."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

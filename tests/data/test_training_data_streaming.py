@@ -1,7 +1,5 @@
 """A build that is killed goes on, one in which episodes come and go does their part only, and parts do not show."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

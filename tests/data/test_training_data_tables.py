@@ -1,7 +1,5 @@
 """Tables and archives that once went wrong without a word: each is right now, noted, or refused with the way out."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Windows from elsewhere become the same data set as our own, or are refused in one sentence."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The cells of a user's table in DuckDB: nothing of the file reaches a query, and threads change nothing."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import duckdb

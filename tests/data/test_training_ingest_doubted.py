@@ -1,7 +1,5 @@
 """Tables of which a number, a time or a host may mean two things: what is refused, and what a flag decides."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import numpy as np

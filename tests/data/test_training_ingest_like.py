@@ -1,7 +1,5 @@
 """Data made to have the schema of others, so that their model can score them."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """The rows of a table: sorted, counted, and refused where they cannot be one recording."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

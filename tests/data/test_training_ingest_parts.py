@@ -1,7 +1,5 @@
 """Tables larger than memory: whatever a part's size, what comes out is the same, or the same sentence."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from functools import partial
 from itertools import pairwise

@@ -5,8 +5,6 @@ The changes are lists (`table_changes` for tables, here for the rest): to add on
 model trained for it. METAMORPHIC=n draws n times as many examples.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -6,8 +6,6 @@ monitor's files are made here, in the form that its documentation gives, and so 
 ``examples.json`` has the file of each recorder and the mean of each channel in it.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib
 import json

@@ -1,7 +1,5 @@
 """A program never ends by what it prints: neither a sign that the stream has not, nor a reader that went away."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import io

@@ -1,7 +1,5 @@
 """A table or an archive, ingested as a user does it."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """Small made-up recordings with readable defaults, and a clock that only sleep moves."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The walks of docs/ingest.md, as they stand there: from a Prometheus that runs, and from a log of incidents."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Every place in the code at which a process is killed, and who passes it. A test holds this list equal to the code."""
 
-from __future__ import annotations
-
 import itertools
 
 RECEIVER = (

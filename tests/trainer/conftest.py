@@ -1,7 +1,5 @@
 """What many tests of the trainers read."""
 
-from __future__ import annotations
-
 import pytest
 from trainer_builders import make_data
 

@@ -1,7 +1,5 @@
 """Would chance do as well, and what may a small rate really be: against second opinions and simulated truth."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

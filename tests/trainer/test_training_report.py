@@ -1,7 +1,5 @@
 """The report's fields, its bytes, its page and its words."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import deepcopy

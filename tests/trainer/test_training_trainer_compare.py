@@ -1,7 +1,5 @@
 """Two checkpoints on the windows that neither saw."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

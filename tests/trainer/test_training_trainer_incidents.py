@@ -1,7 +1,5 @@
 """Incidents: one call for what belongs together, the same at any cut, chosen on the calibration side alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

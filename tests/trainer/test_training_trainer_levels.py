@@ -1,7 +1,5 @@
 """Anomaly scores from each host's own level."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """The rules for every family: shapes, oddities of data, repetition, interruption, and reading back."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

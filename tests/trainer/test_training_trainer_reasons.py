@@ -1,7 +1,5 @@
 """Reasons of alarms: contributions add up to the score, shares to one, and what carried it lowers it when it goes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Two rotations, trained for real, host by host."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """No verdict is better than its interval allows, or says chance of what an exact test refuses."""
 
-from __future__ import annotations
-
 import re
 from copy import deepcopy
 from dataclasses import replace

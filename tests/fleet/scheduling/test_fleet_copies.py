@@ -123,7 +123,7 @@ def test_idle_copies_are_noticed_before_there_is_work(fleet: Receiver) -> None:
     assert refused(machine) == refused(copy) == told.reason
 
 
-def test_two_copies_that_found_the_same_request_on_their_disks_do_not_share_its_job() -> None:
+def test_two_copies_that_found_the_same_request_on_their_disks_do_not_share_its_job():
     with closing(Receiver()) as fleet:
         fleet.plan(a_job("j"))
         machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
@@ -293,7 +293,7 @@ def test_two_that_live_at_once_are_always_noticed(turns: list[bool], one: int, t
     assert line.copied
 
 
-def test_of_many_late_sessions_the_one_that_works_is_never_forgotten() -> None:
+def test_of_many_late_sessions_the_one_that_works_is_never_forgotten():
     line = SessionLine(current="0000000999-a", round="r")
     line.heard["0000000999-a"] = 0.0
     for count in range(100):

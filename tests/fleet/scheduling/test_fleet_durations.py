@@ -76,7 +76,7 @@ def test_predictions_come_near_the_truth_and_say_how_near(sigma: float, late: fl
     assert 0.7 < statistics.mean(within for _, within in runs) < 0.95
 
 
-def test_a_new_host_is_judged_by_what_others_show_and_by_its_own_first_jobs() -> None:
+def test_a_new_host_is_judged_by_what_others_show_and_by_its_own_first_jobs():
     speeds = Speeds()
     for host, seconds in (("desk", 100.0), ("desk", 100.0), ("pi", 1000.0), ("pi", 1000.0)):
         speeds.learn(work("trees"), host, seconds)
@@ -96,7 +96,7 @@ def beside(**speeds: float) -> Calibrations:
     return Calibrations({host: {MIXED: speed} for host, speed in speeds.items()})
 
 
-def test_a_calibration_is_a_first_guess_that_attempts_correct() -> None:
+def test_a_calibration_is_a_first_guess_that_attempts_correct():
     speeds = Speeds(calibrations=beside(desk=1.0))
     for _ in range(3):
         speeds.learn(work(), "desk", 100.0)
@@ -127,7 +127,7 @@ def test_a_calibration_wrong_by_a_factor_of_ten_is_overcome_in_a_few_attempts(se
     assert statistics.median(told[9:]) < 0.2
 
 
-def test_a_family_goes_by_the_work_that_its_trainer_declares() -> None:
+def test_a_family_goes_by_the_work_that_its_trainer_declares():
     measured = {
         "desk": {"matrices": 1000.0, "steps": 10.0, "branches": 10.0, MIXED: 100.0},
         "pi": {"matrices": 1.0, "steps": 1.0, "branches": 5.0, MIXED: 1.0},
@@ -179,7 +179,7 @@ def test_each_host_is_set_beside_the_middle_of_the_others(seed: int) -> None:
     assert speeds.slower_than_measured() == pytest.approx(expected)
 
 
-def test_a_gpu_makes_a_host_faster_and_a_failed_calibration_says_nothing() -> None:
+def test_a_gpu_makes_a_host_faster_and_a_failed_calibration_says_nothing():
     plain = {"gflops": 100.0, "steps": 400.0, "branches": 30.0}
     assert calibrated(plain) == pytest.approx({"matrices": 100, "steps": 400, "branches": 30, MIXED: 200})
     faster = calibrated(plain | {"cuda_gflops": 10_000.0, "cuda_steps": 300.0})
@@ -187,7 +187,7 @@ def test_a_gpu_makes_a_host_faster_and_a_failed_calibration_says_nothing() -> No
     assert calibrated({"failed": "this host's speed could not be measured"}) == {}
 
 
-def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_was_learned() -> None:
+def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_was_learned():
     speeds = Speeds()
     before, guess = copy.deepcopy(speeds), speeds.predict(work(), "desk")
     quarter = {"epoch": 5, "epochs": 20, "seconds": 500.0}
@@ -206,7 +206,7 @@ def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_wa
     assert speeds.word_of(work(), "desk", 500.0, quarter) is None, "it is known better"
 
 
-def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer() -> None:
+def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer():
     small, large = work(epochs=10), work(epochs=40)
     speeds = Speeds()
     speeds.expect([small, large, large])
@@ -216,7 +216,7 @@ def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer
     assert [speeds.predict(each, "desk").seconds for each in (small, large)] == times, "said once"
 
 
-def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs() -> None:
+def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs():
     speeds = Speeds()
     for _ in range(20):
         speeds.learn(work(), "laptop", 60.0)
@@ -225,7 +225,7 @@ def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs() ->
     assert 400 < speeds.predict(work(), "laptop").seconds < 700
 
 
-def test_one_hiccup_is_forgotten() -> None:
+def test_one_hiccup_is_forgotten():
     speeds = Speeds()
     for _ in range(20):
         speeds.learn(work(), "desk", 60.0)
@@ -278,7 +278,7 @@ def sized(size: float) -> Workload:
     return work("net", size=size)
 
 
-def test_speed_is_not_taken_for_size() -> None:
+def test_speed_is_not_taken_for_size():
     """Two small jobs on a slow host and two larger ones on a host that is a hundred times as fast."""
     speeds = Speeds()
     for host, size, seconds in (("slow", 0.15, 1.98), ("slow", 0.33, 4.17), ("fast", 0.5, 0.11), ("fast", 1.1, 0.19)):
@@ -327,7 +327,7 @@ def test_in_worlds_that_obey_no_model_predictions_come_near_and_most_lie_in_thei
     assert within >= 20
 
 
-def test_one_attempt_far_off_is_believed_of_its_settings_and_not_of_its_host() -> None:
+def test_one_attempt_far_off_is_believed_of_its_settings_and_not_of_its_host():
     speeds, desk = Speeds(), "desk"
     for _ in range(5):
         speeds.learn(work(load=1), desk, 60.0)
@@ -336,14 +336,14 @@ def test_one_attempt_far_off_is_believed_of_its_settings_and_not_of_its_host() -
     assert speeds.predict(work(load=1), desk).seconds == pytest.approx(60, rel=0.15)
 
 
-def test_only_attempts_with_the_very_same_settings_are_such_jobs() -> None:
+def test_only_attempts_with_the_very_same_settings_are_such_jobs():
     speeds, desk = Speeds(), "desk"
     speeds.learn(work(load=0.9), desk, 820.0)
     told = [speeds.predict(work(load=load), desk) for load in (0.9, 0.2)]
     assert [(each.seen, each.basis) for each in told] == [(1, "same"), (0, "here")]
 
 
-def test_a_new_host_that_is_far_slower_is_so_for_every_family() -> None:
+def test_a_new_host_that_is_far_slower_is_so_for_every_family():
     """One attempt must not be taken for a hiccup where nothing was known."""
     speeds = Speeds()
     for host in ("desk", "laptop"):
@@ -354,7 +354,7 @@ def test_a_new_host_that_is_far_slower_is_so_for_every_family() -> None:
     assert speeds.predict(work("small-net"), "pi").seconds > 3000
 
 
-def test_a_new_family_is_unsure_everywhere_and_a_new_host_only_there() -> None:
+def test_a_new_family_is_unsure_everywhere_and_a_new_host_only_there():
     """Else a forecast lets the error of a family cancel out between its hosts."""
     speeds = Speeds()
     for family in FAMILIES:
@@ -371,19 +371,19 @@ def test_the_mean_is_that_of_all_the_times_that_it_may_take(spread: float) -> No
     assert told.mean == pytest.approx(statistics.fmean(told.at((n + 0.5) / 500) for n in range(500)), rel=0.01)
 
 
-def test_a_size_is_rounded_to_the_nearest_that_makes_a_kind() -> None:
+def test_a_size_is_rounded_to_the_nearest_that_makes_a_kind():
     for epochs in range(1, 200):
         rounded = work_facts({"hyper": {"epochs": epochs}})["hyper"]["epochs"]
         assert abs(math.log(rounded / epochs)) < math.log(1.25) / 2 + 0.005
 
 
-def test_a_word_from_a_time_to_come_counts_as_of_now() -> None:
+def test_a_word_from_a_time_to_come_counts_as_of_now():
     """A trainer's clock may run ahead of what its host tells."""
     told, word = Prediction(100.0, 0.5), {"epoch": 2, "epochs": 8}
     assert remaining(told, 50.0, word | {"seconds": 90.0}) == remaining(told, 50.0, word | {"seconds": 50.0})
 
 
-def test_seeds_are_no_size_and_kinds_are_equal_without_them() -> None:
+def test_seeds_are_no_size_and_kinds_are_equal_without_them():
     one, other = work(epochs=5, seed=1), work(epochs=5, seed=2)
     assert one == other
     assert [name for name, _ in work(epochs=5, depth=0, lr=-1, flag=True).sizes] == ["epochs"]
@@ -505,7 +505,7 @@ def test_its_epochs_tell_when_an_attempt_ends_long_before_it_does(epoch_s: float
             assert at_s + late > ends_s * 0.9
 
 
-def test_an_attempt_that_was_resumed_tells_what_is_left_by_its_own_clock() -> None:
+def test_an_attempt_that_was_resumed_tells_what_is_left_by_its_own_clock():
     """It says epoch 82 of 100 after twenty seconds; its two epochs took ten seconds each."""
     resumed = {"epoch": 82, "epochs": 100, "seconds": 20.0, "eta_s": 180.0}
     left, late = remaining(Prediction(1000.0, 0.1), 20.0, resumed)
@@ -513,7 +513,7 @@ def test_an_attempt_that_was_resumed_tells_what_is_left_by_its_own_clock() -> No
     assert late < 700
 
 
-def test_between_two_epochs_the_time_left_goes_down_until_the_next_is_overdue() -> None:
+def test_between_two_epochs_the_time_left_goes_down_until_the_next_is_overdue():
     told = Prediction(10 * 200.0, 0.5)
     nine = {"epoch": 9, "epochs": 10, "seconds": 1800.0, "eta_s": 200.0}
     lefts = [remaining(told, 1800.0 + silent_s, nine)[0] for silent_s in (0, 100, 180, 2_000, 20_000)]
@@ -526,7 +526,7 @@ def test_between_two_epochs_the_time_left_goes_down_until_the_next_is_overdue() 
     )
 
 
-def test_after_its_last_epoch_an_attempt_is_nearly_over() -> None:
+def test_after_its_last_epoch_an_attempt_is_nearly_over():
     told = Prediction(1000.0, 0.2)
     assert remaining(told, 300.0, {"event": "evaluate"})[0] < 100
     assert remaining(told, 300.0, {"event": "done"})[0] < 20

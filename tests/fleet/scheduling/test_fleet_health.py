@@ -68,7 +68,7 @@ def a_death(job: str, reason: EndReason = R.TRAINER_FAILED, *, before: bool = Fa
     return Death(job, f"name-{job}", 1, reason, "it broke\nmore", before)
 
 
-def test_three_different_jobs_in_a_row_speak_against_the_host() -> None:
+def test_three_different_jobs_in_a_row_speak_against_the_host():
     assert sick([a_death("a"), a_death("b")], POLICY) is None
     assert sick([a_death("a"), a_death("b"), a_death("a"), a_death("b")], POLICY) is None
     said = sick([a_death("a"), a_death("b"), a_death("c")], POLICY) or ""
@@ -76,20 +76,20 @@ def test_three_different_jobs_in_a_row_speak_against_the_host() -> None:
     assert said.endswith("the last was name-c: it broke")
 
 
-def test_a_job_is_believed_once() -> None:
+def test_a_job_is_believed_once():
     row = [a_death("a", before=True), a_death("b"), a_death("c")]
     assert sick(row, POLICY) is None
     assert sick([*row, a_death("d")], POLICY) is not None
 
 
-def test_three_trainers_that_cannot_be_started_are_enough_whosever_they_are() -> None:
+def test_three_trainers_that_cannot_be_started_are_enough_whosever_they_are():
     spawn = a_death("a", R.SPAWN_FAILED, before=True)
     assert sick([spawn, spawn], POLICY) is None
     assert "could not be started" in (sick([spawn, spawn, spawn], POLICY) or "")
     assert sick([spawn, spawn, a_death("b"), spawn], POLICY) is None
 
 
-def test_the_rule_can_be_switched_off() -> None:
+def test_the_rule_can_be_switched_off():
     row = [a_death(name, R.SPAWN_FAILED) for name in "abcdef"]
     assert sick(row, Policy(odd_deaths=0)) is None
 
@@ -155,7 +155,7 @@ def test_two_hosts_that_crashed_make_a_suspect(attempts: list[Any], suspect: boo
         assert said.startswith("suspect_job: pi and desktop crashed within 5 minutes")
 
 
-def test_a_host_that_never_came_back_is_not_said_to_sleep_for_ever() -> None:
+def test_a_host_that_never_came_back_is_not_said_to_sleep_for_ever():
     attempts = [a_loss("pi", crashed=False), a_loss("desktop")]
     week = 7 * 86_400.0
     silent, heard = {"pi": NOW - 60}, {"pi": NOW + 60}
@@ -166,7 +166,7 @@ def test_a_host_that_never_came_back_is_not_said_to_sleep_for_ever() -> None:
     assert beside is None, "of several that it trained nobody knows which did it"
 
 
-def test_out_of_memory_wants_a_host_that_has_more_in_all() -> None:
+def test_out_of_memory_wants_a_host_that_has_more_in_all():
     there = a_host("pi", ram_total_gib=8.0)
     wants = quarantine.wants_more(needs(), "ram", there)
     assert "ran out of memory with 8.0 GiB in all, and here are 8.0" in (fits(wants, there) or "")
@@ -182,7 +182,7 @@ def test_out_of_memory_wants_a_host_that_has_more_in_all() -> None:
     assert fits(hidden, small) is None
 
 
-def test_a_job_that_no_known_host_can_hold_says_so() -> None:
+def test_a_job_that_no_known_host_can_hold_says_so():
     there = a_host("pi", ram_total_gib=8.0)
     wants = quarantine.wants_more(needs(), "ram", there)
     said = quarantine.hopeless(wants, "ram", there, [there]) or ""
@@ -299,7 +299,7 @@ def test_a_plan_s_fault_between_deaths_neither_counts_nor_breaks_the_row(fleet: 
     assert "3 different jobs" in fleet.out()["pi"].reason
 
 
-def test_a_job_failed_by_sick_hosts_alone_waits_again() -> None:
+def test_a_job_failed_by_sick_hosts_alone_waits_again():
     fleet = Fleet(max_attempts=1)
     assert fleet.die() == "one"
     assert fleet.job("one").status is JobStatus.FAILED

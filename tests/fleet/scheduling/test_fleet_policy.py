@@ -54,27 +54,27 @@ def test_a_misfit_says_what_stands_in_the_way(wishes: dict[str, object], facts: 
     assert said in (fits(needs(**wishes), a_host(**facts)) or "it fits")
 
 
-def test_deny_wins_over_allow_on_both_sides() -> None:
+def test_deny_wins_over_allow_on_both_sides():
     both = a_host(allow_jobs=frozenset({"gbt"}), deny_jobs=frozenset({"gbt"}))
     assert "deny_jobs" in (fits(needs(), both) or "")
     assert "denied_hosts" in (fits(needs(allowed_hosts=["pi"], denied_hosts=["pi"]), a_host()) or "")
 
 
-def test_an_empty_list_allows_all() -> None:
+def test_an_empty_list_allows_all():
     assert fits(needs(allowed_hosts=[]), a_host(allow_jobs=frozenset())) is None
 
 
-def test_vram_constrains_the_cuda_device_only() -> None:
+def test_vram_constrains_the_cuda_device_only():
     assert fits(needs(min_vram_gib=80), a_host()) is None
     assert fits(needs(min_vram_gib=80, prefer_cuda=True), a_gpu_host()) is None
 
 
-def test_exactly_enough_is_enough() -> None:
+def test_exactly_enough_is_enough():
     wishes = needs(require_cuda=True, min_vram_gib=8, min_ram_gib=8, min_cores=4)
     assert fits(wishes, a_gpu_host(vram=8.0)) is None
 
 
-def test_what_the_manifest_declares_of_a_host_only_takes_away() -> None:
+def test_what_the_manifest_declares_of_a_host_only_takes_away():
     detected = {
         "cuda_available": True,
         "cuda_devices": [{"vram_free_gib": 2.0}, {"vram_free_gib": 10.0}],
@@ -92,7 +92,7 @@ def test_what_the_manifest_declares_of_a_host_only_takes_away() -> None:
 # ── who goes first ──────────────────────────────────────────────────────────────────────────
 
 
-def test_a_host_without_cuda_lets_cuda_hosts_go_first() -> None:
+def test_a_host_without_cuda_lets_cuda_hosts_go_first():
     wants = needs(prefer_cuda=True)
     assert hold(wants, a_host(), NOBODY_ELSE, POLICY).seconds == POLICY.prefer_cuda_grace_s
     assert hold(wants, a_gpu_host(), NOBODY_ELSE, POLICY).seconds == 0
@@ -115,12 +115,12 @@ def test_nobody_waits_for_a_gpu_that_nobody_has(peer: Host, held: bool) -> None:
     assert hold(wants, a_host(), Fleet(known=()), POLICY).seconds == 0
 
 
-def test_a_gpu_that_is_too_small_counts_as_none() -> None:
+def test_a_gpu_that_is_too_small_counts_as_none():
     wants = needs(prefer_cuda=True, min_vram_gib=8)
     assert hold(wants, a_gpu_host(vram=4), NOBODY_ELSE, POLICY).seconds == 300.0
 
 
-def test_an_idle_host_of_higher_priority_goes_first_if_it_fits() -> None:
+def test_an_idle_host_of_higher_priority_goes_first_if_it_fits():
     best = a_gpu_host("desktop", priority=100)
     idle, busy = Fleet(alive=(best,), waiting=(best,)), Fleet(alive=(best,))
     held = hold(needs(), a_host(), idle, POLICY)
@@ -132,19 +132,19 @@ def test_an_idle_host_of_higher_priority_goes_first_if_it_fits() -> None:
     assert hold(needs(denied_hosts=["desktop"]), a_host(), idle, POLICY).seconds == 0
 
 
-def test_a_host_does_not_wait_for_itself() -> None:
+def test_a_host_does_not_wait_for_itself():
     """The plan's word on it may have changed between two of its requests."""
     before = a_host("pi", priority=100)
     assert hold(needs(), a_host("pi"), Fleet(waiting=(before,)), POLICY).seconds == 0
 
 
-def test_the_longer_of_two_holds_counts() -> None:
+def test_the_longer_of_two_holds_counts():
     best = a_gpu_host("desktop", priority=100)
     fleet = Fleet(alive=(best,), waiting=(best,))
     assert hold(needs(prefer_cuda=True), a_host(), fleet, POLICY).seconds == 300.0
 
 
-def test_a_job_avoids_the_host_it_failed_on_only_if_another_could_take_it() -> None:
+def test_a_job_avoids_the_host_it_failed_on_only_if_another_could_take_it():
     pi, other = a_host("pi"), a_host("laptop")
     assert must_avoid(needs(), "pi", pi, Fleet(alive=(other,)))
     assert not must_avoid(needs(), "pi", other, Fleet(alive=(pi,))), "the other one may"
@@ -153,7 +153,7 @@ def test_a_job_avoids_the_host_it_failed_on_only_if_another_could_take_it() -> N
     assert not must_avoid(needs(), "", pi, Fleet(alive=(other,))), "no host is avoided"
 
 
-def test_rank_is_priority_then_age_then_the_order_of_the_manifest() -> None:
+def test_rank_is_priority_then_age_then_the_order_of_the_manifest():
     in_order = [rank(9, 50.0, 7), rank(5, 10.0, 3), rank(5, 10.0, 4), rank(5, 11.0, 1)]
     assert all(better < worse for better, worse in pairwise(in_order))
 
@@ -165,7 +165,7 @@ def settled(reason: EndReason, *, exit_code: int | None = None, **facts: object)
     return settle(a_row(**facts), reason, exit_code=exit_code, host="pi", now=NOW, policy=POLICY)
 
 
-def test_a_failure_backs_off_and_prefers_another_host() -> None:
+def test_a_failure_backs_off_and_prefers_another_host():
     after = settled(EndReason.TRAINER_FAILED, exit_code=1)
     assert (after.transition, after.status) == ("retry", JobStatus.PENDING)
     assert (after.trainer_failures, after.host_losses) == (1, 0)
@@ -174,13 +174,13 @@ def test_a_failure_backs_off_and_prefers_another_host() -> None:
     assert after.avoid_until == after.claimable_at + POLICY.retry_elsewhere_grace_s
 
 
-def test_the_last_failure_ends_the_job_and_names_the_budget() -> None:
+def test_the_last_failure_ends_the_job_and_names_the_budget():
     after = settled(EndReason.TRAINER_FAILED, exit_code=1, trainer_failures=2)
     assert (after.transition, after.status) == ("exhaust", JobStatus.FAILED)
     assert after.ended_by == "trainer: failed 3 of 3 times (max_attempts)"
 
 
-def test_bad_arguments_and_bad_data_are_never_retried() -> None:
+def test_bad_arguments_and_bad_data_are_never_retried():
     for exit_code in (2, 65):
         after = settled(EndReason.TRAINER_FAILED, exit_code=exit_code)
         assert after.status is JobStatus.FAILED
@@ -201,7 +201,7 @@ def test_a_planned_hand_back_costs_nothing(reason: EndReason) -> None:
     assert after.avoid_host is None
 
 
-def test_a_lost_host_costs_infrastructure_only_and_the_job_is_claimable_at_once() -> None:
+def test_a_lost_host_costs_infrastructure_only_and_the_job_is_claimable_at_once():
     after = settled(EndReason.HOST_LOST, trainer_failures=2)
     assert (after.transition, after.status) == ("sweep", JobStatus.PENDING)
     assert (after.trainer_failures, after.host_losses) == (2, 1)
@@ -216,13 +216,13 @@ def test_trouble_of_a_living_host_is_not_tried_again_at_once(reason: EndReason) 
     assert after.avoid_host == "pi"
 
 
-def test_the_last_loss_ends_the_job_and_names_the_budget() -> None:
+def test_the_last_loss_ends_the_job_and_names_the_budget():
     after = settled(EndReason.HOST_LOST, host_losses=19)
     assert after.status is JobStatus.FAILED
     assert after.ended_by == "infrastructure: lost 20 of 20 times (max_host_losses)"
 
 
-def test_even_planned_hand_backs_reach_an_end() -> None:
+def test_even_planned_hand_backs_reach_an_end():
     after = settled(EndReason.WORKER_SHUTDOWN, grants=POLICY.max_grants)
     assert after.status is JobStatus.FAILED
     assert "max_grants" in (after.ended_by or "")
@@ -262,7 +262,7 @@ LOST = {"ended_at": NOW, "end_reason": EndReason.HOST_LOST}
 WAITING = {"status": JobStatus.PENDING}
 
 
-def test_finished_work_of_a_lost_host_is_taken_unless_somebody_claimed_the_job_since() -> None:
+def test_finished_work_of_a_lost_host_is_taken_unless_somebody_claimed_the_job_since():
     assert may_adopt(a_row(**WAITING), an_attempt(**LOST))
     assert not may_adopt(a_row(**WAITING, attempt=2), an_attempt(**LOST))
     assert not may_adopt(a_row(JobStatus.RUNNING), an_attempt(**LOST))
@@ -279,17 +279,17 @@ def test_only_a_loss_is_forgiven(reason: EndReason) -> None:
     assert not may_adopt(a_row(**WAITING), an_attempt(ended_at=NOW, end_reason=reason))
 
 
-def test_a_requeue_cuts_off_late_messages() -> None:
+def test_a_requeue_cuts_off_late_messages():
     assert not may_adopt(a_row(**WAITING, generation=2), an_attempt(**LOST))
 
 
-def test_readoption_is_bounded() -> None:
+def test_readoption_is_bounded():
     allowed = [may_readopt(a_row(**WAITING), an_attempt(**LOST, readoptions=n), (), POLICY) for n in range(5)]
     assert allowed == [True, True, True, False, False]
     assert may_adopt(a_row(**WAITING), an_attempt(**LOST, readoptions=9)), "work is still taken"
 
 
-def test_a_slot_that_holds_another_job_is_not_given_back_to_a_late_word() -> None:
+def test_a_slot_that_holds_another_job_is_not_given_back_to_a_late_word():
     late = an_attempt(**LOST, session_id="1-a", slot=0)
     other = an_attempt(claim_id="other", session_id="2-b", slot=0)
     apart = an_attempt(claim_id="other", session_id="2-b", slot=1)
@@ -312,7 +312,7 @@ def watched(watch: SilenceWatch, seconds: float) -> SilenceWatch:
     return watch
 
 
-def test_nothing_is_swept_for_a_lease_after_the_start() -> None:
+def test_nothing_is_swept_for_a_lease_after_the_start():
     assert not watched(begun(), POLICY.stale_after_s - 10).may_sweep
     assert watched(begun(), POLICY.stale_after_s).may_sweep
 
@@ -371,7 +371,7 @@ def test_a_third_of_a_lease_counts_at_most_between_two_heartbeats(gaps: list[flo
     assert heard_s(heard, 1.0, {"event": "waiting"}, POLICY) == 0.0, "for the other trainers of its host"
 
 
-def test_a_host_trains_no_more_jobs_than_it_has_slots() -> None:
+def test_a_host_trains_no_more_jobs_than_it_has_slots():
     host = a_host(slots=2)
     training = [an_attempt(claim_id=f"claim-{number}", heard_s=0.0) for number in range(3)]
     assert policy.is_full(host, training[:1]) is None

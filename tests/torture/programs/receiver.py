@@ -1,7 +1,5 @@
 """The receiver as it is, with a policy and a reserve of disk that suit a test: shorter leases, a smaller disk."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
