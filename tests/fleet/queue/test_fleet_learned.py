@@ -165,7 +165,7 @@ def test_what_completed_between_two_statements_of_a_look_is_learned_once(
     assert learned.attempts == 1
 
 
-def test_a_data_set_that_nobody_trained_on_is_judged_by_its_size() -> None:
+def test_a_data_set_that_nobody_trained_on_is_judged_by_its_size():
     world = World(jobs=0)
     sizes = {"small": 1e6, "large": 1e8}
     world.queue.sync([a_job(f"small-{n}", dataset="small", seed=n) for n in range(3)])
@@ -205,7 +205,7 @@ def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world:
     assert learned.speeds().predict(work, "new").seconds < blind / 5
 
 
-def test_the_size_of_a_data_set_is_asked_again_once_something_was_learned() -> None:
+def test_the_size_of_a_data_set_is_asked_again_once_something_was_learned():
     """It may have come meanwhile: kept for good, the forecast of its jobs would go by no size, or by the old one."""
     world, size = World(0), [1e6]
     world.queue.sync([a_job(name, seed=n, dataset="d" * 64) for n, name in enumerate("abc")])
@@ -223,7 +223,7 @@ def test_the_size_of_a_data_set_is_asked_again_once_something_was_learned() -> N
     assert kinds.work(one) == learned.workload(one.work) != before
 
 
-def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
+def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once():
     """Of an attempt that began afresh: where an earlier one stopped it tells nothing of the whole."""
     world = World(1)
     kinds = Kinds(world.queue.db, world.queue.classes, Learned(world.queue.db))

@@ -154,7 +154,7 @@ def test_whoever_worked_on_a_job_may_look_at_it_and_nobody_else(world: World) ->
         readable(world.service, "one", "mac")
 
 
-def test_every_row_of_the_table_has_its_test() -> None:
+def test_every_row_of_the_table_has_its_test():
     assert set(ROWS) == set(TRANSITIONS)
 
 

@@ -899,7 +899,7 @@ def half_written(queue: JobQueue, jobs: list[dict[str, Any]]) -> PlanWrite:
     return write
 
 
-def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole() -> None:
+def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole():
     with closing(JobQueue(":memory:", clock=FakeClock(), new_claim_id=Counting())) as queue:
         write = half_written(queue, [a_job(name, seed=n) for n, name in enumerate("abcde")])
         assert len(queue.db.all("jobs_page", after=0, most=9)) == 4
@@ -1057,7 +1057,7 @@ def test_jobs_of_equal_class_keys_are_of_one_class(queue: JobQueue) -> None:
     assert {"model", "require_cuda", "min_ram_gib", "allowed_hosts", "dataset", "hyper"} <= apart
 
 
-def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places() -> None:
+def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places():
     busy = [Busy(n, n + 1.0) for n in range(20)]
     assert [slot.ready_s for slot, _ in places("desk", busy)] == [*range(16)]
     assert places("pi", []) == [(Slot("pi"), None)]

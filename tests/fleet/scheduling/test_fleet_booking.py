@@ -76,26 +76,26 @@ def test_what_a_job_is_booked_for(host: Host, job: Needs, booked: Booking) -> No
 # ── what is left ────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_two_that_need_the_last_gib_one_gets_it() -> None:
+def test_of_two_that_need_the_last_gib_one_gets_it():
     there, held = after(a_host(ram=4.0), a_job(held=2.5), a_job(held=0.8), a_job(held=0.8))
     assert [each.booking.ram_gib for each in held] == pytest.approx([3.0, 0.96])
     assert fits(a_job(held=0.8), there) == "1.0 GiB of memory wanted, and 0.0 left beside 2 jobs"
 
 
-def test_what_others_take_is_off_what_is_left() -> None:
+def test_what_others_take_is_off_what_is_left():
     host = a_host(ram=8.0, free=5.0)  # a browser has 1, our trainer 2 of the 3 that it is booked for
     there = booking.beside(host, [HeldAttempt(Booking(1, 3.0), ram_used_gib=2.0)])
     assert there.room is not None
     assert there.room.ram_gib == pytest.approx(4.0)
 
 
-def test_a_trainer_that_uses_more_than_it_is_booked_for_takes_it_off_what_is_free() -> None:
+def test_a_trainer_that_uses_more_than_it_is_booked_for_takes_it_off_what_is_free():
     there = booking.beside(a_host(ram=8.0, free=1.0), [HeldAttempt(Booking(1, 3.0), ram_used_gib=7.0)])
     assert there.room is not None
     assert there.room.ram_gib == pytest.approx(1.0)
 
 
-def test_a_reserve_is_off_what_is_free_and_a_cap_bounds_what_is_booked() -> None:
+def test_a_reserve_is_off_what_is_free_and_a_cap_bounds_what_is_booked():
     held = [HeldAttempt(Booking(1, 2.0), ram_used_gib=2.0)]
     reserved = booking.beside(a_host(ram=16.0, free=6.0, reserve_ram_gib=5.0), held)
     capped = booking.beside(a_host(ram=16.0, free=14.0, max_ram_gib=3.0), held)
@@ -104,11 +104,11 @@ def test_a_reserve_is_off_what_is_free_and_a_cap_bounds_what_is_booked() -> None
     assert (reserved.room.ram_gib, capped.room.ram_gib) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
-def test_a_reserve_is_off_each_gpu() -> None:
+def test_a_reserve_is_off_each_gpu():
     assert a_host(vram=(8.0, 4.0), reserve_vram_gib=1.5).gpus == (Gpu(6.5, 6.5), Gpu(2.5, 2.5))
 
 
-def test_jobs_share_a_gpu_when_its_memory_allows_and_cpu_jobs_run_beside() -> None:
+def test_jobs_share_a_gpu_when_its_memory_allows_and_cpu_jobs_run_beside():
     host = a_host(cores=8, ram=64.0, vram=(8.0, 8.0))
     cnn = a_job("cnn", held_vram=3.0)  # books 3.6
     there, held = after(host, *[cnn] * 5, a_job("gbt"))
@@ -117,17 +117,17 @@ def test_jobs_share_a_gpu_when_its_memory_allows_and_cpu_jobs_run_beside() -> No
     assert fits(a_job("gbt"), there) is None
 
 
-def test_on_an_empty_host_a_job_needs_only_what_it_asks_for() -> None:
+def test_on_an_empty_host_a_job_needs_only_what_it_asks_for():
     host = a_host(ram=8.0, free=1.0, vram=(8.0,))
     assert fits(a_job("cnn", held=7.0, held_vram=7.0), host) is None
 
 
-def test_more_slots_than_cores_are_the_operators_word() -> None:
+def test_more_slots_than_cores_are_the_operators_word():
     _, held = after(a_host(cores=1, slots=3), *[a_job()] * 5)
     assert [each.booking.cores for each in held] == [1, 1, 1]
 
 
-def test_an_attempt_that_comes_back_has_its_place_unless_another_one_took_it() -> None:
+def test_an_attempt_that_comes_back_has_its_place_unless_another_one_took_it():
     host, was = a_host(vram=(8.0,)), Booking(2, 4.0, 6.0, gpu=0)
     assert booking.takes_back(was, host, [])
     assert booking.takes_back(was, host, [HeldAttempt(Booking(2, 4.0))])
@@ -191,21 +191,21 @@ def test_the_schedule_counts_no_more_than_the_booking_grants(host: Host, job: Ne
 # ── who goes before ─────────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_that_waits_for_room_keeps_others_from_taking_it() -> None:
+def test_a_job_that_waits_for_room_keeps_others_from_taking_it():
     host, _ = after(a_host(), a_job(min_cores=2, held=1.0))
     wide = a_job(min_cores=4, held=1.0)
     assert fits(wide, host) == "4 cores wanted, and 2 cores left beside 1 job"
     assert not booking.goes_before(a_job(held=1.0), wide, host)
 
 
-def test_what_ours_hold_is_free_afterwards_and_what_others_hold_is_not() -> None:
+def test_what_ours_hold_is_free_afterwards_and_what_others_hold_is_not():
     host = a_host(ram=8.0, free=4.0, vram=(8.0,))
     held = [HeldAttempt(Booking(1, 4.0, 6.0, gpu=0), ram_used_gib=3.0, vram_used_gib=5.0)]
     there = booking.afterwards(booking.beside(replace(host, gpus=(Gpu(1.0, 8.0),), vram_free_gib=1.0), held))
     assert (there.ram_available_gib, there.vram_free_gib, there.room) == (7.0, 6.0, None)
 
 
-def test_a_job_that_waits_for_a_gpu_lets_others_train_on_the_cpu() -> None:
+def test_a_job_that_waits_for_a_gpu_lets_others_train_on_the_cpu():
     host, _ = after(a_host(vram=(8.0,)), a_job("cnn", held=1.0))
     waits = a_job("cnn", held=1.0)
     assert booking.goes_before(a_job("gbt", held=1.0), waits, host)
@@ -243,7 +243,7 @@ def test_threads_follow_from_what_is_left(job: Needs, jobs: int, before: int, co
 
 
 @pytest.mark.usefixtures("scaling")
-def test_a_duration_with_several_threads_is_learned_as_if_with_one() -> None:
+def test_a_duration_with_several_threads_is_learned_as_if_with_one():
     assert threads.speedup("gbt", Booking(cores=1)) == 1.0
     assert threads.speedup("gbt", Booking(cores=4)) == pytest.approx(1 / (0.1 + 0.9 / 4))
     assert threads.speedup("gbt", Booking(cores=4, gpu=0)) == 1.0

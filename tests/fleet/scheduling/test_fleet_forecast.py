@@ -62,7 +62,7 @@ def test_every_job_comes_once_and_no_slot_does_two_at_a_time(
         free[stay.slot] = stay.end_s
 
 
-def test_first_come_gives_the_first_job_of_the_highest_priority_to_whoever_is_free() -> None:
+def test_first_come_gives_the_first_job_of_the_highest_priority_to_whoever_is_free():
     works = [
         work("low", 1, {"pi": 5.0}),
         work("long", 1, {"desk": 10.0, "pi": 1000.0}, 1),
@@ -82,25 +82,25 @@ def test_what_is_expected_lies_between_low_and_high(works: list[WaitingKind], sl
     assert all(stay.begin_s <= stay.end_s and stay.low_s <= stay.end_s <= stay.high_s for stay in made.stays)
 
 
-def test_with_nothing_uncertain_it_ends_when_it_is_expected_to() -> None:
+def test_with_nothing_uncertain_it_ends_when_it_is_expected_to():
     made = forecast(ForecastQuestion([work("net", 4, {"gpu": 60.0, "pi": 600.0}, spread=0.0)], [Slot("gpu", 30.0)]))
     assert (made.low_s, made.end_s, made.high_s) == (270.0, 270.0, 270.0)
     assert [(stay.job, stay.begin_s, stay.end_s) for stay in made.stays][1] == ("net-1", 90.0, 150.0)
 
 
-def test_a_host_that_lets_a_job_go_is_named_with_the_reason() -> None:
+def test_a_host_that_lets_a_job_go_is_named_with_the_reason():
     question = ForecastQuestion([work("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
     made = forecast(question)
     assert [stay.host for stay in made.stays] == ["gpu"]
     assert [(each.host, each.stay.host, each.here_s) for each in made.waits] == [("pi", "gpu", 6000.0)]
 
 
-def test_all_is_done_when_what_is_trained_now_has_ended_too() -> None:
+def test_all_is_done_when_what_is_trained_now_has_ended_too():
     net, slots = work("net", 1, {"gpu": 10.0}, spread=0.0), [Slot("gpu"), Slot("pi", 1000.0, 1000.0)]
     assert forecast(ForecastQuestion([net], slots, [None, "now"])).end_s == 1000.0
 
 
-def test_errors_that_are_shared_do_not_cancel_out() -> None:
+def test_errors_that_are_shared_do_not_cancel_out():
     """A hundred jobs on one machine, each uncertain by half: all are, because the machine or the family is."""
     slots = [Slot("gpu")]
     for parts in ({}, {"everywhere": 0.5}):
@@ -110,7 +110,7 @@ def test_errors_that_are_shared_do_not_cancel_out() -> None:
     assert own.high_s / own.low_s < 1.06
 
 
-def test_a_host_that_may_turn_out_slow_is_relieved_by_the_other() -> None:
+def test_a_host_that_may_turn_out_slow_is_relieved_by_the_other():
     net = work("net", 20, {"gpu": 60.0, "new": 60.0})
     net = replace(net, predictions={"gpu": Prediction(60.0, 0.0), "new": Prediction(60.0, 1.0)})
     made = forecast(ForecastQuestion([net], [Slot("gpu"), Slot("new")]))
@@ -118,13 +118,13 @@ def test_a_host_that_may_turn_out_slow_is_relieved_by_the_other() -> None:
     assert made.high_s < 1200 + 60, "the other host does it all"
 
 
-def test_one_long_job_that_nobody_can_share_makes_the_end_as_unsure_as_it_is() -> None:
+def test_one_long_job_that_nobody_can_share_makes_the_end_as_unsure_as_it_is():
     works = [work("long", 1, {"gpu": 1000.0}, spread=0.5), work("short", 90, {"pi": 10.0}, spread=0.1, own=0.1)]
     made = forecast(ForecastQuestion(works, [Slot("gpu"), Slot("pi")]))
     assert made.high_s / made.low_s > math.exp(2 * 1.28 * 0.35)
 
 
-def test_a_plan_of_many_jobs_ends_when_all_hosts_together_can_have_done_them() -> None:
+def test_a_plan_of_many_jobs_ends_when_all_hosts_together_can_have_done_them():
     times = {"gpu": 10.0, "desk": 40.0, "pi": 500.0}
     slots = [Slot(host) for host in times]
     made = forecast(ForecastQuestion([work("net", 10_000, times, spread=0.0)], slots))
@@ -133,7 +133,7 @@ def test_a_plan_of_many_jobs_ends_when_all_hosts_together_can_have_done_them() -
     assert len({stay.job for stay in made.stays}) == 10_000
 
 
-def test_another_host_makes_it_end_no_later() -> None:
+def test_another_host_makes_it_end_no_later():
     chance = random.Random(5)
     for _ in range(60):
         names = ["a", "b", "c", "d"]
@@ -178,7 +178,7 @@ def _left_s(doing: tuple[float, float] | None, now: float) -> float:
     return 0.0 if doing is None else max(doing[0] + doing[1] - now, (now - doing[0]) / 10)
 
 
-def test_four_of_five_plans_end_within_the_interval_and_half_before_its_middle() -> None:
+def test_four_of_five_plans_end_within_the_interval_and_half_before_its_middle():
     """Of drawn truths, played by an online rule of its own: errors of kinds, of hosts for a family, of each attempt."""
     chance, within, cases, ratios = random.Random(11), 0, 80, list[float]()
     hosts = ["a", "b", "c"]

@@ -59,7 +59,7 @@ def tabled() -> set[Arrow]:
 # ── one table, three places ─────────────────────────────────────────────────────────────────
 
 
-def test_the_picture_shows_the_table() -> None:
+def test_the_picture_shows_the_table():
     assert drawn(PAGE) == tabled()
 
 
@@ -81,12 +81,12 @@ def constrained(column: str) -> list[str]:
     return re.findall(r"'(\w+)'", values)
 
 
-def test_the_database_knows_the_same_lists() -> None:
+def test_the_database_knows_the_same_lists():
     assert constrained("status") == [status.value for status in JobStatus]
     assert constrained("end_reason") == [reason.value for reason in EndReason]
 
 
-def test_the_table_is_whole() -> None:
+def test_the_table_is_whole():
     reached = {row.target for row in TRANSITIONS.values()}
     assert reached == set(JobStatus)
     assert not LIVE & FINAL
@@ -98,7 +98,7 @@ def test_the_table_is_whole() -> None:
         assert not left_final or row.name in undoes, "a final status is final"
 
 
-def test_whatever_is_not_in_the_table_is_refused() -> None:
+def test_whatever_is_not_in_the_table_is_refused():
     arrows = {arrow for arrow in tabled() if arrow[2] not in KEEPS_STATUS}
     arrows |= {(source, source, name) for source, _, name in tabled() if name in KEEPS_STATUS}
     arrows |= {(status, status, name) for status, name in product(JobStatus, MARKS)}
@@ -110,7 +110,7 @@ def test_whatever_is_not_in_the_table_is_refused() -> None:
                 check_transition(name, source, target)
 
 
-def test_the_page_has_a_section_for_each_status_and_a_row_for_each_end() -> None:
+def test_the_page_has_a_section_for_each_status_and_a_row_for_each_end():
     headings = re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)
     assert {status.value for status in JobStatus} <= set(headings)
     pays = {Fault.NOBODY: "nothing", Fault.TRAINER: "`max_attempts`", Fault.INFRASTRUCTURE: "`max_host_losses`"}
@@ -118,7 +118,7 @@ def test_the_page_has_a_section_for_each_status_and_a_row_for_each_end() -> None
     assert dict(rows) == {reason.value: pays[FAULT_OF[reason]] for reason in EndReason}
 
 
-def test_the_page_names_the_budgets_as_they_are() -> None:
+def test_the_page_names_the_budgets_as_they_are():
     policy = Policy()
     for text in (
         f"failed {policy.max_attempts} of {policy.max_attempts} times (max_attempts)",
@@ -133,7 +133,7 @@ def test_the_page_names_the_budgets_as_they_are() -> None:
 # ── closed lists ────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_end_has_somebody_who_pays_and_workers_report_only_what_they_can_know() -> None:
+def test_every_end_has_somebody_who_pays_and_workers_report_only_what_they_can_know():
     assert set(FAULT_OF) == set(EndReason)
     own = {EndReason.COMPLETED, EndReason.HOST_LOST, EndReason.CANCELLED, EndReason.SUPERSEDED}
     assert set(EndReason) - REPORTABLE == own
@@ -167,17 +167,17 @@ def test_equal_needs_have_equal_text_and_only_they(one: dict, other: dict) -> No
     assert Needs.of(json.loads(mine.canonical())) == mine
 
 
-def test_a_job_dict_without_optional_keys_needs_nothing() -> None:
+def test_a_job_dict_without_optional_keys_needs_nothing():
     assert Needs.of({}) == Needs()
 
 
-def test_nouns_are_frozen() -> None:
+def test_nouns_are_frozen():
     for noun, field in ((a_host(), "cores"), (Needs(), "model"), (an_attempt(), "host")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(noun, field, None)
 
 
-def test_an_empty_capability_is_a_host_of_nothing() -> None:
+def test_an_empty_capability_is_a_host_of_nothing():
     assert Host.of("pi", {}) == Host(name="pi")
     none = dict.fromkeys(a_capability(), None)
     assert Host.of("pi", none) == Host(name="pi"), "null is the same as absent"
@@ -193,14 +193,14 @@ def test_an_identity_depends_on_no_order_and_on_nothing_but_its_keys(order: list
         assert spec_hash({**job, key: "something else"}) != spec_hash(job)
 
 
-def test_canonical_text_is_the_same_everywhere() -> None:
+def test_canonical_text_is_the_same_everywhere():
     assert strict_json.canonical({"b": [1, "ä"], "a": None}) == '{"a":null,"b":[1,"ä"]}'
     assert digest({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     with pytest.raises(ValueError, match="JSON"):
         strict_json.canonical(float("nan"))
 
 
-def test_every_move_leaves_its_witness_in_the_same_transaction() -> None:
+def test_every_move_leaves_its_witness_in_the_same_transaction():
     queue = JobQueue(":memory:")
     queue.sync_from_manifest([a_job("one")])
     queue.claim_next(worker_hostname="pi", capability={})
@@ -211,7 +211,7 @@ def test_every_move_leaves_its_witness_in_the_same_transaction() -> None:
     queue.close()
 
 
-def test_the_queue_writes_no_move_that_is_not_in_the_table() -> None:
+def test_the_queue_writes_no_move_that_is_not_in_the_table():
     queue = JobQueue(":memory:")
     queue.sync_from_manifest([a_job("one")])
     pending = queue.get("id-one")
@@ -222,7 +222,7 @@ def test_the_queue_writes_no_move_that_is_not_in_the_table() -> None:
     queue.close()
 
 
-def test_a_host_has_at_least_the_memory_that_is_free() -> None:
+def test_a_host_has_at_least_the_memory_that_is_free():
     """Workers of before do not tell how much there is in all; what is free may be reported as more than that."""
     for told, total in (({}, 8.0), ({"ram_total_gib": 16.0}, 16.0), ({"ram_total_gib": 7.5}, 8.0)):
         assert Host.of("pi", {"ram_available_gib": 8.0, **told}).ram_total_gib == total
@@ -231,7 +231,7 @@ def test_a_host_has_at_least_the_memory_that_is_free() -> None:
         assert Host.of("pi", capability).vram_total_gib == whole
 
 
-def test_a_reserve_is_taken_off_what_the_cap_leaves() -> None:
+def test_a_reserve_is_taken_off_what_the_cap_leaves():
     gib = {"ram_available_gib": 20.0, "ram_total_gib": 24.0}
     gpu = {"vram_free_gib": 20.0, "vram_total_gib": 24.0}
     declared = {

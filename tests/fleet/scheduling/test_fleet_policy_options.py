@@ -11,11 +11,11 @@ from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.policy_options import page, policy_of, setting
 
 
-def test_without_settings_it_is_the_usual_policy() -> None:
+def test_without_settings_it_is_the_usual_policy():
     assert policy_of([]) == Policy()
 
 
-def test_a_setting_changes_its_figure_and_the_last_one_counts() -> None:
+def test_a_setting_changes_its_figure_and_the_last_one_counts():
     said = [setting("stale_after_s=1200"), setting("odd_deaths=5"), setting("odd_deaths=0")]
     assert policy_of(said) == Policy(stale_after_s=1200.0, odd_deaths=0)
 
@@ -25,7 +25,7 @@ def test_every_default_may_be_said(text: str) -> None:
     assert policy_of([setting(text)]) == Policy()
 
 
-def test_the_help_shows_every_figure() -> None:
+def test_the_help_shows_every_figure():
     assert [text.partition("=")[0] for text in page()] == [field.name for field in fields(Policy)]
 
 

@@ -76,7 +76,7 @@ def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(
                 assert NOW - each.since >= rules.keep_superseded_days * 86_400
 
 
-def test_a_model_stays_for_its_days_whatever_its_figure() -> None:
+def test_a_model_stays_for_its_days_whatever_its_figure():
     days = 86_400.0
     best, worse = (
         RetainedBundle(
@@ -88,7 +88,7 @@ def test_a_model_stays_for_its_days_whatever_its_figure() -> None:
     assert gone([best, worse], Rules(best=1, keep_models_days=7.1)) == set()
 
 
-def test_a_model_that_is_as_good_as_the_last_kept_one_is_told_why_it_goes() -> None:
+def test_a_model_that_is_as_good_as_the_last_kept_one_is_told_why_it_goes():
     one, two = (
         RetainedBundle(name, "gbt", "oracle", 1, (BundleShare(name, 1, name, True, False, True, since, 0.81),))
         for name, since in (("one", 0.0), ("two", 1.0))
@@ -146,13 +146,13 @@ def model(number: int, figure: float | None, since: float = 0.0, **facts: bool) 
     return RetainedBundle(f"gbt_realistic/{number}", "gbt", "realistic", 10, (delivery,))
 
 
-def test_of_equal_figures_the_first_completed_stays_then_the_lesser_digest() -> None:
+def test_of_equal_figures_the_first_completed_stays_then_the_lesser_digest():
     tied = [model(1, 0.5, since=20.0), model(2, 0.5, since=10.0), model(3, 0.5, since=20.0)]
     assert gone(tied, Rules(best=1)) == {"gbt_realistic/1", "gbt_realistic/3"}
     assert gone(tied, Rules(best=2)) == {"gbt_realistic/3"}
 
 
-def test_the_reason_names_both_figures() -> None:
+def test_the_reason_names_both_figures():
     (removal,) = retention.bundles_to_remove([model(1, 0.875), model(2, 0.75), model(3, None)], Rules(best=1), NOW)
     why = "it is not among the best of gbt realistic: its validation figure is 0.75, the last kept one's 0.875"
     assert removal == Removal(RemovalKind.BUNDLE, "gbt_realistic/2", 0, 10, why, "gbt-2")
@@ -160,7 +160,7 @@ def test_the_reason_names_both_figures() -> None:
     assert retention.without_figure([model(3, None)], Rules(best=1)) == {}
 
 
-def test_a_bundle_of_two_jobs_stays_while_one_of_them_keeps_it() -> None:
+def test_a_bundle_of_two_jobs_stays_while_one_of_them_keeps_it():
     shared = replace(model(1, 0.5), deliveries=(*model(1, 0.5).deliveries, *model(4, 0.9).deliveries))
     assert gone([shared, model(2, 0.75)], Rules(best=1)) == {"gbt_realistic/2"}
     stale = replace(

@@ -87,7 +87,7 @@ def test_what_is_taken_while_a_schedule_is_made_is_not_in_it(
     assert {kind.key: rolling.made.count(kind.key) for kind in kinds} == left
 
 
-def test_two_machines_are_near_the_best() -> None:
+def test_two_machines_are_near_the_best():
     """Beside every possible assignment of a few jobs; a rule of thumb has no bound, so drawn cases stand for all."""
     chance, ratios = random.Random(1), []
     for _ in range(300):
@@ -116,7 +116,7 @@ def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds: list[JobKind]
             assert not any(kind.count and slot.host in kind.seconds for kind in kinds)
 
 
-def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long() -> None:
+def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long():
     made = schedule([JobKind("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
     said = made.decide("pi")
     assert said == Decline("net", by="gpu", begin_s=30.0, end_s=90.0, here_s=6000.0, open_s=6000.0)
@@ -126,25 +126,25 @@ def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long() 
     assert (later.begin_s, later.end_s, later.here_s) == (20.0, 80.0, 6000.0), "from when it asks"
 
 
-def test_with_much_to_do_a_slow_host_gets_its_part() -> None:
+def test_with_much_to_do_a_slow_host_gets_its_part():
     made = schedule([JobKind("net", 100, {"gpu": 60.0, "pi": 600.0})], [Slot("gpu"), Slot("pi")])
     assert made.decide("pi") == Take("net")
     assert made.end_s < 60 * 100 * 10 / 11 * 1.1
 
 
-def test_who_has_nothing_takes_from_the_one_that_ends_last() -> None:
+def test_who_has_nothing_takes_from_the_one_that_ends_last():
     kinds = [JobKind("net", 2, {"gpu": 100.0, "desk": 150.0}), JobKind("tree", 1, {"gpu": 10.0})]
     made = schedule(kinds, [Slot("gpu"), Slot("late", 0.0)])
     assert made.decide("desk") == Take("net", instead_of="gpu")
 
 
-def test_what_somebody_waits_for_comes_first_on_its_slot() -> None:
+def test_what_somebody_waits_for_comes_first_on_its_slot():
     kinds = [JobKind("long", 1, {"gpu": 100.0}), JobKind("short", 1, {"gpu": 10.0, "pi": 5000.0})]
     assert schedule(kinds, [Slot("gpu")]).decide("gpu") == Take("long")
     assert schedule(kinds, [Slot("gpu")], None, {"short": 30.0}).decide("gpu") == Take("short")
 
 
-def test_a_host_that_is_gone_has_no_share() -> None:
+def test_a_host_that_is_gone_has_no_share():
     kinds = [JobKind("net", 1, {"gpu": 60.0, "pi": 6000.0})]
     before = schedule(kinds, [Slot("gpu"), Slot("pi")])
     assert schedule(kinds, [Slot("pi")], before).decide("pi") == Take("net")
@@ -173,7 +173,7 @@ def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_h
         made = made.took(name, said.kind, said.instead_of)
 
 
-def test_of_uncertain_times_a_slow_host_is_given_less() -> None:
+def test_of_uncertain_times_a_slow_host_is_given_less():
     """A job that is begun on a machine that turns out far slower ends last of all."""
     sure, unsure = (
         schedule([JobKind("net", 100, {"gpu": 60.0, "pi": 180.0}, spread=spread)], [Slot("gpu"), Slot("pi")])
@@ -182,7 +182,7 @@ def test_of_uncertain_times_a_slow_host_is_given_less() -> None:
     assert sum(share.count for share in unsure.shares[1]) < sum(share.count for share in sure.shares[1]) <= 26
 
 
-def test_where_nothing_ends_sooner_every_job_stays_with_its_host() -> None:
+def test_where_nothing_ends_sooner_every_job_stays_with_its_host():
     kinds = [JobKind("net", 1, {"desk": 60.0, "laptop": 60.0}), JobKind("tree", 1, {"desk": 60.0, "laptop": 60.0})]
     before = schedule(kinds, [Slot("laptop"), Slot("desk")])
     for slots in itertools.permutations([Slot("desk"), Slot("laptop")]):
@@ -192,7 +192,7 @@ def test_where_nothing_ends_sooner_every_job_stays_with_its_host() -> None:
         ]
 
 
-def test_what_was_taken_leaves_no_gap_in_what_a_slot_does_next() -> None:
+def test_what_was_taken_leaves_no_gap_in_what_a_slot_does_next():
     lengths = {"long": (1, 100.0), "middle": (2, 50.0), "short": (1, 10.0)}
     made = schedule([JobKind(key, count, {"gpu": each}) for key, (count, each) in lengths.items()], [Slot("gpu")])
 
@@ -205,7 +205,7 @@ def test_what_was_taken_leaves_no_gap_in_what_a_slot_does_next() -> None:
     assert begins(one.took("pi", "middle", instead_of="gpu")) == [("long", 1, 0.0), ("short", 1, 100.0)]
 
 
-def test_a_host_takes_a_more_urgent_job_only_while_it_has_it_done_sooner() -> None:
+def test_a_host_takes_a_more_urgent_job_only_while_it_has_it_done_sooner():
     kinds = [JobKind("urgent", 1, {"gpu": 10.0, "pi": 60.0}, priority=1), JobKind("own", 1, {"pi": 5.0})]
     made = schedule(kinds, [Slot("gpu", 90.0), Slot("pi", 45.0)])
     assert made.decide("pi", 20.0) == Take("urgent", instead_of="gpu")
@@ -217,7 +217,7 @@ def a_wait(here_s: float = 100.0, ready_s: float = 5.0) -> tuple[list[JobKind], 
     return [JobKind("net", 1, {"gpu": 10.0, "pi": here_s})], [Slot("gpu", ready_s, ready_s), Slot("pi")]
 
 
-def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_meanwhile() -> None:
+def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_meanwhile():
     """As of a better host whose progress says for ever that it is ready in a moment."""
     rolling = Rolling()
     for now in range(0, 100, 10):
@@ -229,7 +229,7 @@ def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_mea
     assert rolling.decide("pi", 100.0) == Take("net", instead_of="gpu")
 
 
-def test_no_host_begins_a_long_job_as_one_that_seemed_short_was_waited_for() -> None:
+def test_no_host_begins_a_long_job_as_one_that_seemed_short_was_waited_for():
     rolling = Rolling()
     rolling.renew(*a_wait(here_s=18.0), 0.0)
     assert isinstance(rolling.decide("pi", 0.0), Decline)
@@ -250,7 +250,7 @@ def test_who_has_not_asked_for_long_begins_to_wait_again(silent_s: float, left_s
     assert said.open_s == left_s
 
 
-def test_a_wait_is_over_with_a_job_or_when_the_host_is_silent() -> None:
+def test_a_wait_is_over_with_a_job_or_when_the_host_is_silent():
     for over in (
         lambda rolling: rolling.took("pi", Take("net")),
         lambda rolling: rolling.follow(schedule([], []), ASKS_S + 1.0),
@@ -263,7 +263,7 @@ def test_a_wait_is_over_with_a_job_or_when_the_host_is_silent() -> None:
         assert not rolling.waits
 
 
-def test_a_wait_goes_on_when_one_schedule_did_not_know_the_host() -> None:
+def test_a_wait_goes_on_when_one_schedule_did_not_know_the_host():
     """A clock that stepped can make a host seem silent for one making."""
     rolling = Rolling()
     rolling.renew(*a_wait(), 0.0)
@@ -275,7 +275,7 @@ def test_a_wait_goes_on_when_one_schedule_did_not_know_the_host() -> None:
     assert said.open_s == 80.0
 
 
-def test_durations_that_make_no_sense_are_scheduled_all_the_same() -> None:
+def test_durations_that_make_no_sense_are_scheduled_all_the_same():
     nonsense = JobKind("net", 3, {"gpu": 1e-300, "pi": 1e300}, spread=1e6)
     made = schedule([nonsense], [Slot("gpu"), Slot("pi")])
     assert sum(share.count for shares in made.shares for share in shares) == 3
