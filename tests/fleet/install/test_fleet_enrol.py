@@ -308,7 +308,7 @@ def test_a_reader_joins_looks_and_changes_nothing(person: Person, tmp_path: Path
 ANSWER = {"url": "https://r:1", "name": "pc", "code": "c0de" * 10, "fingerprint": "sha256:" + "5f" * 32, "role": "host"}
 
 
-def test_lines_for_the_other_shells() -> None:
+def test_lines_for_the_other_shells():
     line = command(ANSWER, windows=True)
     assert line.endswith(f"-HostId 'pc' -Code '{'c0de' * 10}' -Fingerprint '{ANSWER['fingerprint']}'")
     assert shlex.split(command(ANSWER, windows=False))[-3] == "c0de" * 10

@@ -200,7 +200,7 @@ def test_what_will_not_do_on_windows(wanted: dict[str, Any], facts: dict[str, An
     assert said in found
 
 
-def test_what_is_only_worth_a_note() -> None:
+def test_what_is_only_worth_a_note():
     facts = replace(
         FINE,
         missing_for_training=("torch", "xgboost"),
@@ -256,7 +256,7 @@ def test_somebody_else_at_the_address_is_no_receiver(stranger: str) -> None:
     assert "another service on that port" in said
 
 
-def test_nobody_at_the_address() -> None:
+def test_nobody_at_the_address():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     said = install_system.ask(f"http://127.0.0.1:{port}", SystemClock()).trouble
@@ -381,7 +381,7 @@ def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
     assert machine.users == {"cis490-receiver"}, "its models are still owned by it"
 
 
-def test_words_about_a_machine_and_about_finished_work() -> None:
+def test_words_about_a_machine_and_about_finished_work():
     device = probe.CudaDevice("RTX 4070", 8.0, 7.5)
     found = probe.Capability("desk", cpu_cores=8, ram_total_gib=31.25, cuda_available=True, cuda_devices=(device,))
     assert capability_words(json.dumps(found.to_dict())) == "8 cores, 31.2 GiB RAM, RTX 4070 with 8.0 GiB"
@@ -604,14 +604,14 @@ def newcomer() -> dict[str, Any]:
     return told
 
 
-def test_newcomer_is_refused_while_there_is_no_receiver() -> None:
+def test_newcomer_is_refused_while_there_is_no_receiver():
     told = newcomer()["no_receiver"]
     assert told["code"] == 1
     assert f"REFUSED nothing listens at {URL}" in told["out"]
     assert told["out"].endswith("Nothing was changed.\n")
 
 
-def test_newcomer_installs_a_receiver_and_a_worker_that_asks_it_for_work() -> None:
+def test_newcomer_installs_a_receiver_and_a_worker_that_asks_it_for_work():
     told = newcomer()
     assert told["receiver"]["code"] == told["first"]["code"] == 0, told["first"]
     assert told["worker"]["hostname"] == "newcomer"
@@ -625,7 +625,7 @@ def test_newcomer_installs_a_receiver_and_a_worker_that_asks_it_for_work() -> No
     }
 
 
-def test_newcomer_may_look_first_and_do_it_twice() -> None:
+def test_newcomer_may_look_first_and_do_it_twice():
     told = newcomer()
     assert told["dry"]["code"] == 0
     assert told["after_dry"] == []
@@ -634,7 +634,7 @@ def test_newcomer_may_look_first_and_do_it_twice() -> None:
     assert not any("restart" in call for call in told["calls_again"]), "a running job is left alone"
 
 
-def test_newcomer_without_root_may_look_and_not_touch() -> None:
+def test_newcomer_without_root_may_look_and_not_touch():
     told = newcomer()
     assert told["nobody_dry"]["code"] == 0, told["nobody_dry"]
     assert told["nobody"]["code"] == 1
@@ -643,7 +643,7 @@ def test_newcomer_without_root_may_look_and_not_touch() -> None:
     assert "with sudo" in told["nobody_uninstall"]["err"]
 
 
-def test_newcomer_pastes_the_line_that_enroll_printed() -> None:
+def test_newcomer_pastes_the_line_that_enroll_printed():
     told = newcomer()
     assert told["receiver_tls"]["code"] == 0, told["receiver_tls"]
     assert told["settings"] == ["CIS490_RECEIVER_FLAGS=", "CIS490_RECEIVER_FLAGS=--tls --public-name localhost"], (
@@ -662,7 +662,7 @@ def test_newcomer_pastes_the_line_that_enroll_printed() -> None:
     assert told["leaves"]["code"] == 0
 
 
-def test_newcomer_leaves_and_nothing_is_left() -> None:
+def test_newcomer_leaves_and_nothing_is_left():
     told = newcomer()
     assert told["uninstall"]["code"] == told["uninstall_again"]["code"] == 0
     assert told["left_of_worker"] == []

@@ -87,7 +87,7 @@ def test_what_it_starts_understands_every_flag(role: MachineRole) -> None:
     assert parser.parse_args(command(said(text_of(role))["ExecStart"][0], {"CIS490_RECEIVER_URL": "x"})[3:])
 
 
-def test_reload_is_a_hangup_and_stopping_leaves_time_to_hand_back() -> None:
+def test_reload_is_a_hangup_and_stopping_leaves_time_to_hand_back():
     of_receiver, of_worker = said(text_of(MachineRole.RECEIVER)), said(text_of(MachineRole.WORKER))
     assert of_receiver["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert int(of_worker["TimeoutStopSec"][0]) >= 35, "the worker needs up to 30 s"
@@ -98,7 +98,7 @@ def test_reload_is_a_hangup_and_stopping_leaves_time_to_hand_back() -> None:
         assert each["StartLimitIntervalSec"] == ["0"]
 
 
-def test_the_proxys_socket_has_a_folder_that_its_group_may_enter() -> None:
+def test_the_proxys_socket_has_a_folder_that_its_group_may_enter():
     unit = said(text_of(MachineRole.RECEIVER))
     assert unit["RuntimeDirectory"] == ["cis490"]
     assert unit["RuntimeDirectoryMode"] == ["0750"]
@@ -113,7 +113,7 @@ def test_no_secret_is_an_argument(role: MachineRole) -> None:
     assert not any("TOKEN" in value for value in unit["Environment"])
 
 
-def test_services_do_not_share_a_user_or_a_folder() -> None:
+def test_services_do_not_share_a_user_or_a_folder():
     users = [said(text_of(role))["User"] for role in ROLES]
     folders = [said(text_of(role))["StateDirectory"] for role in ROLES]
     assert users == [[install_linux.user(role)] for role in ROLES]
@@ -121,7 +121,7 @@ def test_services_do_not_share_a_user_or_a_folder() -> None:
     assert folders[0] != folders[1]
 
 
-def test_a_unit_is_written_for_the_checkout_and_the_interpreter_in_use() -> None:
+def test_a_unit_is_written_for_the_checkout_and_the_interpreter_in_use():
     other = wanted(
         MachineRole.WORKER,
         checkout=PurePosixPath("/opt/cis490-next"),
@@ -136,7 +136,7 @@ def test_a_unit_is_written_for_the_checkout_and_the_interpreter_in_use() -> None
     assert "c0ffee" in text, "an upgrade is another text, so the service is restarted"
 
 
-def test_documented_template_gives_each_worker_settings_and_state_of_its_own() -> None:
+def test_documented_template_gives_each_worker_settings_and_state_of_its_own():
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
     line = next(line for line in page.splitlines() if "cis490-trainer-worker@.service" in line)
     template = text_of(MachineRole.WORKER)

@@ -28,7 +28,7 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.process.supervise import LocalProcess, LocalRunner, SpawnFailedError
 
 
-def test_every_module_imports_without_the_names_of_posix() -> None:
+def test_every_module_imports_without_the_names_of_posix():
     done = subprocess.run(
         [sys.executable, "-W", "error::ImportWarning", str(CHILDREN / "without_posix.py"), "win32", "linux"],
         capture_output=True,

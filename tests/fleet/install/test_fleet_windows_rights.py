@@ -253,6 +253,6 @@ def test_looking_first_shows_the_rights_and_changes_none(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folders_name_ends_no_text_of_powershell() -> None:
+def test_a_folders_name_ends_no_text_of_powershell():
     asked = windows.is_closed(PureWindowsPath("C:/it\u2019s'; calc; '"), windows.CLOSED)[-1]
     assert "('C:\\it\u2019\u2019s''; calc; ''')" in asked

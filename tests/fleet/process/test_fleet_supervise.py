@@ -488,12 +488,12 @@ def test_tail_survives_a_vanished_and_a_cut_file(tmp_path: Path) -> None:
     assert tail.poll(final=True) == []
 
 
-def test_clean_line_is_bounded() -> None:
+def test_clean_line_is_bounded():
     assert clean_line(b"x" * 100_000) == "x" * 500
     assert clean_line("\x1b]0;title\x07é\t|".encode()) == "]0;titleé    |"
 
 
-def test_environment_is_an_allow_list() -> None:
+def test_environment_is_an_allow_list():
     parent = {"PATH": "/bin", "HF_TOKEN": "x", "OMP_NUM_THREADS": "2", "SSH_AUTH_SOCK": "x"}
     parent |= {"Path": "C:\\", "SystemRoot": "C:\\Windows", "CUDA_API_KEY": "x"}
     kept = trainer_environment(parent)
@@ -501,20 +501,20 @@ def test_environment_is_an_allow_list() -> None:
     assert "x" not in kept.values()
 
 
-def test_variables_of_the_plan_are_over_the_worker_s_own_and_carry_no_secret() -> None:
+def test_variables_of_the_plan_are_over_the_worker_s_own_and_carry_no_secret():
     own = {"trainer": {"env": {"A": "1", "B": "2", "HF_TOKEN": "x", "CIS490_STATE_DIR": "/"}}}
     assert planned(own, {"B": "3", "N": 4, "Z": "a\0b"}) == {"A": "1", "B": "3"}
     assert planned({"trainer": None}, {}) == planned({"trainer": {"env": [1]}}, {}) == {}
 
 
-def test_windows_half_imports_here_and_has_the_same_names() -> None:
+def test_windows_half_imports_here_and_has_the_same_names():
     posix = importlib.import_module("training.fleet.process.posix")
     own = {"os", "signal", "hashlib", "itertools", "time", "own_group", "REMOVE_TRIES", "ENVIRON_LOOKS"}
     shared = {name for name in vars(posix) if not name.startswith("_")} - own
     assert shared <= set(vars(supervise_windows))
 
 
-def test_no_posix_module_is_needed_to_import_the_worker() -> None:
+def test_no_posix_module_is_needed_to_import_the_worker():
     """Modules that Windows lacks are imported, if at all, by the function that needs them."""
     program = """
 import importlib, sys

@@ -16,7 +16,7 @@ ME = os.getpid()
 NOBODY = 2**22 + 1  # above the highest process id of Linux
 
 
-def test_a_process_tree_is_summed_and_one_that_is_gone_uses_nothing() -> None:
+def test_a_process_tree_is_summed_and_one_that_is_gone_uses_nothing():
     used = used_by(ME)
     assert used.cpu_s > 0
     assert used.memory_bytes is not None

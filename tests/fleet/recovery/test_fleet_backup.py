@@ -359,7 +359,7 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
-def test_a_backup_that_is_killed_never_passes_for_one_and_the_next_is_whole() -> None:
+def test_a_backup_that_is_killed_never_passes_for_one_and_the_next_is_whole():
     backing_up("database.copied", random.Random(0))
 
 

@@ -253,7 +253,7 @@ def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state: Deployment) -> N
     assert "cis490-jobs release pi" in found(state)[0].remedy
 
 
-def test_every_question_is_tried() -> None:
+def test_every_question_is_tried():
     asked = {each.statement.removeprefix("doctor_").replace("_", "-") for each in QUESTIONS}
     assert asked <= {check for check, _ in BROKEN}
 
@@ -330,7 +330,7 @@ def test_a_slot_of_a_session_may_hold_a_job(state: Deployment) -> None:
     assert "slots" not in checks(state)
 
 
-def test_many_of_a_kind_become_a_count() -> None:
+def test_many_of_a_kind_become_a_count():
     report = DoctorReport()
     report.add(Finding("live", f"job {n}", "look") for n in range(SHOWN_MAX + 5))
     assert len(report.findings) == SHOWN_MAX + 1
@@ -519,7 +519,7 @@ def test_files_that_others_may_read(state: Deployment) -> None:
     assert found(state)[0].remedy == f"chmod 600 {state.db}"
 
 
-def test_room() -> None:
+def test_room():
     path = Path("/srv")
     assert list(machine.room(2 * RESERVE_BYTES, path)) == []
     assert [each.level for each in machine.room(RESERVE_BYTES, path)] == [Gravity.WARNING]
@@ -559,7 +559,7 @@ def test_certificates_that_end(ends: float, revoked: float | None, said: str | N
     assert list(machine.certificates([{**row, "expires_at": EPOCH + ends}, renewed], EPOCH)) == []
 
 
-def test_tokens_that_end() -> None:
+def test_tokens_that_end():
     row = {"name": "ada", "revoked_at": None, "role": None}
     near, far = {**row, "expires_at": EPOCH + DAY}, {**row, "expires_at": EPOCH + 8 * DAY}
     assert "24 h" in next(machine.tokens([near], EPOCH)).problem

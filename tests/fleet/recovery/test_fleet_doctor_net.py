@@ -204,7 +204,7 @@ def test_without_checksums_what_follows_from_something_is_compared(sound: Deploy
 # ── the checksum itself ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_checksum_is_the_same_on_every_machine() -> None:
+def test_a_checksum_is_the_same_on_every_machine():
     """Written down, because databases travel: text that one Python cannot show another can."""
     columns = [("at", None), ("detail", None), ("n", 0), ("name", "")]
     assert seal(columns, (1.5, "naïve ﬁ \U0001fae8\n", 0, "x")) == 5417418493805741743

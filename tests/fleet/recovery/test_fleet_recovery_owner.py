@@ -270,7 +270,7 @@ def test_giving_follows_no_link(state: Deployment, system: Path) -> None:
 
 
 @as_root
-def test_rights_come_back_and_nest() -> None:
+def test_rights_come_back_and_nest():
     def mine() -> tuple[int, int, list[int]]:
         return os.geteuid(), os.getegid(), os.getgroups()
 

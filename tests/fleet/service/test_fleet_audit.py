@@ -63,7 +63,7 @@ def test_a_refused_act_leaves_no_row(tmp_path: Path) -> None:
         assert entries(receiver) == []
 
 
-def test_no_statement_of_ours_changes_or_removes_a_row() -> None:
+def test_no_statement_of_ours_changes_or_removes_a_row():
     """Another program that opens the file can; the chain shows it then."""
     folder = Path(sqlite.__file__).parent / "sql"
     sql = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.sql"))

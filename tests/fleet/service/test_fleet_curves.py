@@ -79,7 +79,7 @@ def test_a_line_tells_an_epoch_with_a_figure_or_nothing(line: str, point: Point 
     assert point_in(line) == point
 
 
-def test_a_long_line_keeps_its_point_and_another_is_cut() -> None:
+def test_a_long_line_keeps_its_point_and_another_is_cut():
     long = told(7, note="x" * 600, **{f"extra_{n}": n for n in range(50)})
     kept = kept_line(long)
     assert len(kept) <= LOG_LINE_CHARS_MAX
@@ -174,7 +174,7 @@ def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arriv
     assert len(fleet.losses()) == 4
 
 
-def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete() -> None:
+def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete():
     fleet = Fleet()
 
     def brought(*lines: str, first: int, total: int | None) -> None:

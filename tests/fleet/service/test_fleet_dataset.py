@@ -172,7 +172,7 @@ def test_a_listing_of_too_many_files_is_refused(monkeypatch: pytest.MonkeyPatch)
         parse(b'{"files":[%b],"format":2}' % (b'{"path":"f","pieces":"","size":0},' * 1_000_000)[:-1])
 
 
-def test_one_piece_has_one_length() -> None:
+def test_one_piece_has_one_length():
     files = (pack("a", [(bytes(32), 5)]), pack("b", [(bytes(32), 6)]))
     with pytest.raises(BadListing, match="two lengths"):
         parse(Listing(files).document)
@@ -207,7 +207,7 @@ def test_a_listing_knows_its_pieces_by_place_and_by_name(drawn: list[list[int]])
     assert listing.length_of("no digest") is None
 
 
-def test_a_name_an_id_and_a_prefix_mean_a_data_set() -> None:
+def test_a_name_an_id_and_a_prefix_mean_a_data_set():
     one, two, six = "a" * 64, "a" * 63 + "b", "6" * 64
     known = Catalogue(frozenset({one, two, six}), {"processed": one, "666666": two})
     assert known.resolve(one) == known.resolve("processed") == one
@@ -526,7 +526,7 @@ def push_to(dataset_store: DatasetStore, acknowledged: set[str]) -> None:
     acknowledged.add("published")
 
 
-def test_the_size_of_a_data_set_is_known_while_it_is_here() -> None:
+def test_the_size_of_a_data_set_is_known_while_it_is_here():
     dataset_store = DatasetStore(ROOT, MemoryFs())
     assert dataset_store.size_of(LISTING.dataset_id) is None
     assert dataset_store.size_of("../odd") is None

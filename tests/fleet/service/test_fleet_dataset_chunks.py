@@ -72,11 +72,11 @@ def test_bytes_are_cut_alike_wherever_they_lie(sizes: ChunkSizes) -> None:
     assert sum(map(len, lacking)) < 6 * sizes.least
 
 
-def test_without_marks_nothing_breaks() -> None:
+def test_without_marks_nothing_breaks():
     assert [len(each) for each in cut([bytes(600_000)], FINE)] == [262_144, 262_144, 75_712]
 
 
-def test_a_large_data_set_is_cut_coarsely() -> None:
+def test_a_large_data_set_is_cut_coarsely():
     assert [sizes_for(total) for total in (0, 64 * 1024**2, 64 * 1024**2 + 1)] == [FINE, FINE, COARSE]
 
 

@@ -117,7 +117,7 @@ def test_an_imagined_host_is_as_fast_as_the_one_that_it_is_like(fleet: Fleet) ->
     assert done["pi"] > 5 * done["desk"]
 
 
-def test_a_job_that_fits_nowhere_says_why_until_such_a_host_is_imagined() -> None:
+def test_a_job_that_fits_nowhere_says_why_until_such_a_host_is_imagined():
     fleet = Fleet(*jobs(2, require_cuda=True, min_vram_gib=20.0))
     fleet.hear("desk")
     said = fleet.foretell()
@@ -160,7 +160,7 @@ def test_an_answer_of_before_an_edit_is_not_kept(fleet: Fleet, edit: str) -> Non
     assert fleet.forecasts.now() is second
 
 
-def test_so_many_kinds_are_told_apart_by_their_model_alone() -> None:
+def test_so_many_kinds_are_told_apart_by_their_model_alone():
     many = Fleet(*(a_job(f"j{n}", hyper={"depth": 1.01**n, "n": n}) for n in range(400)))
     many.hear("desk", "pi")
     assert many.foretell().count == 400

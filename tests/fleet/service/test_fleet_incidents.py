@@ -73,7 +73,7 @@ class World:
         return self.views.incidents(**asked)
 
 
-def test_an_incident_is_kept_and_told_once_and_its_end_is_noted() -> None:
+def test_an_incident_is_kept_and_told_once_and_its_end_is_noted():
     world = World()
     assert world.tell() == WatchReply()
     assert world.tell(an_incident()) == WatchReply(number=1)
@@ -155,7 +155,7 @@ def test_what_was_heard_of_lately_stays_and_all_else_is_forgotten(days: list[int
     world.queue.close()
 
 
-def test_an_incident_keeps_as_many_spans_as_its_answer_may_have() -> None:
+def test_an_incident_keeps_as_many_spans_as_its_answer_may_have():
     world = World()
     for begin in (100, 200):
         world.tell(an_incident(seconds=[(begin + 2.0 * n, begin + 2.0 * n + 1) for n in range(40)]))
@@ -173,7 +173,7 @@ def test_a_page_has_its_most_whatever_is_asked_for(monkeypatch: pytest.MonkeyPat
     assert world.views.open() == {"office": (3, 104.0)}, "since the first of them"
 
 
-def test_an_end_that_gives_no_reasons_takes_none_away() -> None:
+def test_an_end_that_gives_no_reasons_takes_none_away():
     world = World()
     world.tell(an_incident())
     world.tell(an_incident(event="over", alarms=9, why=[]))
@@ -189,7 +189,7 @@ def test_there_are_only_so_many_watches(monkeypatch: pytest.MonkeyPatch) -> None
         world.tell(host="attic")
 
 
-def test_a_watch_that_is_not_heard_is_silent_and_begins_anew() -> None:
+def test_a_watch_that_is_not_heard_is_silent_and_begins_anew():
     world = World()
     begun = world.clock.now()
     for _ in range(3):
@@ -233,7 +233,7 @@ def test_a_verdict_is_kept_audited_and_taken_back(told: Callable[[], WatchedInci
         world.judge("closed" if verdict == "false" else "false")
 
 
-def test_pages_of_incidents_go_on_where_the_last_ended() -> None:
+def test_pages_of_incidents_go_on_where_the_last_ended():
     world, found, before = World(), [], None
     for number in range(7):
         world.tell(an_incident(number), host=("office", "attic")[number % 2])
@@ -246,7 +246,7 @@ def test_pages_of_incidents_go_on_where_the_last_ended() -> None:
     assert world.shown(host="attic").open == 3
 
 
-def test_a_change_is_kept_and_told_once_and_stands_until_it_is_confirmed() -> None:
+def test_a_change_is_kept_and_told_once_and_stands_until_it_is_confirmed():
     world = World()
     assert world.tell(a_change()) == WatchReply(number=1)
     assert world.tell(a_change()) == WatchReply(number=1, known=True), "an answer was lost, or the watch began again"
@@ -282,7 +282,7 @@ def test_a_change_ends_as_it_was_ended_first_whatever_is_repeated(events: list[s
     world.queue.close()
 
 
-def test_another_change_takes_the_place_of_the_last_one_of_its_watch() -> None:
+def test_another_change_takes_the_place_of_the_last_one_of_its_watch():
     world = World()
     world.tell(a_change(1))
     world.tell(a_change(2), checkpoint="cd")
@@ -294,7 +294,7 @@ def test_another_change_takes_the_place_of_the_last_one_of_its_watch() -> None:
     assert {host: one.number for host, one in world.views.changed().items()} == {"office": 4, "attic": 3}
 
 
-def test_a_change_of_a_watch_that_is_gone_stands_no_longer() -> None:
+def test_a_change_of_a_watch_that_is_gone_stands_no_longer():
     """Of another model's watch that never comes back, for example: nobody can confirm it any more."""
     world = World()
     world.tell(a_change())

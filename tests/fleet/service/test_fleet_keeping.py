@@ -128,7 +128,7 @@ def test_a_bundle_of_two_jobs_goes_when_neither_keeps_it(house: House) -> None:
     assert house.findings(notes=True) == []
 
 
-def test_a_held_model_stays_until_its_hold_ends() -> None:
+def test_a_held_model_stays_until_its_hold_ends():
     with _two() as two:
         two.queue.hold("id-worse", by="ada")
         assert two.collect() == []
@@ -227,7 +227,7 @@ def test_an_upload_whose_bundle_goes_before_it_is_owned_is_sent_again(two: House
     assert two.here("worse")
 
 
-def test_a_late_upload_of_what_went_makes_the_index_say_that_it_is_back() -> None:
+def test_a_late_upload_of_what_went_makes_the_index_say_that_it_is_back():
     """Found by the simulation: the line went on saying that it had been removed."""
     with _two() as two:
         two.collect()

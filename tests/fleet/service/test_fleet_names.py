@@ -71,7 +71,7 @@ def test_a_few_digits_of_an_id_change_nothing(verb: str) -> None:
     assert getattr(service, verb)("b").job_id == "b" * 64, "a whole name, however short"
 
 
-def test_a_whole_id_goes_before_a_whole_name_and_that_before_digits() -> None:
+def test_a_whole_id_goes_before_a_whole_name_and_that_before_digits():
     """A database of before may hold such names, which no plan may bring any more."""
     service = a_service(("one", STRANGER), (STRANGER, "b" * 64), (STRANGER[:12], "c" * 64))
     assert service.cancel(STRANGER).name == "one"
@@ -79,12 +79,12 @@ def test_a_whole_id_goes_before_a_whole_name_and_that_before_digits() -> None:
     assert (answer.job_id, answer.near) == ("c" * 64, 2)
 
 
-def test_a_short_name_is_hit_among_many_ids_that_begin_so() -> None:
+def test_a_short_name_is_hit_among_many_ids_that_begin_so():
     many = [(f"job-{n}", "a" + f"{n:063x}") for n in range(30)]
     assert a_service(*many, ("a", "b" * 64)).cancel("a").job_id == "b" * 64
 
 
-def test_a_job_is_not_called_as_another_ones_id_begins() -> None:
+def test_a_job_is_not_called_as_another_ones_id_begins():
     plan = HEAD + job(name="one") + job("seed = 1", name="%s")
     one = load(plan % "two").jobs[0].job_id
     for name in (one, one[:6], one[:12]):
@@ -95,14 +95,14 @@ def test_a_job_is_not_called_as_another_ones_id_begins() -> None:
     assert len(load(plan % "20261122").jobs) == len(load(plan % one[:5]).jobs) == 2
 
 
-def test_an_answer_counts_the_others_that_were_nearly_hit() -> None:
+def test_an_answer_counts_the_others_that_were_nearly_hit():
     service = a_service(*((f"job{n}", f"{n:064x}") for n in range(1, 14)))
     assert service.cancel("job1").near == 4, "job10 to job13"
     assert service.cancel("job2").near == 0
     assert service.cancel(f"{3:064x}").near == 0
 
 
-def test_an_answer_says_when_the_plan_does_not_name_the_job() -> None:
+def test_an_answer_says_when_the_plan_does_not_name_the_job():
     service = a_service(("one", STRANGER))
     assert service.requeue("one").in_manifest
     service.reload([], Plan())
@@ -128,7 +128,7 @@ def test_a_plan_means_a_host_in_whatever_case_it_writes_it(plan: str, host: str)
     assert service.host_registry.never_asked() == {}
 
 
-def test_a_second_host_whose_name_differs_by_case_only_is_refused() -> None:
+def test_a_second_host_whose_name_differs_by_case_only_is_refused():
     service = a_service(("one", STRANGER), ("two", "b" * 64))
     service.claim(a_worker_claim("w1"))
     with pytest.raises(Refusal, match="host w1 is known here") as refused:
@@ -139,7 +139,7 @@ def test_a_second_host_whose_name_differs_by_case_only_is_refused() -> None:
     assert "a worker asks as W1: " in (service.refused(known) or "")
 
 
-def test_hosts_that_two_databases_of_before_know_go_on() -> None:
+def test_hosts_that_two_databases_of_before_know_go_on():
     service = a_service(("one", STRANGER), ("two", "b" * 64))
     for name in ("w1", "W1"):
         service.queue.claim_next(worker_hostname=name, capability={})
@@ -148,7 +148,7 @@ def test_hosts_that_two_databases_of_before_know_go_on() -> None:
         again.claim(a_worker_claim(name))
 
 
-def test_hosts_that_never_asked_are_noted_with_the_nearest_that_did() -> None:
+def test_hosts_that_never_asked_are_noted_with_the_nearest_that_did():
     service = a_service(("one", STRANGER))
     service.claim(a_worker_claim("spectral-desktop"))
     named = {"spektral-desk": "denied_hosts of one", "Spectral-Desktop": "the same"}
@@ -159,7 +159,7 @@ def test_hosts_that_never_asked_are_noted_with_the_nearest_that_did() -> None:
     ]
 
 
-def test_release_takes_a_host_in_whatever_case_and_names_the_nearest() -> None:
+def test_release_takes_a_host_in_whatever_case_and_names_the_nearest():
     service = a_service(("one", STRANGER))
     service.claim(a_worker_claim("desk"))
     with pytest.raises(Refusal, match="host desk is not quarantined"):
@@ -194,7 +194,7 @@ def test_jobs_that_differ_in_how_a_number_is_written_are_noted(tmp_path: Path) -
     assert a_service().reload([], plan).notes == list(plan.notes)
 
 
-def test_two_tables_for_one_host_are_refused() -> None:
+def test_two_tables_for_one_host_are_refused():
     mistake = only(HEAD + "[hosts.w1]\n[hosts.W1]\n" + job())
     assert (mistake.key, mistake.line) == ("hosts.W1", 4)
     assert "[hosts.w1] is the same host" in mistake.message
@@ -231,7 +231,7 @@ def a_plan_of_data(names: dict[str, str]) -> Plan:
     return Plan(datasets=dict.fromkeys(names.values(), frozenset()), dataset_names=names)
 
 
-def test_a_push_under_a_used_name_says_what_follows() -> None:
+def test_a_push_under_a_used_name_says_what_follows():
     service = a_service()
     jobs = [a_job(name, dataset=data) for name, data in (("a", OLD), ("b", OLD), ("c", NEW))]
     service.reload(jobs, a_plan_of_data({"processed": OLD}))
@@ -244,7 +244,7 @@ def test_a_push_under_a_used_name_says_what_follows() -> None:
     assert name_moved(service, "processed", NEW) == NameMoved(), "named by ids alone"
 
 
-def test_the_data_of_an_unfinished_job_stays_though_the_plan_does_not_name_it() -> None:
+def test_the_data_of_an_unfinished_job_stays_though_the_plan_does_not_name_it():
     service = a_service()
     service.reload([a_job("a", dataset=OLD), a_job("b", dataset=OLD)], a_plan_of_data({"x": OLD}))
     with pytest.raises(Refusal, match="jobs of the plan name"):
@@ -261,7 +261,7 @@ def test_the_data_of_an_unfinished_job_stays_though_the_plan_does_not_name_it() 
     check_unused(service, OLD)
 
 
-def test_a_push_is_told_what_its_name_was_and_what_that_means() -> None:
+def test_a_push_is_told_what_its_name_was_and_what_that_means():
     view = {"was": OLD, "jobs_anew": 14, "jobs_waiting": 1}
     assert moved_lines(view, "processed") == [
         "processed was dddddddddddd, which stays under its id",
@@ -290,7 +290,7 @@ def test_a_plan_notes_the_names_of_data_sets_that_it_was_written_with(tmp_path: 
         load_plan(path, TableDescriber(), known)
 
 
-def test_a_start_names_what_its_references_have_come_to_mean() -> None:
+def test_a_start_names_what_its_references_have_come_to_mean():
     here = Catalogue(frozenset((OLD, NEW)), {"moved": NEW, "same": OLD})
     found = KnownReferences(here.ids, here.names, remembered={"moved": OLD, "same": OLD}, starting=True)
     assert [found.resolve(name) for name in ("moved", "same")] == [OLD, OLD]
@@ -315,5 +315,5 @@ def test_a_start_alone_makes_no_job_anew(tmp_path: Path) -> None:
     assert service.plan.dataset_names == {"processed": NEW}, "its jobs wait for it to be pushed"
 
 
-def test_of_several_that_are_found_the_one_that_is_called_so_is_meant() -> None:
+def test_of_several_that_are_found_the_one_that_is_called_so_is_meant():
     assert the_one_meant("ab", [("abc", "one"), ("def", "ab")]) == "def"

@@ -39,7 +39,7 @@ class World(Receiver):
         self.service.fail(str(granted.job_id), a_failure(granted.claim_id, error=error, exit_code=1))
 
 
-def test_a_job_that_failed_for_good_and_the_end_of_the_plan_are_told_once() -> None:
+def test_a_job_that_failed_for_good_and_the_end_of_the_plan_are_told_once():
     world = World("gbt-ä", "cnn", max_attempts=1)
     assert world.told() == []
     world.fail_next()
@@ -57,7 +57,7 @@ def test_a_job_that_failed_for_good_and_the_end_of_the_plan_are_told_once() -> N
     assert [kind for kind, _ in world.told()[3:]] == ["failure", "plan_done"], "it failed again"
 
 
-def test_an_attempt_that_is_tried_again_is_no_news_and_nothing_is_written() -> None:
+def test_an_attempt_that_is_tried_again_is_no_news_and_nothing_is_written():
     world = World("gbt", max_attempts=3)
     world.fail_next()
     before = world.queue.db.connection.total_changes  # type: ignore[attr-defined]
@@ -77,7 +77,7 @@ def test_more_ends_than_one_look_reads_are_all_told(monkeypatch: pytest.MonkeyPa
     assert kinds[-1] == "plan_done"
 
 
-def test_a_host_in_quarantine_is_told_with_what_to_do() -> None:
+def test_a_host_in_quarantine_is_told_with_what_to_do():
     world = World("gbt")
     world.ask("pi")
     world.queue.quarantines.put("pi", Cause.DEATHS, "three jobs died at once")
@@ -86,7 +86,7 @@ def test_a_host_in_quarantine_is_told_with_what_to_do() -> None:
     assert world.told() == [("quarantine", expected)]
 
 
-def test_a_full_disk_is_told_once_until_it_has_room_again() -> None:
+def test_a_full_disk_is_told_once_until_it_has_room_again():
     world = World("gbt")
     world.room = False
     assert [kind for kind, _ in world.told()] == ["disk"]
@@ -97,7 +97,7 @@ def test_a_full_disk_is_told_once_until_it_has_room_again() -> None:
     assert [kind for kind, _ in world.told()] == ["disk", "disk"]
 
 
-def test_a_certificate_that_nobody_renews_is_told_once_and_a_renewed_or_revoked_one_never() -> None:
+def test_a_certificate_that_nobody_renews_is_told_once_and_a_renewed_or_revoked_one_never():
     world = World("gbt")
     now = world.clock.now()
 

@@ -90,7 +90,7 @@ def test_each_notice_arrives_once_in_order_and_a_repetition_has_the_same_key(ste
     assert all(message.key.endswith(f"-event-{message.notices[-1].event}") for message in world.arrived)
 
 
-def test_a_channel_that_was_down_for_a_day_gets_everything_folded() -> None:
+def test_a_channel_that_was_down_for_a_day_gets_everything_folded():
     world = World(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=Secret(env="HOOK")))
     for _ in range(100):
         world.tell()
@@ -110,7 +110,7 @@ def test_a_channel_that_was_down_for_a_day_gets_everything_folded() -> None:
     assert (state.waiting, state.tries, state.error) == (0, 0, None)
 
 
-def test_the_first_goes_at_once_and_what_follows_is_folded() -> None:
+def test_the_first_goes_at_once_and_what_follows_is_folded():
     world = World()
     world.tell()
     world.work_off()
@@ -127,7 +127,7 @@ def test_the_first_goes_at_once_and_what_follows_is_folded() -> None:
     assert world.arrived[1].title == "CIS490: 5 failed jobs, 5 quarantined hosts"
 
 
-def test_a_message_holds_only_so_many_notices() -> None:
+def test_a_message_holds_only_so_many_notices():
     world = World(NotifyChannel(name="mail", kind=ChannelKind.EMAIL))
     for _ in range(NOTICES_MAX + 50):
         world.tell()
@@ -137,7 +137,7 @@ def test_a_message_holds_only_so_many_notices() -> None:
     assert [len(each.notices) for each in world.arrived] == [NOTICES_MAX, 50]
 
 
-def test_a_channel_carries_only_what_it_is_for_and_begins_with_what_is_new() -> None:
+def test_a_channel_carries_only_what_it_is_for_and_begins_with_what_is_new():
     world = World(NotifyChannel(name="phone", kind=ChannelKind.NTFY, on=(NoticeKind.DISK,)))
     for _ in range(3):
         world.tell()
@@ -155,7 +155,7 @@ def test_a_channel_carries_only_what_it_is_for_and_begins_with_what_is_new() -> 
     assert world.outbox.next(world.channel) is None, "the plan names it no more"
 
 
-def test_notices_are_forgotten_once_every_channel_has_sent_them() -> None:
+def test_notices_are_forgotten_once_every_channel_has_sent_them():
     world = World()
     world.tell()
     world.outbox.add(NoticeKind.DISK, "disk", "full", lasting=True)
@@ -169,7 +169,7 @@ def test_notices_are_forgotten_once_every_channel_has_sent_them() -> None:
     assert world.db.run("forget_notices", before=before) == 1
 
 
-def test_the_webhooks_body_names_every_notice() -> None:
+def test_the_webhooks_body_names_every_notice():
     world = World()
     world.tell(words="the loss is NaN")
     world.outbox.add(NoticeKind.QUARANTINE, "pi", "host pi gets no more jobs")

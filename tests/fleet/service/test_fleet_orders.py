@@ -136,7 +136,7 @@ def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(
     assert house.views.job(str(granted.job_id)).job.paused is None
 
 
-def test_the_shares_of_a_host_that_rests_go_to_others_at_once() -> None:
+def test_the_shares_of_a_host_that_rests_go_to_others_at_once():
     house = House()
     first, second = house.ask("fast"), house.ask("slow")
     assert first.job_id
@@ -151,7 +151,7 @@ def test_the_shares_of_a_host_that_rests_go_to_others_at_once() -> None:
     house.queue.close()
 
 
-def test_terms_say_what_the_plan_declares() -> None:
+def test_terms_say_what_the_plan_declares():
     declared = {"hours": ["sa su", "22:00-7:00"], "pause_on_battery": True, "pause_above_cpu": 0.5, "slots": 2}
     terms = terms_of(declared, None)
     assert terms.hours[0] == (0, 420)
@@ -191,13 +191,13 @@ def test_a_host_is_woken_when_it_ends_a_job_sooner_and_not_too_often(
     assert chosen == ({"pc": "1:0"} if woken else {})
 
 
-def test_one_host_is_woken_for_a_kind_the_one_that_ends_it_first() -> None:
+def test_one_host_is_woken_for_a_kind_the_one_that_ends_it_first():
     waiting = [Waits("1:0", {"pc": 50.0, "nas": 40.0}, None), Waits("2:0", {"nas": 9.0, "tv": 1.0}, None)]
     assert to_wake(waiting, [Sleeper("pc"), Sleeper("nas"), Sleeper("tv")]) == {"nas": "1:0"}
     assert to_wake(waiting, [Sleeper("pc"), Sleeper("nas", 1, 5.0)]) == {}, "one that comes may do it"
 
 
-def test_a_silent_host_is_woken_for_a_job_that_failed_on_it_a_while_ago() -> None:
+def test_a_silent_host_is_woken_for_a_job_that_failed_on_it_a_while_ago():
     house = Receiver()
     house.plan(a_job("one"), hosts={"pc": {"mac": MAC}})
     house.fail(house.granted("pc"), host_id="pc")
@@ -205,7 +205,7 @@ def test_a_silent_host_is_woken_for_a_job_that_failed_on_it_a_while_ago() -> Non
     assert [each.host for each in Wakes(house.service).due()] == ["pc"]
 
 
-def test_a_silent_host_is_woken_and_the_jobs_history_says_so() -> None:
+def test_a_silent_host_is_woken_and_the_jobs_history_says_so():
     house = House(hosts={"pc": {"mac": MAC}})
     wakes = Wakes(house.service)
     house.ask("pc")
@@ -226,7 +226,7 @@ def test_a_silent_host_is_woken_and_the_jobs_history_says_so() -> None:
     house.queue.close()
 
 
-def test_the_packet_is_what_a_network_card_waits_for() -> None:
+def test_the_packet_is_what_a_network_card_waits_for():
     sent: list[tuple[bytes, tuple[str, int]]] = []
 
     class Socket:

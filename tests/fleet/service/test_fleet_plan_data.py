@@ -91,7 +91,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 # ── what references mean ────────────────────────────────────────────────────────────────────
 
 
-def test_a_start_goes_by_what_a_reload_found_and_a_reload_looks_anew() -> None:
+def test_a_start_goes_by_what_a_reload_found_and_a_reload_looks_anew():
     here, remembered = frozenset({A, B}), {"processed": A}
     start = KnownReferences(here, {"processed": B}, remembered, starting=True)
     assert (start.resolve("processed"), start.moved()) == (A, {"processed": B})
@@ -99,7 +99,7 @@ def test_a_start_goes_by_what_a_reload_found_and_a_reload_looks_anew() -> None:
     assert (again.resolve("processed"), again.moved(), again.found) == (B, {}, {"processed": B})
 
 
-def test_what_was_found_once_is_no_mistake_when_it_is_gone() -> None:
+def test_what_was_found_once_is_no_mistake_when_it_is_gone():
     gone = KnownReferences(frozenset(), {}, {"processed": A})
     assert gone.resolve("processed") == A
     assert gone.found == {"processed": A}
@@ -108,7 +108,7 @@ def test_what_was_found_once_is_no_mistake_when_it_is_gone() -> None:
             gone.resolve(typo)
 
 
-def test_at_a_start_an_id_means_itself_and_a_name_that_nobody_knows_nothing() -> None:
+def test_at_a_start_an_id_means_itself_and_a_name_that_nobody_knows_nothing():
     start = KnownReferences(frozenset(), {}, {}, starting=True)
     assert start.resolve(B) == B
     assert unknown(start.resolve("processed")) == "processed"
@@ -116,7 +116,7 @@ def test_at_a_start_an_id_means_itself_and_a_name_that_nobody_knows_nothing() ->
     assert start.found == {}, "neither is remembered: a reload may still call it a mistake"
 
 
-def test_without_memory_it_is_a_catalogue() -> None:
+def test_without_memory_it_is_a_catalogue():
     plain, asked = Catalogue(frozenset({A}), {"x": A}), KnownReferences(frozenset({A}), {"x": A})
     assert [asked.resolve(each) for each in (A, "x", "aaaaaa")] == [plain.resolve(each) for each in (A, "x", "aaaaaa")]
 
@@ -365,6 +365,6 @@ def test_where_a_folder_was_recorded_is_read_or_is_not_known(
     assert recording_hosts(tmp_path) == hosts
 
 
-def test_missing_data_sets_are_listed_in_one_order() -> None:
+def test_missing_data_sets_are_listed_in_one_order():
     plan = Plan(dataset_jobs={"b": ("beta", 1), "a": ("alpha", 2)})
     assert list(plan.missing(())) == ["alpha", "beta"]

@@ -61,7 +61,7 @@ def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_
     assert detail.attempts[0].granted == said["spec"], "what was granted"
 
 
-def test_get_takes_the_files_that_were_promised_when_the_job_was_granted() -> None:
+def test_get_takes_the_files_that_were_promised_when_the_job_was_granted():
     was = a_job("one", trainer={**OWN, "outputs": ["model.bin"]})
     now = a_job("one", trainer={**OWN, "outputs": ["other.bin"]})
     completed = {"attempt": 2, "end_reason": "completed", "artifact_id": A, "granted": was}
@@ -72,7 +72,7 @@ def test_get_takes_the_files_that_were_promised_when_the_job_was_granted() -> No
     assert allowed_names(granted(detail, A)) == {"other.bin"}
 
 
-def test_a_repeated_claim_is_answered_with_what_was_granted() -> None:
+def test_a_repeated_claim_is_answered_with_what_was_granted():
     with closing(Receiver()) as receiver:
         receiver.plan(a_job("one", n_resamples=100))
         first = receiver.ask("pi", request_id="again")
@@ -153,7 +153,7 @@ def test_edits_of_trainers_are_told(receiver: Receiver) -> None:
     assert said == ["[trainers.own] outputs: from the next attempt of each job", "one, trainer.outputs: at once"]
 
 
-def test_edits_of_channels_are_told() -> None:
+def test_edits_of_channels_are_told():
     found = channel_edits({"same": "1", "gone": "2", "other": "3"}, {"same": "1", "other": "4", "new": "5"})
     assert [sentence(to_builtins(edit)) for edit in found] == [
         "[notify.gone]: gone, and what it has not sent is forgotten",
@@ -177,14 +177,14 @@ def test_the_first_plan_after_a_start_is_no_edit_of_hosts(receiver: Receiver) ->
     assert receiver.plan(a_job("one"), **plan).edits == []
 
 
-def test_an_empty_list_says_as_much_as_none() -> None:
+def test_an_empty_list_says_as_much_as_none():
     before = {"allow_jobs": [], "cuda": None, "description": ""}
     assert changed(before, {}) == ()
     assert changed({}, {"cuda": False, "priority": 0}) == ("cuda", "priority")
     assert changed({"trainer": {"a": 1}}, {"trainer": {"a": 2}}) == ("trainer.a",)
 
 
-def test_of_many_edits_the_first_are_those_that_need_somebody() -> None:
+def test_of_many_edits_the_first_are_those_that_need_somebody():
     edits = [Edit(EditKind.JOB, f"{n}", "at once") for n in range(300)]
     edits += [Edit(EditKind.STANDS, "stands", "requeue it"), Edit(EditKind.RENAME, "renamed", "at once")]
     assert [edit.name for edit in first(edits)][:3] == ["renamed", "stands", "0"]
@@ -241,7 +241,7 @@ def test_needs_that_were_edited_hold_for_the_next_grant(receiver: Receiver) -> N
     assert receiver.granted("pi")
 
 
-def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case() -> None:
+def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case():
     for table, asks in (("Desk", "desk"), ("desk", "Desk")):
         (edit,) = host_edits({}, {table: {"priority": 5}}, {asks: ["one"]})
         assert edit.holds == "from its next claim; one continues there"
@@ -282,7 +282,7 @@ def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver: Rece
     assert receiver.job().status == "pending"
 
 
-def test_status_says_what_the_plan_names_and_nobody_trains() -> None:
+def test_status_says_what_the_plan_names_and_nobody_trains():
     cancelled = {"status": "cancelled", "ended_by": "operator ada: cancelled", "finished_at": 40.0}
     views = [{**cancelled, "name": "small", "in_manifest": True}, {**cancelled, "name": "left", "in_manifest": False}]
     page, health = whole(JobsReply, jobs=views, counts={"cancelled": 2}, now=100.0), whole(HealthReply)

@@ -163,7 +163,7 @@ def test_channels_of_which_a_caller_tells_nothing_count_as_they_are(stage: Stage
     assert not stage.previews.given(msgspec.convert(sent, PlanRequest)).changed
 
 
-def test_where_a_channel_has_its_secret_is_not_sent() -> None:
+def test_where_a_channel_has_its_secret_is_not_sent():
     text = '[notify.phone]\nkind = "ntfy"\nurl_file = "/etc/cis490/topic"\n'
     plan = parse_manifest("jobs = []\n" + text, path=Path("plan.toml"), describer=TableDescriber())
     assert "topic" not in str(sent_plan(plan, Path("plan.toml")))

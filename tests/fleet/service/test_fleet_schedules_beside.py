@@ -126,7 +126,7 @@ def test_a_job_that_failed_waits_for_a_second_try_where_all_others_take_many_tim
     fleet.close()
 
 
-def test_no_job_is_kept_for_a_host_that_is_gone() -> None:
+def test_no_job_is_kept_for_a_host_that_is_gone():
     with closing(unlike(a_job("one"), desktop=10.0, laptop=900.0, pi=500.0)) as fleet:
         assert ask(fleet, "pi").job_id is None
         for _ in range(2):
@@ -135,26 +135,26 @@ def test_no_job_is_kept_for_a_host_that_is_gone() -> None:
         assert ask(fleet, "pi").job_id is not None
 
 
-def test_no_job_is_kept_for_a_host_that_is_paused() -> None:
+def test_no_job_is_kept_for_a_host_that_is_paused():
     with closing(unlike(a_job("one"), desktop=10.0, laptop=900.0, pi=500.0)) as fleet:
         assert ask(fleet, "pi").job_id is None
         fleet.service.order("desktop", OrderKind.PAUSE, "ada")
         assert ask(fleet, "pi").job_id is not None
 
 
-def test_a_job_that_came_after_a_schedule_is_kept_for_its_host_too() -> None:
+def test_a_job_that_came_after_a_schedule_is_kept_for_its_host_too():
     with closing(unlike(a_job("one"), desktop=10.0, pi=500.0)) as fleet:
         assert ask(fleet, "desktop").job_id == "id-one"
         fleet.plan(a_job("one"), a_job("two"))
         assert ask(fleet, "pi").job_id is None
 
 
-def test_of_jobs_that_are_alike_the_one_of_higher_priority_goes_first() -> None:
+def test_of_jobs_that_are_alike_the_one_of_higher_priority_goes_first():
     with closing(unlike(a_job("low", priority=1), a_job("high", priority=2), desktop=10.0, pi=10.0)) as fleet:
         assert ask(fleet, "pi").job_id == "id-high"
 
 
-def test_no_job_is_scheduled_for_a_host_whose_memory_others_use() -> None:
+def test_no_job_is_scheduled_for_a_host_whose_memory_others_use():
     with closing(unlike(desktop=10.0, pi=10.0)) as fleet:
         for host, free_gib in (("desktop", 16.0), ("pi", 1.0)):
             ask(fleet, host, capability=a_capability(ram=16.0, ram_available_gib=free_gib))

@@ -102,7 +102,7 @@ def test_of_hosts_that_never_got_a_job_the_last_heard_are_remembered(
     assert set(quarantines(receiver.queue.db)) <= set(names)
 
 
-def test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three() -> None:
+def test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three():
     empty = Receiver()
     empty.service.reload([a_job(name) for name in ("one", "two", "three")], Plan())
     two_cores = a_capability(cores=2)
@@ -830,7 +830,7 @@ def test_a_capability_is_what_the_last_claim_said(receiver: Receiver) -> None:
     assert receiver.claim(second).job_id == "id-big"
 
 
-def test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago() -> None:
+def test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago():
     """Until the next look at the clocks nobody knows what is left of a lease."""
     receiver = with_two_jobs()
     first = receiver.ask(request_id="again")
@@ -839,7 +839,7 @@ def test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago() -> None:
     assert (again.claim_id, again.lease_s) == (first.claim_id, 0.0)
 
 
-def test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said() -> None:
+def test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said():
     receiver = with_two_jobs()
     one, two = receiver.granted(), receiver.granted("other")
     receiver.deliver(one, A)
@@ -1005,7 +1005,7 @@ def empty() -> Iterator[Receiver]:
         yield made
 
 
-def test_what_goes_on_is_not_given_again_to_the_host_that_trains_it() -> None:
+def test_what_goes_on_is_not_given_again_to_the_host_that_trains_it():
     empty = Receiver()
     empty.plan(a_job("lost"), hosts={"pi": {"slots": 2}})
     held = empty.granted()
@@ -1037,7 +1037,7 @@ def test_two_slots_that_need_the_last_gib_get_one_job(empty: Receiver) -> None:
     assert third.reason == "the next job waits for room here: 2.5 GiB of memory wanted, and 0.0 left beside 2 jobs"
 
 
-def test_an_attempt_comes_back_only_where_its_place_is_still_there() -> None:
+def test_an_attempt_comes_back_only_where_its_place_is_still_there():
     empty = Receiver()
     empty.plan(*(a_job(name, min_ram_gib=4.0) for name in ("three", "four")))
     capability = a_capability() | {"ram_total_gib": 6.0, "ram_available_gib": 6.0}
@@ -1052,7 +1052,7 @@ def test_an_attempt_comes_back_only_where_its_place_is_still_there() -> None:
     assert [each.claim_id for each in empty.queue.attempts.live_on("pi")] == [other]
 
 
-def test_a_job_that_waits_for_room_is_not_passed_by_those_behind_it() -> None:
+def test_a_job_that_waits_for_room_is_not_passed_by_those_behind_it():
     empty = Receiver()
     wide = a_job("wide", min_cores=4, priority=90)
     empty.plan(a_job("first", priority=91), wide, a_job("last", priority=89))
@@ -1065,7 +1065,7 @@ def test_a_job_that_waits_for_room_is_not_passed_by_those_behind_it() -> None:
     assert held
 
 
-def test_a_job_goes_on_with_as_many_threads_as_before() -> None:
+def test_a_job_goes_on_with_as_many_threads_as_before():
     """Its saved state belongs to a run key, and that to a number of threads."""
     empty = Receiver()
     empty.plan(a_job("threaded", model="own"))  # nobody knows how that scales: it gets all

@@ -157,7 +157,7 @@ def test_a_host_as_fast_as_it_measured_is_not_doubted(lies: float) -> None:
     fleet.queue.close()
 
 
-def test_a_host_that_shows_more_than_it_lends_is_told_of_and_judged_by_what_it_trained() -> None:
+def test_a_host_that_shows_more_than_it_lends_is_told_of_and_judged_by_what_it_trained():
     fleet = _two_hosts(20.0)
     doubts = fleet.doubts()
     assert list(doubts) == ["liar"]

@@ -107,7 +107,7 @@ def test_unlike_code_is_said_too(fleet: Receiver) -> None:
     assert "2 different versions of code" in sentence
 
 
-def test_only_what_should_be_alike_is_compared() -> None:
+def test_only_what_should_be_alike_is_compared():
     pinned = [
         CompletedModel("a", {"dataset": "x"}, Trained(data=ONE, code=ONE)),
         CompletedModel("b", {"dataset": "y"}, Trained(data=OTHER, code=ONE)),

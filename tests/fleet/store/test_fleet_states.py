@@ -78,7 +78,7 @@ def test_the_newest_state_of_a_job_is_kept_and_the_one_before_goes(tmp_path: Pat
     assert StateStore(tmp_path / "states").jobs() == []
 
 
-def test_of_a_job_one_state_alone_takes_room() -> None:
+def test_of_a_job_one_state_alone_takes_room():
     disk = MemoryFs()
     store = StateStore(Path("/states"), disk)
     bring(store, "one", weights=b"first")
@@ -96,7 +96,7 @@ def test_a_later_attempts_state_is_never_replaced_by_an_earlier_ones(tmp_path: P
     assert store.of("one") == kept
 
 
-def test_a_state_that_was_kept_survives_a_power_cut() -> None:
+def test_a_state_that_was_kept_survives_a_power_cut():
     """Also the first one, for which the folders were made."""
     disk = MemoryFs()
     kept = bring(StateStore(Path("/states"), disk), "one", weights=b"w")
@@ -127,7 +127,7 @@ def test_a_damaged_file_counts_as_no_state_and_its_chunks_are_swept(tmp_path: Pa
     assert on_disk(store) == {hashlib.sha256(b"v").hexdigest()}
 
 
-def test_no_job_names_after_a_power_cut_a_state_that_is_gone() -> None:
+def test_no_job_names_after_a_power_cut_a_state_that_is_gone():
     for seed in range(20):
         fs = MemoryFs()
         store = StateStore(Path("/states"), fs)
@@ -154,7 +154,7 @@ def refusal(call: Callable[[], object]) -> str:
     return refused.value.problem_type
 
 
-def test_a_state_of_other_code_is_not_gone_on_from() -> None:
+def test_a_state_of_other_code_is_not_gone_on_from():
     facts = {"spec": 1, "code": "ours", "cpu": "wide"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.state"
@@ -188,7 +188,7 @@ def test_stretches_join_so_that_each_epoch_belongs_to_one(runs: list[tuple[int, 
         assert told[0]["begins"] == 0
 
 
-def test_a_stretch_without_an_epoch_begins_no_earlier_than_the_one_before_came() -> None:
+def test_a_stretch_without_an_epoch_begins_no_earlier_than_the_one_before_came():
     known = {"attempt": 1, "host": "pi", "begins": 0, "ends": 1}
     silent = {"attempt": 2, "host": "laptop", "begins": None, "ends": None}
     on = {"attempt": 3, "host": "laptop", "begins": 1, "ends": 30}
@@ -198,12 +198,12 @@ def test_a_stretch_without_an_epoch_begins_no_earlier_than_the_one_before_came()
     assert told == [known, {**silent, "ends": 5}, further]
 
 
-def test_stretches_of_a_trainer_that_counts_no_epochs_are_all_kept() -> None:
+def test_stretches_of_a_trainer_that_counts_no_epochs_are_all_kept():
     one, two = ({"attempt": number, "begins": None, "ends": None} for number in (1, 2))
     assert stretches.joined([one], two) == [one, two]
 
 
-def test_the_first_epoch_that_a_trainer_prints_says_where_it_began() -> None:
+def test_the_first_epoch_that_a_trainer_prints_says_where_it_began():
     """The state of the attempt before was two epochs older than what had been told of it."""
     with tempfile.TemporaryDirectory() as root:
         folder = saved(Path(root, "job"), b"weights")
@@ -216,7 +216,7 @@ def test_the_first_epoch_that_a_trainer_prints_says_where_it_began() -> None:
         assert parts(Path(root, "note"), Path(root, "log")) == [(1, 0, 7), (2, 7, 9)]
 
 
-def test_a_killed_workers_stretch_ends_where_its_trainers_output_does() -> None:
+def test_a_killed_workers_stretch_ends_where_its_trainers_output_does():
     """It noted how far its trainer came before it was killed: not at all."""
     with tempfile.TemporaryDirectory() as folder:
         note, output = Path(folder, "note"), Path(folder, "log")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conformance.memory_fs import MemoryFs, PowerCut
-from conformance.store_suite import BODY, CHECKS, CLAIM, SHA, row, sha, upload
+from conformance.store_suite import BODY, CHECKS, CLAIM, SHA, part_with, row, sha, upload
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -147,7 +147,7 @@ def test_files_of_others_in_the_root_are_left_alone(tmp_path: Path) -> None:
 # -- sweeping ---------------------------------------------------------------------------------------------------
 
 
-def test_sweep_takes_old_parts_that_nobody_writes() -> None:
+def test_sweep_takes_old_parts_that_nobody_writes():
     fs = MemoryFs()
     store = on_memory(fs)
     held = store.open_part("a" * 32, SHA)
@@ -273,7 +273,7 @@ def test_a_line_of_which_a_part_was_written_is_a_failure(tmp_path: Path, monkeyp
 # -- disk full --------------------------------------------------------------------------------------------------
 
 
-def test_full_disk_keeps_what_came_and_goes_on_when_there_is_room() -> None:
+def test_full_disk_keeps_what_came_and_goes_on_when_there_is_room():
     fs = MemoryFs(capacity=5000)
     store = on_memory(fs)
     part = store.open_part(CLAIM, SHA)
@@ -290,7 +290,7 @@ def test_full_disk_keeps_what_came_and_goes_on_when_there_is_room() -> None:
     store.verify(SHA, model="gbt", mode="oracle")
 
 
-def test_index_line_torn_by_a_full_disk_is_cut_before_the_next() -> None:
+def test_index_line_torn_by_a_full_disk_is_cut_before_the_next():
     fs = MemoryFs()
     store = on_memory(fs)
     rows = [row(upload(store, bytes([n]))) for n in range(3)]
@@ -387,7 +387,7 @@ def test_nth_operation_fails(error: int, for_ever: bool) -> None:
         life.check(fs)
 
 
-def test_power_cut_at_every_operation() -> None:
+def test_power_cut_at_every_operation():
     states = 0
     chance = random.Random(20)
     for n in nth():
@@ -503,13 +503,18 @@ def test_a_write_goes_on_where_the_system_stopped(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "file").read_bytes() == b"0123456789"
 
 
-def test_nothing_is_published_before_it_was_held_against_what_was_announced() -> None:
+def test_nothing_is_published_before_it_was_held_against_what_was_announced():
     part = on_memory(MemoryFs()).open_part(CLAIM, SHA)
     with pytest.raises(AssertionError, match="only a sealed part"):
         part.move_to(ROOT / "there", replacing=False)
 
 
-def test_what_is_on_its_way_to_the_disk_is_room_no_more() -> None:
+def test_other_bytes_are_never_sealed_as_what_was_announced():
+    with contextlib.suppress(StoreError):
+        assert part_with(on_memory(MemoryFs()), b"other").seal(sha256=SHA, size=None) != SHA
+
+
+def test_what_is_on_its_way_to_the_disk_is_room_no_more():
     room = DiskRoom(ROOT, MemoryFs(capacity=1000), reserve_bytes=100)
     assert room.has(900)
     with room.writing(500):
@@ -520,7 +525,7 @@ def test_what_is_on_its_way_to_the_disk_is_room_no_more() -> None:
     assert room.has(900)
 
 
-def test_whose_store_it_is_outlasts_a_power_cut() -> None:
+def test_whose_store_it_is_outlasts_a_power_cut():
     chance = random.Random(22)
     for _ in range(20):
         fs = MemoryFs()
@@ -531,7 +536,7 @@ def test_whose_store_it_is_outlasts_a_power_cut() -> None:
         assert read_mark(fs.after_power_cut(chance), ROOT) == "0" * 32
 
 
-def test_a_report_that_a_crash_left_is_made_durable_when_it_comes_again() -> None:
+def test_a_report_that_a_crash_left_is_made_durable_when_it_comes_again():
     chance, artifact, body = random.Random(40), Artifact(SHA, "gbt", "realistic", 1), b'{"auroc": 1}'
     for n in range(1, 40):
         fs = MemoryFs()
@@ -564,7 +569,7 @@ def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch: pytest.
         quicker[0].write(b"y")
 
 
-def test_an_upload_that_is_taken_over_counts_with_all_that_is_there() -> None:
+def test_an_upload_that_is_taken_over_counts_with_all_that_is_there():
     store = on_memory(MemoryFs(capacity=100_000))
     with contextlib.closing(store.open_part(CLAIM, SHA, host="pi")) as part:
         part.write(BODY[:3000])
@@ -576,7 +581,7 @@ def test_an_upload_that_is_taken_over_counts_with_all_that_is_there() -> None:
     store.open_part("d" * 32, SHA, host="pi", coming=share - 3000)
 
 
-def test_a_large_upload_takes_the_room_of_as_many_idle_ones_as_it_needs() -> None:
+def test_a_large_upload_takes_the_room_of_as_many_idle_ones_as_it_needs():
     fs = MemoryFs(capacity=20_000)
     store = on_memory(fs)
     for claim in ("1" * 32, "2" * 32, "3" * 32):
