@@ -311,7 +311,8 @@ def test_a_job_failed_by_sick_hosts_alone_waits_again():
     assert (events[-1]["transition"], events[-1]["from_status"]) == ("pardon", "failed")
 
 
-def test_what_works_between_breaks_the_row(fleet: Fleet) -> None:
+def test_what_works_between_breaks_the_row():
+    fleet = Fleet()
     fleet.die()
     fleet.die()
     reply = fleet.ask()
@@ -382,9 +383,12 @@ def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("comes_back", ["heard", "delivers"])
-def test_a_pardoned_loss_that_comes_back_gives_nothing_back_and_may_be_lost_again(
-    fleet: Fleet, comes_back: str
-) -> None:
+def test_a_pardoned_loss_that_comes_back_gives_nothing_back_and_may_be_lost_again(comes_back: str) -> None:
+    see_a_pardoned_loss_come_back(comes_back)
+
+
+def see_a_pardoned_loss_come_back(comes_back: str = "heard") -> None:
+    fleet = Fleet()
     claims = [fleet.lose() for _ in range(3)]
     fleet.queue.quarantines.refund(claims[-1:])
     last = fleet.queue.attempts.by_claim(claims[-1])

@@ -509,6 +509,15 @@ def test_nothing_is_published_before_it_was_held_against_what_was_announced():
         part.move_to(ROOT / "there", replacing=False)
 
 
+def test_who_stalled_writes_no_more_once_another_goes_on():
+    store = on_memory(MemoryFs())
+    stalled = part_with(store, BODY[:100])
+    store.open_part(CLAIM, SHA, offset=100)
+    with contextlib.suppress(Fenced):
+        stalled.write(b"late")
+        raise AssertionError("two write one upload")
+
+
 def test_other_bytes_are_never_sealed_as_what_was_announced():
     with contextlib.suppress(StoreError):
         assert part_with(on_memory(MemoryFs()), b"other").seal(sha256=SHA, size=None) != SHA
