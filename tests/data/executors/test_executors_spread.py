@@ -1,6 +1,7 @@
 """Chunks, their order, and what is sent again, on an engine that loses what it is told to; and the names of engines."""
 
 import subprocess
+import threading
 from concurrent.futures import Executor, Future
 
 import pytest
@@ -78,6 +79,7 @@ def test_nothing_is_sent_for_no_task():
 class OddError(Exception):
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")
+        self.held = threading.Lock()  # without it, a library that another test imports may have taught errors to travel
 
 
 def odd(number):
