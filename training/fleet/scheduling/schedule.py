@@ -139,10 +139,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.at:
-            at: dict[str, list[int]] = {}
-            for n, slot in enumerate(self.slots):
-                at.setdefault(slot.host, []).append(n)
-            object.__setattr__(self, "at", at)
+            object.__setattr__(self, "at", _by_host(self.slots))
 
     @property
     def end_s(self) -> float:
@@ -250,9 +247,7 @@ def schedule(
     The schedule of ``before`` stays, as far as it goes, unless a new one ends sooner, so that a small change of what is
     known moves few jobs.
     """
-    at: dict[str, list[int]] = {}
-    for n, slot in enumerate(slots):
-        at.setdefault(slot.host, []).append(n)
+    at = _by_host(slots)
     rows = {kind.key: _believed(kind, slots, at) for kind in kinds}
     made = _scheduled(kinds, slots, rows, None, awaited or {})
     if before is None:
@@ -374,7 +369,7 @@ class _Level:
             then = [*map(add, self.ends, row)]
             end = max(min(then), self.ends[full] - row[full])
             if end < most * _GAIN_LEAST:
-                # Where all ends as soon, on the slot that is fastest with it: if durations are wrong, that costs least.
+                # Of slots where all ends equally soon, take the fastest: if durations are wrong, it costs least.
                 most, found = end, (k, min((each_s, n) for n, each_s in enumerate(row) if then[n] <= end)[1])
         if found is None:
             return False
@@ -399,6 +394,14 @@ class _Level:
         for kind, slot, count in ((k, full, -1), (k, at, 1), (other, at, -1), (other, full, 1)):
             self._move(kind, slot, count)
         return True
+
+
+def _by_host(slots: Sequence[Slot]) -> dict[str, list[int]]:
+    """Return the numbers of each host's slots."""
+    at: dict[str, list[int]] = {}
+    for n, slot in enumerate(slots):
+        at.setdefault(slot.host, []).append(n)
+    return at
 
 
 def _believed(kind: JobKind, slots: Sequence[Slot], at: Mapping[str, Sequence[int]]) -> list[float]:
