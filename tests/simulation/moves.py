@@ -198,7 +198,7 @@ class Course:
 
 
 class Bringing(NamedTuple):
-    """How a state was brought."""
+    """The way in which a state was brought."""
 
     took_s: float
     troubled: bool

@@ -294,7 +294,7 @@ class Witness:
         self._pending.append(seen)
 
     def committed(self, ok: bool) -> None:
-        """What was written since the last commit is durable, or undone."""
+        """Note that all writes since the last commit are durable, or undone."""
         pending, self._pending = self._pending, []
         if not ok:
             self._staged, self._rows_changed = self.now, -1

@@ -1,4 +1,4 @@
-"""What many tests of the trainers read."""
+"""Data that many tests of the trainers read."""
 
 import pytest
 from trainer_builders import make_data

@@ -180,7 +180,7 @@ class Session:
         return program.main(argv, context=self.world)
 
     def says(self, *argv, code=0):
-        """What a command prints, or what it complains of where it ends with another code."""
+        """Return the output of a command, or its complaint where it ends with another code."""
         assert self(*argv) == code, self.err
         return self.err if code else self.out
 
@@ -189,7 +189,7 @@ class Session:
         self.receiver.answers["GET", "/v1/workers"] = {"workers": list(told), "now": NOW}
 
     def get(self, folder, *more, code=0):
-        """What fetching the job ``done`` says."""
+        """Fetch the job ``done``; returns what the command prints."""
         return self.says("get", "done", "--out", str(folder), *more, code=code)
 
     @property

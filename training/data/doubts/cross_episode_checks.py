@@ -33,7 +33,7 @@ def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | No
     judged = _odd_ones_out(judged, _phases, {}, "Its phase {!r} is {}; elsewhere it is {}.")
     if like is None:
         return judged
-    # What else they lack is their host's matter.
+    # Other missing channels are their host's matter.
     return [
         _with(one, "It has none of the channels of the schema.")
         if one.ok and not _declarations(one).keys() & set(like.channel_names)
