@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import a_job
-from conformance.database_suite import CHECKS, Connect, held, hosts, note
+from conformance.database_suite import CHECKS, held, hosts, note
 
 from training.fleet.database import writer as database
 from training.fleet.database.sqlite import SqliteDatabase, fold_log
@@ -21,7 +21,7 @@ from training.fleet.scheduling.job import EndReason, JobStatus
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_conformance(check: Callable[[Database, Connect], None], tmp_path: Path) -> None:
+def test_conformance(check, tmp_path):
     with ExitStack() as opened:
 
         def connect() -> Database:
@@ -43,12 +43,12 @@ def db(tmp_path: Path) -> Iterator[SqliteDatabase]:
 @pytest.mark.parametrize(
     ("pragma", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("trusted_schema", 0)]
 )
-def test_what_durability_rests_on(db: SqliteDatabase, pragma: str, value: object) -> None:
+def test_what_durability_rests_on(db, pragma, value):
     assert db.connection.execute(f"PRAGMA {pragma}").fetchone()[0] == value
     assert db.connection.isolation_level is None, "autocommit: transactions are explicit"
 
 
-def test_every_table_is_strict_and_every_statement_is_known_to_it(db: SqliteDatabase) -> None:
+def test_every_table_is_strict_and_every_statement_is_known_to_it(db):
     tables = db.connection.execute("PRAGMA table_list").fetchall()
     ours = [row for row in tables if row["type"] == "table" and not row["name"].startswith("sqlite_")]
     assert len(ours) >= 7
@@ -71,7 +71,7 @@ def test_every_statement_says_why_and_is_used_somewhere():
     assert unused == []
 
 
-def test_a_copy_that_cannot_be_made_leaves_nothing_behind(db: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_copy_that_cannot_be_made_leaves_nothing_behind(db, tmp_path):
     db.connection.close()
     with pytest.raises(DatabaseError, match="closed"):
         db.copy_to(tmp_path / "copy")
@@ -83,21 +83,21 @@ def test_a_copy_that_cannot_be_made_leaves_nothing_behind(db: SqliteDatabase, tm
 @pytest.mark.parametrize(
     ("table", "column", "values"), [("jobs", "status", JobStatus), ("attempts", "end_reason", EndReason)]
 )
-def test_closed_lists_are_the_same_in_code_and_schema(db: SqliteDatabase, table: str, column: str, values: Any) -> None:
+def test_closed_lists_are_the_same_in_code_and_schema(db, table, column, values):
     (sql,) = db.connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
     listed = sql.split(f"CHECK ({column} IN")[1].split("))")[0]
     assert set(listed.split("'")[1::2]) == {each.value for each in values}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
-def test_nobody_else_may_read_what_it_holds(db: SqliteDatabase, tmp_path: Path) -> None:
+def test_nobody_else_may_read_what_it_holds(db, tmp_path):
     note(db, "pi")
     found = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
     assert found == dict.fromkeys(["training_jobs.db", "training_jobs.db-wal", "training_jobs.db-shm"], 0)  # fmt: skip
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
-def test_a_file_that_others_could_read_is_made_private(tmp_path: Path) -> None:
+def test_a_file_that_others_could_read_is_made_private(tmp_path):
     path = tmp_path / "training_jobs.db"
     SqliteDatabase(path).close()
     path.chmod(0o644)
@@ -110,7 +110,7 @@ def test_a_file_that_others_could_read_is_made_private(tmp_path: Path) -> None:
 # ── looking without touching, and copying ───────────────────────────────────────────────────
 
 
-def test_one_may_look_beside_the_writer_and_sees_one_moment(db: SqliteDatabase, tmp_path: Path) -> None:
+def test_one_may_look_beside_the_writer_and_sees_one_moment(db, tmp_path):
     note(db, "pi")
     looking = SqliteDatabase(tmp_path / "training_jobs.db", read_only=True)
     with looking.snapshot():
@@ -123,7 +123,7 @@ def test_one_may_look_beside_the_writer_and_sees_one_moment(db: SqliteDatabase, 
     looking.close()
 
 
-def test_looking_leaves_no_trace(tmp_path: Path) -> None:
+def test_looking_leaves_no_trace(tmp_path):
     path = tmp_path / "training_jobs.db"
     SqliteDatabase(path).close()
     before = path.read_bytes()
@@ -135,13 +135,13 @@ def test_looking_leaves_no_trace(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_looking_for_a_file_that_is_not_there_makes_none(tmp_path: Path) -> None:
+def test_looking_for_a_file_that_is_not_there_makes_none(tmp_path):
     with pytest.raises(DatabaseError, match="unable to open"):
         SqliteDatabase(tmp_path / "none.db", read_only=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_copy_is_whole_private_and_one_file(db: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_copy_is_whole_private_and_one_file(db, tmp_path):
     note(db, "pi")
     target = tmp_path / "elsewhere" / "copy.db"
     target.parent.mkdir()
@@ -156,7 +156,7 @@ def test_a_copy_is_whole_private_and_one_file(db: SqliteDatabase, tmp_path: Path
     copy.close()
 
 
-def test_a_damaged_database_is_never_copied_over_a_good_copy(tmp_path: Path) -> None:
+def test_a_damaged_database_is_never_copied_over_a_good_copy(tmp_path):
     path, target = tmp_path / "training_jobs.db", tmp_path / "copy.db"
     queue = JobQueue(path)
     queue.sync_from_manifest(a_job(f"job-{n}") for n in range(200))
@@ -188,7 +188,7 @@ def sentence(caught: pytest.ExceptionInfo[DatabaseError], path: Path) -> str:
     return said
 
 
-def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "training_jobs.db"
     path.write_bytes(b"these are my holiday photographs" * 100)
     with pytest.raises(DatabaseError) as caught:
@@ -197,7 +197,7 @@ def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path: Path) -> Non
     assert path.read_bytes().startswith(b"these are my holiday")
 
 
-def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE photographs (name TEXT)")
@@ -208,14 +208,14 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -
         assert [row[0] for row in other.execute("SELECT name FROM sqlite_schema")] == ["photographs"]
 
 
-def test_a_missing_folder_is_said_with_its_remedy(tmp_path: Path) -> None:
+def test_a_missing_folder_is_said_with_its_remedy(tmp_path):
     path = tmp_path / "no" / "such" / "training_jobs.db"
     with pytest.raises(DatabaseError) as caught:
         SqliteDatabase(path)
     assert "--db" in sentence(caught, path)
 
 
-def test_an_interrupted_creation_is_begun_again(tmp_path: Path) -> None:
+def test_an_interrupted_creation_is_begun_again(tmp_path):
     path = tmp_path / "training_jobs.db"
     path.touch()
     SqliteDatabase(path).close()
@@ -242,7 +242,7 @@ def both(db: SqliteDatabase) -> None:
         much(db)
 
 
-def test_a_full_disk_is_told_as_such_and_mends_without_a_restart(db: SqliteDatabase) -> None:
+def test_a_full_disk_is_told_as_such_and_mends_without_a_restart(db):
     note(db, "pi")
     with full_disk(db):
         with pytest.raises(DatabaseFull, match="free some space"):
@@ -252,7 +252,7 @@ def test_a_full_disk_is_told_as_such_and_mends_without_a_restart(db: SqliteDatab
     assert hosts(db) == ["big", "pi"]
 
 
-def test_nobody_of_a_group_is_told_that_it_was_done_when_the_disk_was_full(db: SqliteDatabase) -> None:
+def test_nobody_of_a_group_is_told_that_it_was_done_when_the_disk_was_full(db):
     writer = Writer(db)
     note(db, "pi")
     with full_disk(db):
@@ -265,7 +265,7 @@ def test_nobody_of_a_group_is_told_that_it_was_done_when_the_disk_was_full(db: S
     writer.close()
 
 
-def test_a_lost_database_is_reported_once_and_to_all_who_wait(db: SqliteDatabase) -> None:
+def test_a_lost_database_is_reported_once_and_to_all_who_wait(db):
     lost: list[DatabaseLost] = []
     writer = Writer(db, on_lost=lost.append)
 
@@ -280,7 +280,7 @@ def test_a_lost_database_is_reported_once_and_to_all_who_wait(db: SqliteDatabase
     assert hosts(db) == []
 
 
-def test_a_damaged_file_is_a_lost_database(tmp_path: Path) -> None:
+def test_a_damaged_file_is_a_lost_database(tmp_path):
     path = tmp_path / "training_jobs.db"
     queue = JobQueue(path)
     queue.sync_from_manifest(a_job(f"job-{n}") for n in range(600))
@@ -295,9 +295,7 @@ def test_a_damaged_file_is_a_lost_database(tmp_path: Path) -> None:
     damaged.close()
 
 
-def test_a_folder_that_cannot_be_written_is_no_reason_for_a_restore(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_no_reason_for_a_restore(tmp_path, monkeypatch):
     (tmp_path / "jobs.db").write_bytes(b"no database" * 100)
     with pytest.raises(DatabaseError, match="restore"):
         SqliteDatabase(tmp_path / "jobs.db")
@@ -308,13 +306,13 @@ def test_a_folder_that_cannot_be_written_is_no_reason_for_a_restore(
     assert "restore" not in str(refused.value)
 
 
-def test_a_library_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_too_old_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 36, 9))
     with pytest.raises(DatabaseError, match="is too old, at least"):
         SqliteDatabase(tmp_path / "jobs.db")
 
 
-def test_what_stands_in_the_log_is_folded_into_the_file(db: SqliteDatabase, tmp_path: Path) -> None:
+def test_what_stands_in_the_log_is_folded_into_the_file(db, tmp_path):
     note(db, "pi")
     alone = tmp_path / "copy" / "jobs.db"
     alone.parent.mkdir()
@@ -326,7 +324,7 @@ def test_what_stands_in_the_log_is_folded_into_the_file(db: SqliteDatabase, tmp_
         assert connection.execute("SELECT host FROM hosts").fetchall() == [("pi",)]
 
 
-def test_a_database_that_cannot_be_read_says_so_when_its_checksums_are_compared(db: SqliteDatabase) -> None:
+def test_a_database_that_cannot_be_read_says_so_when_its_checksums_are_compared(db):
     with pytest.MonkeyPatch.context() as patched, closing(sqlite3.connect(":memory:")) as empty:
         patched.setattr(db, "connection", empty)
         empty.close()
@@ -334,13 +332,13 @@ def test_a_database_that_cannot_be_read_says_so_when_its_checksums_are_compared(
             db.sealed()
 
 
-def test_what_is_not_ours_in_a_database_is_named(db: SqliteDatabase) -> None:
+def test_what_is_not_ours_in_a_database_is_named(db):
     assert db.foreign() == []
     db.connection.execute("ALTER TABLE deaths ADD COLUMN more TEXT")
     assert db.foreign() == ["it has the column more of deaths, which is not ours"]
 
 
-def test_a_table_that_is_replaced_takes_no_rows_of_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_replaced_takes_no_rows_of_others_along(monkeypatch):
     """Foreign keys are off while the tables are made: within a transaction that is not to be had."""
     seen: list[int] = []
 
@@ -372,7 +370,7 @@ def sound(db: SqliteDatabase) -> bool:
     return not [each for each in db.sealed() if each.broken or each.rows != each.counted]
 
 
-def test_many_rows_have_their_checksums(db: SqliteDatabase) -> None:
+def test_many_rows_have_their_checksums(db):
     add_event(db, "first")
     with db.transaction():
         add(db, 3)
@@ -388,7 +386,7 @@ def added_in_vain(db: SqliteDatabase) -> None:
         raise KeyError
 
 
-def test_rows_that_are_not_added_leave_checksums_as_they_were(db: SqliteDatabase) -> None:
+def test_rows_that_are_not_added_leave_checksums_as_they_were(db):
     with pytest.raises(KeyError):
         added_in_vain(db)
     with pytest.raises(DatabaseError), db.transaction():

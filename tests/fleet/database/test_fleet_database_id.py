@@ -34,14 +34,14 @@ def state(tmp_path: Path) -> Deployment:
     return a_state(tmp_path / "state")
 
 
-def test_every_new_database_is_one_of_its_own_and_stays_it(tmp_path: Path) -> None:
+def test_every_new_database_is_one_of_its_own_and_stays_it(tmp_path):
     first, second = id_of(tmp_path / "a.db"), id_of(tmp_path / "b.db")
     assert first != second
     assert re.fullmatch("[0-9a-f]{32}", first)
     assert id_of(tmp_path / "a.db") == first
 
 
-def test_a_database_that_lost_its_id_says_so(tmp_path: Path) -> None:
+def test_a_database_that_lost_its_id_says_so(tmp_path):
     path = tmp_path / "jobs.db"
     with closing(SqliteDatabase(path)) as database:
         database.connection.execute("DELETE FROM identity")
@@ -56,16 +56,14 @@ def restored(folder: Path, state: Deployment, *, force: bool = False) -> None:
     Restore(folder, state, CLOCK).run(force=force)
 
 
-def test_a_restore_brings_the_id_and_marks_the_store(state: Deployment, tmp_path: Path) -> None:
+def test_a_restore_brings_the_id_and_marks_the_store(state, tmp_path):
     Backup(tmp_path / "backups").make(state, CLOCK)
     new = Deployment.of(tmp_path / "elsewhere")
     restored(tmp_path / "backups", new)
     assert id_of(new.db) == id_of(state.db) == ArtifactStore(new.models).marked()
 
 
-def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(
-    state: Deployment, tmp_path: Path
-) -> None:
+def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(state, tmp_path):
     Backup(tmp_path / "backups").make(state, CLOCK)
     other = Deployment.of(tmp_path / "other")
     ArtifactStore(other.models).mark("f" * 32)
@@ -76,14 +74,14 @@ def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(
     assert ArtifactStore(other.models).marked() == id_of(state.db)
 
 
-def test_a_rebuild_makes_the_database_that_filled_the_store(state: Deployment) -> None:
+def test_a_rebuild_makes_the_database_that_filled_the_store(state):
     before = id_of(state.db)
     state.db.unlink()
     rebuild(state, [], CLOCK)
     assert id_of(state.db) == before
 
 
-def test_a_rebuild_marks_a_store_of_before(state: Deployment) -> None:
+def test_a_rebuild_marks_a_store_of_before(state):
     (state.models / "database.json").unlink()
     state.db.unlink()
     rebuild(state, [], CLOCK)
@@ -93,7 +91,7 @@ def test_a_rebuild_marks_a_store_of_before(state: Deployment) -> None:
 # ── the store ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path: Path) -> None:
+def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path):
     store = ArtifactStore(tmp_path / "models")
     with closing(JobQueue(tmp_path / "a.db")) as ours, closing(JobQueue(tmp_path / "b.db")):
         _own(store, ours, tmp_path / "a.db")
@@ -104,7 +102,7 @@ def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path: Path) -
         assert store.marked() == ours.database_id
 
 
-def test_an_empty_store_is_not_taken_for_that_of_a_database_with_models(state: Deployment, tmp_path: Path) -> None:
+def test_an_empty_store_is_not_taken_for_that_of_a_database_with_models(state, tmp_path):
     empty = ArtifactStore(tmp_path / "not-mounted")
     full = ArtifactStore(state.models)
     (state.models / "database.json").unlink()
@@ -120,7 +118,7 @@ def test_an_empty_store_is_not_taken_for_that_of_a_database_with_models(state: D
         _own(ArtifactStore(tmp_path / "first"), new, tmp_path / "new.db")
 
 
-def test_a_mark_that_says_nothing_is_refused_with_its_remedy(tmp_path: Path) -> None:
+def test_a_mark_that_says_nothing_is_refused_with_its_remedy(tmp_path):
     store = ArtifactStore(tmp_path / "models")
     for text in ("", "[]", '{"database_id": 7}', '{"database_id": "x"}', "\xff"):
         (tmp_path / "models" / "database.json").write_text(text, encoding="latin-1")
@@ -130,7 +128,7 @@ def test_a_mark_that_says_nothing_is_refused_with_its_remedy(tmp_path: Path) -> 
     assert store.marked() == "0" * 32
 
 
-def test_the_doctor_names_a_store_of_another_database(state: Deployment) -> None:
+def test_the_doctor_names_a_store_of_another_database(state):
     assert checks(state) == set()
     change(state, f"UPDATE identity SET database_id = '{'e' * 32}'")
     assert checks(state) == {"mark"}

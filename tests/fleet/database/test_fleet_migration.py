@@ -50,7 +50,7 @@ def sql(path: Path, *statements: str) -> None:
 
 
 @pytest.mark.usefixtures("step")
-def test_a_step_keeps_every_row_and_makes_the_tables_of_a_new_file(old: Path) -> None:
+def test_a_step_keeps_every_row_and_makes_the_tables_of_a_new_file(old):
     before = contents(old, {"jobs", "events", "identity"})
     with closing(SqliteDatabase(old)) as database:
         assert database.foreign() == []
@@ -64,7 +64,7 @@ def test_a_step_keeps_every_row_and_makes_the_tables_of_a_new_file(old: Path) ->
 
 
 @pytest.mark.usefixtures("step")
-def test_those_who_only_look_take_no_step(old: Path) -> None:
+def test_those_who_only_look_take_no_step(old):
     before = old.read_bytes()
     with pytest.raises(DatabaseError, match="its version is 1, this program's is 2"):
         SqliteDatabase(old, read_only=True)
@@ -72,7 +72,7 @@ def test_those_who_only_look_take_no_step(old: Path) -> None:
 
 
 @pytest.mark.usefixtures("step")
-def test_a_step_that_leaves_rows_dangling_is_undone(old: Path) -> None:
+def test_a_step_that_leaves_rows_dangling_is_undone(old):
     sql(old, "PRAGMA foreign_keys = OFF", "UPDATE jobs SET class_id = 7")
     with pytest.raises(DatabaseError, match="it names rows that do not exist"):
         SqliteDatabase(old)
@@ -80,7 +80,7 @@ def test_a_step_that_leaves_rows_dangling_is_undone(old: Path) -> None:
 
 
 @pytest.mark.usefixtures("step")
-def test_a_step_from_tables_that_were_not_of_that_version_is_undone(old: Path) -> None:
+def test_a_step_from_tables_that_were_not_of_that_version_is_undone(old):
     sql(old, "DROP INDEX artifacts_by_job")
     with pytest.raises(DatabaseError, match="it lacks the index artifacts_by_job"):
         SqliteDatabase(old)
@@ -91,7 +91,7 @@ def test_a_step_from_tables_that_were_not_of_that_version_is_undone(old: Path) -
 @pytest.mark.parametrize(
     "place", [*(f"database.schema:{n}" for n in range(1, STEP.count(";") + 1)), "database.migrated"]
 )
-def test_killed_at_any_statement_it_is_old_and_the_next_start_makes_it_new(place: str) -> None:
+def test_killed_at_any_statement_it_is_old_and_the_next_start_makes_it_new(place):
     migrating(place, random.Random(0))
 
 
@@ -107,7 +107,7 @@ def test_killed_at_any_statement_it_is_old_and_the_next_start_makes_it_new(place
         ("CREATE INDEX more ON jobs (name)", "it has the index more of jobs, which is not ours"),
     ],
 )
-def test_another_shape_is_refused_in_a_sentence_and_not_touched(old: Path, statement: str, why: str) -> None:
+def test_another_shape_is_refused_in_a_sentence_and_not_touched(old, statement, why):
     sql(old, GROW.replace("?", "10"), statement)
     before = old.read_bytes()
     for read_only in (False, True):

@@ -98,9 +98,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return captured.out + captured.err
 
 
-def test_from_the_printed_line_to_a_claim(
-    receiver: SecureReceiver, person: Person, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_the_printed_line_to_a_claim(receiver, person, tmp_path, capsys):
     line = person.line("pi")
     folder = tmp_path / "pi"
     assert join.main([*line, "--tls-dir", str(folder)]) == 0
@@ -120,7 +118,7 @@ def test_from_the_printed_line_to_a_claim(
     assert "used already" in said(capsys)
 
 
-def test_the_answer_to_a_join_may_be_lost(receiver: SecureReceiver, person: Person) -> None:
+def test_the_answer_to_a_join_may_be_lost(receiver, person):
     _, request = new_request("pi")
     body = {"name": "pi", "code": person.code(), "csr": request}
     first, second = (receiver.showing(None).call("join", **body) for _ in range(2))
@@ -129,9 +127,7 @@ def test_the_answer_to_a_join_may_be_lost(receiver: SecureReceiver, person: Pers
     assert refusal(lambda: receiver.showing(None).call("join", **other)) == "join_refused"
 
 
-def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(
-    receiver: SecureReceiver, person: Person
-) -> None:
+def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(receiver, person):
     def joined() -> bytes:
         key, request = new_request("pi")
         body = {"name": "pi", "code": person.code(), "csr": request}
@@ -168,15 +164,7 @@ def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(
         ({"--receiver-url": "https://localhost:1"}, 75, "cannot reach"),
     ],
 )
-def test_a_line_that_was_changed_joins_nobody(
-    person: Person,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: dict[str, str],
-    code: int,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_line_that_was_changed_joins_nobody(person, tmp_path, capsys, change, code, words, monkeypatch):
     quick = lambda url, tls: FleetClient(url, tls=tls, tries=1, timeout_s=10.0)  # noqa: E731
     monkeypatch.setattr(join, "join", lambda wish, clock: JOIN(wish, clock, quick))
     given = person.flags("pi") | change
@@ -201,9 +189,7 @@ def authority_pem(*, padded: bool) -> str:
 
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("shown", ["another", "meant another", "another meant", "meant meant", ""])
-def test_no_code_travels_before_the_fingerprint_is_proven(
-    receiver: SecureReceiver, tmp_path: Path, shown: str, padded: bool
-) -> None:
+def test_no_code_travels_before_the_fingerprint_is_proven(receiver, tmp_path, shown, padded):
     """Somebody in between shows an authority of their own, also beside the right one: they hear one question."""
     asked: list[str] = []
     known = {"meant": authority_pem(padded=padded), "another": authority_pem(padded=True)}
@@ -223,7 +209,7 @@ def test_no_code_travels_before_the_fingerprint_is_proven(
     assert not (tmp_path / "pi").exists()
 
 
-def test_a_code_cannot_be_guessed_quickly(receiver: SecureReceiver) -> None:
+def test_a_code_cannot_be_guessed_quickly(receiver):
     _, request = new_request("pi")
     body = {"name": "pi", "code": "guess", "csr": request}
     slugs = [refusal(lambda: receiver.showing(None).call("join", **body)) for _ in range(6)]
@@ -231,22 +217,20 @@ def test_a_code_cannot_be_guessed_quickly(receiver: SecureReceiver) -> None:
 
 
 @pytest.mark.parametrize("csr", ["", "garbage", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n"])
-def test_a_request_that_is_none_uses_no_code(receiver: SecureReceiver, person: Person, csr: str) -> None:
+def test_a_request_that_is_none_uses_no_code(receiver, person, csr):
     body = {"name": "pi", "code": person.code(), "csr": csr}
     assert refusal(lambda: receiver.showing(None).call("join", **body)) == "bad_request"
     receiver.showing(None).call("join", **(body | {"csr": new_request("pi")[1]}))
 
 
-def test_what_the_request_says_of_itself_is_not_taken(receiver: SecureReceiver, person: Person) -> None:
+def test_what_the_request_says_of_itself_is_not_taken(receiver, person):
     key, request = new_request("root")
     answer = receiver.showing(None).call("join", name="pi", code=person.code(), csr=request)
     client = receiver.showing(key + answer["certificate"].encode(), name="root")
     assert refusal(lambda: client.claim(a_capability())) == "host_mismatch"
 
 
-def test_the_receiver_of_the_first_steps_is_found_in_its_own_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_receiver_of_the_first_steps_is_found_in_its_own_folder(tmp_path, monkeypatch):
     """As README has it: ``--db var/jobs.db --tls``, then ``enroll`` in the same folder."""
     monkeypatch.chdir(tmp_path)
     environ = {"HOME": str(tmp_path / "home")}
@@ -261,7 +245,7 @@ def test_the_receiver_of_the_first_steps_is_found_in_its_own_folder(
         assert find_credentials(environ) is None, "somebody else's folder vouches for nothing"
 
 
-def test_an_operators_laptop(person: Person, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_operators_laptop(person, tmp_path, capsys):
     line = person.line("--operator", "ada")
     assert "--operator" in line
     folder = tmp_path / "ada"
@@ -279,9 +263,7 @@ def test_an_operators_laptop(person: Person, tmp_path: Path, capsys: pytest.Capt
     assert "was revoked" in person.err.getvalue()
 
 
-def test_a_laptops_certificate_is_renewed_when_it_is_used(
-    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_laptops_certificate_is_renewed_when_it_is_used(person, tmp_path, monkeypatch):
     folder = tmp_path / "ada"
     assert join.main([*person.line("--operator", "ada"), "--tls-dir", str(folder)]) == 0
     before = (folder / "client.pem").read_bytes()
@@ -293,7 +275,7 @@ def test_a_laptops_certificate_is_renewed_when_it_is_used(
     assert (folder / "client.pem").read_bytes() != before
 
 
-def test_a_reader_joins_looks_and_changes_nothing(person: Person, tmp_path: Path) -> None:
+def test_a_reader_joins_looks_and_changes_nothing(person, tmp_path):
     line = person.line("--reader", "prometheus")
     assert join.main([*line, "--tls-dir", str(tmp_path / "reader")]) == 0
     pem = (tmp_path / "reader" / "client.pem").read_bytes()
@@ -332,7 +314,7 @@ def test_lines_for_the_other_shells():
     ids=ascii,
 )
 @pytest.mark.parametrize("windows", [True, False])
-def test_no_line_is_made_of_an_answer_that_is_not_plain(odd: dict[str, Any], windows: bool) -> None:
+def test_no_line_is_made_of_an_answer_that_is_not_plain(odd, windows):
     with pytest.raises(CannotError, match="do not paste") as refused:
         command(ANSWER | odd, windows=windows)
     assert refused.value.code == 1
@@ -340,7 +322,7 @@ def test_no_line_is_made_of_an_answer_that_is_not_plain(odd: dict[str, Any], win
     assert f"odd {next(iter(odd))}" in str(refused.value)
 
 
-def test_no_line_is_printed_that_would_not_join(person: Person) -> None:
+def test_no_line_is_printed_that_would_not_join(person):
     assert person.jobs("enroll", "pi", "--url", "http://pi.lan:8445") == 2
     assert person.out.getvalue() == ""
     assert "begins with https://" in person.err.getvalue()
@@ -348,7 +330,7 @@ def test_no_line_is_printed_that_would_not_join(person: Person) -> None:
     assert person.out.getvalue() == ""
 
 
-def test_who_has_not_joined_is_told_how(person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_not_joined_is_told_how(person, tmp_path, monkeypatch):
     monkeypatch.setenv("CIS490_TLS_DIR", str(tmp_path / "nothing"))
     world = CommandContext(out=io.StringIO(), err=(err := io.StringIO()), environ={})
     assert program.main(["status", "--receiver-url", person.receiver.url], context=world) == 75
@@ -356,7 +338,7 @@ def test_who_has_not_joined_is_told_how(person: Person, tmp_path: Path, monkeypa
     assert f"`cis490-jobs enroll --receiver-url {person.receiver.url}` there" in err.getvalue()
 
 
-def test_tokens_come_and_go(person: Person) -> None:
+def test_tokens_come_and_go(person):
     assert person.jobs("tokens", "add", "ada", "--days", "1") == 0
     token = person.out.getvalue().strip()
     operator = person.receiver.showing(None, token)
@@ -371,14 +353,14 @@ def test_tokens_come_and_go(person: Person) -> None:
     assert "no valid token" in person.err.getvalue()
 
 
-def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver: SecureReceiver) -> None:
+def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver):
     slugs = [refusal(partial(receiver.showing(None, guess).cancel, "one")) for guess in [*"abcde", SESAME]]
     assert slugs == ["operator_token"] * 5 + ["too_many_failures"]
     receiver.clock.advance(61)
     assert receiver.showing(None, SESAME).cancel("one").status == "cancelled"
 
 
-def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(receiver: SecureReceiver) -> None:
+def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(receiver):
     token = receiver.showing(None, SESAME).call("add_token", name="ada")["token"]
     wrong = f"{token[:-1]}{'a' if token[-1] == 'b' else 'b'}"
     slugs = [refusal(lambda: receiver.showing(None, wrong).cancel("one")) for _ in range(6)]
@@ -386,7 +368,7 @@ def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(recei
     assert receiver.showing(None, token).cancel("one").status == "cancelled"
 
 
-def test_an_invitation_says_that_a_known_name_differs_by_case_only(receiver: SecureReceiver) -> None:
+def test_an_invitation_says_that_a_known_name_differs_by_case_only(receiver):
     operator = receiver.showing(None, SESAME)
     receiver.service.host_registry.put(KnownHost("Desk", {}, 1.0, 1.0))
     note = operator.call("invite", name="desk")["note"]
@@ -397,7 +379,7 @@ def test_an_invitation_says_that_a_known_name_differs_by_case_only(receiver: Sec
     assert operator.call("invite", **ask)["note"] is None
 
 
-def test_a_receiver_without_tls_has_nothing_to_join(tmp_path: Path) -> None:
+def test_a_receiver_without_tls_has_nothing_to_join(tmp_path):
     from receiver_running import running
 
     with running(tmp_path) as receiver:
@@ -440,9 +422,7 @@ def aged(member: Credentials, share: float) -> None:
     path.write_text(json.dumps(known | {"received_at": known["received_at"] - known["valid_s"] * share}))
 
 
-def test_renewed_at_two_thirds_of_its_life(
-    receiver: SecureReceiver, member: Credentials, keeper: CertificateKeeper, events: list[str]
-) -> None:
+def test_renewed_at_two_thirds_of_its_life(receiver, member, keeper, events):
     pem = (member.folder / "client.pem").read_bytes()
     for share, told in ((0.66, []), (0.01, ["renewed"]), (0.0, ["renewed"])):
         aged(member, share)
@@ -452,9 +432,7 @@ def test_renewed_at_two_thirds_of_its_life(
     assert len(receiver.hub.authenticator.registry.certificates()) == 2
 
 
-def test_a_worker_that_was_put_out_is_told(
-    receiver: SecureReceiver, keeper: CertificateKeeper, events: list[str]
-) -> None:
+def test_a_worker_that_was_put_out_is_told(receiver, keeper, events):
     assert keeper.look()
     receiver.showing(None, SESAME).call("revoke", name="pi")
     keeper._transport.wait_for_hangup(20)  # the receiver cut the quiet connection
@@ -468,7 +446,7 @@ def options(receiver: SecureReceiver, member: Credentials, *more: str) -> Any:
     return options_of(parser().parse_args(argv))
 
 
-def test_a_worker_stops_when_it_is_revoked(receiver: SecureReceiver, member: Credentials) -> None:
+def test_a_worker_stops_when_it_is_revoked(receiver, member):
     """Its loop ends by itself, without a heartbeat being due."""
     import threading
 
@@ -496,16 +474,12 @@ def test_a_worker_stops_when_it_is_revoked(receiver: SecureReceiver, member: Cre
 @pytest.mark.parametrize(
     ("more", "words"), [(["--host-id", "desktop"], "is pi's"), (["--tls-dir", "nowhere"], "holds no certificate")]
 )
-def test_a_worker_without_its_certificate_says_so(
-    receiver: SecureReceiver, member: Credentials, more: list[str], words: str
-) -> None:
+def test_a_worker_without_its_certificate_says_so(receiver, member, more, words):
     with pytest.raises(ValueError, match=words):
         options(receiver, member, *more)
 
 
-def test_damaged_certificates_are_one_sentence(
-    receiver: SecureReceiver, member: Credentials, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_certificates_are_one_sentence(receiver, member, capsys):
     from training.fleet.worker import daemon
 
     (member.folder / "client.pem").write_bytes(b"garbage")

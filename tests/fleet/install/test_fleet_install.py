@@ -139,12 +139,12 @@ def words(
 @pytest.mark.parametrize(
     ("wanted", "facts"), [(WISH, FINE), (ON_WINDOWS, FINE_ON_WINDOWS), (replace(WISH, **JOINING), FINE)]
 )
-def test_a_good_machine_is_not_refused(wanted: InstallRequest, facts: MachineFacts) -> None:
+def test_a_good_machine_is_not_refused(wanted, facts):
     assert words(wanted, facts) == words(wanted, facts, CheckLevel.WARNING) == []
 
 
 @pytest.mark.parametrize("url", ["https://[::1", "https://[pi.lan:8445]:1", "https://pi.lan:84450"])
-def test_an_address_that_is_none_is_one_sentence(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_that_is_none_is_one_sentence(url, capsys):
     assert install.main(["worker", "--dry-run", "--receiver-url", url, "--host-id", "pc"]) == 1
     told = capsys.readouterr()
     assert "is not a receiver's address" in told.err
@@ -178,7 +178,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("wanted", "facts", "said"), REFUSALS)
-def test_what_will_not_do_is_refused_in_one_sentence(wanted: dict[str, Any], facts: dict[str, Any], said: str) -> None:
+def test_what_will_not_do_is_refused_in_one_sentence(wanted, facts, said):
     found = words(replace(WISH, **wanted), replace(FINE, **facts))
     assert [each for each in found if said in each] == found, "nothing else is complained of"
     assert len(found) == 1
@@ -195,7 +195,7 @@ def test_what_will_not_do_is_refused_in_one_sentence(wanted: dict[str, Any], fac
         ({}, {"service_manager": False}, "schtasks.exe"),
     ],
 )
-def test_what_will_not_do_on_windows(wanted: dict[str, Any], facts: dict[str, Any], said: str) -> None:
+def test_what_will_not_do_on_windows(wanted, facts, said):
     (found,) = words(replace(ON_WINDOWS, **wanted), replace(FINE_ON_WINDOWS, **facts))
     assert said in found
 
@@ -242,7 +242,7 @@ def stranger() -> Iterator[str]:
         thread.join()
 
 
-def test_the_receiver_is_asked_for_its_clock(tmp_path: Path) -> None:
+def test_the_receiver_is_asked_for_its_clock(tmp_path):
     with running(tmp_path) as receiver:
         seen = install_system.ask(receiver.url, SystemClock())
     assert seen.trouble is None
@@ -250,7 +250,7 @@ def test_the_receiver_is_asked_for_its_clock(tmp_path: Path) -> None:
     assert abs(seen.now - seen.here) < 60
 
 
-def test_somebody_else_at_the_address_is_no_receiver(stranger: str) -> None:
+def test_somebody_else_at_the_address_is_no_receiver(stranger):
     said = str(install_system.ask(stranger, SystemClock()).trouble)
     assert said.startswith(f"not the receiver answered at {stranger} but 200 from BaseHTTP")
     assert "another service on that port" in said
@@ -297,7 +297,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_worker_is_installed_once_and_removed_whole(tmp_path: Path) -> None:
+def test_a_worker_is_installed_once_and_removed_whole(tmp_path):
     machine = Recorder()
     changed, _ = do(replace(WISH, **JOINING), machine, tmp_path)
     assert changed
@@ -328,7 +328,7 @@ def test_a_worker_is_installed_once_and_removed_whole(tmp_path: Path) -> None:
     perform(install_linux.uninstall(MachineRole.WORKER), Site(machine, tmp_path), lambda *_: None)
 
 
-def test_a_new_line_of_enroll_joins_again_and_another_commit_restarts_the_service(tmp_path: Path) -> None:
+def test_a_new_line_of_enroll_joins_again_and_another_commit_restarts_the_service(tmp_path):
     machine = Recorder()
     do(replace(WISH, **JOINING), machine, tmp_path)
     machine.ran = []
@@ -337,7 +337,7 @@ def test_a_new_line_of_enroll_joins_again_and_another_commit_restarts_the_servic
     assert ["systemctl", "restart", "cis490-trainer-worker.service"] in machine.ran
 
 
-def test_dry_run_changes_nothing_and_shows_every_command(tmp_path: Path) -> None:
+def test_dry_run_changes_nothing_and_shows_every_command(tmp_path):
     machine = Recorder()
     changed, told = do(replace(WISH, **JOINING), machine, tmp_path, dry_run=True)
     assert changed
@@ -348,7 +348,7 @@ def test_dry_run_changes_nothing_and_shows_every_command(tmp_path: Path) -> None
     assert not any(JOINING["code"] in said for _, said in told), "a code is a secret while it lasts"
 
 
-def test_a_step_that_fails_ends_it_with_its_reason(tmp_path: Path) -> None:
+def test_a_step_that_fails_ends_it_with_its_reason(tmp_path):
     machine = Recorder()
     machine.fails["training.fleet.join"] = Ran(1, "join: the code is not known\n\n")
     with pytest.raises(InstallError, match="could not join the fleet: join: the code is not known"):
@@ -363,7 +363,7 @@ def test_a_step_that_fails_ends_it_with_its_reason(tmp_path: Path) -> None:
         do(WISH, machine, tmp_path)
 
 
-def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
+def test_a_receiver_keeps_what_is_the_operators(tmp_path):
     machine, wanted = Recorder(), replace(WISH, role=MachineRole.RECEIVER)
     do(wanted, machine, tmp_path)
     settings, plan = (tmp_path / "etc/cis490" / name for name in ("receiver.env", "training_manifest.toml"))
@@ -393,7 +393,7 @@ def test_words_about_a_machine_and_about_finished_work():
 # -- the plan on Windows ----------------------------------------------------------------------------------------------
 
 
-def test_on_windows_it_is_a_task_that_comes_back(tmp_path: Path) -> None:
+def test_on_windows_it_is_a_task_that_comes_back(tmp_path):
     machine = Recorder()
     do(replace(ON_WINDOWS, **JOINING, flags="--poll-s 5"), machine, tmp_path)
     base = tmp_path / "ProgramData" / "cis490"
@@ -427,7 +427,7 @@ def test_on_windows_it_is_a_task_that_comes_back(tmp_path: Path) -> None:
     assert machine.services == set()
 
 
-def test_what_the_task_starts_understands_its_settings(tmp_path: Path) -> None:
+def test_what_the_task_starts_understands_its_settings(tmp_path):
     do(replace(ON_WINDOWS, flags='--on-silence pause --tensors "C:\\my data\\t"'), Recorder(), tmp_path)
     text = (tmp_path / "ProgramData" / "cis490" / "worker.json").read_text()
     args = worker_options.parser().parse_args(windows_task.worker_arguments(json.loads(text)))
@@ -453,7 +453,7 @@ def quiet_logging() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quiet_logging")
-def test_the_task_keeps_a_log_that_cannot_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_keeps_a_log_that_cannot_grow_for_ever(tmp_path, monkeypatch):
     from training.fleet.worker import daemon
 
     settings = {
@@ -484,7 +484,7 @@ def test_the_task_keeps_a_log_that_cannot_grow_for_ever(tmp_path: Path, monkeypa
         assert said in text
 
 
-def test_a_task_without_settings_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_without_settings_says_so(tmp_path, capsys):
     assert windows_task.main(["--settings", str(tmp_path / "none.json")]) == 2
     assert "install again" in capsys.readouterr().err
 
@@ -507,7 +507,7 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a sc
 
 
 @on_linux
-def test_shell_script_refuses_early(tmp_path: Path) -> None:
+def test_shell_script_refuses_early(tmp_path):
     done = run_script("--receiver-url", URL, venv=tmp_path)
     assert done.returncode == 1
     assert "there is no virtual environment yet; make it with: python3 -m venv" in done.stderr
@@ -519,7 +519,7 @@ def test_shell_script_refuses_early(tmp_path: Path) -> None:
 
 
 @on_linux
-def test_shell_script_fills_an_image_twice_and_empties_it(tmp_path: Path) -> None:
+def test_shell_script_fills_an_image_twice_and_empties_it(tmp_path):
     """As whoever runs the tests, root or not."""
     stubs, image = tmp_path / "stubs", tmp_path / "image"
     stubs.mkdir()
@@ -551,7 +551,7 @@ def test_shell_script_fills_an_image_twice_and_empties_it(tmp_path: Path) -> Non
 
 
 @on_linux
-def test_uninstalling_does_not_throw_finished_work_away(tmp_path: Path) -> None:
+def test_uninstalling_does_not_throw_finished_work_away(tmp_path):
     saved = tmp_path / "var/lib/cis490-worker/state/saved.json"
     saved.parent.mkdir(parents=True)
     saved.write_text('{"delivery": {"assignment": {"job_id": "0123456789abcdef"}}}')
@@ -563,9 +563,7 @@ def test_uninstalling_does_not_throw_finished_work_away(tmp_path: Path) -> None:
     assert not saved.exists()
 
 
-def test_a_dry_run_of_uninstalling_says_what_is_gone_already(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_of_uninstalling_says_what_is_gone_already(tmp_path, capsys):
     told = ["worker", "--uninstall", "--dry-run", "--image", str(tmp_path)]
     assert install.main([*told, "--system", "linux"], machine=Recorder()) == 0
     out = capsys.readouterr().out
@@ -573,7 +571,7 @@ def test_a_dry_run_of_uninstalling_says_what_is_gone_already(
     assert "done    remove" not in out
 
 
-def test_a_receiver_is_not_installed_on_windows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_receiver_is_not_installed_on_windows(capsys):
     assert install.main(["receiver", "--system", "windows"], machine=Recorder()) == 1
     assert "installed on Linux" in capsys.readouterr().err
 
@@ -691,12 +689,12 @@ def within(node: tree_sitter.Node, kind: str) -> Iterator[str]:
         yield from within(child, kind)
 
 
-def test_powershell_parses(powershell: tree_sitter.Node) -> None:
+def test_powershell_parses(powershell):
     assert not powershell.has_error
     assert parsed(b"if ($x { exit 1 }").has_error, "the parser can tell"
 
 
-def test_powershell_keeps_the_rules(powershell: tree_sitter.Node) -> None:
+def test_powershell_keeps_the_rules(powershell):
     text = POWERSHELL.read_text("utf-8")
     statements = [line.strip() for line in text.splitlines()]
     assert "Set-StrictMode -Version Latest" in statements
@@ -710,7 +708,7 @@ def test_powershell_keeps_the_rules(powershell: tree_sitter.Node) -> None:
     assert not re.search(r"[ \t]$", text, re.MULTILINE)
 
 
-def test_every_parameter_is_documented_and_reaches_a_flag(powershell: tree_sitter.Node) -> None:
+def test_every_parameter_is_documented_and_reaches_a_flag(powershell):
     text = POWERSHELL.read_text("utf-8")
     block = next(within(powershell, "param_block"))
     parameters = re.findall(r"\[(?:string|switch)\]\$(\w+)", block)
@@ -726,5 +724,5 @@ def test_every_parameter_is_documented_and_reaches_a_flag(powershell: tree_sitte
 
 
 @pytest.mark.parametrize("script", [SHELL, POWERSHELL])
-def test_both_scripts_call_the_same_program(script: Path) -> None:
+def test_both_scripts_call_the_same_program(script):
     assert "training.fleet.install" in script.read_text("utf-8")

@@ -58,7 +58,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 @on_linux
-def test_no_word_of_a_command_moves_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_word_of_a_command_moves_the_cursor(tmp_path, capsys):
     unit = tmp_path / "etc/systemd/system/cis490-trainer-worker.service"
     unit.parent.mkdir(parents=True)
     unit.touch()
@@ -70,7 +70,7 @@ def test_no_word_of_a_command_moves_the_cursor(tmp_path: Path, capsys: pytest.Ca
 
 
 @on_linux
-def test_no_word_of_the_workers_notes_does(tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_word_of_the_workers_notes_does(tmp_path, saved, capsys):
     saved.write_text(json.dumps(JOB))
     assert uninstall(tmp_path) == 1
     told = capsys.readouterr().err
@@ -80,9 +80,7 @@ def test_no_word_of_the_workers_notes_does(tmp_path: Path, saved: Path, capsys: 
 
 @on_linux
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "large", "no text", "absent"])
-def test_notes_that_are_no_plain_small_file_cannot_be_read(
-    tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
+def test_notes_that_are_no_plain_small_file_cannot_be_read(tmp_path, saved, capsys, kind):
     body = json.dumps(JOB).encode()
     (tmp_path / "elsewhere").write_bytes(body)
     match kind:
@@ -101,7 +99,7 @@ def test_notes_that_are_no_plain_small_file_cannot_be_read(
 
 
 @on_linux
-def test_notes_as_large_as_they_may_be_are_read_and_no_pipe(tmp_path: Path) -> None:
+def test_notes_as_large_as_they_may_be_are_read_and_no_pipe(tmp_path):
     (tmp_path / "notes").write_bytes(b"x" * install_system.NOTES_MAX)
     assert len(install_system.notes(tmp_path / "notes")) == install_system.NOTES_MAX
     os.mkfifo(tmp_path / "pipe")
@@ -109,9 +107,7 @@ def test_notes_as_large_as_they_may_be_are_read_and_no_pipe(tmp_path: Path) -> N
         install_system.notes(tmp_path / "pipe")
 
 
-def test_no_word_of_a_server_nobody_has_verified_does(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_word_of_a_server_nobody_has_verified_does(monkeypatch, capsys):
     def refused(*_: object) -> str:
         raise Refused(409, "no", ODD + "x" * 10**6 + "\nsecond line", {})
 
@@ -126,9 +122,7 @@ def test_no_word_of_a_server_nobody_has_verified_does(
 
 
 @as_root
-def test_what_is_swapped_for_a_link_meanwhile_is_not_given_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_swapped_for_a_link_meanwhile_is_not_given_away(tmp_path, monkeypatch):
     folder, system, chown = tmp_path / "state", tmp_path / "etc", os.chown
     for place in (folder / "inner", system):
         place.mkdir(parents=True)
@@ -150,9 +144,7 @@ def test_what_is_swapped_for_a_link_meanwhile_is_not_given_away(
 
 
 @as_root
-def test_a_folder_that_root_moved_to_another_disk_is_given_with_all_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_root_moved_to_another_disk_is_given_with_all_in_it(tmp_path, monkeypatch):
     (tmp_path / "disk" / "inner").mkdir(parents=True)
     (tmp_path / "disk" / "inner" / "file").touch()
     make_link(tmp_path / "state", tmp_path / "disk")

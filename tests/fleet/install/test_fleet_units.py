@@ -44,7 +44,7 @@ def wanted(role: MachineRole, **more: object) -> InstallRequest:
 
 @needs_systemd
 @pytest.mark.parametrize("role", ROLES)
-def test_exposure_is_low(role: MachineRole) -> None:
+def test_exposure_is_low(role):
     threshold = f"--threshold={HIGHEST_EXPOSURE[role]}"
     unit = str(ROOT / "etc" / install_linux.service(role))
     done = subprocess.run(
@@ -55,7 +55,7 @@ def test_exposure_is_low(role: MachineRole) -> None:
 
 @needs_systemd
 @pytest.mark.parametrize("role", ROLES)
-def test_systemd_has_nothing_to_say_against_it(role: MachineRole, tmp_path: Path) -> None:
+def test_systemd_has_nothing_to_say_against_it(role, tmp_path):
     unit = tmp_path / install_linux.service(role)
     unit.write_text(install_linux.rendered(text_of(role), wanted(role)))
     argv = [str(ANALYZE), "verify", "--man=no", "--recursive-errors=no", str(unit)]
@@ -64,7 +64,7 @@ def test_systemd_has_nothing_to_say_against_it(role: MachineRole, tmp_path: Path
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_it_starts_understands_every_flag(role: MachineRole) -> None:
+def test_what_it_starts_understands_every_flag(role):
     settings = {
         "CIS490_RECEIVER_URL": "https://pi.lan:8445",
         "CIS490_WORKER_FLAGS": "--on-silence pause --poll-s 1",
@@ -106,7 +106,7 @@ def test_the_proxys_socket_has_a_folder_that_its_group_may_enter():
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_secret_is_an_argument(role: MachineRole) -> None:
+def test_no_secret_is_an_argument(role):
     unit = said(text_of(role))
     assert not re.search(r"token|secret|password|code", unit["ExecStart"][0], re.IGNORECASE)
     assert unit["EnvironmentFile"][0].lstrip("-") == str(install_linux.settings_file(role))

@@ -139,9 +139,7 @@ def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
     return lambda child, *arguments, **how: begun(runner, tmp_path, child, *arguments, **how)
 
 
-def test_each_trainer_is_born_inside_a_job_object_that_dies_with_us(
-    kernel32: Kernel32, start: Callable[..., LocalProcess]
-) -> None:
+def test_each_trainer_is_born_inside_a_job_object_that_dies_with_us(kernel32, start):
     assert start("silent", 3).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=3)
     assert start("silent", 0).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=0)
     assert set(kernel32.limits.values()) == {windows.KILL_ON_JOB_CLOSE}
@@ -150,9 +148,7 @@ def test_each_trainer_is_born_inside_a_job_object_that_dies_with_us(
     until(lambda: len(set(kernel32.ended)) == 2)
 
 
-def test_polite_stop_wakes_a_suspended_trainer(
-    kernel32: Kernel32, start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_polite_stop_wakes_a_suspended_trainer(kernel32, start, tmp_path):
     process = start("exits_late", 0, says="ready")
     process.pause()
     until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
@@ -160,9 +156,7 @@ def test_polite_stop_wakes_a_suspended_trainer(
     assert "state written" in printed(tmp_path)
 
 
-def test_a_deaf_trainer_and_its_children_are_killed_by_the_job_object(
-    kernel32: Kernel32, start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_a_deaf_trainer_and_its_children_are_killed_by_the_job_object(kernel32, start, tmp_path):
     process = start("forks", says="\n")
     tree = [int(pid) for pid in printed(tmp_path).split()]
     assert process.stop(0.05).kind in (EndKind.LOST, EndKind.SIGNALLED)
@@ -170,16 +164,14 @@ def test_a_deaf_trainer_and_its_children_are_killed_by_the_job_object(
 
 
 @pytest.mark.parametrize("refuse", ["create", "assign"])
-def test_without_a_job_object_nothing_is_started(
-    kernel32: Kernel32, start: Callable[..., LocalProcess], tmp_path: Path, refuse: str
-) -> None:
+def test_without_a_job_object_nothing_is_started(kernel32, start, tmp_path, refuse):
     kernel32.refuse = refuse
     with pytest.raises(SpawnFailedError, match="Access is denied"):
         start("silent", 0)
     assert not (tmp_path / "output.log").exists()
 
 
-def test_the_lock_uses_what_windows_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lock_uses_what_windows_has(tmp_path, monkeypatch):
     calls: list[tuple[int, int]] = []
 
     class Msvcrt:

@@ -164,7 +164,7 @@ def an_earlier_version_was_here(disk: Disk) -> None:
     [lambda _: None, somebody_was_here_before, someone_made_it_look_closed, an_earlier_version_was_here],
     ids=["nothing", "somebody", "looks closed", "earlier version"],
 )
-def test_nobody_else_has_a_hand_in_what_the_administrator_runs(before, powershell: str, tmp_path: Path) -> None:
+def test_nobody_else_has_a_hand_in_what_the_administrator_runs(before, powershell, tmp_path):
     disk = Disk(powershell)
     before(disk)
     install(disk, tmp_path)
@@ -176,7 +176,7 @@ def test_nobody_else_has_a_hand_in_what_the_administrator_runs(before, powershel
     assert USERS not in disk.rights(TLS)
 
 
-def test_what_is_closed_is_not_opened_again(tmp_path: Path) -> None:
+def test_what_is_closed_is_not_opened_again(tmp_path):
     """Between /reset and /inheritance:r those may enter whom C:\\ProgramData lets in, and a key lies there."""
     disk = Disk()
     install(disk, tmp_path)
@@ -187,7 +187,7 @@ def test_what_is_closed_is_not_opened_again(tmp_path: Path) -> None:
     assert not any("/Create" in argv or "/End" in argv for argv in disk.ran), "it runs on"
 
 
-def test_the_worker_writes_in_no_other_folder(tmp_path: Path) -> None:
+def test_the_worker_writes_in_no_other_folder(tmp_path):
     install(Disk(), tmp_path)
     settings = json.loads((tmp_path / "ProgramData" / "cis490" / "worker.json").read_text())
     arguments = windows_task.worker_arguments(settings)
@@ -198,7 +198,7 @@ def test_the_worker_writes_in_no_other_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [CHECKOUT, BASE, SERVICES_OWN[0], TLS, windows.DATASETS])
-def test_a_link_is_not_followed(place: PureWindowsPath, tmp_path: Path) -> None:
+def test_a_link_is_not_followed(place, tmp_path):
     """The service, or anybody before the first installation, can lay a junction there."""
     elsewhere, link = tmp_path / "System32", tmp_path / place.relative_to("C:/")
     elsewhere.mkdir()
@@ -217,7 +217,7 @@ def test_a_link_is_not_followed(place: PureWindowsPath, tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_junction_is_a_link_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_junction_is_a_link_too(tmp_path, monkeypatch):
     class Status:
         st_reparse_tag = 0xA0000003
 
@@ -231,7 +231,7 @@ def test_a_junction_is_a_link_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("fails", ["/setowner", "/reset", "/inheritance:r"])
-def test_what_cannot_be_closed_gets_no_key(fails: str, tmp_path: Path) -> None:
+def test_what_cannot_be_closed_gets_no_key(fails, tmp_path):
     disk = Disk()
     disk.fails = fails
     with pytest.raises(InstallError, match=r"Access is denied.; if another user made .* remove it"):
@@ -239,7 +239,7 @@ def test_what_cannot_be_closed_gets_no_key(fails: str, tmp_path: Path) -> None:
     assert [argv for argv in disk.ran if argv[0] != "icacls"] == []
 
 
-def test_looking_first_shows_the_rights_and_changes_none(tmp_path: Path) -> None:
+def test_looking_first_shows_the_rights_and_changes_none(tmp_path):
     disk = Disk()
     would = " / ".join(said for kind, said in install(disk, tmp_path, dry_run=True) if kind == "would")
     for said in (

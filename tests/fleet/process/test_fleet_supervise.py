@@ -51,20 +51,20 @@ def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
     return lambda child, *arguments, **how: begun(runner, tmp_path, child, *arguments, **how)
 
 
-def test_exit_status_and_usage_come_back(start: Callable[..., LocalProcess]) -> None:
+def test_exit_status_and_usage_come_back(start):
     ended = end_of(start("silent", 3))
     assert (ended.kind, ended.code, ended.signal) == (EndKind.EXITED, 3, None)
     assert ended.max_rss_kib > 0
     assert ended.describe() == "exit status 3"
 
 
-def test_polite_stop_lets_the_trainer_write_its_state(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+def test_polite_stop_lets_the_trainer_write_its_state(start, tmp_path):
     process = start("exits_late", 0.2, says="ready")
     assert process.stop(PATIENCE_S).code == 75
     assert "state written" in printed(tmp_path)
 
 
-def test_deaf_trainer_is_killed_after_its_grace(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+def test_deaf_trainer_is_killed_after_its_grace(start, tmp_path):
     process = start("ignores_sigterm", says="ready")
     ended = process.stop(0.05)
     assert ended.signal == signal.SIGKILL
@@ -72,7 +72,7 @@ def test_deaf_trainer_is_killed_after_its_grace(start: Callable[..., LocalProces
     assert process.stop(0.05) == ended, "stopping twice is harmless"
 
 
-def test_kill_reaches_the_whole_group(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+def test_kill_reaches_the_whole_group(start, tmp_path):
     process = start("forks", says="\n")
     tree = [int(pid) for pid in printed(tmp_path).split()]
     assert all(is_running(pid) for pid in tree)
@@ -80,9 +80,7 @@ def test_kill_reaches_the_whole_group(start: Callable[..., LocalProcess], tmp_pa
     until(lambda: not any(is_running(pid) for pid in tree), process.wait)
 
 
-def test_grandchild_holding_the_output_delays_nobody_and_is_swept(
-    start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_grandchild_holding_the_output_delays_nobody_and_is_swept(start, tmp_path):
     process = start("leaks_stdout")
     ended = end_of(process)
     assert ended.code == 0
@@ -90,7 +88,7 @@ def test_grandchild_holding_the_output_delays_nobody_and_is_swept(
     until(lambda: not is_running(grandchild), process.wait)
 
 
-def test_paused_trainer_can_be_resumed_and_stopped(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+def test_paused_trainer_can_be_resumed_and_stopped(start, tmp_path):
     process = start("exits_late", 0, says="ready")
     process.pause()
     until(lambda: state_of(process.pid) == "T", process.wait)
@@ -100,14 +98,14 @@ def test_paused_trainer_can_be_resumed_and_stopped(start: Callable[..., LocalPro
     assert process.stop(PATIENCE_S).code == 75, "a paused trainer hears the polite signal"
 
 
-def test_one_launcher_serves_one_trainer_after_another(runner: LocalRunner, start: Callable[..., LocalProcess]) -> None:
+def test_one_launcher_serves_one_trainer_after_another(runner, start):
     for code in (0, 7, 0):
         ended = end_of(start("silent", code))
         assert ended.code == code
     assert len(runner._launchers) == 1
 
 
-def test_two_trainers_at_once_have_a_launcher_each(runner: LocalRunner, start: Callable[..., LocalProcess]) -> None:
+def test_two_trainers_at_once_have_a_launcher_each(runner, start):
     first, second = start("hangs"), start("hangs")
     assert first.pid != second.pid
     assert first.stop(PATIENCE_S).signal == signal.SIGTERM
@@ -124,7 +122,7 @@ def test_two_trainers_at_once_have_a_launcher_each(runner: LocalRunner, start: C
         (["/"], ".", "Permission denied"),
     ],
 )
-def test_what_cannot_start_says_why(runner: LocalRunner, tmp_path: Path, argv: list[str], cwd: str, words: str) -> None:
+def test_what_cannot_start_says_why(runner, tmp_path, argv, cwd, words):
     spec = CommandSpec(argv, tmp_path / cwd, {}, tmp_path / "output.log")
     with pytest.raises(SpawnFailedError, match="could not be started") as caught:
         runner.start(spec)
@@ -134,9 +132,7 @@ def test_what_cannot_start_says_why(runner: LocalRunner, tmp_path: Path, argv: l
     assert len(runner._launchers) == 1
 
 
-def test_killed_launcher_takes_its_trainer_along(
-    runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_killed_launcher_takes_its_trainer_along(runner, start, tmp_path):
     process = start("ignores_sigterm", says="ready")
     runner._launchers[0]._popen.kill()
     assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
@@ -145,9 +141,7 @@ def test_killed_launcher_takes_its_trainer_along(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a job object holds trainers there")
-def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(
-    runner: LocalRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(runner, tmp_path, monkeypatch):
     """Found by `kill -9` of launchers: the second one started the same trainer beside the first."""
     spec = CommandSpec(
         [sys.executable, "-c", "print('said')"],
@@ -172,9 +166,7 @@ def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(
     assert spec.output.read_text() == "said\n"
 
 
-def test_stopped_launcher_cannot_save_its_trainer(
-    runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_launcher_cannot_save_its_trainer(runner, start, tmp_path, monkeypatch):
     monkeypatch.setattr("training.fleet.process.supervise.KILL_WAIT_S", 0.2)
     process = start("hangs", says="ready")
     runner._launchers[0]._popen.send_signal(signal.SIGSTOP)
@@ -183,7 +175,7 @@ def test_stopped_launcher_cannot_save_its_trainer(
     until(lambda: not is_running(process.pid), nap)
 
 
-def test_kill_9_of_the_worker_leaves_no_trainer(tmp_path: Path) -> None:
+def test_kill_9_of_the_worker_leaves_no_trainer(tmp_path):
     command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path)]
     command += [sys.executable, str(CHILDREN / "forks.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
@@ -235,7 +227,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="orphans are ado
 
 @linux_only
 @pytest.mark.parametrize("end", ["completion", "cancel", "pause and cancel"])
-def test_what_left_the_process_group_ends_with_the_trainer(contained: LocalRunner, tmp_path: Path, end: str) -> None:
+def test_what_left_the_process_group_ends_with_the_trainer(contained, tmp_path, end):
     process = begun(contained, tmp_path, "escapes", "hang" if end != "completion" else "end", env={})
     if end != "completion":
         until(lambda: printed(tmp_path).endswith("\n"), process.wait)
@@ -252,7 +244,7 @@ def test_what_left_the_process_group_ends_with_the_trainer(contained: LocalRunne
 @linux_only
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("group", ["", "yes"])
-def test_what_left_the_process_group_ends_with_the_worker(tmp_path: Path, ending: signal.Signals, group: str) -> None:
+def test_what_left_the_process_group_ends_with_the_worker(tmp_path, ending, group):
     command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path), sys.executable]
     command += [str(CHILDREN / "escapes.py"), "hang"]
     environment = os.environ | {"OWN_GROUP": group}
@@ -267,7 +259,7 @@ def test_what_left_the_process_group_ends_with_the_worker(tmp_path: Path, ending
 
 
 @linux_only
-def test_chain_of_processes_that_never_stands_still_is_ended(contained: LocalRunner, tmp_path: Path) -> None:
+def test_chain_of_processes_that_never_stands_still_is_ended(contained, tmp_path):
     argv = [sys.executable, "-I", "-S", str(CHILDREN / "hops.py"), "20000"]
     process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
     ended = end_of(process)
@@ -278,7 +270,7 @@ def test_chain_of_processes_that_never_stands_still_is_ended(contained: LocalRun
 
 
 @linux_only
-def test_control_group_of_a_trainer_is_gone_after_it(contained: LocalRunner, tmp_path: Path) -> None:
+def test_control_group_of_a_trainer_is_gone_after_it(contained, tmp_path):
     process = begun(contained, tmp_path, "hangs", env={}, says="\n")
     if process._group is not None:
         assert str(process.pid) in (process._group / "cgroup.procs").read_text().split()
@@ -287,7 +279,7 @@ def test_control_group_of_a_trainer_is_gone_after_it(contained: LocalRunner, tmp
 
 
 @linux_only
-def test_killed_launcher_lets_nothing_of_a_control_group_go(contained: LocalRunner, tmp_path: Path) -> None:
+def test_killed_launcher_lets_nothing_of_a_control_group_go(contained, tmp_path):
     if contained._owner is None:
         pytest.skip("without a group a daemon with an empty environment is not found then")
     process = begun(contained, tmp_path, "escapes", "hang", env={}, says="\n")
@@ -297,7 +289,7 @@ def test_killed_launcher_lets_nothing_of_a_control_group_go(contained: LocalRunn
 
 
 @linux_only
-def test_a_leftover_is_found_that_shows_no_environment_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leftover_is_found_that_shows_no_environment_yet(tmp_path, monkeypatch):
     """As while the kernel loads its program."""
     looks: list[int] = []
     environ = supervise_posix._environ
@@ -314,7 +306,7 @@ def test_a_leftover_is_found_that_shows_no_environment_yet(tmp_path: Path, monke
 
 
 @linux_only
-def test_next_worker_ends_the_control_group_that_nobody_holds(tmp_path: Path) -> None:
+def test_next_worker_ends_the_control_group_that_nobody_holds(tmp_path):
     if not may_make_groups():
         pytest.skip("no control group can be made here")
     folder = supervise_posix.group_for(tmp_path)
@@ -337,9 +329,7 @@ def works_in(process: Path, folder: Path) -> bool:
         return False
 
 
-def test_trainer_gets_a_clean_start(
-    start: Callable[..., LocalProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trainer_gets_a_clean_start(start, tmp_path, monkeypatch):
     for name in ("CIS490_OPERATOR_TOKEN", "AWS_SECRET_ACCESS_KEY", "NVIDIA_API_KEY", "PYTHONPATH"):
         monkeypatch.setenv(name, "hidden")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -358,7 +348,7 @@ def test_trainer_gets_a_clean_start(
         assert len(facts["fds"]) == 4, "nothing of ours is inherited; the fourth lists the folder"
 
 
-def test_binary_output_becomes_harmless_text(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+def test_binary_output_becomes_harmless_text(start, tmp_path):
     process = start("binary")
     assert end_of(process).code == 1
     lines = OutputTail(tmp_path / "output.log").poll(final=True)
@@ -366,7 +356,7 @@ def test_binary_output_becomes_harmless_text(start: Callable[..., LocalProcess],
     assert all(len(line) <= 500 and line.isprintable() for line in lines)
 
 
-def test_flood_of_output_keeps_beginning_and_end(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+def test_flood_of_output_keeps_beginning_and_end(start, tmp_path):
     process = start("floods", 40_000_000)
     tail = OutputTail(tmp_path / "output.log", file_bytes_max=2_000_000, kept_bytes=10_000, queue_bytes=300_000)
     until(lambda: tail.poll() and (tmp_path / "flooded").exists(), process.wait)
@@ -380,7 +370,7 @@ def test_flood_of_output_keeps_beginning_and_end(start: Callable[..., LocalProce
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files that are written are cut on POSIX alone")
-def test_a_cut_within_a_line_joins_it_to_no_other(tmp_path: Path) -> None:
+def test_a_cut_within_a_line_joins_it_to_no_other(tmp_path):
     file = tmp_path / "output.log"
     file.write_text("x" * 200 + "\nhalf a li")
     tail = OutputTail(file, file_bytes_max=100, kept_bytes=10)
@@ -390,7 +380,7 @@ def test_a_cut_within_a_line_joins_it_to_no_other(tmp_path: Path) -> None:
     assert tail.poll(final=True) == ["last words"]
 
 
-def test_tail_takes_lines_whole_and_in_order(tmp_path: Path) -> None:
+def test_tail_takes_lines_whole_and_in_order(tmp_path):
     file = tmp_path / "output.log"
     tail = OutputTail(file)
     assert tail.poll() == [], "no file yet"
@@ -403,7 +393,7 @@ def test_tail_takes_lines_whole_and_in_order(tmp_path: Path) -> None:
     assert tail.poll(final=True) == []
 
 
-def test_tail_skips_what_is_too_much_and_says_so(tmp_path: Path) -> None:
+def test_tail_skips_what_is_too_much_and_says_so(tmp_path):
     file = tmp_path / "output.log"
     file.write_bytes(b"".join(b"line %d\n" % number for number in range(200_000)))
     tail = OutputTail(file, queue_bytes=4 * READ_BYTES)
@@ -417,7 +407,7 @@ def test_tail_skips_what_is_too_much_and_says_so(tmp_path: Path) -> None:
     assert file.stat().st_size > KEPT_BYTES
 
 
-def test_a_line_without_an_end_is_taken_once_it_is_long(tmp_path: Path) -> None:
+def test_a_line_without_an_end_is_taken_once_it_is_long(tmp_path):
     file = tmp_path / "output.log"
     tail = OutputTail(file)
     file.write_bytes(b"a" * LINE_BYTES_MAX)
@@ -431,7 +421,7 @@ def test_a_line_without_an_end_is_taken_once_it_is_long(tmp_path: Path) -> None:
     assert tail.poll() == ["the rest"]
 
 
-def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(tmp_path, monkeypatch):
     file = tmp_path / "output.log"
     tail = OutputTail(file, file_bytes_max=100)
     file.write_bytes(b"x\n" * 50)
@@ -444,7 +434,7 @@ def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(tmp_path: Path, mo
     assert tail.overflowing
 
 
-def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path: Path) -> None:
+def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path):
     file = tmp_path / "output.log"
     printed = [f"line {number} " + "x" * 200 for number in range(4_000)]
     file.write_text("\n".join(printed) + "\nno end")
@@ -462,7 +452,7 @@ def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path: Path) -> None:
     assert OutputTail(file).poll(final=True) == [*printed, "no end"]
 
 
-def test_long_progress_comes_whole_and_too_much_of_it_is_said_once(tmp_path: Path) -> None:
+def test_long_progress_comes_whole_and_too_much_of_it_is_said_once(tmp_path):
     file = tmp_path / "output.log"
     good = json.dumps({"event": "epoch", "note": "x" * 3000})
     much = json.dumps({"event": "epoch", "note": "x" * 10_000})
@@ -477,7 +467,7 @@ def test_long_progress_comes_whole_and_too_much_of_it_is_said_once(tmp_path: Pat
     assert OutputTail(file).poll()[1] == "[… a progress line of more than 16 KiB is not taken …]"
 
 
-def test_tail_survives_a_vanished_and_a_cut_file(tmp_path: Path) -> None:
+def test_tail_survives_a_vanished_and_a_cut_file(tmp_path):
     file = tmp_path / "output.log"
     tail = OutputTail(file)
     file.write_bytes(b"a long first line\n")
@@ -570,9 +560,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> FakeWindows:
     return fake
 
 
-def test_windows_way_of_one_launcher_a_trainer(
-    windows: FakeWindows, runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_windows_way_of_one_launcher_a_trainer(windows, runner, start, tmp_path):
     assert start("silent", 3).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=3)
     process = start("exits_late", 0, says="ready")
     process.pause()
@@ -582,22 +570,18 @@ def test_windows_way_of_one_launcher_a_trainer(
     until(lambda: windows.calls.count("open_job_object") == 2, nap)
 
 
-def test_windows_way_of_killing_is_the_job_object(
-    windows: FakeWindows, start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_windows_way_of_killing_is_the_job_object(windows, start, tmp_path):
     process = start("ignores_sigterm", says="ready")
     assert process.stop(0.05).kind in {EndKind.LOST, EndKind.SIGNALLED}
     until(lambda: not is_running(process.pid), nap)
 
 
-def test_windows_way_of_a_program_that_is_not_there(windows: FakeWindows, runner: LocalRunner, tmp_path: Path) -> None:
+def test_windows_way_of_a_program_that_is_not_there(windows, runner, tmp_path):
     with pytest.raises(SpawnFailedError, match="No such file or directory"):
         runner.start(CommandSpec(["/nonexistent"], tmp_path, {}, tmp_path / "output.log"))
 
 
-def test_windows_way_of_a_worker_that_was_killed(
-    windows: FakeWindows, runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_windows_way_of_a_worker_that_was_killed(windows, runner, start, tmp_path):
     process = start("ignores_sigterm", says="ready")
     runner._launchers[-1]._close_input()
     until(lambda: not is_running(process.pid), nap)
@@ -607,21 +591,21 @@ def test_windows_way_of_a_worker_that_was_killed(
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_end_is_on_record_before_it_is_reported(runner: LocalRunner, tmp_path: Path, code: int) -> None:
+def test_end_is_on_record_before_it_is_reported(runner, tmp_path, code):
     ended = begun(runner, tmp_path, "silent", code, end=tmp_path / "end").wait(PATIENCE_S)
     assert end_on_record(tmp_path / "end") == ended
     assert ended is not None
     assert ended.code == code
 
 
-def test_end_that_was_ordered_is_not_on_record(runner: LocalRunner, tmp_path: Path) -> None:
+def test_end_that_was_ordered_is_not_on_record(runner, tmp_path):
     for child, grace_s in (("exits_late", PATIENCE_S), ("ignores_sigterm", 0.05)):
         (tmp_path / "output.log").unlink(missing_ok=True)
         begun(runner, tmp_path, child, 0.05, end=tmp_path / "end", says="ready").stop(grace_s)
         assert end_on_record(tmp_path / "end") is None
 
 
-def test_trainer_that_dies_with_its_worker_leaves_no_record(tmp_path: Path) -> None:
+def test_trainer_that_dies_with_its_worker_leaves_no_record(tmp_path):
     one = LocalRunner()
     begun(one, tmp_path, "hangs", end=tmp_path / "end", says="ready")
     one.close()
@@ -632,7 +616,7 @@ def test_trainer_that_dies_with_its_worker_leaves_no_record(tmp_path: Path) -> N
     "content",
     [b"", b"[]", b'{"ended": null}', b"{}", b"\xff", b'{"ended": 1e999}', b'{"ended": 99999999999}', b"[" * 9999],
 )
-def test_record_that_was_not_written_whole_is_none(tmp_path: Path, content: bytes) -> None:
+def test_record_that_was_not_written_whole_is_none(tmp_path, content):
     (tmp_path / "end").write_bytes(content)
     assert end_on_record(tmp_path / "end") is None
     assert end_on_record(tmp_path / "missing") is None
@@ -641,7 +625,7 @@ def test_record_that_was_not_written_whole_is_none(tmp_path: Path, content: byte
 # ── whether it computes, and what the kernel says of memory ─────────────────────────────────
 
 
-def test_cpu_time_tells_who_computes_from_who_hangs(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+def test_cpu_time_tells_who_computes_from_who_hangs(start, tmp_path):
     process = start("computes")
     until(lambda: process.used().cpu_s > 0.05, process.wait)
     process.stop(0.05)
@@ -667,14 +651,12 @@ def fake_system(root: Path, *, vmstat: int | None, events: int | None, available
 
 
 @pytest.mark.parametrize(("vmstat", "events", "kills"), [(3, 2, 3), (None, 2, 2), (3, None, 3), (None, None, 0)])
-def test_kernels_count_is_read_wherever_it_shows(
-    tmp_path: Path, vmstat: int | None, events: int | None, kills: int
-) -> None:
+def test_kernels_count_is_read_wherever_it_shows(tmp_path, vmstat, events, kills):
     fake_system(tmp_path, vmstat=vmstat, events=events, available_kib=1000)
     assert memory_state(tmp_path) == MemoryState(free_kib=1000, kills=kills)
 
 
-def test_group_with_less_memory_than_the_machine_is_what_counts(tmp_path: Path) -> None:
+def test_group_with_less_memory_than_the_machine_is_what_counts(tmp_path):
     fake_system(tmp_path, vmstat=0, events=0, available_kib=1000)
     group = tmp_path / "sys/fs/cgroup/unit"
     (group / "memory.max").write_text(f"{512 * 1024}\n")
@@ -686,9 +668,7 @@ def test_group_with_less_memory_than_the_machine_is_what_counts(tmp_path: Path) 
     assert usable_kib(7, tmp_path / "nowhere") == 7
 
 
-def test_kill_for_want_of_memory_is_told_from_any_other(
-    start: Callable[..., LocalProcess], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kill_for_want_of_memory_is_told_from_any_other(start, monkeypatch):
     states = [MemoryState(free_kib=2**40, kills=1), MemoryState(free_kib=5, kills=2)]
     monkeypatch.setattr(supervise, "memory_state", lambda: states.pop(0))
     monkeypatch.setattr(supervise, "usable_kib", lambda free_kib: free_kib)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
-
-import pytest
 
 from training.fleet.process import usage
 from training.fleet.process.usage import Used, used_by
@@ -24,7 +21,7 @@ def test_a_process_tree_is_summed_and_one_that_is_gone_uses_nothing():
     assert used_by(NOBODY) == Used()
 
 
-def test_a_control_group_tells_memory_without_what_the_kernel_can_drop(tmp_path: Path) -> None:
+def test_a_control_group_tells_memory_without_what_the_kernel_can_drop(tmp_path):
     processes = used_by(ME, tmp_path).memory_bytes
     assert processes is not None, "a group that counts no memory"
     (tmp_path / "memory.current").write_text("5000\n")
@@ -66,7 +63,7 @@ class TwoGpus(ModuleType):
         return SimpleNamespace(gpu=85)
 
 
-def test_gpus_are_those_on_which_the_trainer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_those_on_which_the_trainer_runs(monkeypatch):
     library = TwoGpus()
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(usage, "_has_nvml", lambda: True)

@@ -104,7 +104,7 @@ def sentences(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
-def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet: Fleet) -> None:
+def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet):
     env = {"CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "3"}
     forked = fleet.start("tell", 3, env=env, file_bytes=2**20)
     assert fleet.warm.pids, "it was not forked"
@@ -119,7 +119,7 @@ def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet: Fleet) -> None:
     assert "CIS490_STATE_DIR" in a_fork["environ"]
 
 
-def test_it_is_supervised_like_any_other(fleet: Fleet) -> None:
+def test_it_is_supervised_like_any_other(fleet):
     """Judged by its exit, stopped politely, ended whole, counted."""
     raised = fleet.start("raise", 0, name="raised")
     assert end_of(raised).code == 1
@@ -133,7 +133,7 @@ def test_it_is_supervised_like_any_other(fleet: Fleet) -> None:
     until(lambda: not is_running(int(fleet.printed("forks"))))
 
 
-def test_two_at_once_come_from_one_parent(fleet: Fleet) -> None:
+def test_two_at_once_come_from_one_parent(fleet):
     both = [fleet.start("wait", 0, name=name) for name in ("a", "b")]
     assert len(fleet.warm.pids) == 1
     until(lambda: all("ready" in fleet.printed(name) for name in ("a", "b")))
@@ -146,7 +146,7 @@ def launcher_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_forked_trainer_enters_its_control_group(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_trainer_enters_its_control_group(fleet, monkeypatch):
     group = fleet.folder / "group"
     monkeypatch.setattr(fleet.runner, "_group", lambda: group)
     end_of(fleet.start("word", 0))
@@ -154,7 +154,7 @@ def test_a_forked_trainer_enters_its_control_group(fleet: Fleet, monkeypatch: py
     assert (group / "cgroup.procs").read_text() == "0", "the kernel takes this for the process that writes it"
 
 
-def test_no_other_child_inherits_the_pipes_of_a_launcher(fleet: Fleet) -> None:
+def test_no_other_child_inherits_the_pipes_of_a_launcher(fleet):
     def inheritable() -> list[str]:
         return sorted(each.name for each in Path("/proc/self/fd").iterdir() if inherits(int(each.name)))
 
@@ -164,7 +164,7 @@ def test_no_other_child_inherits_the_pipes_of_a_launcher(fleet: Fleet) -> None:
     process.stop(PATIENCE_S)
 
 
-def test_a_killed_launcher_takes_its_forked_trainer_along(fleet: Fleet) -> None:
+def test_a_killed_launcher_takes_its_forked_trainer_along(fleet):
     process = fleet.start("wait", 0)
     until(lambda: "ready" in fleet.printed())
     os.kill(launcher_of(process.pid), signal.SIGKILL)
@@ -173,7 +173,7 @@ def test_a_killed_launcher_takes_its_forked_trainer_along(fleet: Fleet) -> None:
     assert end_of(fleet.start("word", 0, name="next")).code == 0
 
 
-def test_a_killed_worker_leaves_neither_trainer_nor_parent(tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_neither_trainer_nor_parent(tmp_path):
     program = (
         "import sys, threading; from pathlib import Path; "
         "from tests.fleet.process.test_fleet_warm_parent import Fleet; f = Fleet(Path(sys.argv[1])); "
@@ -194,7 +194,7 @@ def test_a_killed_worker_leaves_neither_trainer_nor_parent(tmp_path: Path) -> No
     until(lambda: not any(map(is_running, pids)))
 
 
-def test_the_next_worker_ends_a_parent_that_was_left(fleet: Fleet, tmp_path: Path) -> None:
+def test_the_next_worker_ends_a_parent_that_was_left(fleet, tmp_path):
     process = fleet.start("wait", 0)
     (parent,) = fleet.warm.pids
     assert {parent, process.pid} <= set(end_leftovers(tmp_path / "state"))
@@ -214,9 +214,7 @@ def test_the_next_worker_ends_a_parent_that_was_left(fleet: Fleet, tmp_path: Pat
         ({"then": ("no_such_module",)}, "No module named"),
     ],
 )
-def test_a_trainer_that_cannot_be_forked_starts_afresh(
-    fleets: Callable[..., Fleet], caplog: pytest.LogCaptureFixture, trouble: dict[str, Sequence[str]], words: str
-) -> None:
+def test_a_trainer_that_cannot_be_forked_starts_afresh(fleets, caplog, trouble, words):
     fleet = fleets(own_kib_max=60_000)
     process = fleet.start("word", 0, **trouble)  # type: ignore[arg-type]
     assert end_of(process).code == 0
@@ -226,7 +224,7 @@ def test_a_trainer_that_cannot_be_forked_starts_afresh(
     assert sentence.startswith("a trainer starts afresh, because its warm parent failed: ")
 
 
-def test_a_parent_that_started_a_thread_later_forks_no_more(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_parent_that_started_a_thread_later_forks_no_more(fleet, caplog):
     end_of(fleet.start("word", 0, modules=("starts_a_thread_later",)))
     (parent,) = fleet.warm.pids
     until(lambda: len(list(Path(f"/proc/{parent}/task").iterdir())) == 2)
@@ -235,16 +233,14 @@ def test_a_parent_that_started_a_thread_later_forks_no_more(fleet: Fleet, caplog
     assert "it has further threads" in sentence
 
 
-def test_an_allocators_thread_which_a_fork_does_not_harm_keeps_no_trainer_from_being_forked(
-    fleet: Fleet, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_allocators_thread_which_a_fork_does_not_harm_keeps_no_trainer_from_being_forked(fleet, caplog):
     process = fleet.start("word", 0, modules=("starts_an_allocators_thread",))
     assert end_of(process).code == 0
     assert fleet.printed() == "word\n"
     assert (len(fleet.warm.pids), sentences(caplog)) == (1, [])
 
 
-def test_after_three_faults_in_a_row_it_is_not_tried_again(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_after_three_faults_in_a_row_it_is_not_tried_again(fleet, caplog):
     for _ in range(FAULTS_MAX + 2):
         assert end_of(fleet.start("word", 0, then=("dies_when_imported",))).code == 0
     assert len(sentences(caplog)) == FAULTS_MAX
@@ -252,7 +248,7 @@ def test_after_three_faults_in_a_row_it_is_not_tried_again(fleet: Fleet, caplog:
     assert "until" not in "".join(sentences(caplog)[:-1])
 
 
-def test_a_parent_that_died_is_replaced(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_parent_that_died_is_replaced(fleet, caplog):
     running = fleet.start("wait", 0, name="running")
     (parent,) = fleet.warm.pids
     os.kill(parent, signal.SIGKILL)
@@ -266,9 +262,7 @@ def test_a_parent_that_died_is_replaced(fleet: Fleet, caplog: pytest.LogCaptureF
     assert len(sentences(caplog)) == 1
 
 
-def test_a_parent_that_nobody_needs_gives_its_memory_back(
-    fleets: Callable[..., Fleet], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_parent_that_nobody_needs_gives_its_memory_back(fleets, caplog):
     fleet = fleets(idle_s=0.05)
     waits = fleet.start("wait", 0)
     (parent,) = fleet.warm.pids
@@ -281,13 +275,13 @@ def test_a_parent_that_nobody_needs_gives_its_memory_back(
     assert sentences(caplog) == []
 
 
-def test_ended_launchers_are_not_kept(fleet: Fleet) -> None:
+def test_ended_launchers_are_not_kept(fleet):
     for _ in range(5):
         end_of(fleet.start("word", 0))
     assert len(fleet.runner._launchers) <= 2
 
 
-def test_closing_does_not_wait_for_an_import(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_does_not_wait_for_an_import(fleet, caplog):
     start = threading.Thread(target=fleet.start, args=("word", 0), kwargs={"modules": ("never_imported",)})
     start.start()
     until(lambda: fleet.warm.pids)
@@ -297,13 +291,13 @@ def test_closing_does_not_wait_for_an_import(fleet: Fleet, caplog: pytest.LogCap
     assert sentences(caplog) == []
 
 
-def test_little_memory_is_no_fault(fleets: Callable[..., Fleet], caplog: pytest.LogCaptureFixture) -> None:
+def test_little_memory_is_no_fault(fleets, caplog):
     fleet = fleets(free_kib=1_000_000)
     assert end_of(fleet.start("word", 0)).code == 0
     assert (fleet.warm.pids, sentences(caplog)) == ([], [])
 
 
-def test_a_parent_serves_only_trainers_with_its_variables(fleet: Fleet) -> None:
+def test_a_parent_serves_only_trainers_with_its_variables(fleet):
     for number, variable in enumerate(("0", "1", "0", "2")):
         end_of(fleet.start("word", 0, env={"CUDA_VISIBLE_DEVICES": str(number), "LC_ALL": f"C.{variable}"}))
         if number == 1:
@@ -313,7 +307,7 @@ def test_a_parent_serves_only_trainers_with_its_variables(fleet: Fleet) -> None:
     until(lambda: not is_running(second))
 
 
-def test_installed_packages_end_a_parent(fleet: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_installed_packages_end_a_parent(fleet, tmp_path, caplog):
     """What a trainer notes of its libraries' versions is read from the disk."""
     packages = tmp_path / "site-packages"
     packages.mkdir()
@@ -329,7 +323,7 @@ def test_installed_packages_end_a_parent(fleet: Fleet, tmp_path: Path, caplog: p
     assert sentences(caplog) == []
 
 
-def test_what_cannot_start_at_all_says_so(fleet: Fleet, tmp_path: Path) -> None:
+def test_what_cannot_start_at_all_says_so(fleet, tmp_path):
     spec = CommandSpec(
         [str(tmp_path / "python"), "-m", "forked"], CHILDREN, {}, tmp_path / "log", preload=Preload(("wave",))
     )
@@ -341,7 +335,7 @@ def test_what_cannot_start_at_all_says_so(fleet: Fleet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("model", "threads"), [("gbt", 1), ("mlp", 2)])
-def test_a_forked_trainer_leaves_the_same_bytes(tmp_path: Path, model: str, threads: int) -> None:
+def test_a_forked_trainer_leaves_the_same_bytes(tmp_path, model, threads):
     from tests.support.trainer_builders import SHORT, arguments, make_data  # not for the processes that import this
 
     data = make_data(tmp_path / "data", episodes=18)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from builders import a_job
@@ -86,7 +85,7 @@ MOVES = st.one_of(
 
 @settings(max_examples=40)
 @given(st.lists(MOVES, max_size=40))
-def test_learning_as_attempts_complete_teaches_what_all_of_them_teach_at_once(moves: list[tuple[Any, ...]]) -> None:
+def test_learning_as_attempts_complete_teaches_what_all_of_them_teach_at_once(moves):
     world = World()
     learned = Learned(world.queue.db)
     for name, *args in moves:
@@ -103,7 +102,7 @@ def test_learning_as_attempts_complete_teaches_what_all_of_them_teach_at_once(mo
     world.queue.close()
 
 
-def test_a_look_at_nothing_new_is_one_statement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_nothing_new_is_one_statement(world, monkeypatch):
     learned = Learned(world.queue.db)
     world.claim("desk")
     world.complete(10.0)
@@ -115,7 +114,7 @@ def test_a_look_at_nothing_new_is_one_statement(world: World, monkeypatch: pytes
     assert asked == ["newest_event"]
 
 
-def test_only_the_newest_attempts_are_held(world: World) -> None:
+def test_only_the_newest_attempts_are_held(world):
     learned = Learned(world.queue.db, most=4)
     for n in range(30):
         world.claim("desk")
@@ -128,7 +127,7 @@ def test_only_the_newest_attempts_are_held(world: World) -> None:
 
 
 @pytest.mark.parametrize(("again", "record"), [("desk", {}), ("laptop", {"stretches": [{"host": "desk"}]})])
-def test_an_attempt_that_went_on_from_a_saved_state_teaches_nothing(again: str, record: dict[str, Any]) -> None:
+def test_an_attempt_that_went_on_from_a_saved_state_teaches_nothing(again, record):
     world = World(jobs=1)
     learned = Learned(world.queue.db)
     learned.speeds()
@@ -142,7 +141,7 @@ def test_an_attempt_that_went_on_from_a_saved_state_teaches_nothing(again: str, 
     world.queue.close()
 
 
-def test_a_receiver_that_forgot_old_events_still_learns_from_their_attempts(world: World) -> None:
+def test_a_receiver_that_forgot_old_events_still_learns_from_their_attempts(world):
     for n in range(6):
         world.claim("desk")
         world.complete(10.0 + n)
@@ -152,9 +151,7 @@ def test_a_receiver_that_forgot_old_events_still_learns_from_their_attempts(worl
     assert Learned(world.queue.db).speeds() == whole
 
 
-def test_what_completed_between_two_statements_of_a_look_is_learned_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_completed_between_two_statements_of_a_look_is_learned_once(world, monkeypatch):
     learned, before = Learned(world.queue.db), world.queue.db.one("newest_event")
     world.claim("desk")
     world.complete(10.0)
@@ -183,7 +180,7 @@ def test_a_data_set_that_nobody_trained_on_is_judged_by_its_size():
     world.queue.close()
 
 
-def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world: World) -> None:
+def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world):
     speeds = {"desk": {MIXED: 100.0}, "laptop": {MIXED: 100.0}}
     measured = Calibrations(speeds)
     learned = Learned(world.queue.db, most=4, calibrations=lambda: measured)

@@ -144,7 +144,7 @@ ROWS: dict[str, tuple[Row, JobStatus]] = {
 }
 
 
-def test_whoever_worked_on_a_job_may_look_at_it_and_nobody_else(world: World) -> None:
+def test_whoever_worked_on_a_job_may_look_at_it_and_nobody_else(world):
     claimed(world)
     world.service.requeue("one")
     world.ask("desk")
@@ -159,7 +159,7 @@ def test_every_row_of_the_table_has_its_test():
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_row(world: World, name: str) -> None:
+def test_row(world, name):
     act, status = ROWS[name]
     act(world)
     assert world.status() is status
@@ -179,7 +179,7 @@ BARE: dict[str, Row] = {
 
 
 @pytest.mark.parametrize("name", BARE)
-def test_row_of_the_bare_queue(world: World, name: str) -> None:
+def test_row_of_the_bare_queue(world, name):
     assert world.queue.claim_next(worker_hostname="pi", capability={}) is not None
     assert BARE[name](world)
     assert world.status() is TRANSITIONS[name].target

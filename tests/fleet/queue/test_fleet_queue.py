@@ -82,7 +82,7 @@ def status_of(queue: JobQueue, job_id: str) -> str:
 # ── the manifest ────────────────────────────────────────────────────────────────────────────
 
 
-def test_sync_is_idempotent_and_counts(queue: JobQueue) -> None:
+def test_sync_is_idempotent_and_counts(queue):
     jobs = [a_job("one"), a_job("two")]
     assert queue.sync_from_manifest(jobs)["inserted"] == 2
     again = queue.sync_from_manifest(jobs)
@@ -91,7 +91,7 @@ def test_sync_is_idempotent_and_counts(queue: JobQueue) -> None:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_known_jobs_keep_their_state(queue: JobQueue, status: str) -> None:
+def test_known_jobs_keep_their_state(queue, status):
     queue.sync_from_manifest([a_job("one")])
     bring_to(queue, "id-one", status)
     assert queue.sync_from_manifest([a_job("one")])["unchanged"] == 1
@@ -99,7 +99,7 @@ def test_known_jobs_keep_their_state(queue: JobQueue, status: str) -> None:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_reload_updates_a_job_of_every_status_and_leaves_its_state(queue: JobQueue, status: str) -> None:
+def test_a_reload_updates_a_job_of_every_status_and_leaves_its_state(queue, status):
     queue.sync_from_manifest([a_job("one", priority=1)])
     bring_to(queue, "id-one", status)
     before = queue.get("id-one")
@@ -109,14 +109,14 @@ def test_a_reload_updates_a_job_of_every_status_and_leaves_its_state(queue: JobQ
     assert queue.get("id-one") == replace(before, name="other", priority=9, spec=edited)
 
 
-def test_changed_needs_take_effect_on_a_waiting_job(queue: JobQueue) -> None:
+def test_changed_needs_take_effect_on_a_waiting_job(queue):
     queue.sync_from_manifest([a_job("one", require_cuda=True)])
     assert claim(queue) is None
     queue.sync_from_manifest([a_job("one", require_cuda=False)])
     assert claim(queue) is not None
 
 
-def test_removed_jobs_stay_until_cancelled_and_may_come_back(queue: JobQueue) -> None:
+def test_removed_jobs_stay_until_cancelled_and_may_come_back(queue):
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     assert queue.sync_from_manifest([a_job("two")])["removed"] == 1
     removed = queue.get("id-one")
@@ -126,13 +126,13 @@ def test_removed_jobs_stay_until_cancelled_and_may_come_back(queue: JobQueue) ->
     assert queue.get("id-one").in_manifest  # type: ignore[union-attr]
 
 
-def test_missing_optional_keys_ask_for_nothing(queue: JobQueue) -> None:
+def test_missing_optional_keys_ask_for_nothing(queue):
     queue.sync_from_manifest([{"job_id": "any text", "name": "bare"}])
     job = claim(queue, capability={})
     assert (job.name, job.job_id, job.model, job.mode, job.priority) == ("bare", "any text", "", "", 0)
 
 
-def test_ids_are_opaque_and_specs_need_not_be_unique(queue: JobQueue) -> None:
+def test_ids_are_opaque_and_specs_need_not_be_unique(queue):
     twins = [a_job("one", job_id="käse/1"), a_job("one", job_id="../2; DROP TABLE jobs")]
     assert queue.sync_from_manifest(twins)["inserted"] == 2
     assert names_in_order(queue) == ["one", "one"]
@@ -143,7 +143,7 @@ def test_ids_are_opaque_and_specs_need_not_be_unique(queue: JobQueue) -> None:
 # ── claiming ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_claim_answers_with_the_job(queue: JobQueue) -> None:
+def test_a_claim_answers_with_the_job(queue):
     queue.sync_from_manifest([a_job("one")])
     job = claim(queue)
     assert (job.name, job.job_id, job.status, job.artifact_id) == ("one", "id-one", "claimed", None)
@@ -153,7 +153,7 @@ def test_a_claim_answers_with_the_job(queue: JobQueue) -> None:
     assert claim(queue) is None, "there is no other"
 
 
-def test_priority_first_then_age_then_the_order_of_the_manifest(queue: JobQueue, clock: FakeClock) -> None:
+def test_priority_first_then_age_then_the_order_of_the_manifest(queue, clock):
     old = [a_job("old", priority=5), a_job("low", priority=1)]
     queue.sync_from_manifest(old)
     clock.advance(1)
@@ -162,18 +162,18 @@ def test_priority_first_then_age_then_the_order_of_the_manifest(queue: JobQueue,
     assert names_in_order(queue) == ["high", "old", "z", "a", "low"]
 
 
-def test_a_host_passes_over_what_does_not_fit(queue: JobQueue) -> None:
+def test_a_host_passes_over_what_does_not_fit(queue):
     queue.sync_from_manifest([a_job("big", priority=9, require_cuda=True), a_job("small")])
     assert names_in_order(queue) == ["small"]
     assert names_in_order(queue, "desktop", GPU) == ["big"]
 
 
-def test_without_a_session_every_claim_is_a_new_grant(queue: JobQueue) -> None:
+def test_without_a_session_every_claim_is_a_new_grant(queue):
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     assert names_in_order(queue) == ["one", "two"], "no guard of slots on the bare queue"
 
 
-def test_prefer_cuda_holds_back_hosts_without_it_for_the_grace(queue: JobQueue, clock: FakeClock) -> None:
+def test_prefer_cuda_holds_back_hosts_without_it_for_the_grace(queue, clock):
     queue.sync_from_manifest([a_job("one", prefer_cuda=True)])
     clock.advance(299)
     assert claim(queue) is None
@@ -187,7 +187,7 @@ def test_prefer_cuda_holds_back_hosts_without_it_for_the_grace(queue: JobQueue, 
     assert claim(queue, "desktop", GPU) is not None
 
 
-def test_workers_are_recorded_at_each_claim(queue: JobQueue, clock: FakeClock) -> None:
+def test_workers_are_recorded_at_each_claim(queue, clock):
     assert queue.workers() == []
     assert claim(queue, "pi", {"cpu_cores": 4}) is None
     clock.advance(5)
@@ -208,7 +208,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("connections", [1, 4])
-def test_no_job_is_granted_twice_whoever_asks_at_once(tmp_path: Path, connections: int) -> None:
+def test_no_job_is_granted_twice_whoever_asks_at_once(tmp_path, connections):
     queues = [JobQueue(tmp_path / "training_jobs.db") for _ in range(connections)]
     queues[0].sync_from_manifest(a_job(f"job-{n}") for n in range(40))
     granted: list[str] = []
@@ -222,7 +222,7 @@ def test_no_job_is_granted_twice_whoever_asks_at_once(tmp_path: Path, connection
         queue.close()
 
 
-def test_a_file_whose_tables_somebody_makes_meanwhile_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_tables_somebody_makes_meanwhile_is_ours(tmp_path, monkeypatch):
     path, ask = tmp_path / "training_jobs.db", SqliteDatabase._pragma
 
     def interrupted(self: SqliteDatabase, pragma: str) -> Any:
@@ -236,7 +236,7 @@ def test_a_file_whose_tables_somebody_makes_meanwhile_is_ours(tmp_path: Path, mo
     SqliteDatabase(path).close()
 
 
-def test_several_connections_may_create_the_file_at_once(tmp_path: Path) -> None:
+def test_several_connections_may_create_the_file_at_once(tmp_path):
     opened: list[JobQueue] = []
     in_threads(6, lambda _: opened.append(JobQueue(tmp_path / "training_jobs.db")))
     assert len(opened) == 6
@@ -264,9 +264,7 @@ def test_several_connections_may_create_the_file_at_once(tmp_path: Path) -> None
         ({"prefer_cuda": True}, None, CPU, "prefer_cuda"),
     ],
 )
-def test_eligible_gives_its_reason(
-    spec: dict[str, Any], host_spec: dict[str, Any] | None, capability: Any, said: str
-) -> None:
+def test_eligible_gives_its_reason(spec, host_spec, capability, said):
     verdict = _eligible(
         spec=a_job(**spec),
         hostname="pi",
@@ -280,7 +278,7 @@ def test_eligible_gives_its_reason(
 
 
 @pytest.mark.parametrize("age_s", [0.0, 299.9, 300.0, 1e9])
-def test_eligible_counts_the_grace_by_the_jobs_age(age_s: float) -> None:
+def test_eligible_counts_the_grace_by_the_jobs_age(age_s):
     asked = {"hostname": "pi", "capability": CPU, "host_spec": None, "prefer_cuda_grace_s": 300.0}
     ok, reason = _eligible(spec=a_job(prefer_cuda=True), job_age_s=age_s, **asked)  # type: ignore[arg-type]
     assert ok == (age_s >= 300.0)
@@ -292,7 +290,7 @@ FIELDS = {**GPU, "hostname": "pi", "torch_version": None, "training_commit": "ab
 
 
 @given(st.sets(st.sampled_from(sorted(FIELDS))))
-def test_a_capability_may_hold_any_subset_of_its_fields(kept: set[str]) -> None:
+def test_a_capability_may_hold_any_subset_of_its_fields(kept):
     capability = {key: FIELDS[key] for key in kept}
     asked = {"hostname": "pi", "capability": capability}
     assert _eligible(spec={}, **asked) == (True, "ok")
@@ -303,7 +301,7 @@ def test_a_capability_may_hold_any_subset_of_its_fields(kept: set[str]) -> None:
 # ── heartbeat, complete, fail, cancel, requeue ──────────────────────────────────────────────
 
 
-def test_only_the_holder_is_heard(queue: JobQueue) -> None:
+def test_only_the_holder_is_heard(queue):
     queue.sync_from_manifest([a_job("one")])
     assert not queue.heartbeat("id-one", "pi"), "pending"
     claim(queue)
@@ -314,7 +312,7 @@ def test_only_the_holder_is_heard(queue: JobQueue) -> None:
     assert status_of(queue, "id-one") == "claimed"
 
 
-def test_an_attempt_that_ended_writes_nothing_into_its_job(queue: JobQueue, clock: FakeClock) -> None:
+def test_an_attempt_that_ended_writes_nothing_into_its_job(queue, clock):
     """Callers have checked already; the statements check once more, so that no mistake above them costs a job."""
     queue.sync_from_manifest([a_job("one")])
     old = queue.grant(a_host("pi"), Claimant(), Fleet())
@@ -330,7 +328,7 @@ def test_an_attempt_that_ended_writes_nothing_into_its_job(queue: JobQueue, cloc
     assert queue.get("id-one") == new.job
 
 
-def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(queue: JobQueue, clock: FakeClock) -> None:
+def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(queue, clock):
     queue.sync_from_manifest([a_job("one")])
     claim(queue)
     for _ in range(2):
@@ -341,7 +339,7 @@ def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(queue: J
 
 
 @pytest.mark.parametrize("status", ["claimed", "running"])
-def test_complete_keeps_the_artifact_and_may_be_repeated(queue: JobQueue, status: str) -> None:
+def test_complete_keeps_the_artifact_and_may_be_repeated(queue, status):
     queue.sync_from_manifest([a_job("one")])
     bring_to(queue, "id-one", status)
     assert queue.complete("id-one", "pi", artifact_id="abc")
@@ -354,7 +352,7 @@ def test_complete_keeps_the_artifact_and_may_be_repeated(queue: JobQueue, status
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_requeue_from_any_state(queue: JobQueue, status: str) -> None:
+def test_requeue_from_any_state(queue, status):
     queue.sync_from_manifest([a_job("one")])
     bring_to(queue, "id-one", status)
     assert queue.requeue("id-one") is True
@@ -365,7 +363,7 @@ def test_requeue_from_any_state(queue: JobQueue, status: str) -> None:
     assert claim(queue) is not None
 
 
-def test_a_pardon_leaves_nothing_to_wait_for(queue: JobQueue, clock: FakeClock) -> None:
+def test_a_pardon_leaves_nothing_to_wait_for(queue, clock):
     queue.sync_from_manifest([a_job("one")])
     queue._conn.execute(
         "UPDATE jobs SET status = 'failed', claimable_at = 9e9, avoid_host = 'pi', avoid_until = 9e9, error = 'e',"
@@ -377,7 +375,7 @@ def test_a_pardon_leaves_nothing_to_wait_for(queue: JobQueue, clock: FakeClock) 
     assert [row[name] for name in kept] == [clock.now(), "", None, None, None, None]
 
 
-def test_a_requeue_leaves_nothing_of_what_was(queue: JobQueue) -> None:
+def test_a_requeue_leaves_nothing_of_what_was(queue):
     """Every column is as if the job had just been named, but for the numbers that are never given twice."""
     queue.sync_from_manifest([a_job("one"), a_job("other")])
     numbers = {"job_id": "id-one", "name": "one", "seq": 1, "generation": 2}
@@ -395,7 +393,7 @@ def test_a_requeue_leaves_nothing_of_what_was(queue: JobQueue) -> None:
     assert one == other
 
 
-def test_a_requeued_job_may_go_where_it_failed(queue: JobQueue) -> None:
+def test_a_requeued_job_may_go_where_it_failed(queue):
     queue.sync_from_manifest([a_job("one")])
     claim(queue)
     queue.fail("id-one", "pi", error="x", exit_code=1)
@@ -405,14 +403,14 @@ def test_a_requeued_job_may_go_where_it_failed(queue: JobQueue) -> None:
     assert isinstance(queue.grant(a_host("pi"), Claimant(), fleet), GrantedJob)
 
 
-def test_requeue_and_cancel_know_their_jobs(queue: JobQueue) -> None:
+def test_requeue_and_cancel_know_their_jobs(queue):
     assert queue.requeue("no such job") is False
     assert queue.cancel("no such job") is False
     assert queue.get("no such job") is None
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_cancel_is_final(queue: JobQueue, status: str) -> None:
+def test_cancel_is_final(queue, status):
     queue.sync_from_manifest([a_job("one")])
     bring_to(queue, "id-one", status)
     assert queue.cancel("id-one") == (status in {"pending", "claimed", "running"})
@@ -423,7 +421,7 @@ def test_cancel_is_final(queue: JobQueue, status: str) -> None:
         assert claim(queue) is None
 
 
-def test_a_status_equals_its_string(queue: JobQueue) -> None:
+def test_a_status_equals_its_string(queue):
     assert [status.value for status in JobStatus] == STATUSES
     assert all(JobStatus(text) == text for text in STATUSES)
     assert list(queue.counts()) == STATUSES
@@ -438,7 +436,7 @@ def go_silent(queue: JobQueue, seconds: float = 601.0) -> None:
 
 
 @pytest.mark.parametrize("status", ["claimed", "running"])
-def test_the_row_is_the_truth_for_the_sweep(queue: JobQueue, status: str) -> None:
+def test_the_row_is_the_truth_for_the_sweep(queue, status):
     queue.sync_from_manifest([a_job("one")])
     bring_to(queue, "id-one", status)
     assert queue.sweep_stale(stale_after_s=600, max_attempts=3) == 0
@@ -450,7 +448,7 @@ def test_the_row_is_the_truth_for_the_sweep(queue: JobQueue, status: str) -> Non
 
 
 @pytest.mark.parametrize("max_attempts", [0, 1, 3, 30])
-def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue: JobQueue, max_attempts: int) -> None:
+def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue, max_attempts):
     queue.sync_from_manifest([a_job("one")])
     for _ in range(max_attempts):
         claim(queue)
@@ -466,7 +464,7 @@ def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue: JobQ
     assert f"granted {max_attempts + 1} times" in (job.ended_by or "")
 
 
-def test_a_requeue_gives_a_swept_job_its_budget_back(queue: JobQueue) -> None:
+def test_a_requeue_gives_a_swept_job_its_budget_back(queue):
     queue.sync_from_manifest([a_job("one")])
     for status in ("failed", "failed"):
         claim(queue)
@@ -476,7 +474,7 @@ def test_a_requeue_gives_a_swept_job_its_budget_back(queue: JobQueue) -> None:
         queue.requeue("id-one")
 
 
-def test_without_max_attempts_losses_have_their_own_budget(tmp_path: Path, clock: FakeClock) -> None:
+def test_without_max_attempts_losses_have_their_own_budget(tmp_path, clock):
     policy = Policy(max_host_losses=2, stale_after_s=60)
     queue = JobQueue(tmp_path / "jobs.db", clock=clock, policy=policy)
     queue.sync_from_manifest([a_job("one")])
@@ -489,7 +487,7 @@ def test_without_max_attempts_losses_have_their_own_budget(tmp_path: Path, clock
     queue.close()
 
 
-def test_the_sweep_leaves_what_is_heard(queue: JobQueue, clock: FakeClock) -> None:
+def test_the_sweep_leaves_what_is_heard(queue, clock):
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     claim(queue, "pi")
     claim(queue, "desktop")
@@ -501,7 +499,7 @@ def test_the_sweep_leaves_what_is_heard(queue: JobQueue, clock: FakeClock) -> No
     assert (status_of(queue, "id-one"), status_of(queue, "id-two")) == ("pending", "running")
 
 
-def test_the_connection_commits_by_itself_and_the_table_is_where_it_was(tmp_path: Path) -> None:
+def test_the_connection_commits_by_itself_and_the_table_is_where_it_was(tmp_path):
     queue = JobQueue(tmp_path / "training_jobs.db")
     queue.sync_from_manifest([a_job("one")])
     queue._conn.execute("UPDATE jobs SET heartbeat_at = 12.5 WHERE job_id = 'id-one'")
@@ -515,7 +513,7 @@ def test_the_connection_commits_by_itself_and_the_table_is_where_it_was(tmp_path
 # ── history ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_attempts_are_numbered_once_and_for_all(queue: JobQueue, clock: FakeClock) -> None:
+def test_attempts_are_numbered_once_and_for_all(queue, clock):
     queue.sync_from_manifest([a_job("one")])
     for _ in range(2):
         claim(queue)
@@ -533,7 +531,7 @@ def test_attempts_are_numbered_once_and_for_all(queue: JobQueue, clock: FakeCloc
     assert len({each.claim_id for each in found}) == 3
 
 
-def test_log_lines_are_stored_once_and_all_of_them(queue: JobQueue) -> None:
+def test_log_lines_are_stored_once_and_all_of_them(queue):
     queue.sync_from_manifest([a_job("one")])
     claim(queue)
     attempt = queue.attempts.of_job("id-one")[0]
@@ -622,9 +620,7 @@ def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any, float]], 
 
 @settings(max_examples=250)
 @given(jobs=waiting_jobs, asking=fleets(), held=st.sets(st.integers(0, 12)))
-def test_a_claim_gives_what_a_full_scan_would_give(
-    jobs: list[tuple[dict[str, Any], float, Any, float]], asking: tuple[Host, Fleet], held: set[int]
-) -> None:
+def test_a_claim_gives_what_a_full_scan_would_give(jobs, asking, held):
     """The claim looks at the heads of classes and gates only; this is what allows it to. Claims until none is left."""
     host, fleet = asking
     clock = FakeClock()
@@ -654,7 +650,7 @@ def check_wait(outcome: NoJob, rows: list[dict[str, Any]], host: Host, fleet: Fl
         assert 0 < outcome.retry_after_s <= first - now, outcome
 
 
-def test_a_job_in_back_off_holds_up_no_other(queue: JobQueue, clock: FakeClock) -> None:
+def test_a_job_in_back_off_holds_up_no_other(queue, clock):
     high, low, following = (a_job(name, priority=p) for name, p in (("high", 9), ("low", 1), ("next", 1)))
     queue.sync_from_manifest([high, low])
     queue._conn.execute("UPDATE jobs SET claimable_at = ? WHERE name = 'high'", (clock.now() + 50,))
@@ -668,7 +664,7 @@ def test_a_job_in_back_off_holds_up_no_other(queue: JobQueue, clock: FakeClock) 
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(queue: JobQueue, clock: FakeClock, status: str) -> None:
+def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(queue, clock, status):
     """The mark stays through a reload, a requeue, a cancel that is undone, and the end of what ran."""
     queue.sync_from_manifest([a_job("one")])
     bring_to(queue, "id-one", status)
@@ -694,7 +690,7 @@ def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(queue: JobQueue,
     assert told == [("hold", "ada"), ("unhold", "bob")]
 
 
-def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(queue: JobQueue, clock: FakeClock) -> None:
+def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(queue, clock):
     queue.sync_from_manifest([a_job("one", priority=900), a_job("two"), a_job("three")])
     assert claim(queue) is not None
     queue.hold("id-one")
@@ -708,7 +704,7 @@ def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(queue: JobQueue
     assert queue.complete("id-one", "pi", artifact_id="a")
 
 
-def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> None:
+def test_the_wait_is_told_with_its_reason(queue, clock):
     host = a_host()
     empty = queue.grant(host, Claimant(), Fleet())
     assert empty == NoJob("no job is pending")
@@ -724,9 +720,7 @@ def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> 
     )
 
 
-def test_a_reload_of_a_plan_that_is_known_asks_for_no_job_by_itself(
-    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reload_of_a_plan_that_is_known_asks_for_no_job_by_itself(queue, monkeypatch):
     plan, asked, one = [a_job(f"{n}") for n in range(20)], list[str](), queue.db.one
     queue.sync_from_manifest(plan)
 
@@ -750,7 +744,7 @@ HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt
 
 
 @pytest.mark.parametrize("statement", HOT.split())
-def test_no_hot_statement_looks_at_all_jobs(queue: JobQueue, statement: str) -> None:
+def test_no_hot_statement_looks_at_all_jobs(queue, statement):
     sql = queue.db._sql[statement]  # type: ignore[attr-defined]
     plan = queue._conn.execute(f"EXPLAIN QUERY PLAN {sql}", _no_params()).fetchall()
     steps = [row["detail"] for row in plan]
@@ -769,7 +763,7 @@ def _no_params() -> Any:
     return Nothing()
 
 
-def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) -> None:
+def test_live_jobs_have_live_attempts_and_the_database_insists(queue):
     queue.sync_from_manifest([a_job("one")])
     outcome = queue.grant(a_host(), Claimant(), Fleet())
     assert outcome.job.status in LIVE
@@ -784,9 +778,7 @@ def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) 
         )
 
 
-def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(
-    queue: JobQueue, clock: FakeClock
-) -> None:
+def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(queue, clock):
     queue.sync_from_manifest([a_job("runs", priority=9), a_job("waits", priority=1)])
     claim(queue)
     queue._conn.execute(
@@ -812,7 +804,7 @@ def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(
     assert stamps() == [0, 0, 0, most, most + further]
 
 
-def test_the_newest_time_is_that_of_whatever_was_noted_last(queue: JobQueue, clock: FakeClock) -> None:
+def test_the_newest_time_is_that_of_whatever_was_noted_last(queue, clock):
     def newest() -> float:
         return float((queue.db.one("newest_time") or {})["at"]) - began
 
@@ -833,7 +825,7 @@ def test_the_newest_time_is_that_of_whatever_was_noted_last(queue: JobQueue, clo
     assert newest() == -700
 
 
-def test_a_name_is_that_of_the_job_in_the_plan(queue: JobQueue) -> None:
+def test_a_name_is_that_of_the_job_in_the_plan(queue):
     before, after = a_job("gbt", job_id="before"), a_job("gbt", job_id="after", seed=8)
     queue.sync_from_manifest([before])
     queue.sync_from_manifest([after])
@@ -843,7 +835,7 @@ def test_a_name_is_that_of_the_job_in_the_plan(queue: JobQueue) -> None:
     assert len(queue.moves.named("gbt")) == 2, "neither is in the plan"
 
 
-def test_a_call_that_names_a_job_is_told_how_many_others_it_nearly_hit(queue: JobQueue) -> None:
+def test_a_call_that_names_a_job_is_told_how_many_others_it_nearly_hit(queue):
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     for name in ("two", "two-more", "tw", "tx"):
         queue.sync_from_manifest([a_job("other") | {"name": name, "job_id": f"other-{name}"}])
@@ -852,7 +844,7 @@ def test_a_call_that_names_a_job_is_told_how_many_others_it_nearly_hit(queue: Jo
     assert queue.moves.near("nobody", "id-two") == 0
 
 
-def test_what_is_asked_for_one_row_reads_one(queue: JobQueue) -> None:
+def test_what_is_asked_for_one_row_reads_one(queue):
     """However long the queue is, or the audit."""
     queue.sync_from_manifest([a_job(name) for name in "abc"])
     class_id = queue.db.all("pending_classes")[0]["class_id"]
@@ -867,12 +859,12 @@ def test_what_is_asked_for_one_row_reads_one(queue: JobQueue) -> None:
     assert len(heads) == len(artifacts) == len(queue.db.all("audit_head")) == 1
 
 
-def test_a_page_of_jobs_reads_a_page(queue: JobQueue) -> None:
+def test_a_page_of_jobs_reads_a_page(queue):
     queue.sync_from_manifest([a_job(name) for name in "abc"])
     assert len(queue.db.all("jobs_page", after=0, most=2)) == 2
 
 
-def test_progress_of_a_message_that_comes_again_is_not_taken(queue: JobQueue) -> None:
+def test_progress_of_a_message_that_comes_again_is_not_taken(queue):
     queue.sync_from_manifest([a_job("one")])
     claim(queue)
     (attempt,) = queue.attempts.of_job("id-one")
@@ -881,7 +873,7 @@ def test_progress_of_a_message_that_comes_again_is_not_taken(queue: JobQueue) ->
     assert queue.attempts.of_job("id-one")[0].progress == {"step": 1}
 
 
-def test_what_was_cancelled_is_told_in_the_order_of_the_plan(queue: JobQueue) -> None:
+def test_what_was_cancelled_is_told_in_the_order_of_the_plan(queue):
     jobs = [a_job(name) for name in "abc"]
     queue.sync_from_manifest(jobs)
     for name in "cab":
@@ -911,7 +903,7 @@ def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole():
         assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
 
 
-def test_a_plan_cut_off_is_finished_by_the_next_write(queue: JobQueue) -> None:
+def test_a_plan_cut_off_is_finished_by_the_next_write(queue):
     jobs = [a_job(name, seed=n) for n, name in enumerate("abcde")]
     half_written(queue, jobs)
     counts = queue.sync(jobs).counts
@@ -919,7 +911,7 @@ def test_a_plan_cut_off_is_finished_by_the_next_write(queue: JobQueue) -> None:
     assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
 
 
-def test_a_plan_cut_off_is_undone_by_the_plan_before(queue: JobQueue) -> None:
+def test_a_plan_cut_off_is_undone_by_the_plan_before(queue):
     queue.sync([a_job("old")])
     half_written(queue, [a_job(name, seed=n) for n, name in enumerate("abcde")])
     queue.sync([a_job("old")])
@@ -931,14 +923,14 @@ def test_a_plan_cut_off_is_undone_by_the_plan_before(queue: JobQueue) -> None:
     assert claim(queue).name == "a"  # type: ignore[union-attr]
 
 
-def test_no_two_plans_are_written_at_once(queue: JobQueue) -> None:
+def test_no_two_plans_are_written_at_once(queue):
     write = queue.plan.write(queue.plan.draft([a_job("one")]))
     queue.sync([a_job("two")])
     with pytest.raises(AssertionError, match="another plan"):
         write.finish()
 
 
-def test_of_jobs_that_changed_only_the_first_hundred_are_told(queue: JobQueue) -> None:
+def test_of_jobs_that_changed_only_the_first_hundred_are_told(queue):
     jobs = [a_job(f"job-{n}", seed=n) for n in range(150)]
     queue.sync(jobs)
     edited = [{**job, "priority": 7, "name": f"new-{n}" if n > 140 else job["name"]} for n, job in enumerate(jobs)]
@@ -950,7 +942,7 @@ def test_of_jobs_that_changed_only_the_first_hundred_are_told(queue: JobQueue) -
     assert [edit.job_id for edit in left.edits] == sorted(job["job_id"] for job in jobs)[:LISTED_MAX]
 
 
-def test_what_ran_out_of_memory_keeps_its_class_in_an_edited_plan(queue: JobQueue) -> None:
+def test_what_ran_out_of_memory_keeps_its_class_in_an_edited_plan(queue):
     above_gib = {"one": (8.0, 0.0), "two": (0.0, 8.0), "three": (0.0, 0.0)}
     queue.sync([a_job(name, seed=n) for n, name in enumerate(above_gib)])
     for name, (ram_gib, vram_gib) in above_gib.items():
@@ -962,9 +954,7 @@ def test_what_ran_out_of_memory_keeps_its_class_in_an_edited_plan(queue: JobQueu
     assert {name: (each.ram_above_gib, each.vram_above_gib) for name, each in needs.items()} == above_gib
 
 
-def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(
-    queue: JobQueue, clock: FakeClock
-) -> None:
+def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(queue, clock):
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     for job_id, left_s in (("id-one", 90.0), ("id-two", 40.0)):
         queue._conn.execute(
@@ -976,7 +966,7 @@ def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(
 
 
 @pytest.mark.parametrize("how", ["adopt", "readopt"])
-def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue: JobQueue, how: str) -> None:
+def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue, how):
     queue.sync_from_manifest([a_job("one")])
     for _ in range(3):
         assert claim(queue) is not None
@@ -993,20 +983,20 @@ def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue: JobQueu
     assert after.host_losses == 2
 
 
-def test_what_a_text_may_mean_is_told_in_the_order_of_the_plan_and_not_without_end(queue: JobQueue) -> None:
+def test_what_a_text_may_mean_is_told_in_the_order_of_the_plan_and_not_without_end(queue):
     ids = [f"j{number:02d}" for number in random.Random(1).sample(range(99), 30)]
     queue.sync_from_manifest([a_job("same") | {"job_id": job_id} for job_id in ids])
     assert [job_id for job_id, _ in queue.moves.named("j")] == ids[:20]
     assert [job_id for job_id, _ in queue.moves.named("same")] == ids[:20]
 
 
-def test_a_whole_id_is_found_however_many_are_called_so(queue: JobQueue) -> None:
+def test_a_whole_id_is_found_however_many_are_called_so(queue):
     called = [a_job("the-id") | {"job_id": f"other-{number}"} for number in range(21)]
     queue.sync_from_manifest([*called, a_job("one") | {"job_id": "the-id"}])
     assert queue.moves.named("the-id")[0] == ("the-id", "one")
 
 
-def test_a_grant_is_written_of_a_job_that_waits_and_of_no_other(queue: JobQueue) -> None:
+def test_a_grant_is_written_of_a_job_that_waits_and_of_no_other(queue):
     queue.sync_from_manifest([a_job("one")])
     assert claim(queue) is not None
     with pytest.raises(AssertionError, match="one transaction"):
@@ -1014,9 +1004,7 @@ def test_a_grant_is_written_of_a_job_that_waits_and_of_no_other(queue: JobQueue)
 
 
 @pytest.mark.parametrize(("priority", "first"), [(9, "avoids"), (1, "other")])
-def test_a_job_that_avoids_a_host_keeps_its_place_before_the_others(
-    queue: JobQueue, clock: FakeClock, priority: int, first: str
-) -> None:
+def test_a_job_that_avoids_a_host_keeps_its_place_before_the_others(queue, clock, priority, first):
     queue.sync_from_manifest([a_job("avoids", priority=priority), a_job("other", priority=5, seed=1)])
     queue._conn.execute(
         "UPDATE jobs SET avoid_host = 'pi', avoid_until = ? WHERE name = 'avoids'", (clock.now() + 90.0,)
@@ -1026,7 +1014,7 @@ def test_a_job_that_avoids_a_host_keeps_its_place_before_the_others(
     assert granted.job.name == first
 
 
-def test_a_job_that_avoids_its_host_no_longer_is_not_passed_over(queue: JobQueue, clock: FakeClock) -> None:
+def test_a_job_that_avoids_its_host_no_longer_is_not_passed_over(queue, clock):
     """The schedule of a moment ago does not know it: it was made while the job was in none."""
     jobs = [a_job("avoided", priority=9), a_job("other", priority=5, seed=1)]
     queue.sync_from_manifest([{**job, "allowed_hosts": ["pi"]} for job in jobs])
@@ -1041,7 +1029,7 @@ def test_a_job_that_avoids_its_host_no_longer_is_not_passed_over(queue: JobQueue
     assert granted.job.name == "avoided"
 
 
-def test_jobs_of_equal_class_keys_are_of_one_class(queue: JobQueue) -> None:
+def test_jobs_of_equal_class_keys_are_of_one_class(queue):
     """The key is only quicker to write: whatever differs in a class must differ in it."""
     plain = {**a_job(), "dataset": "d", "max_run_s": 60.0}
 
@@ -1068,9 +1056,7 @@ def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places():
     [((100, 40), (1, 1)), ((40, 40), (1, 1)), ((40, 100), (0, 2))],
     ids=["first on the processor", "alike", "first on the GPU"],
 )
-def test_jobs_that_share_a_gpu_leave_a_place_to_one_on_the_processor_unless_they_come_first(
-    priorities: tuple[int, int], of_each: tuple[int, int]
-) -> None:
+def test_jobs_that_share_a_gpu_leave_a_place_to_one_on_the_processor_unless_they_come_first(priorities, of_each):
     """Found by the simulation: with all places on the GPU, such a job was in no schedule, and others went before it."""
     plain, on_gpu = priorities
     kinds = [
@@ -1081,7 +1067,7 @@ def test_jobs_that_share_a_gpu_leave_a_place_to_one_on_the_processor_unless_they
     assert (found.count(False), found.count(True)) == of_each
 
 
-def test_who_waits_is_told_of_the_host_that_begins_such_jobs_first(queue: JobQueue, clock: FakeClock) -> None:
+def test_who_waits_is_told_of_the_host_that_begins_such_jobs_first(queue, clock):
     slots = [Slot("late", 40.0), Slot("first", 30.0), Slot("last", 50.0)]
     kinds = [JobKind("1:0:", 9, {slot.host: 10.0 for slot in slots})]
     queue.ahead.rolling.renew(kinds, slots, clock.monotonic())

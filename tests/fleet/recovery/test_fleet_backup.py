@@ -66,7 +66,7 @@ def jobs(state: Deployment) -> list[tuple[Any, ...]]:
 # ── there and back ──────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_backed_up_comes_back_in_an_empty_place(state: Deployment, folder: Path, tmp_path: Path) -> None:
+def test_what_was_backed_up_comes_back_in_an_empty_place(state, folder, tmp_path):
     def all_but_the_note() -> dict[Any, Any]:
         noted = noted_beside(state.db).name
         return {path: what for path, what in tree(state.db.parent).items() if noted not in str(path)}
@@ -85,7 +85,7 @@ def test_what_was_backed_up_comes_back_in_an_empty_place(state: Deployment, fold
     assert sorted(path.name for path in new.db.parent.iterdir()) == ["jobs.db", "jobs.db.lock", "models"]  # fmt: skip
 
 
-def test_a_second_one_copies_only_what_is_new(state: Deployment, folder: Path, tmp_path: Path) -> None:
+def test_a_second_one_copies_only_what_is_new(state, folder, tmp_path):
     first = back_up(state, folder)
     second = back_up(state, folder)
     assert (second.copied, second.contents.bundles, second.bytes_copied) == (0, 3, 0)
@@ -95,7 +95,7 @@ def test_a_second_one_copies_only_what_is_new(state: Deployment, folder: Path, t
     assert restore(folder, state_in(tmp_path / "new")).snapshot == first.name
 
 
-def test_it_is_made_while_the_receiver_works(tmp_path: Path, folder: Path) -> None:
+def test_it_is_made_while_the_receiver_works(tmp_path, folder):
     place, bundles = tmp_path / "state", tmp_path / "bundles"
     place.mkdir()
     bundles.mkdir()
@@ -111,14 +111,14 @@ def test_it_is_made_while_the_receiver_works(tmp_path: Path, folder: Path) -> No
     assert found(new, deep=True) == []
 
 
-def test_only_so_many_databases_are_kept_and_every_bundle(state: Deployment, folder: Path) -> None:
+def test_only_so_many_databases_are_kept_and_every_bundle(state, folder):
     names = [back_up(state, folder, keep=2).name for _ in range(4)]
     assert snapshots(folder) == names[2:]
     assert len(list((folder / "content").rglob("?" * 64))) == len(read_contents(folder, names[-1]).files)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
-def test_nobody_else_may_read_a_backup(state: Deployment, folder: Path) -> None:
+def test_nobody_else_may_read_a_backup(state, folder):
     Authority.open(state.tls, FakeClock())
     back_up(state, folder, with_keys=True)
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
@@ -126,9 +126,7 @@ def test_nobody_else_may_read_a_backup(state: Deployment, folder: Path) -> None:
     assert [path for path in files if path.stat().st_mode & 0o077] == []
 
 
-def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
-    state: Deployment, folder: Path, tmp_path: Path
-) -> None:
+def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(state, folder, tmp_path):
     Authority.open(state.tls, FakeClock())
     back_up(state, folder)
     assert not list(folder.rglob("ca.key"))
@@ -155,7 +153,7 @@ def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
 # ── refusals ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_refused_changes_nothing(state: Deployment, folder: Path, tmp_path: Path) -> None:
+def test_what_is_refused_changes_nothing(state, folder, tmp_path):
     other = tmp_path / "photographs"
     other.mkdir()
     (other / "cat.jpg").write_bytes(b"cat")
@@ -187,7 +185,7 @@ def test_what_is_refused_changes_nothing(state: Deployment, folder: Path, tmp_pa
     assert tree(other) == {"cat.jpg": b"cat"}
 
 
-def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: Deployment, folder: Path) -> None:
+def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state, folder):
     first = back_up(state, folder)
     data = bytearray(state.db.read_bytes())
     data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
@@ -197,7 +195,7 @@ def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: Deploy
     assert snapshots(folder) == [first.name]
 
 
-def test_a_damaged_backup_is_not_restored(state: Deployment, folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_backup_is_not_restored(state, folder, tmp_path):
     first, second = back_up(state, folder), back_up(state, folder)
     flip(folder / "snapshots" / second.name / "training_jobs.db")
     new = state_in(tmp_path / "new")
@@ -212,7 +210,7 @@ def test_a_damaged_backup_is_not_restored(state: Deployment, folder: Path, tmp_p
         restore(folder, new, force=True)
 
 
-def test_backups_of_another_form_are_refused(state: Deployment, folder: Path, tmp_path: Path) -> None:
+def test_backups_of_another_form_are_refused(state, folder, tmp_path):
     contents = folder / "snapshots" / back_up(state, folder).name / "contents.json"
     contents.unlink()
     with pytest.raises(RecoveryError, match=r"cannot be read .*; choose another with --snapshot"):
@@ -223,9 +221,7 @@ def test_backups_of_another_form_are_refused(state: Deployment, folder: Path, tm
             act()
 
 
-def test_a_database_of_another_shape_is_not_restored(
-    state: Deployment, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_of_another_shape_is_not_restored(state, folder, monkeypatch):
     back_up(state, folder)
     monkeypatch.setattr("training.fleet.database.sqlite.SCHEMA_VERSION", 0)
     with pytest.raises(RecoveryError) as refused:
@@ -234,7 +230,7 @@ def test_a_database_of_another_shape_is_not_restored(
     assert "rebuild" not in str(refused.value), "that would put the good database aside"
 
 
-def test_two_backups_into_one_folder_at_once(state: Deployment, folder: Path) -> None:
+def test_two_backups_into_one_folder_at_once(state, folder):
     back_up(state, folder)
     with (
         exclusive(next(folder.glob("*.lock"))),
@@ -243,7 +239,7 @@ def test_two_backups_into_one_folder_at_once(state: Deployment, folder: Path) ->
         back_up(state, folder)
 
 
-def test_a_store_whose_mark_is_damaged_gets_no_restore(state: Deployment, folder: Path, tmp_path: Path) -> None:
+def test_a_store_whose_mark_is_damaged_gets_no_restore(state, folder, tmp_path):
     back_up(state, folder)
     new = state_in(tmp_path / "new")
     new.models.mkdir(parents=True)
@@ -252,7 +248,7 @@ def test_a_store_whose_mark_is_damaged_gets_no_restore(state: Deployment, folder
         restore(folder, new)
 
 
-def test_what_is_damaged_in_the_backup_too_is_named(state: Deployment, folder: Path, tmp_path: Path) -> None:
+def test_what_is_damaged_in_the_backup_too_is_named(state, folder, tmp_path):
     made = back_up(state, folder)
     bundle = bundle_of(state, "done-twice").relative_to(state.models)
     (note,) = (each for each in made.contents.files if each.startswith(f"{bundle.parent.as_posix()}/provenance/"))
@@ -262,7 +258,7 @@ def test_what_is_damaged_in_the_backup_too_is_named(state: Deployment, folder: P
     assert lost == [f"{path} is damaged or gone in the backup, too" for path in (bundle.as_posix(), note)]
 
 
-def test_a_database_is_put_in_place_whole_and_each_old_one_is_kept(tmp_path: Path) -> None:
+def test_a_database_is_put_in_place_whole_and_each_old_one_is_kept(tmp_path):
     state = state_in(tmp_path)
     with pytest.raises(OSError, match="could not be finished"):
         put_database(state, FakeClock(), lambda new: Path(f"{new}-wal").touch())
@@ -276,9 +272,7 @@ def test_a_database_is_put_in_place_whole_and_each_old_one_is_kept(tmp_path: Pat
 # ── losses ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
-    state: Deployment, folder: Path, tmp_path: Path
-) -> None:
+def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(state, folder, tmp_path):
     back_up(state, folder)
     flip(bundle_of(state, "done-twice"))
     bundle_of(state, "done").unlink()
@@ -300,7 +294,7 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
     assert len(lost) == 2
 
 
-def test_what_the_store_lost_since_the_last_snapshot_is_in_the_next(state: Deployment, folder: Path) -> None:
+def test_what_the_store_lost_since_the_last_snapshot_is_in_the_next(state, folder):
     back_up(state, folder)
     (sidecar,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
     later = Path(shutil.copy(sidecar, sidecar.with_name("later.json")))
@@ -310,7 +304,7 @@ def test_what_the_store_lost_since_the_last_snapshot_is_in_the_next(state: Deplo
     assert path in back_up(state, folder).contents.files
 
 
-def test_a_copy_that_rots_in_the_backup_is_replaced_by_a_deep_one(state: Deployment, folder: Path) -> None:
+def test_a_copy_that_rots_in_the_backup_is_replaced_by_a_deep_one(state, folder):
     back_up(state, folder)
     bundle = bundle_of(state, "done")
     damaged = content_path(folder, bundle.parent.name)
@@ -323,7 +317,7 @@ def test_a_copy_that_rots_in_the_backup_is_replaced_by_a_deep_one(state: Deploym
 # ── since then ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(tmp_path: Path, folder: Path) -> None:
+def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(tmp_path, folder):
     place, bundles = tmp_path / "state", tmp_path / "bundles"
     place.mkdir()
     bundles.mkdir()
@@ -364,9 +358,7 @@ def test_a_backup_that_is_killed_never_passes_for_one_and_the_next_is_whole():
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(
-    state: Deployment, folder: Path, tmp_path: Path, readable: bool
-) -> None:
+def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(state, folder, tmp_path, readable):
     back_up(state, folder)
     killed = tmp_path / "killed"
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
@@ -387,7 +379,7 @@ def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(
         assert Path(f"{done.aside}-wal").stat().st_size > 0
 
 
-def test_a_worker_goes_on_after_a_restore(state: Deployment, folder: Path) -> None:
+def test_a_worker_goes_on_after_a_restore(state, folder):
     (claim_id,) = rows(state, "SELECT claim_id FROM jobs WHERE name = 'runs'")[0]
     back_up(state, folder)
     shutil.rmtree(state.models)
@@ -402,14 +394,14 @@ def test_a_worker_goes_on_after_a_restore(state: Deployment, folder: Path) -> No
         assert receiver.client("pi").claim(a_capability()) is not None
 
 
-def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(state: Deployment, folder: Path) -> None:
+def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(state, folder):
     back_up(state, folder)
     for copy in (folder / "content").rglob("?" * 64):
         flip(copy)
     assert restore(folder, state, force=True).lost == []
 
 
-def test_a_cancelled_job_stays_cancelled(state: Deployment, folder: Path) -> None:
+def test_a_cancelled_job_stays_cancelled(state, folder):
     back_up(state, folder)
     bundle = bundle_of(state, "done-twice").parent
     (sidecar,) = (bundle / "provenance").iterdir()
@@ -455,7 +447,7 @@ def cuts(call: Callable[[FailingFs], object]) -> int:
     raise AssertionError("it never ends")
 
 
-def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state: Deployment, folder: Path) -> None:
+def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state, folder):
     assert cuts(lambda fs: Backup(folder, fs)._open()) >= 4
     (folder / "backup.json").unlink()
     (folder / "snapshots" / "of others").mkdir()
@@ -467,7 +459,7 @@ def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state: 
     assert snapshots(folder) == [made.name]
 
 
-def test_the_name_of_a_snapshot_is_flushed(state: Deployment, folder: Path) -> None:
+def test_the_name_of_a_snapshot_is_flushed(state, folder):
     fs = mock.Mock(wraps=LocalFs())
     named = folder / "snapshots" / Backup(folder, fs).make(state, SystemClock()).name
     calls = fs.method_calls
@@ -475,7 +467,7 @@ def test_the_name_of_a_snapshot_is_flushed(state: Deployment, folder: Path) -> N
     assert mock.call.sync_folder(named.parent) in calls[at:]
 
 
-def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: Deployment, folder: Path, tmp_path: Path) -> None:
+def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state, folder, tmp_path):
     shutil.rmtree(state.models / "incoming")
     first = back_up(state, folder)
     shutil.rmtree(folder / "content")
@@ -499,9 +491,7 @@ def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: Deployment, 
     assert not list(folder.rglob("*.part"))
 
 
-def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
-    sound: Deployment, folder: Path, tmp_path: Path
-) -> None:
+def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(sound, folder, tmp_path):
     back_up(sound, folder)
     state = copied(sound, tmp_path / "state")
     change(state, "UPDATE jobs SET short_runs = 1 WHERE name = 'waits'")
@@ -523,7 +513,7 @@ def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
 # ── the commands ────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_commands(state: Deployment, folder: Path) -> None:
+def test_the_commands(state, folder):
     where = ["--db", str(state.db), "--models-dir", str(state.models)]
     code, out, err = cis490_jobs("backup", str(folder), *where)
     assert (code, err) == (0, "")

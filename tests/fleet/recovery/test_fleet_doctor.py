@@ -52,7 +52,7 @@ from training.fleet.store.provenance import sealed, unsealed
 
 
 @pytest.mark.parametrize("first", [2, 3, 400])
-def test_output_that_says_what_is_missing_of_it_is_sound(state: Deployment, first: int) -> None:
+def test_output_that_says_what_is_missing_of_it_is_sound(state, first):
     """A worker that could not keep some lines goes on behind them, and the receiver notes how many there were."""
     queue = JobQueue(state.db)
     (live,) = (each for each in queue.attempts.live_on("desk") if each.log_next == 1)
@@ -62,7 +62,7 @@ def test_output_that_says_what_is_missing_of_it_is_sound(state: Deployment, firs
     assert report.findings == []
 
 
-def test_holding_jobs_of_every_kind_for_a_while_is_sound(state: Deployment) -> None:
+def test_holding_jobs_of_every_kind_for_a_while_is_sound(state):
     """A hold writes an event that ends nothing, long after the one that did."""
     later = FakeClock(time.time() + 3000.0)
     with closing(JobQueue(state.db, clock=later)) as queue:
@@ -72,7 +72,7 @@ def test_holding_jobs_of_every_kind_for_a_while_is_sound(state: Deployment) -> N
     assert report.findings == []
 
 
-def test_a_sound_state_is_found_sound_and_left_alone(sound: Deployment) -> None:
+def test_a_sound_state_is_found_sound_and_left_alone(sound):
     before = tree(sound.db.parent)
     report = examine(sound, SystemClock(), deep=True)
     assert report.findings == []
@@ -80,7 +80,7 @@ def test_a_sound_state_is_found_sound_and_left_alone(sound: Deployment) -> None:
     assert tree(sound.db.parent) == before
 
 
-def test_it_looks_while_a_receiver_works(tmp_path: Path) -> None:
+def test_it_looks_while_a_receiver_works(tmp_path):
     folder, bundles = tmp_path / "state", tmp_path / "bundles"
     folder.mkdir()
     bundles.mkdir()
@@ -173,7 +173,7 @@ BROKEN: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("check", "statements"), BROKEN)
-def test_every_promise_about_rows_is_asked_about(state: Deployment, check: str, statements: list[str]) -> None:
+def test_every_promise_about_rows_is_asked_about(state, check, statements):
     change(state, *statements)
     findings = [each for each in found(state) if each.check == check]
     assert findings, f"no finding called {check}"
@@ -185,7 +185,7 @@ def test_every_promise_about_rows_is_asked_about(state: Deployment, check: str, 
 
 
 @pytest.mark.parametrize("touched", [None, 1, PAGE_MAX, PAGE_MAX + 1, 2 * PAGE_MAX + 1])
-def test_every_page_of_the_audit_is_read(tmp_path: Path, touched: int | None) -> None:
+def test_every_page_of_the_audit_is_read(tmp_path, touched):
     with closing(SqliteDatabase(tmp_path / "jobs.db")) as database:
         audit = AuditLog(database, FakeClock())
         with database.transaction():
@@ -221,7 +221,7 @@ def heals(state: Deployment, check: str, remedy: str) -> None:
     assert not history or requeue
 
 
-def test_remedies_act_on_the_state_that_was_looked_at(tmp_path: Path) -> None:
+def test_remedies_act_on_the_state_that_was_looked_at(tmp_path):
     text = "`cis490-jobs restore FOLDER --force` brings it; `cis490-jobs requeue x` trains; rebuild"
     assert Deployment.of(DEFAULT).typed(text) == text
     here = tmp_path / "a state"
@@ -234,7 +234,7 @@ def test_remedies_act_on_the_state_that_was_looked_at(tmp_path: Path) -> None:
     assert Deployment.of(DEFAULT, DEFAULT / DATABASE, DEFAULT / "models").given == ()
 
 
-def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_path: Path) -> None:
+def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_path):
     code, out, err = cis490_jobs("doctor", "--db", str(tmp_path / "my.db"), "--models-dir", str(tmp_path))
     assert code == 1
     said = " ".join((out + err).split())
@@ -243,7 +243,7 @@ def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_pat
     assert all(f"--db {tmp_path / 'my.db'}" in each for each in commands)
 
 
-def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state: Deployment) -> None:
+def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state):
     insert = "INSERT INTO quarantines (host, since, cause, reason) VALUES ('pi', 1, '{}', 'no room')"
     change(state, insert.format("self_test"))
     (finding,) = found(state)
@@ -258,12 +258,12 @@ def test_every_question_is_tried():
     assert asked <= {check for check, _ in BROKEN}
 
 
-def test_a_row_that_names_nothing_is_found_by_the_database_itself(state: Deployment) -> None:
+def test_a_row_that_names_nothing_is_found_by_the_database_itself(state):
     change(state, f"DELETE FROM jobs WHERE job_id = {DONE}")
     assert {"database", "strangers"} <= checks(state)
 
 
-def test_a_damaged_database_and_one_that_is_gone(state: Deployment) -> None:
+def test_a_damaged_database_and_one_that_is_gone(state):
     data = bytearray(state.db.read_bytes())
     data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
     state.db.write_bytes(data)
@@ -279,7 +279,7 @@ def test_a_damaged_database_and_one_that_is_gone(state: Deployment) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
 @pytest.mark.parametrize("closed", ["file", "folder"])
-def test_who_may_not_read_is_told_who_may(state: Deployment, closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_read_is_told_who_may(state, closed, monkeypatch):
     """For root everything is readable, so the system's answers are made up."""
     if closed == "file":
         refused = sqlite3.OperationalError("unable to open database file")
@@ -297,7 +297,7 @@ def test_who_may_not_read_is_told_who_may(state: Deployment, closed: str, monkey
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA user_version = 99", "ALTER TABLE jobs DROP COLUMN ended_by"])
-def test_a_database_of_another_shape(state: Deployment, statement: str) -> None:
+def test_a_database_of_another_shape(state, statement):
     change(state, statement, by_hand=True)
     (log,) = (state.models / "logs").glob("*/*.log.gz")
     os.utime(log, (EPOCH, EPOCH))
@@ -306,7 +306,7 @@ def test_a_database_of_another_shape(state: Deployment, statement: str) -> None:
     assert finding.remedy.startswith("run `cis490-jobs rebuild --force`"), "and it needs the files of output"
 
 
-def test_files_of_output_are_there_and_whole_and_others_are_named(state: Deployment) -> None:
+def test_files_of_output_are_there_and_whole_and_others_are_named(state):
     (path,) = (state.models / "logs").glob("*/*.log.gz")
     stray = path.with_name("7-0-0123456789abcdef.log.gz")
     stray.write_bytes(b"x")
@@ -325,7 +325,7 @@ def test_files_of_output_are_there_and_whole_and_others_are_named(state: Deploym
     assert lost.problem.startswith("the output of attempt 2 of job done-twice, lines 1–1, is not at ")
 
 
-def test_a_slot_of_a_session_may_hold_a_job(state: Deployment) -> None:
+def test_a_slot_of_a_session_may_hold_a_job(state):
     change(state, "UPDATE attempts SET session_id = 's', slot = 0 WHERE ended_at IS NULL")
     assert "slots" not in checks(state)
 
@@ -345,7 +345,7 @@ def test_many_of_a_kind_become_a_count():
 # ── the store ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_bundle_that_is_gone_cut_or_changed(state: Deployment) -> None:
+def test_a_bundle_that_is_gone_cut_or_changed(state):
     bundle_of(state, "done").unlink()
     (gone,) = found(state)
     assert gone.check == "bundles"
@@ -359,7 +359,7 @@ def test_a_bundle_that_is_gone_cut_or_changed(state: Deployment) -> None:
 @pytest.mark.parametrize(
     ("name", "check"), [("bundle.tar.zst", "bundles"), ("-1.json", "provenance"), ("index.jsonl", "index")]
 )
-def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(state: Deployment, name: str, check: str) -> None:
+def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(state, name, check):
     (state.models / "incoming").mkdir(exist_ok=True)
     change(state, f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}")
     report = examine(state, SystemClock(), fs=Unreadable(name))
@@ -367,7 +367,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(state: Deployment
     assert any("cannot be read" in each.problem for each in report.findings)
 
 
-def test_what_goes_while_the_doctor_looks_is_no_finding(state: Deployment) -> None:
+def test_what_goes_while_the_doctor_looks_is_no_finding(state):
     (state.models / "incoming").mkdir(exist_ok=True)
     (state.models / "incoming" / "x.part").touch()
     stray = state.models / "gbt_realistic" / ("a" * 64)
@@ -377,7 +377,7 @@ def test_what_goes_while_the_doctor_looks_is_no_finding(state: Deployment) -> No
     assert examine(state, SystemClock(), fs=Unreadable(".part")).findings == []
 
 
-def test_lines_of_the_index_that_may_be_still_to_come(state: Deployment) -> None:
+def test_lines_of_the_index_that_may_be_still_to_come(state):
     """A receiver goes on while the doctor looks: what came after the rows were read is not strange."""
     index = state.models / "index.jsonl"
     whole = index.read_bytes()
@@ -392,7 +392,7 @@ def test_lines_of_the_index_that_may_be_still_to_come(state: Deployment) -> None
         assert "has 1 lines that the database does not" in finding.problem
 
 
-def test_the_lines_that_are_stored_are_told(state: Deployment) -> None:
+def test_the_lines_that_are_stored_are_told(state):
     change(state, f"UPDATE attempts SET log_next = 7 WHERE job_id = {FAILS}")
     change(
         state,
@@ -404,9 +404,7 @@ def test_the_lines_that_are_stored_are_told(state: Deployment) -> None:
     assert problems["lines"].endswith("from line 3 on has 1 lines and says 2")
 
 
-def test_a_database_that_fails_while_it_is_looked_at_is_a_finding(
-    state: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_fails_while_it_is_looked_at_is_a_finding(state, monkeypatch):
     def lost(*_: object) -> None:
         raise DatabaseLost("the disk is gone; look at it")
 
@@ -416,12 +414,12 @@ def test_a_database_that_fails_while_it_is_looked_at_is_a_finding(
 
 
 @pytest.mark.parametrize("content", [b"junk", b"{}", b"[]"])
-def test_a_certificates_note_that_is_damaged_is_made_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_certificates_note_that_is_damaged_is_made_anew(tmp_path, content):
     (tmp_path / "server.json").write_bytes(content)
     assert [each.problem for each in machine.authority(tmp_path, EPOCH)] == [f"{tmp_path} lacks ca.key and ca.pem"]
 
 
-def test_one_flipped_bit_is_found_by_looking_deep(state: Deployment) -> None:
+def test_one_flipped_bit_is_found_by_looking_deep(state):
     flip(bundle_of(state, "done-twice"))
     assert found(state) == []
     (finding,) = found(state, deep=True)
@@ -430,7 +428,7 @@ def test_one_flipped_bit_is_found_by_looking_deep(state: Deployment) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "damaged", "of another"])
-def test_provenance(state: Deployment, how: str) -> None:
+def test_provenance(state, how):
     (path,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
     if how == "gone":
         path.unlink()
@@ -448,7 +446,7 @@ def test_provenance(state: Deployment, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "torn", "short", "doubled", "strange"])
-def test_the_index(state: Deployment, how: str) -> None:
+def test_the_index(state, how):
     path = state.models / "index.jsonl"
     data, old = path.read_bytes(), time.time() - 1000
     change(state, f"UPDATE artifacts SET stored_at = {old}")
@@ -470,7 +468,7 @@ def test_the_index(state: Deployment, how: str) -> None:
     assert {each.check for each in found(state)} == {"index"}
 
 
-def test_parts_that_nobody_will_go_on_with(state: Deployment) -> None:
+def test_parts_that_nobody_will_go_on_with(state):
     incoming = state.models / "incoming"
     (claim_id,) = rows(state, f"SELECT claim_id FROM jobs WHERE job_id = {RUNS}")[0]
     mine, strange = incoming / f"{claim_id}-{'a' * 64}.part", incoming / f"c-{'a' * 64}.part"
@@ -486,7 +484,7 @@ def test_parts_that_nobody_will_go_on_with(state: Deployment) -> None:
     assert any("it removes such parts every hour" in each.remedy for each in found(state))
 
 
-def test_what_nobody_names_is_a_note_and_what_was_put_aside_a_warning(state: Deployment) -> None:
+def test_what_nobody_names_is_a_note_and_what_was_put_aside_a_warning(state):
     change(state, f"DELETE FROM artifacts WHERE job_id = {TWICE} AND attempt = 1",
            f"DELETE FROM attempts WHERE job_id = {TWICE} AND attempt = 1")  # fmt: skip
     for path in (state.models / "gbt_realistic").glob("*/bundle.tar.zst"):
@@ -498,7 +496,7 @@ def test_what_nobody_names_is_a_note_and_what_was_put_aside_a_warning(state: Dep
     assert {"aside", "bundles"} <= checks(state)
 
 
-def test_a_store_that_is_not_there(state: Deployment) -> None:
+def test_a_store_that_is_not_there(state):
     state.models.rename(state.models.with_name("moved"))
     (finding,) = found(state)
     assert "--models-dir" in finding.remedy
@@ -509,7 +507,7 @@ def test_a_store_that_is_not_there(state: Deployment) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
-def test_files_that_others_may_read(state: Deployment) -> None:
+def test_files_that_others_may_read(state):
     state.tls.mkdir()
     (state.tls / "ca.pem").write_text("-")
     for path in (state.db, state.models / "index.jsonl", state.tls / "ca.key"):
@@ -526,7 +524,7 @@ def test_room():
     assert [each.level for each in machine.room(RESERVE_BYTES - 1, path)] == [Gravity.FAULT]
 
 
-def test_a_log_without_an_end(state: Deployment) -> None:
+def test_a_log_without_an_end(state):
     class Fs:
         def size(self, path: Path) -> int | None:
             return 65 * 1024**2 if path.name.endswith("-wal") else None
@@ -551,7 +549,7 @@ DAY = 86400.0
         (-3 * DAY, 1.0, None),
     ],
 )
-def test_certificates_that_end(ends: float, revoked: float | None, said: str | None) -> None:
+def test_certificates_that_end(ends, revoked, said):
     row: dict[str, Any] = {"role": "host", "name": "pi", "revoked_at": revoked}
     findings = list(machine.certificates([{**row, "expires_at": EPOCH + ends}], EPOCH))
     assert [said in each.problem for each in findings if said] == ([True] if said else [])
@@ -566,7 +564,7 @@ def test_tokens_that_end():
     assert list(machine.tokens([near, far], EPOCH)) == []
 
 
-def test_the_authority(tmp_path: Path) -> None:
+def test_the_authority(tmp_path):
     from training.fleet.receiver.security.authority import Authority
 
     folder, clock = tmp_path / "tls", FakeClock()
@@ -593,14 +591,14 @@ def doctor(state: Deployment, *more: str) -> tuple[int, str, str]:
     return cis490_jobs("doctor", "--db", str(state.db), "--models-dir", str(state.models), *more)
 
 
-def test_the_command_says_what_it_looked_at(sound: Deployment) -> None:
+def test_the_command_says_what_it_looked_at(sound):
     code, out, err = doctor(sound, "--deep")
     assert (code, err) == (0, "")
     assert "7 jobs and 3 bundles" in out
     assert "every byte was read" in out
 
 
-def test_the_command_names_every_finding_and_exits_with_1(state: Deployment) -> None:
+def test_the_command_names_every_finding_and_exits_with_1(state):
     bundle_of(state, "done").unlink()
     change(state, f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}")
     code, out, _ = doctor(state)
@@ -614,7 +612,7 @@ def test_the_command_names_every_finding_and_exits_with_1(state: Deployment) -> 
     assert {each["check"] for each in answer["findings"]} == {"bundles", "reasons"}
 
 
-def test_the_command_takes_the_receivers_figures(state: Deployment) -> None:
+def test_the_command_takes_the_receivers_figures(state):
     change(state, f"UPDATE jobs SET trainer_failures = 1 WHERE job_id = {WAITS}")
     budgets = '"check": "budgets"'
     assert budgets not in doctor(state, "--json")[1]
@@ -624,7 +622,7 @@ def test_the_command_takes_the_receivers_figures(state: Deployment) -> None:
     assert "did you mean max_attempts" in err
 
 
-def test_the_command_finds_the_state_in_its_folder(sound: Deployment, tmp_path: Path) -> None:
+def test_the_command_finds_the_state_in_its_folder(sound, tmp_path):
     code, out, _ = cis490_jobs("doctor", "--state-dir", str(tmp_path / "none"))
     assert code == 1
     assert str(tmp_path / "none" / "training_jobs.db") in out.replace("\n", "")

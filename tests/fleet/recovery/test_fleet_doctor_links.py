@@ -32,7 +32,7 @@ def places(state: Deployment) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_a_link_in_the_store_is_named_and_not_followed(state: Deployment, number: int, tmp_path: Path) -> None:
+def test_a_link_in_the_store_is_named_and_not_followed(state, number, tmp_path):
     path = list(places(state))[number]
     elsewhere = tmp_path / "elsewhere"
     swapped(path, elsewhere)
@@ -51,7 +51,7 @@ def test_a_link_in_the_store_is_named_and_not_followed(state: Deployment, number
             look()
 
 
-def test_links_among_data_sets_and_keys_are_named(state: Deployment, tmp_path: Path) -> None:
+def test_links_among_data_sets_and_keys_are_named(state, tmp_path):
     links = [state.datasets / "pieces" / "ab" / "piece", state.tls / "ca.pem"]
     for path in links:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,9 +61,7 @@ def test_links_among_data_sets_and_keys_are_named(state: Deployment, tmp_path: P
 
 
 @pytest.mark.parametrize("which", ["db", "models"])
-def test_a_whole_folder_may_lie_elsewhere_if_root_or_we_said_so(
-    state: Deployment, which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_folder_may_lie_elsewhere_if_root_or_we_said_so(state, which, tmp_path, monkeypatch):
     swapped(getattr(state, which), tmp_path / "elsewhere")
     assert found(state) == []
     monkeypatch.setattr(unlinked, "strange_root", lambda path: path.is_symlink())
@@ -73,14 +71,14 @@ def test_a_whole_folder_may_lie_elsewhere_if_root_or_we_said_so(
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives links away")
-def test_a_link_of_another_user_in_the_place_of_the_store_is_not_followed(state: Deployment, tmp_path: Path) -> None:
+def test_a_link_of_another_user_in_the_place_of_the_store_is_not_followed(state, tmp_path):
     swapped(state.models, tmp_path / "elsewhere")
     os.lchown(state.models, 12345, 12345)
     (finding,) = found(state)
     assert finding.check == "links"
 
 
-def test_it_says_what_grows_and_how_large_it_is(state: Deployment) -> None:
+def test_it_says_what_grows_and_how_large_it_is(state):
     (state.models / "incoming").mkdir(exist_ok=True)
     (state.models / "incoming" / "x.part").write_bytes(b"1234")
     (state.db.parent / "jobs.db.before-20260101T000000Z").write_bytes(b"123456")

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,21 +98,21 @@ def changed(state: Deployment, table: str, column: str, *, by_hand: bool = True)
 
 
 @pytest.mark.parametrize(("table", "column"), columns())
-def test_every_column_is_looked_at(sound: Deployment, table: str, column: str) -> None:
+def test_every_column_is_looked_at(sound, table, column):
     with changed(sound, table, column):
         assert found(sound), f"nobody sees a change of {table}.{column}"
 
 
 @pytest.mark.parametrize("table", ["identity", "seals", *COUNTED])
 @pytest.mark.parametrize("which", ["", "DESC"])
-def test_every_kind_of_row_is_missed(state: Deployment, table: str, which: str) -> None:
+def test_every_kind_of_row_is_missed(state, table, which):
     (key, *_) = keys(state, table)
     row = f"SELECT {key} FROM {table} ORDER BY {key} {which} LIMIT 1"
     change(state, f"DELETE FROM {table} WHERE {key} = ({row})", by_hand=True)
     assert found(state), f"nobody misses a row of {table}"
 
 
-def test_a_row_that_somebody_put_in_is_seen(state: Deployment) -> None:
+def test_a_row_that_somebody_put_in_is_seen(state):
     hosts = "INSERT INTO hosts (host, capability, first_seen, last_seen) VALUES ('x', '{}', 1, 2)"
     change(state, hosts, by_hand=True)
     (finding,) = (each for each in found(state) if each.check == "checksums")
@@ -123,7 +122,7 @@ def test_a_row_that_somebody_put_in_is_seen(state: Deployment) -> None:
 @pytest.mark.parametrize(
     "row", ["identity (one, database_id) VALUES (2, hex(randomblob(16)))", "seals (tbl, n) VALUES ('x', 0)"]
 )
-def test_so_is_one_in_a_table_whose_rows_never_change(state: Deployment, row: str) -> None:
+def test_so_is_one_in_a_table_whose_rows_never_change(state, row):
     change(state, f"INSERT INTO {row}", by_hand=True)
     assert {each.check for each in found(state)} == {"counts"}
 
@@ -191,7 +190,7 @@ UNTOLD = {
 
 
 @pytest.mark.parametrize(("table", "column"), columns())
-def test_without_checksums_what_follows_from_something_is_compared(sound: Deployment, table: str, column: str) -> None:
+def test_without_checksums_what_follows_from_something_is_compared(sound, table, column):
     why = UNTOLD.get(table, {}).get(column)
     # The index is compared when it is two minutes old, so its age must not follow from the time that the tests take.
     ((made_at,),) = rows(sound, "SELECT max(at) FROM events")
@@ -212,7 +211,7 @@ def test_a_checksum_is_the_same_on_every_machine():
     assert seal(columns, (1.5, None, 0, "x")) != seal(columns, (1.5, "x", 0, ""))
 
 
-def test_what_is_undone_leaves_no_trace_in_checksums_and_counts(tmp_path: Path) -> None:
+def test_what_is_undone_leaves_no_trace_in_checksums_and_counts(tmp_path):
     with closing(JobQueue(tmp_path / "jobs.db")) as queue:
         queue.sync_from_manifest([{"job_id": "a", "name": "a", "model": "m"}])
         with contextlib.suppress(ZeroDivisionError), queue.db.transaction():

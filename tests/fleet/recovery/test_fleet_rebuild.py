@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,7 +54,7 @@ def lose_database(state: Deployment) -> None:
 KNOWN = "SELECT name, status, artifact_id, attempt, generation, worker_hostname FROM jobs ORDER BY seq"
 
 
-def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state: Deployment) -> None:
+def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state):
     before = {row[0]: row for row in rows(state, KNOWN)}
     index = (state.models / "index.jsonl").read_text()
     lose_database(state)
@@ -77,7 +76,7 @@ def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state
     assert all(abs(row["stored_at"] - stored[row["artifact_id"]]) < 600 for row in rebuilt)
 
 
-def test_a_database_of_another_shape_is_refused_and_a_rebuild_keeps_the_work(state: Deployment) -> None:
+def test_a_database_of_another_shape_is_refused_and_a_rebuild_keeps_the_work(state):
     """Tables of another shape, made before the first release."""
     before = {row[0]: row for row in rows(state, KNOWN)}
     change(state, "PRAGMA user_version = 19", by_hand=True)
@@ -95,7 +94,7 @@ def test_a_database_of_another_shape_is_refused_and_a_rebuild_keeps_the_work(sta
     assert found(state, deep=True) == []
 
 
-def test_the_history_that_is_known_is_told_with_its_times(state: Deployment) -> None:
+def test_the_history_that_is_known_is_told_with_its_times(state):
     granted = dict(rows(state, "SELECT claim_id, granted_at FROM attempts"))
     finished = "SELECT name, finished_at FROM jobs WHERE status = 'completed'"
     before = dict(rows(state, finished))
@@ -122,7 +121,7 @@ def test_the_history_that_is_known_is_told_with_its_times(state: Deployment) -> 
     assert json.loads(record) == {"seconds": 3.0}
 
 
-def test_what_was_granted_comes_back_whatever_the_plan_says_since(state: Deployment) -> None:
+def test_what_was_granted_comes_back_whatever_the_plan_says_since(state):
     kept = set(rows(state, "SELECT claim_id, granted FROM attempts"))
     lose_database(state)
     rebuild(state, [job | {"n_resamples": 5} for job in PLAN], SystemClock())
@@ -131,7 +130,7 @@ def test_what_was_granted_comes_back_whatever_the_plan_says_since(state: Deploym
     assert len(back) == 4, "done, same-bytes, and done-twice twice"
 
 
-def test_a_receiver_goes_on_with_it(state: Deployment, tmp_path: Path) -> None:
+def test_a_receiver_goes_on_with_it(state, tmp_path):
     lose_database(state)
     anew(state)
     bundles = tmp_path / "bundles"
@@ -148,7 +147,7 @@ def test_a_receiver_goes_on_with_it(state: Deployment, tmp_path: Path) -> None:
     assert found(state, deep=True) == []
 
 
-def test_a_job_that_the_manifest_no_longer_names_comes_back(state: Deployment) -> None:
+def test_a_job_that_the_manifest_no_longer_names_comes_back(state):
     lose_database(state)
     done = rebuild(state, PLAN[:3], SystemClock())
     assert done.unlisted == ["done", "done-twice", "same-bytes"]
@@ -156,7 +155,7 @@ def test_a_job_that_the_manifest_no_longer_names_comes_back(state: Deployment) -
     assert rows(state, "SELECT DISTINCT in_manifest FROM jobs WHERE status = 'completed'") == [(0,)]
 
 
-def test_gaps_in_the_numbering_are_known_for_what_they_are(state: Deployment) -> None:
+def test_gaps_in_the_numbering_are_known_for_what_they_are(state):
     folder = bundle_of(state, "done-twice").parent
     lose_database(state)
     for path in (state.models / "gbt_realistic").iterdir():
@@ -170,7 +169,7 @@ def test_gaps_in_the_numbering_are_known_for_what_they_are(state: Deployment) ->
     assert found(state, deep=True) == []
 
 
-def test_what_is_damaged_is_named_and_its_job_trained_again(state: Deployment) -> None:
+def test_what_is_damaged_is_named_and_its_job_trained_again(state):
     flip(bundle_of(state, "done-twice"))
     (mine,) = (bundle_of(state, "done").parent / "provenance").glob(f"{job_id({'name': 'done'})}-*")
     said = unsealed(mine.read_bytes())
@@ -202,7 +201,7 @@ def test_what_is_damaged_is_named_and_its_job_trained_again(state: Deployment) -
         lambda body: b"\xff" * 10,
     ],
 )
-def test_no_provenance_file_can_do_harm(state: Deployment, change_it: object) -> None:
+def test_no_provenance_file_can_do_harm(state, change_it):
     (path,) = (bundle_of(state, "done").parent / "provenance").glob(f"{job_id({'name': 'done'})}-*")
     path.write_bytes(change_it(path.read_bytes()))  # type: ignore[operator]
     lose_database(state)
@@ -213,7 +212,7 @@ def test_no_provenance_file_can_do_harm(state: Deployment, change_it: object) ->
 
 
 @pytest.mark.parametrize("name", ["bundle.tar.zst", "-1.json"])
-def test_what_cannot_be_read_is_named_and_taken_for_nothing(state: Deployment, name: str) -> None:
+def test_what_cannot_be_read_is_named_and_taken_for_nothing(state, name):
     found = list(deliveries(ArtifactStore(state.models), Unreadable(name)))
     unusable = [each for each in found if isinstance(each, Unusable)]
     assert unusable
@@ -221,7 +220,7 @@ def test_what_cannot_be_read_is_named_and_taken_for_nothing(state: Deployment, n
     assert len(found) - len(unusable) == (0 if name == "bundle.tar.zst" else 1)
 
 
-def test_no_flipped_bit_of_a_provenance_file_changes_what_it_says(state: Deployment) -> None:
+def test_no_flipped_bit_of_a_provenance_file_changes_what_it_says(state):
     bundle = bundle_of(state, "done-twice")
     (path,) = (bundle.parent / "provenance").iterdir()
     artifact = Artifact(bundle.parent.name, "gbt", "realistic", bundle.stat().st_size)
@@ -238,7 +237,7 @@ def test_no_flipped_bit_of_a_provenance_file_changes_what_it_says(state: Deploym
     assert seen > 7 * len(whole), "all but those in the name of the seal itself"
 
 
-def test_what_is_refused_changes_nothing(state: Deployment, tmp_path: Path) -> None:
+def test_what_is_refused_changes_nothing(state, tmp_path):
     before = tree(state.db.parent)
     with pytest.raises(RecoveryError, match="--force keeps it beside"):
         anew(state)
@@ -255,7 +254,7 @@ def test_what_is_refused_changes_nothing(state: Deployment, tmp_path: Path) -> N
 # ── the drill ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_drill(sound: Deployment, tmp_path: Path) -> None:
+def test_the_drill(sound, tmp_path):
     """Lose the database; lose a bundle; flip a bit; lose both and restore: every loss is named."""
     backups, state = tmp_path / "backups", copied(sound, tmp_path / "state")
     Backup(backups).make(state, SystemClock())
@@ -303,12 +302,8 @@ mode = "oracle"
 
 @pytest.mark.parametrize("left", [None, b""])
 def test_a_receiver_does_not_begin_anew_beside_the_models_of_a_lost_database(
-    state: Deployment,
-    tmp_path: Path,
-    left: bytes | None,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    state, tmp_path, left, capsys, monkeypatch
+):
     monkeypatch.setattr(receiver.Server, "run", lambda *_: pytest.fail("it serves"))
     manifest = tmp_path / "plan.toml"
     manifest.write_text(MANIFEST, encoding="utf-8")
@@ -326,7 +321,7 @@ def test_a_receiver_does_not_begin_anew_beside_the_models_of_a_lost_database(
     assert tree(state.models) == before
 
 
-def test_the_command(state: Deployment, tmp_path: Path) -> None:
+def test_the_command(state, tmp_path):
     manifest = tmp_path / "plan.toml"
     manifest.write_text(MANIFEST, encoding="utf-8")
     lose_database(state)
@@ -348,7 +343,7 @@ def test_the_command(state: Deployment, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_several_deliveries_of_a_job_the_last_attempts_counts(*, turned: bool) -> None:
+def test_of_several_deliveries_of_a_job_the_last_attempts_counts(*, turned):
     """Each of a generation may lie in the store: an attempt whose host was lost may have brought its bundle."""
 
     def delivery(generation: int, attempt: int, delivered_at: float) -> Any:

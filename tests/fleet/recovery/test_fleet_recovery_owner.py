@@ -117,7 +117,7 @@ def restore(folder: Path, state: Deployment) -> Restored:
 
 @as_root
 @pytest.mark.usefixtures("untouched")
-def test_a_rebuild_gives_nothing_away_behind_a_link(state: Deployment, system: Path) -> None:
+def test_a_rebuild_gives_nothing_away_behind_a_link(state, system):
     lay(state.tls, system)
     lay(state.models / "more", system)
     assert len(anew(state).completed) == 3
@@ -138,9 +138,7 @@ def test_a_rebuild_gives_nothing_away_behind_a_link(state: Deployment, system: P
         ("tls", ""),
     ],
 )
-def test_root_writes_nothing_through_a_link(
-    state: Deployment, system: Path, sound: Deployment, tmp_path: Path, link: str, target: str
-) -> None:
+def test_root_writes_nothing_through_a_link(state, system, sound, tmp_path, link, target):
     back_up(sound, tmp_path / "backup")
     lay(state.db.parent / link, system / target)
     for recover in (anew, lambda state: restore(tmp_path / "backup", state)):
@@ -151,7 +149,7 @@ def test_root_writes_nothing_through_a_link(
 
 @as_root
 @pytest.mark.usefixtures("untouched")
-def test_nor_through_one_that_is_laid_meanwhile(state: Deployment, system: Path) -> None:
+def test_nor_through_one_that_is_laid_meanwhile(state, system):
     def swap(*_: object) -> None:
         lay_as_user(state.models / "incoming", system / "cron.d")
         lay_as_user(state.tls, system)
@@ -167,7 +165,7 @@ def lay_as_user(link: Path, target: Path) -> None:
 
 
 @as_root
-def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound: Deployment, place: Path, tmp_path: Path) -> None:
+def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound, place, tmp_path):
     back_up(sound, tmp_path / "backup")
     (tmp_path / "backup").chmod(0o700)
     new = state_in(place / "new")
@@ -180,7 +178,7 @@ def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound: Deployment, p
 
 
 @as_root
-def test_a_backup_that_is_the_users_own_is_read_with_its_rights(state: Deployment, system: Path, place: Path) -> None:
+def test_a_backup_that_is_the_users_own_is_read_with_its_rights(state, system, place):
     folder = place / "backup"
     back_up(state, folder)
     (keys,) = folder.rglob("keys")
@@ -192,7 +190,7 @@ def test_a_backup_that_is_the_users_own_is_read_with_its_rights(state: Deploymen
 
 
 @as_root
-def test_a_backup_holds_no_key_that_only_root_can_read(state: Deployment, system: Path, tmp_path: Path) -> None:
+def test_a_backup_holds_no_key_that_only_root_can_read(state, system, tmp_path):
     lay(state.tls / "ca.key", system / "shadow")
     with pytest.raises(RecoveryError, match="Permission denied"):
         back_up(state, tmp_path / "backup")
@@ -200,7 +198,7 @@ def test_a_backup_holds_no_key_that_only_root_can_read(state: Deployment, system
 
 
 @as_root
-def test_what_root_left_there_is_no_obstacle(state: Deployment) -> None:
+def test_what_root_left_there_is_no_obstacle(state):
     give(state.db.parent, 0)
     os.chown(state.db.parent, USER, USER)
     assert len(anew(state).completed) == 3
@@ -208,7 +206,7 @@ def test_what_root_left_there_is_no_obstacle(state: Deployment) -> None:
 
 
 @as_root
-def test_models_on_another_disk_stay_where_they_are(state: Deployment, place: Path) -> None:
+def test_models_on_another_disk_stay_where_they_are(state, place):
     for user in (0, USER):  # whoever has made the link
         disk = place / f"disk-{user}"
         shutil.copytree(state.models, disk)
@@ -220,7 +218,7 @@ def test_models_on_another_disk_stay_where_they_are(state: Deployment, place: Pa
 
 
 @as_root
-def test_a_folder_that_its_user_cannot_use_is_named(state: Deployment, place: Path) -> None:
+def test_a_folder_that_its_user_cannot_use_is_named(state, place):
     place.chmod(0o700)
     with pytest.raises(RecoveryError, match=r"state is closed to user 12345, .* and repeat"):
         anew(state)
@@ -230,9 +228,7 @@ def test_a_folder_that_its_user_cannot_use_is_named(state: Deployment, place: Pa
 @as_root
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("link", ["", "pieces", "names", "sets"])
-def test_data_sets_are_not_brought_back_behind_a_link(
-    state: Deployment, system: Path, sound: Deployment, tmp_path: Path, link: str
-) -> None:
+def test_data_sets_are_not_brought_back_behind_a_link(state, system, sound, tmp_path, link):
     back_up(sound, tmp_path / "backup")
     lay(state.datasets / link, system)
     with pytest.raises(RecoveryError, match=r"the data sets were not copied: .*denied"):
@@ -240,7 +236,7 @@ def test_data_sets_are_not_brought_back_behind_a_link(
 
 
 @as_root
-def test_data_sets_are_brought_back_as_the_user(state: Deployment, sound: Deployment, tmp_path: Path) -> None:
+def test_data_sets_are_brought_back_as_the_user(state, sound, tmp_path):
     """Out of a backup of root's alone, also a rotten piece of which is put aside."""
     back_up(sound, tmp_path / "backup")
     (tmp_path / "backup").chmod(0o700)
@@ -257,7 +253,7 @@ def test_data_sets_are_brought_back_as_the_user(state: Deployment, sound: Deploy
 
 @as_root
 @pytest.mark.usefixtures("untouched")
-def test_giving_follows_no_link(state: Deployment, system: Path) -> None:
+def test_giving_follows_no_link(state, system):
     lay(state.models / "below", system / "cron.d")
     (state.models / "same").hardlink_to(system / "shadow")
     lay(state.tls, system)
@@ -293,7 +289,7 @@ def test_rights_come_back_and_nest():
         os.setgroups(groups)
 
 
-def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
+def test_a_lock_is_not_taken_through_a_link(tmp_path):
     if not hasattr(os, "O_NOFOLLOW"):
         pytest.skip("this system follows every link")
     make_link(tmp_path / "lock", tmp_path / "elsewhere")

@@ -69,7 +69,7 @@ def after(host: Host, *jobs: Needs) -> tuple[Host, list[HeldAttempt]]:
         (a_host(vram=(8.0,), cuda=False), a_job("cnn"), Booking(1, 2.0)),
     ],
 )
-def test_what_a_job_is_booked_for(host: Host, job: Needs, booked: Booking) -> None:
+def test_what_a_job_is_booked_for(host, job, booked):
     assert booking.demand(job, host) == booked
 
 
@@ -160,7 +160,7 @@ _HOSTS = st.builds(
 
 @settings(max_examples=60)
 @given(_HOSTS, st.lists(_JOBS, max_size=8), st.floats(0.0, 1.0))
-def test_nothing_is_booked_twice_and_reserves_are_kept(host: Host, jobs: list[Needs], used: float) -> None:
+def test_nothing_is_booked_twice_and_reserves_are_kept(host, jobs, used):
     held: list[HeldAttempt] = []
     for job in jobs:
         taken = sum(each.ram_used_gib for each in held)
@@ -181,7 +181,7 @@ def test_nothing_is_booked_twice_and_reserves_are_kept(host: Host, jobs: list[Ne
 
 @settings(max_examples=40)
 @given(_HOSTS, _JOBS)
-def test_the_schedule_counts_no_more_than_the_booking_grants(host: Host, job: Needs) -> None:
+def test_the_schedule_counts_no_more_than_the_booking_grants(host, job):
     _, most = booking.at_once(job, host)
     _, held = after(host, *[job] * 20)
     if held:
@@ -237,7 +237,7 @@ def scaling(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_job("gbt", min_cores=4), 9, 0, 4),
     ],
 )
-def test_threads_follow_from_what_is_left(job: Needs, jobs: int, before: int, count: int) -> None:
+def test_threads_follow_from_what_is_left(job, jobs, before, count):
     host = a_host(cores=8)
     assert threads.threads_for(job, booking.demand(job, host), host, jobs=jobs, before=before) == count
 

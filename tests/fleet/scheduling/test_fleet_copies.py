@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -90,7 +89,7 @@ def refused(worker: Worker) -> str:
 
 
 @pytest.mark.parametrize("counts", [(6, 6), (6, 7), (7, 6), (3, 9)])
-def test_a_copy_is_noticed_within_two_claims_of_each(fleet: Receiver, counts: tuple[int, int]) -> None:
+def test_a_copy_is_noticed_within_two_claims_of_each(fleet, counts):
     machine, copy = Worker(fleet.service, counts[0], "aa"), Worker(fleet.service, counts[1], "bb")
     first = machine.ask()
     assert first.job_id is not None
@@ -111,7 +110,7 @@ def test_a_copy_is_noticed_within_two_claims_of_each(fleet: Receiver, counts: tu
     assert job.host_losses == 0
 
 
-def test_idle_copies_are_noticed_before_there_is_work(fleet: Receiver) -> None:
+def test_idle_copies_are_noticed_before_there_is_work(fleet):
     for number in range(4):
         fleet.queue.cancel(f"id-j{number}")
     machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
@@ -132,7 +131,7 @@ def test_two_copies_that_found_the_same_request_on_their_disks_do_not_share_its_
         assert not machine.heartbeat()
 
 
-def test_a_request_whose_answer_arrived_is_not_answered_to_a_copy(fleet: Receiver) -> None:
+def test_a_request_whose_answer_arrived_is_not_answered_to_a_copy(fleet):
     machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     machine.ask(request_id="r")
     machine.heartbeat()
@@ -142,7 +141,7 @@ def test_a_request_whose_answer_arrived_is_not_answered_to_a_copy(fleet: Receive
     assert machine.heartbeat()
 
 
-def test_losses_of_copies_count_against_no_job(fleet: Receiver) -> None:
+def test_losses_of_copies_count_against_no_job(fleet):
     machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     job_id = str(machine.ask().job_id)
     copy.ask()
@@ -157,7 +156,7 @@ def test_losses_of_copies_count_against_no_job(fleet: Receiver) -> None:
     assert [each.pardoned for each in lost] == [True]
 
 
-def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(fleet: Receiver) -> None:
+def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(fleet):
     machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     job_id = str(machine.ask().job_id)
     copy.ask()
@@ -170,13 +169,13 @@ def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(fleet: Receiver) 
 
 
 @pytest.mark.parametrize("may", [False, True])
-def test_a_silence_that_cannot_be_held_against_it_leaves_a_copy_one(*, may: bool) -> None:
+def test_a_silence_that_cannot_be_held_against_it_leaves_a_copy_one(*, may):
     line = SessionLine("6-aa", "round", {"6-aa": 0.0, "6-bb": 0.0}, {"6-aa", "6-bb"}, copied=True)
     said = line.ask("6-aa", "round", 700.0, lease_s=600.0, may_be_silent=may, new_round="next")
     assert said is (Standing.OWN if may else Standing.COPY)
 
 
-def test_a_worker_restarted_quickly_is_no_copy(fleet: Receiver) -> None:
+def test_a_worker_restarted_quickly_is_no_copy(fleet):
     for count in range(6, 10):
         worker = Worker(fleet.service, count, f"{count}")
         assert worker.ask().job_id is not None
@@ -185,7 +184,7 @@ def test_a_worker_restarted_quickly_is_no_copy(fleet: Receiver) -> None:
     assert fleet.queue.counts()[JobStatus.RUNNING] == 1
 
 
-def test_a_late_claim_of_the_session_before_changes_nothing(fleet: Receiver) -> None:
+def test_a_late_claim_of_the_session_before_changes_nothing(fleet):
     before, now = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 7, "bb")
     before.ask()
     before.claim_id = ""
@@ -199,7 +198,7 @@ def test_a_late_claim_of_the_session_before_changes_nothing(fleet: Receiver) -> 
     assert note(fleet) is None
 
 
-def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(fleet: Receiver) -> None:
+def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(fleet):
     Worker(fleet.service, 9, "aa").ask()
     restored = Worker(fleet.service, 5, "bb")
     assert restored.ask().ask_again
@@ -210,7 +209,7 @@ def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(fleet:
     assert restored.heartbeat()
 
 
-def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(fleet: Receiver) -> None:
+def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(fleet):
     before, now = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 7, "bb")
     before.ask()
     now.ask()
@@ -218,7 +217,7 @@ def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(f
     assert before.ask().ask_again
 
 
-def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(fleet: Receiver) -> None:
+def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(fleet):
     past = Worker(fleet.service, 9, "aa")
     past.ask()
     past.heartbeat()
@@ -231,7 +230,7 @@ def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(fleet: Rec
     assert note(fleet) is None
 
 
-def test_a_machine_restored_to_its_last_count_goes_on_at_once(fleet: Receiver) -> None:
+def test_a_machine_restored_to_its_last_count_goes_on_at_once(fleet):
     Worker(fleet.service, 6, "aa").ask()
     restored = Worker(fleet.service, 6, "bb")
     assert restored.ask().job_id is not None
@@ -239,7 +238,7 @@ def test_a_machine_restored_to_its_last_count_goes_on_at_once(fleet: Receiver) -
     assert note(fleet) is None
 
 
-def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(fleet: Receiver) -> None:
+def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(fleet):
     machine, copy = Worker(fleet.service, 6, "aa"), Worker(fleet.service, 6, "bb")
     for worker in (machine, copy, machine, copy, machine):
         if worker.claim_id and worker.heartbeat():
@@ -255,7 +254,7 @@ def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(fleet: Re
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
-def test_sessions_that_follow_each_other_are_never_copies(chance: random.Random, runs: int) -> None:
+def test_sessions_that_follow_each_other_are_never_copies(chance, runs):
     """One machine: starts, restores of its counter, lost answers, and messages that arrive late and in any order."""
     line = SessionLine("0000000005-0", "round-0")
     late: list[tuple[str, str]] = []
@@ -281,7 +280,7 @@ def test_sessions_that_follow_each_other_are_never_copies(chance: random.Random,
 
 
 @given(st.lists(st.booleans(), min_size=12, max_size=40), st.integers(1, 9), st.integers(1, 9))
-def test_two_that_live_at_once_are_always_noticed(turns: list[bool], one: int, two: int) -> None:
+def test_two_that_live_at_once_are_always_noticed(turns, one, two):
     """Whichever of them asks when, each twice in a row at the latest once they have asked often enough."""
     line = SessionLine(f"{one:010d}-a", "round", {f"{one:010d}-a": 0.0})
     echoes = {f"{one:010d}-a": "", f"{two:010d}-b": ""}
@@ -303,7 +302,7 @@ def test_of_many_late_sessions_the_one_that_works_is_never_forgotten():
     assert len(line.heard) == SESSIONS_KEPT
 
 
-def test_how_long_a_session_was_silent_outlasts_a_restart_of_the_receiver(fleet: Receiver) -> None:
+def test_how_long_a_session_was_silent_outlasts_a_restart_of_the_receiver(fleet):
     Worker(fleet.service, 9, "aa").ask()
     fleet.restart()
     fleet.watch(LEASE_S + 10)
@@ -312,7 +311,7 @@ def test_how_long_a_session_was_silent_outlasts_a_restart_of_the_receiver(fleet:
     assert restored.ask().job_id is not None, "its past need not be silent for another lease"
 
 
-def test_who_was_heard_before_a_claim_after_a_restart_was_not_silent(fleet: Receiver) -> None:
+def test_who_was_heard_before_a_claim_after_a_restart_was_not_silent(fleet):
     present = Worker(fleet.service, 9, "aa")
     present.ask()
     fleet.restart()

@@ -68,7 +68,7 @@ def errors(seed: int, sigma: float, attempts: int = 150) -> tuple[list[float], f
 
 
 @pytest.mark.parametrize(("sigma", "late"), [(0.1, 0.12), (0.3, 0.25)])
-def test_predictions_come_near_the_truth_and_say_how_near(sigma: float, late: float) -> None:
+def test_predictions_come_near_the_truth_and_say_how_near(sigma, late):
     runs = [errors(seed, sigma) for seed in range(6)]
     early = statistics.median(error for found, _ in runs for error in found[:10])
     after = statistics.median(error for found, _ in runs for error in found[90:])
@@ -112,7 +112,7 @@ def test_a_calibration_is_a_first_guess_that_attempts_correct():
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("wrong", [0.1, 10.0])
-def test_a_calibration_wrong_by_a_factor_of_ten_is_overcome_in_a_few_attempts(seed: int, wrong: float) -> None:
+def test_a_calibration_wrong_by_a_factor_of_ten_is_overcome_in_a_few_attempts(seed, wrong):
     """On drawn fleets."""
     truth = Truth(seed)
     liar = truth.machines[0]
@@ -149,7 +149,7 @@ RATES = st.dictionaries(st.text(max_size=3), st.floats(1e-3, 1e12), max_size=9)
 
 
 @given(RATES)
-def test_hosts_are_compared_with_the_fastest_that_can_be_believed(rates: dict[str, float]) -> None:
+def test_hosts_are_compared_with_the_fastest_that_can_be_believed(rates):
     told = Calibrations({host: {MIXED: rate} for host, rate in rates.items()})
     slower = {host: told.slower(host, "any") for host in rates}
     believed = sorted(rates, key=rates.__getitem__)[: (len(rates) + 1) // 2]  # whatever the others claim
@@ -161,12 +161,12 @@ def test_hosts_are_compared_with_the_fastest_that_can_be_believed(rates: dict[st
 
 
 @given(st.one_of(st.none(), st.text(), st.dictionaries(st.sampled_from(["gflops", "steps", "branches"]), FIGURES)))
-def test_no_calibration_is_nonsense(told: object) -> None:
+def test_no_calibration_is_nonsense(told):
     assert all(0 < speed < math.inf for speed in calibrated(told).values())
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_host_is_set_beside_the_middle_of_the_others(seed: int) -> None:
+def test_each_host_is_set_beside_the_middle_of_the_others(seed):
     chance = random.Random(seed)
     measured = {f"host{n}": chance.choice([1.0, 3.0, 10.0]) for n in range(chance.randrange(9))}
     speeds = Speeds(calibrations=beside(**measured))
@@ -236,7 +236,7 @@ def test_one_hiccup_is_forgotten():
 
 
 @pytest.mark.parametrize("factor", [2.0, 3.0, 10.0, 0.1])
-def test_after_a_surprise_nothing_is_sure_of_its_family_there_until_it_comes_again(factor: float) -> None:
+def test_after_a_surprise_nothing_is_sure_of_its_family_there_until_it_comes_again(factor):
     """The next attempt may be as before or as the surprise: eight of ten ranges hold both."""
     speeds, desk, large = Speeds(), "desk", work(epochs=40)
     for _ in range(10):
@@ -263,7 +263,7 @@ def test_after_a_surprise_nothing_is_sure_of_its_family_there_until_it_comes_aga
 
 
 @given(st.lists(st.floats(0.05, 50), min_size=6, max_size=12, unique=True), st.floats(5, 500))
-def test_a_setting_that_multiplies_the_time_is_a_size_whatever_its_name(factors: list[float], base_s: float) -> None:
+def test_a_setting_that_multiplies_the_time_is_a_size_whatever_its_name(factors, base_s):
     """Also below one, where settings are rounded away and are of one kind."""
     if max(factors) / min(factors) < 4:
         return
@@ -291,9 +291,7 @@ def test_speed_is_not_taken_for_size():
 
 
 @given(st.floats(1, 1e3), st.floats(-3, 3), st.floats(0, 0.3), st.integers(0, 99))
-def test_a_job_that_was_just_done_is_predicted_as_it_was(
-    overhead_s: float, faster: float, noise: float, seed: int
-) -> None:
+def test_a_job_that_was_just_done_is_predicted_as_it_was(overhead_s, faster, noise, seed):
     """Whatever the world: overheads, families that suit hosts 1,000-fold, calibrations that say they are alike."""
     chance, speeds = random.Random(seed), Speeds(calibrations=beside(desk=1.0, pi=1.0))
     hosts, slower = ["desk", "pi"], {"desk": 1.0, "pi": 10.0**faster}
@@ -309,8 +307,8 @@ def test_a_job_that_was_just_done_is_predicted_as_it_was(
 @settings(max_examples=30)
 @given(st.sampled_from([0.0, 2.0]), st.sampled_from([0.05, 0.3]), st.booleans(), st.integers(0, 99))
 def test_in_worlds_that_obey_no_model_predictions_come_near_and_most_lie_in_their_range(
-    overhead_s: float, noise: float, declared: bool, seed: int
-) -> None:
+    overhead_s, noise, declared, seed
+):
     world, speeds = DrawnWorld(random.Random(seed), overhead_s, noise), Speeds()
     if declared:
         speeds.calibrate(Calibrations(*world.measured("well")))
@@ -366,7 +364,7 @@ def test_a_new_family_is_unsure_everywhere_and_a_new_host_only_there():
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.5, 1.0])
-def test_the_mean_is_that_of_all_the_times_that_it_may_take(spread: float) -> None:
+def test_the_mean_is_that_of_all_the_times_that_it_may_take(spread):
     told = Prediction(100.0, spread)
     assert told.mean == pytest.approx(statistics.fmean(told.at((n + 0.5) / 500) for n in range(500)), rel=0.01)
 
@@ -399,7 +397,7 @@ sizes = st.floats(1e-300, 1e300)
     ),
     sizes,
 )
-def test_no_nonsense_makes_an_estimate_nonsense(told: list[tuple[str, str, float, float]], size: float) -> None:
+def test_no_nonsense_makes_an_estimate_nonsense(told, size):
     speeds = Speeds()
     for model, host, of_size, seconds in told:
         speeds.learn(work(model, n=of_size), host, seconds)
@@ -412,9 +410,7 @@ def test_no_nonsense_makes_an_estimate_nonsense(told: list[tuple[str, str, float
 
 
 @given(st.floats(1, 1e5), st.floats(0.02, 1), st.lists(st.floats(0, 1e6), min_size=2, max_size=2))
-def test_what_is_left_is_never_negative_and_grows_once_the_prediction_is_outrun(
-    seconds: float, spread: float, elapsed: list[float]
-) -> None:
+def test_what_is_left_is_never_negative_and_grows_once_the_prediction_is_outrun(seconds, spread, elapsed):
     told = Prediction(seconds, spread)
     for each in elapsed:
         assert 0 <= told.left(each) < math.inf
@@ -424,7 +420,7 @@ def test_what_is_left_is_never_negative_and_grows_once_the_prediction_is_outrun(
 
 
 @pytest.mark.parametrize("nonsense", [(math.nan, 0.5), (10.0, 3.0), (10.0, -1.0), (-5.0, 0.5), (10.0, 0.0)])
-def test_a_running_attempt_corrects_its_prediction_unless_it_talks_nonsense(nonsense: tuple[float, float]) -> None:
+def test_a_running_attempt_corrects_its_prediction_unless_it_talks_nonsense(nonsense):
     told = Prediction(100.0, 0.5)
     assert told.corrected(*nonsense) == told
     early, late = told.corrected(30.0, 0.1), told.corrected(270.0, 0.9)
@@ -437,9 +433,7 @@ PROGRESS = st.dictionaries(st.sampled_from(FIELDS), FIGURES)
 
 
 @given(PREDICTIONS, TIMES, st.one_of(st.none(), PROGRESS))
-def test_no_progress_makes_what_remains_nonsense(
-    told: Prediction, elapsed_s: float, progress: dict[str, object] | None
-) -> None:
+def test_no_progress_makes_what_remains_nonsense(told, elapsed_s, progress):
     left, late = remaining(told, elapsed_s, progress)
     assert 0 <= left <= late <= MOST_S
 
@@ -451,9 +445,7 @@ def test_no_progress_makes_what_remains_nonsense(
     st.floats(1, 1e4),
     st.one_of(st.none(), st.floats(0, 1e9)),
 )
-def test_no_word_of_an_attempt_is_believed_without_limit(
-    seconds: float, spread: float, epoch: int, elapsed_s: float, eta_s: float | None
-) -> None:
+def test_no_word_of_an_attempt_is_believed_without_limit(seconds, spread, epoch, elapsed_s, eta_s):
     """An ETA of years, too, counts for no more than that each epoch to come takes as long as all before."""
     told = Prediction(seconds, spread)
     left, _ = remaining(told, elapsed_s, {"epoch": epoch, "epochs": 10, "eta_s": eta_s})
@@ -475,7 +467,7 @@ def test_no_word_of_an_attempt_is_believed_without_limit(
         None,
     ],
 )
-def test_a_word_without_sense_changes_nothing(progress: dict[str, object] | None) -> None:
+def test_a_word_without_sense_changes_nothing(progress):
     told = Prediction(100.0, 0.2)
     assert remaining(told, 50.0, progress) == (told.left(50.0), told.left(50.0, 0.9))
 
@@ -494,7 +486,7 @@ def epochs_of(epoch_s: float, epochs: int, begins_s: float = 5.0) -> dict[int, d
 
 
 @given(st.floats(20, 600), st.integers(3, 30), st.floats(0.2, 5))
-def test_its_epochs_tell_when_an_attempt_ends_long_before_it_does(epoch_s: float, epochs: int, factor: float) -> None:
+def test_its_epochs_tell_when_an_attempt_ends_long_before_it_does(epoch_s, epochs, factor):
     """However wrong the prediction, from half of its epochs on it is known to two fifths."""
     ends_s = 5.0 + epoch_s * epochs
     told = Prediction(ends_s * factor, 0.3)

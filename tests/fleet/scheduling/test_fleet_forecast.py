@@ -43,9 +43,7 @@ def work(
 
 
 @given(drawn_works, drawn_slots, st.booleans())
-def test_every_job_comes_once_and_no_slot_does_two_at_a_time(
-    works: list[WaitingKind], slots: list[Slot], first_come: bool
-) -> None:
+def test_every_job_comes_once_and_no_slot_does_two_at_a_time(works, slots, first_come):
     training = [f"now-{n}" if slot.ready_s else None for n, slot in enumerate(slots)]
     made = forecast(ForecastQuestion(works, slots, training, first_come=first_come))
     here = {slot.host for slot in slots}
@@ -76,7 +74,7 @@ def test_first_come_gives_the_first_job_of_the_highest_priority_to_whoever_is_fr
 
 
 @given(drawn_works, drawn_slots)
-def test_what_is_expected_lies_between_low_and_high(works: list[WaitingKind], slots: list[Slot]) -> None:
+def test_what_is_expected_lies_between_low_and_high(works, slots):
     made = forecast(ForecastQuestion(works, slots))
     assert made.low_s <= made.end_s <= made.high_s < math.inf
     assert all(stay.begin_s <= stay.end_s and stay.low_s <= stay.end_s <= stay.high_s for stay in made.stays)

@@ -60,7 +60,7 @@ NOW = 5_000.0
         (R.HOST_LOST, 3600.0, None, Weight.NOTHING),
     ],
 )
-def test_what_an_end_says_of_its_host(reason: EndReason, lived_s: float, memory: str | None, weight: Weight) -> None:
+def test_what_an_end_says_of_its_host(reason, lived_s, memory, weight):
     assert assess(reason, lived_s, memory, POLICY) is weight
 
 
@@ -103,9 +103,7 @@ endings = st.tuples(st.sampled_from([R.TRAINER_FAILED, R.SPAWN_FAILED]), st.inte
     other_losses=st.integers(0, 4),
     last_died=st.booleans(),
 )
-def test_a_pardon_gives_back_what_was_paid_and_no_more(
-    died: list[tuple[EndReason, int]], other_failures: int, other_losses: int, last_died: bool
-) -> None:
+def test_a_pardon_gives_back_what_was_paid_and_no_more(died, other_failures, other_losses, last_died):
     attempts = [an_attempt(claim_id=str(n), attempt=n + 1, end_reason=reason) for n, (reason, _) in enumerate(died)]
     failures = sum(reason is R.TRAINER_FAILED for reason, _ in died)
     job = a_row(
@@ -122,7 +120,7 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(
 
 
 @pytest.mark.parametrize("budget", [TRAINER_BUDGET, LOSS_BUDGET])
-def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere(budget: str) -> None:
+def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere(budget):
     died = [an_attempt(end_reason=R.TRAINER_FAILED)]
     elsewhere = an_attempt(claim_id="other", attempt=3, end_reason=R.TRAINER_FAILED)
     job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{budget} 3 of 3 times")
@@ -148,7 +146,7 @@ def a_loss(host: str, *, crashed: bool = True, lived_s: float | None = 10.0, **f
         ([a_loss("pi"), a_loss("desktop", end_reason=R.INTERRUPTED)], False),
     ],
 )
-def test_two_hosts_that_crashed_make_a_suspect(attempts: list[Any], suspect: bool) -> None:
+def test_two_hosts_that_crashed_make_a_suspect(attempts, suspect):
     said = suspect_job(attempts, {"pi": NOW + 1, "desktop": NOW + 1}, NOW + 60, POLICY)
     assert (said is not None) == suspect
     if said is not None:
@@ -248,7 +246,7 @@ def single() -> Iterator[Fleet]:
 
 
 @pytest.mark.parametrize("end", [{"exit_code": 1}, {"exit_code": 137}, {"reason": "spawn_failed"}])
-def test_a_sick_host_gets_no_more_jobs_and_nobody_pays(fleet: Fleet, end: dict[str, Any]) -> None:
+def test_a_sick_host_gets_no_more_jobs_and_nobody_pays(fleet, end):
     died = fleet.fall_sick(**end)
     for name in died:
         job = fleet.job(name)
@@ -264,7 +262,7 @@ def test_a_sick_host_gets_no_more_jobs_and_nobody_pays(fleet: Fleet, end: dict[s
 
 
 @pytest.mark.parametrize("exit_code", [2, 65])
-def test_a_plan_that_asks_for_what_is_not_in_the_data_takes_out_no_host(fleet: Fleet, exit_code: int) -> None:
+def test_a_plan_that_asks_for_what_is_not_in_the_data_takes_out_no_host(fleet, exit_code):
     """As where ``train_hosts`` names other machines than those that recorded."""
     for name in ("one", "two", "three"):
         assert fleet.die(exit_code=exit_code) == name
@@ -274,9 +272,7 @@ def test_a_plan_that_asks_for_what_is_not_in_the_data_takes_out_no_host(fleet: F
 
 
 @pytest.mark.parametrize("reason", ["interrupted", "worker_shutdown"])
-def test_a_job_that_came_back_without_a_word_of_its_trainer_is_no_proof_that_the_host_is_sound(
-    fleet: Fleet, reason: str
-) -> None:
+def test_a_job_that_came_back_without_a_word_of_its_trainer_is_no_proof_that_the_host_is_sound(fleet, reason):
     """As when the answer to the claim was lost: nobody trained all the time until the next one."""
     for _ in range(2):
         fleet.die()
@@ -290,7 +286,7 @@ def test_a_job_that_came_back_without_a_word_of_its_trainer_is_no_proof_that_the
     assert "pi" in fleet.out()
 
 
-def test_a_plan_s_fault_between_deaths_neither_counts_nor_breaks_the_row(fleet: Fleet) -> None:
+def test_a_plan_s_fault_between_deaths_neither_counts_nor_breaks_the_row(fleet):
     fleet.die()
     fleet.die(exit_code=65)
     fleet.die()
@@ -325,7 +321,7 @@ def test_what_works_between_breaks_the_row():
     assert fleet.out() == {}
 
 
-def test_a_run_that_lasted_breaks_the_row_by_the_workers_own_word(fleet: Fleet) -> None:
+def test_a_run_that_lasted_breaks_the_row_by_the_workers_own_word(fleet):
     fleet.die()
     fleet.die()
     fleet.die(record={"train_s": 61.0})
@@ -333,7 +329,7 @@ def test_a_run_that_lasted_breaks_the_row_by_the_workers_own_word(fleet: Fleet) 
     assert fleet.out() == {}
 
 
-def test_a_report_that_comes_late_still_tells_of_a_death_at_once(fleet: Fleet) -> None:
+def test_a_report_that_comes_late_still_tells_of_a_death_at_once(fleet):
     for _ in range(3):
         reply = fleet.ask()
         assert reply.job_id is not None
@@ -343,7 +339,7 @@ def test_a_report_that_comes_late_still_tells_of_a_death_at_once(fleet: Fleet) -
     assert "pi" in fleet.out()
 
 
-def test_trainers_that_could_not_be_started_are_known_however_late(fleet: Fleet) -> None:
+def test_trainers_that_could_not_be_started_are_known_however_late(fleet):
     for _ in range(3):
         reply = fleet.ask()
         assert reply.job_id is not None
@@ -352,7 +348,7 @@ def test_trainers_that_could_not_be_started_are_known_however_late(fleet: Fleet)
     assert "could not be started" in fleet.out()["pi"].reason
 
 
-def test_what_it_still_holds_is_forgiven_too(fleet: Fleet) -> None:
+def test_what_it_still_holds_is_forgiven_too(fleet):
     held = fleet.ask(slot=1)
     assert held.job_id is not None
     fleet.fall_sick()
@@ -362,7 +358,7 @@ def test_what_it_still_holds_is_forgiven_too(fleet: Fleet) -> None:
     assert (job.status, job.trainer_failures) == (JobStatus.PENDING, 0)
 
 
-def test_what_died_before_is_given_back_and_the_last_word_stands(fleet: Fleet) -> None:
+def test_what_died_before_is_given_back_and_the_last_word_stands(fleet):
     """Of several attempts the last one decided: that an earlier one is forgiven does not bring the job back."""
     fleet.plan(a_job("one"))
     for name in ("two", "three", "four"):
@@ -375,7 +371,7 @@ def test_what_died_before_is_given_back_and_the_last_word_stands(fleet: Fleet) -
     assert fleet.job("one").status == "failed"
 
 
-def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
+def test_a_loss_is_given_back_once(fleet):
     claims = [fleet.lose() for _ in range(3)]
     for _ in range(2):
         fleet.queue.quarantines.refund(2 * claims[:1])
@@ -383,7 +379,7 @@ def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("comes_back", ["heard", "delivers"])
-def test_a_pardoned_loss_that_comes_back_gives_nothing_back_and_may_be_lost_again(comes_back: str) -> None:
+def test_a_pardoned_loss_that_comes_back_gives_nothing_back_and_may_be_lost_again(comes_back):
     see_a_pardoned_loss_come_back(comes_back)
 
 
@@ -406,7 +402,7 @@ def see_a_pardoned_loss_come_back(comes_back: str = "heard") -> None:
         assert fleet.job("one").host_losses == 3
 
 
-def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
+def test_a_release_lets_it_in_and_is_on_record(fleet):
     fleet.fall_sick()
     reply = fleet.service.release("pi", "operator eve")
     assert "3 different jobs" in reply.reason
@@ -421,7 +417,7 @@ def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
     assert [(row["host"], row["cause"], row["ended_by"]) for row in rows] == [("pi", "deaths", "operator eve")]
 
 
-def test_after_its_release_the_same_jobs_die_on_their_own_account(fleet: Fleet) -> None:
+def test_after_its_release_the_same_jobs_die_on_their_own_account(fleet):
     """One host and broken jobs: they come to an end, with a word of the operator between."""
     died = fleet.fall_sick()
     fleet.service.release("pi", "operator")
@@ -431,14 +427,14 @@ def test_after_its_release_the_same_jobs_die_on_their_own_account(fleet: Fleet) 
     assert fleet.out() == {}
 
 
-def test_broken_jobs_take_out_one_host_and_no_second(fleet: Fleet) -> None:
+def test_broken_jobs_take_out_one_host_and_no_second(fleet):
     fleet.fall_sick("pi")
     for _ in range(3):
         fleet.die("desktop")
     assert set(fleet.out()) == {"pi"}
 
 
-def test_a_quarantine_survives_a_restart(tmp_path: Path) -> None:
+def test_a_quarantine_survives_a_restart(tmp_path):
     fleet = Fleet(path=tmp_path / "jobs.db")
     fleet.die()
     fleet.die()
@@ -451,7 +447,7 @@ def test_a_quarantine_survives_a_restart(tmp_path: Path) -> None:
     fleet.queue.close()
 
 
-def test_a_host_that_complains_of_itself_is_let_in_when_it_is_well(fleet: Fleet) -> None:
+def test_a_host_that_complains_of_itself_is_let_in_when_it_is_well(fleet):
     ill = a_capability(healthy=False, unhealthy_because="only 12 MiB are free")
     answer = fleet.ask(capability=ill)
     assert answer.reason == (
@@ -464,12 +460,12 @@ def test_a_host_that_complains_of_itself_is_let_in_when_it_is_well(fleet: Fleet)
     assert fleet.out() == {}
 
 
-def test_a_healthy_report_does_not_end_what_deaths_began(fleet: Fleet) -> None:
+def test_a_healthy_report_does_not_end_what_deaths_began(fleet):
     fleet.fall_sick()
     assert fleet.ask(capability=a_capability(healthy=True)).job_id is None
 
 
-def test_a_sick_host_that_waits_holds_nobody_back(fleet: Fleet) -> None:
+def test_a_sick_host_that_waits_holds_nobody_back(fleet):
     fleet.plan(a_job("one"), hosts={"pi": {"priority": 100}})
     ill = a_capability(healthy=False, unhealthy_because="no room")
     fleet.ask("pi", capability=ill)
@@ -477,7 +473,7 @@ def test_a_sick_host_that_waits_holds_nobody_back(fleet: Fleet) -> None:
     assert fleet.ask("desktop").job_id is not None
 
 
-def test_everybody_who_looks_is_told(fleet: Fleet) -> None:
+def test_everybody_who_looks_is_told(fleet):
     fleet.fall_sick()
     views = fleet.views
     (worker,) = views.workers().workers
@@ -505,7 +501,7 @@ def crash(fleet: Fleet, host: str, session: int, *, after_s: float = 10.0) -> No
         fleet.service.fail(taken.job_id, shutdown)
 
 
-def test_a_job_that_crashed_two_hosts_is_tried_on_no_third(single: Fleet) -> None:
+def test_a_job_that_crashed_two_hosts_is_tried_on_no_third(single):
     crash(single, "pi", 1)
     assert single.job("one").status is JobStatus.PENDING
     crash(single, "desktop", 1)
@@ -517,7 +513,7 @@ def test_a_job_that_crashed_two_hosts_is_tried_on_no_third(single: Fleet) -> Non
     assert single.job("one").status is JobStatus.PENDING, "a requeue forgets what was before"
 
 
-def test_the_same_host_twice_or_late_or_without_a_word_is_no_suspicion(single: Fleet) -> None:
+def test_the_same_host_twice_or_late_or_without_a_word_is_no_suspicion(single):
     crash(single, "pi", 1)
     crash(single, "pi", 2)
     crash(single, "desktop", 1, after_s=301.0)
@@ -527,7 +523,7 @@ def test_the_same_host_twice_or_late_or_without_a_word_is_no_suspicion(single: F
     assert single.job("one").status is not JobStatus.FAILED
 
 
-def test_a_crash_is_believed_of_ones_own_claims_only(single: Fleet) -> None:
+def test_a_crash_is_believed_of_ones_own_claims_only(single):
     first = single.ask("pi", session=1)
     assert first.claim_id is not None
     single.ask("pi", session=2)  # lost
@@ -540,7 +536,7 @@ def test_a_crash_is_believed_of_ones_own_claims_only(single: Fleet) -> None:
 # ── memory ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_out_of_memory_goes_only_where_there_is_more(single: Fleet) -> None:
+def test_out_of_memory_goes_only_where_there_is_more(single):
     small, large = a_capability(ram=8.0), a_capability(ram=64.0)
     assert single.ask("desktop", capability=large).job_id is not None
     single.service.cancel("one")
@@ -568,7 +564,7 @@ def test_out_of_memory_goes_only_where_there_is_more(single: Fleet) -> None:
 
 
 @pytest.mark.parametrize("word", [None, "hunger", ""])
-def test_a_word_for_memory_that_is_not_known_says_nothing(single: Fleet, word: str | None) -> None:
+def test_a_word_for_memory_that_is_not_known_says_nothing(single, word):
     reply = single.ask()
     assert reply.job_id is not None
     single.service.fail(reply.job_id, a_failure(reply.claim_id, out_of_memory=word))
@@ -579,7 +575,7 @@ def test_a_word_for_memory_that_is_not_known_says_nothing(single: Fleet, word: s
 # ── runs that are interrupted within moments ────────────────────────────────────────────────
 
 
-def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles(single: Fleet) -> None:
+def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles(single):
     pauses = []
     for _ in range(8):
         single.die(reason="interrupted", record={"train_s": 1.0})
@@ -592,7 +588,7 @@ def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles(single: Fl
     assert single.job("one").claimable_at == single.clock.now() + 1
 
 
-def test_a_worker_that_stops_hands_back_for_nothing(single: Fleet) -> None:
+def test_a_worker_that_stops_hands_back_for_nothing(single):
     for _ in range(3):
         single.die(reason="worker_shutdown", record={"train_s": 0.1})
         assert single.job("one").claimable_at == single.clock.now()
@@ -601,7 +597,7 @@ def test_a_worker_that_stops_hands_back_for_nothing(single: Fleet) -> None:
 # ── a look at the clocks whose commit is lost ───────────────────────────────────────────────
 
 
-def test_a_step_of_the_clock_that_could_not_be_written_is_found_again(single: Fleet) -> None:
+def test_a_step_of_the_clock_that_could_not_be_written_is_found_again(single):
     single.ask()
     seen = single.service.known_hosts()[0].last_seen
     single.clock.advance(10)
@@ -628,17 +624,17 @@ def test_a_step_of_the_clock_that_could_not_be_written_is_found_again(single: Fl
     assert single.service.known_hosts()[0].last_seen == pytest.approx(seen - 86_400)
 
 
-def test_deaths_without_a_word_take_a_host_out_as_well(fleet: Fleet) -> None:
+def test_deaths_without_a_word_take_a_host_out_as_well(fleet):
     for _ in range(3):
         fleet.lose(reason=R.TRAINER_FAILED)
     assert "pi" in fleet.out()
 
 
-def test_the_last_that_died_is_named(fleet: Fleet) -> None:
+def test_the_last_that_died_is_named(fleet):
     died = fleet.fall_sick()
     assert f"the last was {died[-1]}" in fleet.out()["pi"].reason
 
 
-def test_a_loss_that_was_given_back_does_not_speak_for_the_next_host(fleet: Fleet) -> None:
+def test_a_loss_that_was_given_back_does_not_speak_for_the_next_host(fleet):
     fleet.queue.quarantines.refund([fleet.lose()])
     assert "one" in fleet.fall_sick("desk")

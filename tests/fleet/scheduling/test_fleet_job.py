@@ -71,7 +71,7 @@ def test_the_picture_shows_the_table():
         ("pending --> claimed: claim", "pending --> claimed: take"),
     ],
 )
-def test_a_wrong_picture_would_be_seen(old: str, new: str) -> None:
+def test_a_wrong_picture_would_be_seen(old, new):
     assert old in PAGE
     assert drawn(PAGE.replace(old, new)) != tabled()
 
@@ -141,7 +141,7 @@ def test_every_end_has_somebody_who_pays_and_workers_report_only_what_they_can_k
 
 
 @pytest.mark.parametrize("kind", [JobStatus, EndReason])
-def test_members_are_their_strings(kind: type[JobStatus] | type[EndReason]) -> None:
+def test_members_are_their_strings(kind):
     for member in kind:
         assert member == member.value == str(member) == json.loads(json.dumps(member))
 
@@ -161,7 +161,7 @@ wishes = st.fixed_dictionaries(
 
 
 @given(wishes, wishes)
-def test_equal_needs_have_equal_text_and_only_they(one: dict, other: dict) -> None:
+def test_equal_needs_have_equal_text_and_only_they(one, other):
     mine, theirs = Needs.of(one), Needs.of(other)
     assert (mine == theirs) == (mine.canonical() == theirs.canonical())
     assert Needs.of(json.loads(mine.canonical())) == mine
@@ -184,7 +184,7 @@ def test_an_empty_capability_is_a_host_of_nothing():
 
 
 @given(st.permutations(list(a_job())))
-def test_an_identity_depends_on_no_order_and_on_nothing_but_its_keys(order: list[str]) -> None:
+def test_an_identity_depends_on_no_order_and_on_nothing_but_its_keys(order):
     job = a_job(hyper={"lr": 0.1, "depth": 3})
     shuffled = {key: job[key] for key in order}
     assert spec_hash(shuffled) == spec_hash(job)

@@ -50,7 +50,7 @@ DAY = 86_400.0
         ({}, {"outdated": frozenset({"gbt"})}, "other flags"),
     ],
 )
-def test_a_misfit_says_what_stands_in_the_way(wishes: dict[str, object], facts: dict[str, object], said: str) -> None:
+def test_a_misfit_says_what_stands_in_the_way(wishes, facts, said):
     assert said in (fits(needs(**wishes), a_host(**facts)) or "it fits")
 
 
@@ -109,7 +109,7 @@ def test_a_host_without_cuda_lets_cuda_hosts_go_first():
         (a_host("other"), False),
     ],
 )
-def test_nobody_waits_for_a_gpu_that_nobody_has(peer: Host, held: bool) -> None:
+def test_nobody_waits_for_a_gpu_that_nobody_has(peer, held):
     wants = needs(prefer_cuda=True, min_vram_gib=4, denied_hosts=["laptop"])
     assert bool(hold(wants, a_host(), Fleet(known=(peer, a_host("pi2"))), POLICY).seconds) is held
     assert hold(wants, a_host(), Fleet(known=()), POLICY).seconds == 0
@@ -188,12 +188,12 @@ def test_bad_arguments_and_bad_data_are_never_retried():
 
 
 @pytest.mark.parametrize("exit_code", [2, 65])
-def test_exit_codes_say_nothing_of_an_end_that_was_not_the_trainers(exit_code: int) -> None:
+def test_exit_codes_say_nothing_of_an_end_that_was_not_the_trainers(exit_code):
     assert settled(EndReason.WORKER_SHUTDOWN, exit_code=exit_code).status is JobStatus.PENDING
 
 
 @pytest.mark.parametrize("reason", [EndReason.WORKER_SHUTDOWN, EndReason.INTERRUPTED])
-def test_a_planned_hand_back_costs_nothing(reason: EndReason) -> None:
+def test_a_planned_hand_back_costs_nothing(reason):
     after = settled(reason, trainer_failures=2, host_losses=19)
     assert (after.transition, after.status) == ("hand_back", JobStatus.PENDING)
     assert (after.trainer_failures, after.host_losses) == (2, 19)
@@ -209,7 +209,7 @@ def test_a_lost_host_costs_infrastructure_only_and_the_job_is_claimable_at_once(
 
 
 @pytest.mark.parametrize("reason", [EndReason.UPLOAD_FAILED, EndReason.SPAWN_FAILED])
-def test_trouble_of_a_living_host_is_not_tried_again_at_once(reason: EndReason) -> None:
+def test_trouble_of_a_living_host_is_not_tried_again_at_once(reason):
     after = settled(reason, trainer_failures=2)
     assert (after.transition, after.host_losses, after.trainer_failures) == ("hand_back", 1, 2)
     assert after.claimable_at == NOW + 4 * POLICY.backoff_s, "failures and losses count together"
@@ -235,9 +235,7 @@ def test_even_planned_hand_backs_reach_an_end():
     grants=st.integers(1, 250),
     exit_code=st.sampled_from([None, 0, 1, 2, 65, 70, 75, 137]),
 )
-def test_budgets_are_split_and_every_settlement_is_whole(
-    reason: EndReason, failures: int, losses: int, grants: int, exit_code: int | None
-) -> None:
+def test_budgets_are_split_and_every_settlement_is_whole(reason, failures, losses, grants, exit_code):
     after = settled(reason, exit_code=exit_code, trainer_failures=failures, host_losses=losses, grants=grants)
     fault = FAULT_OF[reason]
     assert after.trainer_failures - failures == (fault is Fault.TRAINER)
@@ -250,7 +248,7 @@ def test_budgets_are_split_and_every_settlement_is_whole(
 
 
 @given(st.integers(1, 10_000))
-def test_backoff_doubles_up_to_its_bound(failures: int) -> None:
+def test_backoff_doubles_up_to_its_bound(failures):
     waits = [backoff(failures + step, POLICY) for step in (0, 1)]
     assert POLICY.backoff_s <= waits[0] <= waits[1] <= POLICY.backoff_max_s
     assert waits[1] in (2 * waits[0], POLICY.backoff_max_s)
@@ -269,13 +267,13 @@ def test_finished_work_of_a_lost_host_is_taken_unless_somebody_claimed_the_job_s
 
 
 @pytest.mark.parametrize("status", sorted(FINAL))
-def test_nothing_final_is_undone_by_a_late_message(status: JobStatus) -> None:
+def test_nothing_final_is_undone_by_a_late_message(status):
     assert not may_adopt(a_row(status), an_attempt(**LOST))
     assert not may_readopt(a_row(status), an_attempt(**LOST), (), POLICY)
 
 
 @pytest.mark.parametrize("reason", sorted(set(EndReason) - {EndReason.HOST_LOST}))
-def test_only_a_loss_is_forgiven(reason: EndReason) -> None:
+def test_only_a_loss_is_forgiven(reason):
     assert not may_adopt(a_row(**WAITING), an_attempt(ended_at=NOW, end_reason=reason))
 
 
@@ -318,7 +316,7 @@ def test_nothing_is_swept_for_a_lease_after_the_start():
 
 
 @pytest.mark.parametrize("gap_s", [31.0, 3 * DAY])
-def test_nothing_is_swept_for_a_lease_after_a_suspend(gap_s: float) -> None:
+def test_nothing_is_swept_for_a_lease_after_a_suspend(gap_s):
     watch = watched(begun(), POLICY.stale_after_s)
     woken = watch.look(watch.wall + gap_s, watch.boot + gap_s, POLICY)
     assert not woken.may_sweep
@@ -327,7 +325,7 @@ def test_nothing_is_swept_for_a_lease_after_a_suspend(gap_s: float) -> None:
 
 
 @pytest.mark.parametrize("step_s", [DAY, -DAY, 6.0, -6.0])
-def test_nothing_is_swept_for_a_lease_after_a_clock_step(step_s: float) -> None:
+def test_nothing_is_swept_for_a_lease_after_a_clock_step(step_s):
     watch = watched(begun(), POLICY.stale_after_s)
     stepped = watch.look(watch.wall + 10 + step_s, watch.boot + 10, POLICY)
     assert stepped.step_s == pytest.approx(step_s)
@@ -338,7 +336,7 @@ def test_nothing_is_swept_for_a_lease_after_a_clock_step(step_s: float) -> None:
 
 
 @given(st.floats(-4.9, 4.9))
-def test_a_clock_that_is_slewed_is_no_step(drift_s: float) -> None:
+def test_a_clock_that_is_slewed_is_no_step(drift_s):
     watch = watched(begun(), POLICY.stale_after_s)
     assert watch.look(watch.wall + 10 + drift_s, watch.boot + 10, POLICY).may_sweep
 
@@ -347,20 +345,20 @@ def test_a_clock_that_is_slewed_is_no_step(drift_s: float) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 0, 0.0, -1, True, "60"])
-def test_what_is_no_limit_ends_nobody(limit: object) -> None:
+def test_what_is_no_limit_ends_nobody(limit):
     assert overran({"max_run_s": limit}, 1e12, POLICY) is None
     assert overran({}, 1e12, POLICY) is None
 
 
 @given(st.floats(0.001, 1e6))
-def test_an_attempt_has_twice_its_limit_and_a_lease(limit: float) -> None:
+def test_an_attempt_has_twice_its_limit_and_a_lease(limit):
     most = 2 * limit + POLICY.stale_after_s
     assert overran({"max_run_s": limit}, most, POLICY) is None
     assert overran({"max_run_s": limit}, most + 1, POLICY) == limit
 
 
 @given(st.lists(st.floats(0, 10_000)))
-def test_a_third_of_a_lease_counts_at_most_between_two_heartbeats(gaps: list[float]) -> None:
+def test_a_third_of_a_lease_counts_at_most_between_two_heartbeats(gaps):
     heard: float | None = 0.0
     for gap in gaps:
         heard = heard_s(heard, gap, None, POLICY)

@@ -21,7 +21,7 @@ def test_a_setting_changes_its_figure_and_the_last_one_counts():
 
 
 @pytest.mark.parametrize("text", page())
-def test_every_default_may_be_said(text: str) -> None:
+def test_every_default_may_be_said(text):
     assert policy_of([setting(text)]) == Policy()
 
 
@@ -44,7 +44,7 @@ def test_the_help_shows_every_figure():
         ("odd_deaths=-1", "a whole number from 0"),
     ],
 )
-def test_anything_else_is_refused_in_one_sentence(text: str, said: str) -> None:
+def test_anything_else_is_refused_in_one_sentence(text, said):
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         setting(text)
     assert said in str(refused.value)

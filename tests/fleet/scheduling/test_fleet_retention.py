@@ -60,9 +60,7 @@ def gone(bundles: Sequence[RetainedBundle], rules: Rules) -> set[str]:
 
 
 @given(stores(), RULES)
-def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(
-    bundles: list[RetainedBundle], rules: Rules
-) -> None:
+def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(bundles, rules):
     went = gone(bundles, rules)
     for each in bundles:
         if each.subject in went:
@@ -99,7 +97,7 @@ def test_a_model_that_is_as_good_as_the_last_kept_one_is_told_why_it_goes():
 
 
 @given(stores(), RULES)
-def test_nobody_goes_who_is_among_the_best(bundles: list[RetainedBundle], rules: Rules) -> None:
+def test_nobody_goes_who_is_among_the_best(bundles, rules):
     """Of what goes for its figure, as many as are kept are at least as good, and as many are left."""
     went = gone(bundles, rules)
     for each in bundles:
@@ -117,13 +115,13 @@ def test_nobody_goes_who_is_among_the_best(bundles: list[RetainedBundle], rules:
 
 
 @given(stores(), RULES)
-def test_a_second_look_finds_nothing(bundles: list[RetainedBundle], rules: Rules) -> None:
+def test_a_second_look_finds_nothing(bundles, rules):
     went = gone(bundles, rules)
     assert gone([each for each in bundles if each.subject not in went], rules) == set()
 
 
 @given(stores(), RULES, st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(bundles: list[RetainedBundle], rules: Rules, chance: object) -> None:
+def test_the_order_of_rows_does_not_matter(bundles, rules, chance):
     before = retention.bundles_to_remove(bundles, rules, NOW)
     shuffled = [replace(each, deliveries=each.deliveries[::-1]) for each in bundles]
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -131,7 +129,7 @@ def test_the_order_of_rows_does_not_matter(bundles: list[RetainedBundle], rules:
 
 
 @given(stores(), RULES)
-def test_what_no_rule_speaks_of_stays(bundles: list[RetainedBundle], rules: Rules) -> None:
+def test_what_no_rule_speaks_of_stays(bundles, rules):
     nothing = Rules(
         keep_models_days=rules.keep_models_days,
         keep_logs_days=rules.keep_logs_days,
@@ -187,7 +185,7 @@ OUTPUTS = st.lists(
 
 
 @given(OUTPUTS, RULES)
-def test_logs_and_curves_go_by_their_age_alone_and_never_of_a_job_in_hand(outputs: list[Output], rules: Rules) -> None:
+def test_logs_and_curves_go_by_their_age_alone_and_never_of_a_job_in_hand(outputs, rules):
     removals = retention.outputs_to_remove(outputs, rules, NOW)
     assert removals == retention.outputs_to_remove(outputs[::-1], rules, NOW)
     went = {(each.kind, each.subject, each.number) for each in removals}
@@ -198,7 +196,7 @@ def test_logs_and_curves_go_by_their_age_alone_and_never_of_a_job_in_hand(output
 
 
 @given(st.booleans(), TIMES, DAYS)
-def test_a_data_set_goes_when_nobody_needs_it_and_it_is_old(needed: bool, used_at: float, days: float | None) -> None:
+def test_a_data_set_goes_when_nobody_needs_it_and_it_is_old(needed, used_at, days):
     found = retention.datasets_to_remove(
         [RetainedDataset("d" * 64, (), 7, needed, used_at)], Rules(keep_datasets_days=days), NOW
     )

@@ -27,7 +27,7 @@ drawn_slots = st.lists(st.tuples(st.sampled_from(HOSTS), st.floats(0, 1e4)), max
 
 
 @given(drawn_kinds, drawn_slots)
-def test_every_job_is_given_out_once_where_it_fits_or_is_homeless(kinds: list[JobKind], slots: list[Slot]) -> None:
+def test_every_job_is_given_out_once_where_it_fits_or_is_homeless(kinds, slots):
     made = schedule(kinds, slots)
     given_out: Counter[str] = Counter()
     for slot, shares in zip(made.slots, made.shares, strict=True):
@@ -46,7 +46,7 @@ def test_every_job_is_given_out_once_where_it_fits_or_is_homeless(kinds: list[Jo
 
 
 @given(drawn_kinds, drawn_slots)
-def test_on_each_slot_a_higher_priority_comes_first(kinds: list[JobKind], slots: list[Slot]) -> None:
+def test_on_each_slot_a_higher_priority_comes_first(kinds, slots):
     made = schedule(kinds, slots)
     for shares in made.shares:
         priorities = [made.kinds[share.kind].priority for share in shares]
@@ -54,15 +54,13 @@ def test_on_each_slot_a_higher_priority_comes_first(kinds: list[JobKind], slots:
 
 
 @given(drawn_kinds, drawn_slots, drawn_slots)
-def test_a_schedule_that_is_kept_ends_no_later_than_a_new_one(
-    kinds: list[JobKind], before: list[Slot], slots: list[Slot]
-) -> None:
+def test_a_schedule_that_is_kept_ends_no_later_than_a_new_one(kinds, before, slots):
     kept = schedule(kinds, slots, schedule(kinds, before))
     assert kept.end_s <= schedule(kinds, slots).end_s * 1.002
 
 
 @given(drawn_kinds, drawn_slots, st.sets(st.sampled_from(HOSTS)))
-def test_nobody_waits_for_a_host_that_is_out(kinds: list[JobKind], slots: list[Slot], hosts: set[str]) -> None:
+def test_nobody_waits_for_a_host_that_is_out(kinds, slots, hosts):
     only = schedule(kinds, slots).only(hosts)
     for host in HOSTS:
         said = only.decide(host)
@@ -70,9 +68,7 @@ def test_nobody_waits_for_a_host_that_is_out(kinds: list[JobKind], slots: list[S
 
 
 @given(drawn_kinds.filter(bool), drawn_slots, st.sampled_from(HOSTS), st.booleans())
-def test_what_is_taken_while_a_schedule_is_made_is_not_in_it(
-    kinds: list[JobKind], slots: list[Slot], host: str, was_read: bool
-) -> None:
+def test_what_is_taken_while_a_schedule_is_made_is_not_in_it(kinds, slots, host, was_read):
     rolling = Rolling()
     rolling.renew(kinds, slots, 0.0)
     assert rolling.made is not None
@@ -103,7 +99,7 @@ def test_two_machines_are_near_the_best():
 
 
 @given(drawn_kinds, drawn_slots)
-def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds: list[JobKind], slots: list[Slot]) -> None:
+def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds, slots):
     made = schedule(kinds, slots)
     for slot in slots:
         said = made.decide(slot.host)
@@ -151,7 +147,7 @@ def test_a_host_that_is_gone_has_no_share():
 
 
 @pytest.mark.parametrize("places", [2, 3])
-def test_where_nothing_changed_each_place_of_a_host_keeps_its_jobs(places: int) -> None:
+def test_where_nothing_changed_each_place_of_a_host_keeps_its_jobs(places):
     kinds = [JobKind("short", 1, {"desk": 1.0}), JobKind("long", 1, {"desk": 3.0})]
     slots = [Slot("desk", 6.0, 6.0, n) for n in range(places)]
     before = schedule(kinds, slots)
@@ -159,9 +155,7 @@ def test_where_nothing_changed_each_place_of_a_host_keeps_its_jobs(places: int) 
 
 
 @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=8, unique=True), st.integers(1, 4))
-def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_have_it(
-    sizes: list[float], hosts: int
-) -> None:
+def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_have_it(sizes, hosts):
     """Else a giant, alone on the slot of a host that turns out slow, would end last of all."""
     names = [f"host-{n}" for n in range(hosts)]
     kinds = [JobKind(str(size), 1, dict.fromkeys(names, size), spread=2.5) for size in sizes]
@@ -240,7 +234,7 @@ def test_no_host_begins_a_long_job_as_one_that_seemed_short_was_waited_for():
 
 
 @pytest.mark.parametrize(("silent_s", "left_s"), [(50.0, 50.0), (70.0, 100.0)])
-def test_who_has_not_asked_for_long_begins_to_wait_again(silent_s: float, left_s: float) -> None:
+def test_who_has_not_asked_for_long_begins_to_wait_again(silent_s, left_s):
     rolling = Rolling()
     rolling.renew(*a_wait(), 0.0)
     rolling.decide("pi", 0.0)

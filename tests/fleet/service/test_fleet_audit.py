@@ -29,7 +29,7 @@ def entries(receiver: Receiver) -> list[AuditEntry]:
     return page(receiver.reader, 0, PAGE_MAX)
 
 
-def test_acts_of_the_operator_are_written_with_before_and_after(tmp_path: Path) -> None:
+def test_acts_of_the_operator_are_written_with_before_and_after(tmp_path):
     with running(tmp_path) as receiver:
         client = receiver.client()
         client.cancel("gbt-realistic")
@@ -45,7 +45,7 @@ def test_acts_of_the_operator_are_written_with_before_and_after(tmp_path: Path) 
     assert first_broken(rows) is None
 
 
-def test_a_named_token_is_named(tmp_path: Path) -> None:
+def test_a_named_token_is_named(tmp_path):
     with running(tmp_path) as receiver:
         secret = receiver.client().call("add_token", name="anna")["token"]
         receiver.client(token=secret).cancel("gbt-realistic")
@@ -54,7 +54,7 @@ def test_a_named_token_is_named(tmp_path: Path) -> None:
     assert secret not in msgspec.json.encode(rows).decode()
 
 
-def test_a_refused_act_leaves_no_row(tmp_path: Path) -> None:
+def test_a_refused_act_leaves_no_row(tmp_path):
     with running(tmp_path) as receiver:
         with pytest.raises(Refused):
             receiver.client().call("revoke_token", name="nobody")
@@ -71,7 +71,7 @@ def test_no_statement_of_ours_changes_or_removes_a_row():
     assert verbs == ["INSERT INTO"]
 
 
-def test_only_operators_read_it(tmp_path: Path) -> None:
+def test_only_operators_read_it(tmp_path):
     with running(tmp_path) as receiver, pytest.raises(Refused) as refused:
         receiver.client(token=None).call("audit")
     assert refused.value.problem_type == "operator_token"
@@ -96,7 +96,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[AuditEntry]:
 
 
 @given(row=st.integers(0, 5), field=st.sampled_from(("at", "who", "act", "subject", "before", "after", "digest")))
-def test_a_changed_row_shows(whole: list[AuditEntry], row: int, field: str) -> None:
+def test_a_changed_row_shows(whole, row, field):
     changed: object = 1.0 if field == "at" else "x"
     touched = [*whole]
     touched[row] = msgspec.structs.replace(whole[row], **{field: changed})
@@ -104,13 +104,13 @@ def test_a_changed_row_shows(whole: list[AuditEntry], row: int, field: str) -> N
 
 
 @given(out=st.integers(0, 4))
-def test_a_row_taken_out_or_put_elsewhere_shows(whole: list[AuditEntry], out: int) -> None:
+def test_a_row_taken_out_or_put_elsewhere_shows(whole, out):
     assert first_broken(whole[:out] + whole[out + 1 :]) == out + 2
     swapped = [*whole[:out], whole[out + 1], whole[out], *whole[out + 2 :]]
     assert first_broken(swapped) is not None
 
 
-def test_a_part_of_the_chain_can_be_checked_from_a_noted_digest(whole: list[AuditEntry]) -> None:
+def test_a_part_of_the_chain_can_be_checked_from_a_noted_digest(whole):
     assert first_broken(whole[3:], whole[2].digest) is None
     assert first_broken(whole[3:], NOBODY) == 4
 
@@ -128,7 +128,7 @@ def said(receiver: Receiver, *words: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def test_the_command_shows_the_rows_and_says_that_they_are_whole(tmp_path: Path) -> None:
+def test_the_command_shows_the_rows_and_says_that_they_are_whole(tmp_path):
     with running(tmp_path) as receiver:
         receiver.client().cancel("gbt-realistic")
         code, out, err = said(receiver, "audit")
@@ -141,7 +141,7 @@ def test_the_command_shows_the_rows_and_says_that_they_are_whole(tmp_path: Path)
         assert len(answer["entries"]) == 1
 
 
-def test_the_command_says_where_the_record_was_touched(tmp_path: Path) -> None:
+def test_the_command_says_where_the_record_was_touched(tmp_path):
     with running(tmp_path) as receiver:
         receiver.judged = False
         for _ in range(2):
@@ -153,7 +153,7 @@ def test_the_command_says_where_the_record_was_touched(tmp_path: Path) -> None:
     assert "row 3 does not follow" in err
 
 
-def test_a_page_has_no_more_rows_than_were_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_has_no_more_rows_than_were_asked_for(tmp_path, monkeypatch):
     assert [row.seq for row in chain(tmp_path, 5)] == [1, 2, 3, 4, 5]
     with closing(SqliteDatabase(tmp_path / "audit.db")) as database:
         assert [row.seq for row in page(database, 1, 2)] == [2, 3]

@@ -75,7 +75,7 @@ def fleet() -> Iterator[Fleet]:
         ("epoch 1 loss 0.5", None),
     ],
 )
-def test_a_line_tells_an_epoch_with_a_figure_or_nothing(line: str, point: Point | None) -> None:
+def test_a_line_tells_an_epoch_with_a_figure_or_nothing(line, point):
     assert point_in(line) == point
 
 
@@ -89,7 +89,7 @@ def test_a_long_line_keeps_its_point_and_another_is_cut():
     assert kept_line(told(7, event="z" * 600)) == told(7, event="z" * 600)[:LOG_LINE_CHARS_MAX]
 
 
-def test_every_line_is_a_row_whatever_brings_it(fleet: Fleet) -> None:
+def test_every_line_is_a_row_whatever_brings_it(fleet):
     claim_id = fleet.granted()
     assert fleet.beat(claim_id, told(1), "plain", told(2, metric=0.5, seconds=3.5)) == 3
     fleet.service.fail(JOB, a_failure(claim_id, log=some_lines(told(3), first=3)))
@@ -100,7 +100,7 @@ def test_every_line_is_a_row_whatever_brings_it(fleet: Fleet) -> None:
     ]  # fmt: skip
 
 
-def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet: Fleet) -> None:
+def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet):
     claim_id = fleet.granted()
     fleet.beat(claim_id, told(1), told(2, loss=0.9))
     fleet.beat(claim_id, told(2, loss=0.9), told(2, loss=0.7), first=1)
@@ -112,7 +112,7 @@ def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet: Fleet
     assert (point.loss, point.metric) == (0.7, 0.25), "a second line about an epoch adds its figure"
 
 
-def test_progress_tells_an_epoch_until_its_line_has_come(fleet: Fleet) -> None:
+def test_progress_tells_an_epoch_until_its_line_has_come(fleet):
     claim_id = fleet.granted()
     fleet.beat(claim_id, progress=json.loads(told(5, loss=0.5)))
     assert fleet.losses() == {5: 0.5}
@@ -129,7 +129,7 @@ def test_progress_tells_an_epoch_until_its_line_has_come(fleet: Fleet) -> None:
 # ── attempts ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_attempts_are_one_curve_that_says_where_each_begins(fleet: Fleet) -> None:
+def test_attempts_are_one_curve_that_says_where_each_begins(fleet):
     first = fleet.granted()
     fleet.beat(first, *(told(n, loss=10.0 + n) for n in range(1, 7)))
     second = fleet.again(first)
@@ -147,7 +147,7 @@ def test_attempts_are_one_curve_that_says_where_each_begins(fleet: Fleet) -> Non
     assert fleet.losses(attempt=2) == {n: 20.0 + n for n in range(5, 9)}
 
 
-def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arrived(fleet: Fleet) -> None:
+def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arrived(fleet):
     claim_id = fleet.granted()
 
     def complete() -> bool | None:
@@ -200,7 +200,7 @@ def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete():
 # ── bounds ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_long_curve_is_thinned_and_keeps_its_ends_and_extremes(fleet: Fleet) -> None:
+def test_a_long_curve_is_thinned_and_keeps_its_ends_and_extremes(fleet):
     claim_id, epochs = fleet.granted(), 2_000
     for first in range(0, epochs, 200):
         lines = [told(n + 1, loss=1.0 + n % 7, metric=0.5) for n in range(first, first + 200)]
@@ -220,7 +220,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends_and_extremes(fleet: Fleet) -
     assert len(fleet.views.curve(JOB, points=0).points) <= 10
 
 
-def test_an_attempt_keeps_a_bounded_number_of_epochs(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_keeps_a_bounded_number_of_epochs(fleet, monkeypatch):
     monkeypatch.setattr(curves, "POINTS_KEPT", 100)
     claim_id = fleet.granted()
     for first in range(0, 1_000, 50):
@@ -237,7 +237,7 @@ def test_an_attempt_keeps_a_bounded_number_of_epochs(fleet: Fleet, monkeypatch: 
 # ── use ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_heartbeat_brings_one_sample_of_use(fleet: Fleet) -> None:
+def test_a_heartbeat_brings_one_sample_of_use(fleet):
     claim_id = fleet.granted()
     used = Usage(cpu=3.5, memory_bytes=2**30)
     fleet.clock.advance(30.0)
@@ -252,7 +252,7 @@ def test_a_heartbeat_brings_one_sample_of_use(fleet: Fleet) -> None:
     ]  # fmt: skip
 
 
-def test_samples_come_apart_as_an_attempt_ages_and_are_thinned(fleet: Fleet) -> None:
+def test_samples_come_apart_as_an_attempt_ages_and_are_thinned(fleet):
     claim_id = fleet.granted()
     for number in range(2_400):
         fleet.clock.advance(30.0)
@@ -265,7 +265,7 @@ def test_samples_come_apart_as_an_attempt_ages_and_are_thinned(fleet: Fleet) -> 
     assert reply.usage[-1].seconds == rows[-1]["seconds"]
 
 
-def test_what_no_worker_of_ours_says_is_refused(fleet: Fleet) -> None:
+def test_what_no_worker_of_ours_says_is_refused(fleet):
     for used in ({"cpu": -1}, {"cpu": 1e9}, {"gpu": 1.5}, {"memory_bytes": 2**60}, {"cpu": "much"}):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert({"seq": 1, "usage": used}, HeartbeatRequest)

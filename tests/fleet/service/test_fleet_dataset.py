@@ -99,7 +99,7 @@ def a_listing(*, old: bool = False, **changes: Any) -> bytes:
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
-def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
+def test_a_listing_says_what_a_folder_holds(folder):
     listing = read_folder(folder, QUIET)
     assert [file.path for file in listing.files] == ["empty.json", "summary.parquet", "tensors/t.npy"]
     assert listing.size == PIECE * 3.75
@@ -108,7 +108,7 @@ def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
     assert read_folder(folder, QUIET).dataset_id == listing.dataset_id
 
 
-def test_equal_files_are_equal_data_sets_and_a_changed_one_is_another(tmp_path: Path) -> None:
+def test_equal_files_are_equal_data_sets_and_a_changed_one_is_another(tmp_path):
     one = read_folder(a_folder(tmp_path / "one", b=b"2", a=b"1"), QUIET)
     assert one.dataset_id == read_folder(a_folder(tmp_path / "two", a=b"1", b=b"2"), QUIET).dataset_id
     assert one.dataset_id != read_folder(a_folder(tmp_path / "six", a=b"1", b=b"3"), QUIET).dataset_id
@@ -122,7 +122,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("path", HOSTILE)
-def test_hostile_paths_are_refused(path: str) -> None:
+def test_hostile_paths_are_refused(path):
     with pytest.raises(BadListing):
         parse(a_listing(path=path))
 
@@ -130,7 +130,7 @@ def test_hostile_paths_are_refused(path: str) -> None:
 @pytest.mark.parametrize(
     "paths", [("a", "a"), ("A", "a"), ("a", "a/b"), ("a/b", "a"), ("A/x", "a/y"), ("x/B/c", "x/b")]
 )
-def test_paths_that_would_meet_are_refused(paths: tuple[str, str]) -> None:
+def test_paths_that_would_meet_are_refused(paths):
     with pytest.raises(BadListing, match="would meet"):
         check_paths(paths)
 
@@ -154,12 +154,12 @@ def test_paths_that_would_meet_are_refused(paths: tuple[str, str]) -> None:
         a_listing(old=True).replace(b"1048576", b"1"), a_listing(old=True).replace(b'"format":1', b'"format":2'),
     ],
 )  # fmt: skip
-def test_what_is_no_listing_is_refused(document: bytes) -> None:
+def test_what_is_no_listing_is_refused(document):
     with pytest.raises(BadListing):
         parse(document)
 
 
-def test_a_listing_of_too_many_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_of_too_many_files_is_refused(monkeypatch):
     few = tuple(File(f"f{n:05}", 0, b"") for n in range(FILES_MAX + 1))
     with pytest.raises(BadListing, match="10,000 files"):
         parse(Listing(few).document)
@@ -179,13 +179,13 @@ def test_one_piece_has_one_length():
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
-def test_no_document_is_a_traceback(document: bytes) -> None:
+def test_no_document_is_a_traceback(document):
     with pytest.raises(BadListing):
         parse(document)
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=4))
-def test_a_listing_knows_its_pieces_by_place_and_by_name(drawn: list[list[int]]) -> None:
+def test_a_listing_knows_its_pieces_by_place_and_by_name(drawn):
     """Pieces of few kinds, so that many are repeated, are found as a plain look through all finds them."""
     files = [
         pack(f"f{n}", [(hashlib.sha256(bytes([k])).digest(), k + 1) for k in some]) for n, some in enumerate(drawn)
@@ -221,14 +221,14 @@ def test_a_name_an_id_and_a_prefix_mean_a_data_set():
 # -- folders ----------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_with_a_link_is_refused(folder: Path) -> None:
+def test_a_folder_with_a_link_is_refused(folder):
     make_link(folder / "passwd", Path("/etc/passwd"))
     with pytest.raises(FolderError, match="is a link"):
         read_folder(folder, QUIET)
 
 
 @pytest.mark.parametrize("name", ["a b", "con.npy", "ä.npy"])
-def test_a_folder_that_no_other_system_could_hold_is_refused(folder: Path, name: str) -> None:
+def test_a_folder_that_no_other_system_could_hold_is_refused(folder, name):
     with contextlib.suppress(OSError):  # this may be the system that cannot hold it
         (folder / name).write_bytes(b"x")
     if not (folder / name).exists():
@@ -237,7 +237,7 @@ def test_a_folder_that_no_other_system_could_hold_is_refused(folder: Path, name:
         read_folder(folder, QUIET)
 
 
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_folder_is_refused(tmp_path):
     for path in (tmp_path / "nothing", a_folder(tmp_path / "x", f=b"").joinpath("f")):
         with pytest.raises(FolderError, match="not a folder"):
             read_folder(path, QUIET)
@@ -255,7 +255,7 @@ def pushed(client: FleetClient, folder: Path, name: str | None = "processed") ->
     return str(view["dataset_id"]), sent
 
 
-def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(receiver: Receiver, folder: Path) -> None:
+def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(receiver, folder):
     client = receiver.client()
     first, sent = pushed(client, folder)
     assert sent == PIECE * 3.75
@@ -295,9 +295,7 @@ class Cut:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, 9))
-def test_a_push_that_was_cut_goes_on(
-    receiver: Receiver, folder: Path, at: int, after: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_that_was_cut_goes_on(receiver, folder, at, after, monkeypatch):
     monkeypatch.setattr(client_push, "PUSH_TRIES", 1)
     monkeypatch.setattr(client_push, "together", lambda pieces, _: ([each] for each in pieces))
     token = receiver.hub.settings.operator_token
@@ -315,7 +313,7 @@ def test_a_push_that_was_cut_goes_on(
     again.close()
 
 
-def test_many_small_files_travel_together(receiver: Receiver, tmp_path: Path) -> None:
+def test_many_small_files_travel_together(receiver, tmp_path):
     many = {f"small{n:03}": b"x" * n for n in range(1, 601)}
     folder, token = a_folder(tmp_path / "many", **many), receiver.hub.settings.operator_token
     listing, wire = read_folder(folder, QUIET), Cut(receiver.url, 0)
@@ -331,7 +329,7 @@ def test_many_small_files_travel_together(receiver: Receiver, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("wrong", ["another", "short", "cut", "too many", "no piece of it"])
-def test_of_pieces_that_come_together_all_are_taken_or_none(receiver: Receiver, tmp_path: Path, wrong: str) -> None:
+def test_of_pieces_that_come_together_all_are_taken_or_none(receiver, tmp_path, wrong):
     folder = a_folder(tmp_path / "many", a=b"aaaa", b=b"bb", c=b"c")
     calls, listing = receiver.client().datasets, read_folder(folder, QUIET)
     calls.announce(listing)
@@ -352,18 +350,18 @@ def test_of_pieces_that_come_together_all_are_taken_or_none(receiver: Receiver, 
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8))
-def test_pieces_come_out_of_a_body_as_they_went_in(contents: list[bytes]) -> None:
+def test_pieces_come_out_of_a_body_as_they_went_in(contents):
     pieces = [(hashlib.sha256(each).hexdigest(), each) for each in contents]
     assert batched(batch(pieces)) == pieces
 
 
 @given(st.binary(max_size=200))
-def test_no_body_of_pieces_is_a_traceback(body: bytes) -> None:
+def test_no_body_of_pieces_is_a_traceback(body):
     with contextlib.suppress(BadListing):
         assert batch(batched(body)) == body
 
 
-def test_limits_are_told_before_a_byte_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_told_before_a_byte_is_read(tmp_path, monkeypatch):
     def reads(*_: Any) -> None:
         raise AssertionError("a file was read")
 
@@ -380,7 +378,7 @@ def test_limits_are_told_before_a_byte_is_read(tmp_path: Path, monkeypatch: pyte
         read_folder(many, QUIET)
 
 
-def test_a_folder_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch):
     scan = os.scandir
 
     def refuses(path: Any = ".") -> Any:
@@ -393,7 +391,7 @@ def test_a_folder_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest
         read_folder(folder, QUIET)
 
 
-def test_a_piece_with_a_flipped_bit_is_refused(receiver: Receiver, folder: Path) -> None:
+def test_a_piece_with_a_flipped_bit_is_refused(receiver, folder):
     calls, listing = receiver.client().datasets, read_folder(folder, QUIET)
     calls.announce(listing)
     sha256 = next(iter(lengths_of(listing)))
@@ -410,14 +408,14 @@ def test_a_piece_with_a_flipped_bit_is_refused(receiver: Receiver, folder: Path)
     assert calls.datasets()["datasets"] == []
 
 
-def test_a_file_that_changes_while_it_is_pushed_is_told(receiver: Receiver, folder: Path) -> None:
+def test_a_file_that_changes_while_it_is_pushed_is_told(receiver, folder):
     listing = read_folder(folder, QUIET)
     (folder / "tensors/t.npy").write_bytes(block("e", 1.25))
     with pytest.raises(FolderError, match="changed while it was pushed"):
         push(receiver.client().datasets, folder, listing, None, QUIET)
 
 
-def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiver: Receiver, folder: Path) -> None:
+def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiver, folder):
     client = receiver.client()
     dataset_id, _ = pushed(client, folder)
     sha256 = next(iter(lengths_of(read_folder(folder, QUIET))))
@@ -432,7 +430,7 @@ def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiv
     assert hashlib.sha256(client.datasets.piece(dataset_id, sha256)).hexdigest() == sha256
 
 
-def test_a_full_disk_takes_no_data_set(receiver: Receiver, folder: Path) -> None:
+def test_a_full_disk_takes_no_data_set(receiver, folder):
     receiver.disk.free = 256 * 1024**2 + 2 * PIECE
     with pytest.raises(Unavailable) as refused:
         receiver.client().datasets.announce(read_folder(folder, QUIET))
@@ -441,7 +439,7 @@ def test_a_full_disk_takes_no_data_set(receiver: Receiver, folder: Path) -> None
     assert pushed(receiver.client(), folder)[1] == PIECE * 3.75
 
 
-def test_bodies_have_a_limit(receiver: Receiver) -> None:
+def test_bodies_have_a_limit(receiver):
     token = {"X_Operator_Token": receiver.hub.settings.operator_token}
     with Wire(receiver) as wire:
         body = b"x" * (CHUNK_BYTES + 1)
@@ -457,7 +455,7 @@ def planned(receiver: Receiver, plan: Plan) -> None:
 # -- who may what -----------------------------------------------------------------------------------------------
 
 
-def test_only_operators_push(receiver: Receiver, folder: Path) -> None:
+def test_only_operators_push(receiver, folder):
     dataset_id, _ = pushed(receiver.client(), folder)
     calls, listing = receiver.client(token=None).datasets, read_folder(folder, QUIET)
     for call in (
@@ -471,7 +469,7 @@ def test_only_operators_push(receiver: Receiver, folder: Path) -> None:
         assert refused.value.problem_type == "operator_token"
 
 
-def test_odd_ids_are_refused_and_reach_no_file(receiver: Receiver) -> None:
+def test_odd_ids_are_refused_and_reach_no_file(receiver):
     calls = receiver.client().datasets
     for odd in ("0" * 64, "..", "%2e%2e%2fjobs.db", "A" * 64, "x"):
         with pytest.raises(Refused) as refused:
@@ -479,7 +477,7 @@ def test_odd_ids_are_refused_and_reach_no_file(receiver: Receiver) -> None:
         assert refused.value.problem_type in ("unknown_dataset", "bad_request", "not_found")
 
 
-def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folder: Path) -> None:
+def test_a_data_set_that_the_plan_names_is_not_removed(receiver, folder):
     client = receiver.client()
     dataset_id, _ = pushed(client, folder)
     a_folder(folder, empty_d_json=b"not any more")
@@ -495,7 +493,7 @@ def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folde
     assert list((receiver.folder / "datasets" / "pieces").rglob("*" * 1 + "?" * 63)) == []
 
 
-def test_the_sweep_takes_what_nobody_lists(receiver: Receiver, folder: Path) -> None:
+def test_the_sweep_takes_what_nobody_lists(receiver, folder):
     calls, dataset_store = receiver.client().datasets, receiver.hub.datasets
     dataset_id, _ = pushed(receiver.client(), folder)
     a_folder(folder, more=block("m"))
@@ -552,7 +550,7 @@ def operations() -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_acknowledged_survives_a_power_cut_anywhere(seed: int) -> None:
+def test_what_was_acknowledged_survives_a_power_cut_anywhere(seed):
     for n in range(1, operations() + 1):
         fs, acknowledged = MemoryFs(), set[str]()
         fs.fail_at, fs.failure = n, PowerCut()
@@ -570,7 +568,7 @@ def test_what_was_acknowledged_survives_a_power_cut_anywhere(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", [PowerCut(), OSError(errno.EIO, "I/O")], ids=["killed", "failed"])
-def test_what_a_killed_receiver_left_undone_is_done_before_it_is_acknowledged(first: BaseException) -> None:
+def test_what_a_killed_receiver_left_undone_is_done_before_it_is_acknowledged(first):
     """The process ends, or the disk fails once; it goes on with the same disk; then the power goes."""
     chance = random.Random(22)
     for n in range(1, operations() + 1):
@@ -591,7 +589,7 @@ def test_what_a_killed_receiver_left_undone_is_done_before_it_is_acknowledged(fi
 
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_a_disk_that_fails_anywhere_loses_nothing(error: int, for_ever: bool) -> None:
+def test_a_disk_that_fails_anywhere_loses_nothing(error, for_ever):
     for n in range(1, operations() + 1):
         fs = MemoryFs()
         fs.fail_at, fs.for_ever, fs.failure = n, for_ever, OSError(error, os.strerror(error))
@@ -617,7 +615,7 @@ def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None:
+def test_the_commands_push_list_and_remove(tmp_path, folder):
     with running(a_folder(tmp_path / "receiver", note=b""), operator_token="plain") as receiver:
         code, out, _ = run(receiver, "dataset", "push", str(folder))
         assert (code, "960.0 KiB in 3 files" in out, "960.0 KiB of them sent" in out) == (0, True, True), out
@@ -659,9 +657,7 @@ def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None
 # -- backups ----------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(
-    receiver: Receiver, folder: Path, tmp_path: Path
-) -> None:
+def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(receiver, folder, tmp_path):
     dataset_id, _ = pushed(receiver.client(), folder)
     folders = (receiver.folder / "datasets", tmp_path / "backup", tmp_path / "new")
     here, aside, new = map(DatasetStore, folders)
@@ -675,7 +671,7 @@ def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(
         assert len(new.piece(dataset_id, sha256)) == length
 
 
-def test_a_rotten_piece_does_not_reach_a_backup(receiver: Receiver, folder: Path, tmp_path: Path) -> None:
+def test_a_rotten_piece_does_not_reach_a_backup(receiver, folder, tmp_path):
     pushed(receiver.client(), folder)
     sha256 = next(iter(lengths_of(read_folder(folder, QUIET))))
     path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256

@@ -53,7 +53,7 @@ def cut(blocks: list[bytes], sizes: ChunkSizes = SMALL) -> list[bytes]:
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 70_000), max_size=5), st.integers(0, 2**32))
-def test_chunks_are_the_file_however_it_comes_in_blocks(sizes: list[int], seed: int) -> None:
+def test_chunks_are_the_file_however_it_comes_in_blocks(sizes, seed):
     blocks = [noise(size, seed + n) for n, size in enumerate(sizes)]
     whole = b"".join(blocks)
     found = cut(blocks)
@@ -64,7 +64,7 @@ def test_chunks_are_the_file_however_it_comes_in_blocks(sizes: list[int], seed: 
 
 
 @pytest.mark.parametrize("sizes", [FINE, COARSE])
-def test_bytes_are_cut_alike_wherever_they_lie(sizes: ChunkSizes) -> None:
+def test_bytes_are_cut_alike_wherever_they_lie(sizes):
     old = noise(20 * sizes.least)
     at = 8 * sizes.least
     new = old[:at] + b"some bytes that came in" + old[at + 500 :]
@@ -83,9 +83,7 @@ def test_a_large_data_set_is_cut_coarsely():
 # ── pushing and fetching ────────────────────────────────────────────────────────────────────
 
 
-def test_bytes_that_come_in_cost_little_of_a_push_and_of_a_fetch(
-    receiver: Receiver, table: Path, tmp_path: Path
-) -> None:
+def test_bytes_that_come_in_cost_little_of_a_push_and_of_a_fetch(receiver, table, tmp_path):
     client, cache = receiver.client(), DatasetCache(tmp_path / "cache", 10**9)
     calls, fetched = receiver.client(token=None).datasets, list[int]()
     sound = calls.piece
@@ -107,9 +105,7 @@ def test_bytes_that_come_in_cost_little_of_a_push_and_of_a_fetch(
     cache.close()
 
 
-def test_many_missing_chunks_are_named_a_few_at_a_time(
-    receiver: Receiver, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_missing_chunks_are_named_a_few_at_a_time(receiver, table, monkeypatch):
     monkeypatch.setattr(store, "MISSING_MAX", 3)
     client = receiver.client()
     table.write_bytes(noise(800_000))
@@ -123,7 +119,7 @@ def test_many_missing_chunks_are_named_a_few_at_a_time(
     assert client.datasets.announce(listing)["missing"] == []
 
 
-def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(tmp_path: Path) -> None:
+def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(tmp_path):
     """The feature table is what makes it hard: its columns lie one after the other, each with all episodes."""
     folder = tmp_path / "processed"
     rng = np.random.default_rng(3)

@@ -91,7 +91,7 @@ STORY = st.lists(st.one_of(st.lists(LINE, min_size=1, max_size=6), st.integers(1
 
 
 @given(STORY)
-def test_every_line_is_read_by_its_number_wherever_it_lies(story: list[list[str] | int | str]) -> None:
+def test_every_line_is_read_by_its_number_wherever_it_lies(story):
     with closing(Attempted(**SMALL)) as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr(logs, "PAGE_BYTES", 30)
         printed, number = dict[int, str](), 0
@@ -121,7 +121,7 @@ def test_every_line_is_read_by_its_number_wherever_it_lies(story: list[list[str]
 
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(40, 90))
-def test_what_goes_is_in_the_middle_and_no_more_than_must(sizes: list[int], limit: int) -> None:
+def test_what_goes_is_in_the_middle_and_no_more_than_must(sizes, limit):
     pieces = [Piece("j", 1, n, 1, size, 1, "d", None, None) for n, size in enumerate(sizes)]
     gone = beyond(pieces, limit)
     stays = [piece for piece in pieces if piece not in gone]
@@ -133,7 +133,7 @@ def test_what_goes_is_in_the_middle_and_no_more_than_must(sizes: list[int], limi
         assert sum(piece.raw_bytes for piece in pieces[: gone[0].first + 1]) > limit // 2
 
 
-def test_of_an_attempt_that_prints_without_end_the_middle_goes_and_readers_are_told(small: Attempted) -> None:
+def test_of_an_attempt_that_prints_without_end_the_middle_goes_and_readers_are_told(small):
     for n in range(40):
         small.print([f"line {n:04}"])
         small.fold()
@@ -146,7 +146,7 @@ def test_of_an_attempt_that_prints_without_end_the_middle_goes_and_readers_are_t
     assert small.logs.page("id-one", 1, first + 4).gap == f"lines {first + 5}–{end} were not kept: 64 MiB an attempt"
 
 
-def test_a_file_goes_an_hour_after_its_row(small: Attempted) -> None:
+def test_a_file_goes_an_hour_after_its_row(small):
     for n in range(40):
         small.print([f"line {n:04}"])
         small.fold()
@@ -164,7 +164,7 @@ def test_a_file_goes_an_hour_after_its_row(small: Attempted) -> None:
     assert small.queue.logs.going(0.0, 9) == []
 
 
-def test_all_goes_into_a_file_once_an_attempt_is_over_and_its_output_here(one: Attempted) -> None:
+def test_all_goes_into_a_file_once_an_attempt_is_over_and_its_output_here(one):
     one.print(["a", "b"])
     assert one.fold() == 0, "more may come"
     one.queue.attempts.note_total(one.attempt, 2)
@@ -174,7 +174,7 @@ def test_all_goes_into_a_file_once_an_attempt_is_over_and_its_output_here(one: A
     assert one.read() == {0: "a", 1: "b"}
 
 
-def test_output_of_which_nobody_said_how_much_there_is_waits_for_an_hour(one: Attempted) -> None:
+def test_output_of_which_nobody_said_how_much_there_is_waits_for_an_hour(one):
     one.print(["a"])
     one.queue.fail("id-one", "pi", error="it broke")
     assert one.fold() == 0
@@ -185,7 +185,7 @@ def test_output_of_which_nobody_said_how_much_there_is_waits_for_an_hour(one: At
     assert one.read() == {0: "a", 1: "late"}
 
 
-def test_a_crash_between_file_and_row_costs_nothing(small: Attempted) -> None:
+def test_a_crash_between_file_and_row_costs_nothing(small):
     small.print(["a", "b", "c"])
     steps = small.folding.fold()
     look = next(steps)
@@ -201,7 +201,7 @@ def test_a_crash_between_file_and_row_costs_nothing(small: Attempted) -> None:
     assert list(small.read().values()) == ["a", "b", "c", "d"]
 
 
-def test_lines_that_are_in_a_file_already_go_into_no_other(small: Attempted) -> None:
+def test_lines_that_are_in_a_file_already_go_into_no_other(small):
     """Of two who fold at once, the second finds its lines taken; one with later lines may not cover them either."""
     small.print(["a", "b", "c"])
     second = small.folding.fold()
@@ -222,9 +222,7 @@ def test_lines_that_are_in_a_file_already_go_into_no_other(small: Attempted) -> 
     assert list(small.read().values()) == ["a", "b", "c", "d"]
 
 
-def test_lines_that_go_into_a_file_between_two_looks_are_not_passed_over(
-    small: Attempted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_go_into_a_file_between_two_looks_are_not_passed_over(small, monkeypatch):
     small.print(["a", "b", "c"])
     looks = []
     plain = rows.LogRows.chunks
@@ -242,7 +240,7 @@ def test_lines_that_go_into_a_file_between_two_looks_are_not_passed_over(
     assert (page.first, page.lines[0]) == (0, "a")
 
 
-def test_a_file_that_is_damaged_or_gone_is_said_and_not_read(one: Attempted) -> None:
+def test_a_file_that_is_damaged_or_gone_is_said_and_not_read(one):
     one.print(["a"])
     one.queue.fail("id-one", "pi", error="it broke")
     one.clock.advance(log_archiving.SILENT_S + 1)
@@ -268,7 +266,7 @@ def test_a_file_that_is_damaged_or_gone_is_said_and_not_read(one: Attempted) -> 
     assert page.gap == "lines 1–1 were not kept: their file is damaged or gone; see `cis490-jobs doctor`"
 
 
-def test_a_database_made_anew_takes_the_files_back_with_their_epochs(one: Attempted) -> None:
+def test_a_database_made_anew_takes_the_files_back_with_their_epochs(one):
     lines = ['{"event": "epoch", "epoch": 1, "loss": 0.5}', "between", '{"event": "epoch", "epoch": 2, "loss": 0.25}']
     for n, line in enumerate(lines):
         one.store.logs.write("id-one", 1, 2 * n, [line])
@@ -281,7 +279,7 @@ def test_a_database_made_anew_takes_the_files_back_with_their_epochs(one: Attemp
     assert [point["loss"] for point in points] == [0.5, 0.25]
 
 
-def test_a_job_whose_id_names_no_folder_keeps_its_output_in_the_database(one: Attempted) -> None:
+def test_a_job_whose_id_names_no_folder_keeps_its_output_in_the_database(one):
     one.queue._conn.execute("PRAGMA foreign_keys = OFF")
     for table in ("jobs", "attempts"):
         one.queue._conn.execute(f"UPDATE {table} SET job_id = '../one'")
@@ -293,7 +291,7 @@ def test_a_job_whose_id_names_no_folder_keeps_its_output_in_the_database(one: At
     assert one.logs.page("../one", 1, 0).lines == ["a"]
 
 
-def test_a_full_disk_leaves_the_lines_where_they_are(one: Attempted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_lines_where_they_are(one, monkeypatch):
     one.print(["a"])
     one.queue.attempts.note_total(one.attempt, 1)
     one.queue.fail("id-one", "pi", error="it broke")

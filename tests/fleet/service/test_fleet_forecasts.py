@@ -62,7 +62,7 @@ def fleet() -> Iterator[Fleet]:
     made.queue.close()
 
 
-def test_every_job_that_waits_has_its_host_and_its_time(fleet: Fleet) -> None:
+def test_every_job_that_waits_has_its_host_and_its_time(fleet):
     said = fleet.foretell()
     assert (said.count, len(said.jobs), said.nowhere, said.learned_from) == (6, 6, {}, 4)
     assert {job.host for job in said.jobs} == {"desk"}
@@ -73,7 +73,7 @@ def test_every_job_that_waits_has_its_host_and_its_time(fleet: Fleet) -> None:
     assert said.now < pi.declined.ends_at < pi.declined.here_until
 
 
-def test_what_is_trained_now_has_its_place(fleet: Fleet) -> None:
+def test_what_is_trained_now_has_its_place(fleet):
     granted = fleet.bare_grant("desk")
     fleet.clock.advance(4)
     said = fleet.foretell()
@@ -83,7 +83,7 @@ def test_what_is_trained_now_has_its_place(fleet: Fleet) -> None:
     assert min(job.begins_at for job in said.jobs if not job.live and job.host == "desk") >= live.ends_at
 
 
-def test_without_a_host_the_others_do_its_work(fleet: Fleet) -> None:
+def test_without_a_host_the_others_do_its_work(fleet):
     fleet.bare_grant("desk")
     said = fleet.foretell(without=["DESK"])
     assert {job.host for job in said.jobs} == {"pi"}
@@ -93,7 +93,7 @@ def test_without_a_host_the_others_do_its_work(fleet: Fleet) -> None:
     assert set(fleet.foretell(without=["desk", "pi"]).nowhere.values()) == {"every host is left out"}
 
 
-def test_an_imagined_host_takes_its_part(fleet: Fleet) -> None:
+def test_an_imagined_host_takes_its_part(fleet):
     here, more = fleet.foretell(), fleet.foretell(imagined={"desk2": ImaginedHost(like="desk")})
     assert more.done_at < here.done_at
     assert {host.host for host in more.hosts if host.imagined} == {"desk2"}
@@ -103,13 +103,13 @@ def test_an_imagined_host_takes_its_part(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
-def test_an_imagined_host_has_enough_of_every_amount(amount: str) -> None:
+def test_an_imagined_host_has_enough_of_every_amount(amount):
     fleet = Fleet(*jobs(2, **{amount: 1}))
     assert fleet.foretell(imagined={"new": ImaginedHost()}).count == 2
     fleet.queue.close()
 
 
-def test_an_imagined_host_is_as_fast_as_the_one_that_it_is_like(fleet: Fleet) -> None:
+def test_an_imagined_host_is_as_fast_as_the_one_that_it_is_like(fleet):
     done = {}
     for like in ("desk", "pi"):
         said = fleet.foretell(without=["desk", "pi"], imagined={"new": ImaginedHost(like=like)})
@@ -129,7 +129,7 @@ def test_a_job_that_fits_nowhere_says_why_until_such_a_host_is_imagined():
     fleet.queue.close()
 
 
-def test_held_jobs_and_silent_hosts_are_left_out(fleet: Fleet) -> None:
+def test_held_jobs_and_silent_hosts_are_left_out(fleet):
     fleet.service.hold(fleet.foretell().jobs[0].job_id)
     said = fleet.foretell()
     assert (said.held, said.count) == (1, 5)
@@ -140,7 +140,7 @@ def test_held_jobs_and_silent_hosts_are_left_out(fleet: Fleet) -> None:
     assert "waits for desk, not seen for" in next(iter(said.nowhere.values()))
 
 
-def test_an_answer_is_kept_for_a_moment_only(fleet: Fleet) -> None:
+def test_an_answer_is_kept_for_a_moment_only(fleet):
     first = fleet.forecasts.now()
     fleet.clock.advance(8)
     assert fleet.forecasts.now() is first
@@ -149,7 +149,7 @@ def test_an_answer_is_kept_for_a_moment_only(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("edit", ["reload", "cancel", "hold"])
-def test_an_answer_of_before_an_edit_is_not_kept(fleet: Fleet, edit: str) -> None:
+def test_an_answer_of_before_an_edit_is_not_kept(fleet, edit):
     first = fleet.forecasts.now()
     if edit == "reload":
         fleet.service.reload(fleet.jobs, Plan())
@@ -167,7 +167,7 @@ def test_so_many_kinds_are_told_apart_by_their_model_alone():
     many.queue.close()
 
 
-def test_of_too_many_jobs_the_most_urgent_are_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_jobs_the_most_urgent_are_foretold(monkeypatch):
     monkeypatch.setattr("training.fleet.service.forecasts.ASKED_MOST", 3)
     fleet = Fleet(*(a_job(f"j{n}", priority=n % 5) for n in range(4)))
     fleet.hear("desk")
@@ -176,7 +176,7 @@ def test_of_too_many_jobs_the_most_urgent_are_foretold(monkeypatch: pytest.Monke
     fleet.queue.close()
 
 
-def test_a_forecast_that_costs_much_is_made_seldom(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forecast_that_costs_much_is_made_seldom(fleet, monkeypatch):
     answer = Forecasts.answer
 
     def slow(self: Forecasts, request: ForecastRequest) -> ForecastReply:

@@ -25,7 +25,7 @@ def looked_up(registry: HostRegistry, waiting: list[str], now: float, out: froze
 
 
 @given(st.integers(0, 2**32))
-def test_whatever_happened_a_registry_tells_of_the_hosts_that_a_new_one_would_tell_of(seed: int) -> None:
+def test_whatever_happened_a_registry_tells_of_the_hosts_that_a_new_one_would_tell_of(seed):
     chance, now = random.Random(seed), 1000.0
     registry = HostRegistry([], Plan())
     waiting: list[str] = []

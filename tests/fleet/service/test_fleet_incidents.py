@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -91,7 +90,7 @@ def test_an_incident_is_kept_and_told_once_and_its_end_is_noted():
 
 
 @given(st.permutations([("raised", 2), ("raised", 2), ("raised", 4), ("over", 9), ("over", 9)]))
-def test_reports_in_any_order_and_number_end_alike(reports: list[tuple[str, int]]) -> None:
+def test_reports_in_any_order_and_number_end_alike(reports):
     """Knowledge of an incident only grows: a report that comes late opens nothing again."""
     world = World()
     for event, alarms in reports:
@@ -105,7 +104,7 @@ def test_reports_in_any_order_and_number_end_alike(reports: list[tuple[str, int]
     world.queue.close()
 
 
-def test_a_host_that_floods_is_slowed_down_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_floods_is_slowed_down_and_others_are_not(monkeypatch):
     monkeypatch.setattr(rules, "NEW_AN_HOUR_MAX", 3)
     world = World()
     for one in (an_incident(0), a_change(), an_incident(2)):
@@ -120,7 +119,7 @@ def test_a_host_that_floods_is_slowed_down_and_others_are_not(monkeypatch: pytes
     assert world.tell(an_incident(3)).number == 5
 
 
-def test_the_newest_incidents_of_a_host_stay_and_old_ones_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_incidents_of_a_host_stay_and_old_ones_go(monkeypatch):
     monkeypatch.setattr(rules, "KEPT_OF_HOST", 2)
     monkeypatch.setattr(rules, "WATCHES_OF_HOST", 2)
     world = World()
@@ -139,7 +138,7 @@ def test_the_newest_incidents_of_a_host_stay_and_old_ones_go(monkeypatch: pytest
 
 @given(st.lists(st.integers(0, 400), max_size=6))
 @settings(max_examples=15)
-def test_what_was_heard_of_lately_stays_and_all_else_is_forgotten(days: list[int]) -> None:
+def test_what_was_heard_of_lately_stays_and_all_else_is_forgotten(days):
     """Incidents for a year, watches for 90 days."""
     world, last = World(), max(days, default=0)
     for number, ago in enumerate(sorted(days, reverse=True)):
@@ -163,7 +162,7 @@ def test_an_incident_keeps_as_many_spans_as_its_answer_may_have():
     assert (len(spans), spans[0], spans[-1]) == (SPANS_MAX, (100.0, 101.0), (246.0, 247.0))
 
 
-def test_a_page_has_its_most_whatever_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_has_its_most_whatever_is_asked_for(monkeypatch):
     monkeypatch.setattr(rules, "PAGE_MAX", 2)
     world = World()
     for number in range(3):
@@ -180,7 +179,7 @@ def test_an_end_that_gives_no_reasons_takes_none_away():
     assert [each.channel for each in world.shown().incidents[0].why] == ["forks", "cpu_user"]
 
 
-def test_there_are_only_so_many_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_only_so_many_watches(monkeypatch):
     monkeypatch.setattr(rules, "WATCHES_MAX", 1)
     world = World()
     world.tell()
@@ -209,7 +208,7 @@ def test_a_watch_that_is_not_heard_is_silent_and_begins_anew():
 
 
 @pytest.mark.parametrize(("told", "verdict"), [(an_incident, "false"), (a_change, "closed")])
-def test_a_verdict_is_kept_audited_and_taken_back(told: Callable[[], WatchedIncident], verdict: str) -> None:
+def test_a_verdict_is_kept_audited_and_taken_back(told, verdict):
     """A change is closed whose watch lost its state: the next one never reports the end of what the one before did."""
     world = World()
     world.tell(told())
@@ -272,7 +271,7 @@ def test_a_change_is_kept_and_told_once_and_stands_until_it_is_confirmed():
 
 
 @given(st.lists(st.sampled_from(["changed", "confirmed", "referenced"]), min_size=1, max_size=5))
-def test_a_change_ends_as_it_was_ended_first_whatever_is_repeated(events: list[str]) -> None:
+def test_a_change_ends_as_it_was_ended_first_whatever_is_repeated(events):
     world = World()
     for event in events:
         world.tell(a_change(event=event))

@@ -20,7 +20,7 @@ BUNDLE = b"bundle"
 
 
 @pytest.mark.parametrize("repaired", [False, True])
-def test_a_line_that_a_repair_has_written_is_not_added_again(repaired: bool) -> None:
+def test_a_line_that_a_repair_has_written_is_not_added_again(repaired):
     fs, clock = MemoryFs(), FakeClock()
     with closing(JobQueue(":memory:", clock=clock, new_claim_id=Counting())) as queue:
         store = ArtifactStore(Path("/store"), fs)

@@ -51,7 +51,7 @@ def _with_two(house: House) -> House:
     return house
 
 
-def test_what_goes_is_said_everywhere_and_not_trained_again(two: House) -> None:
+def test_what_goes_is_said_everywhere_and_not_trained_again(two):
     (gone,) = two.collect()
     assert (gone.kind, gone.name, gone.why) == (RemovalKind.BUNDLE, "worse", BEST)
     assert two.here("better")
@@ -73,7 +73,7 @@ def test_what_goes_is_said_everywhere_and_not_trained_again(two: House) -> None:
     assert two.queue.get("id-worse").status is JobStatus.COMPLETED  # type: ignore[union-attr]
 
 
-def test_a_model_without_a_figure_stays_and_that_is_said(house: House) -> None:
+def test_a_model_without_a_figure_stays_and_that_is_said(house):
     house.train("nothing-said")
     house.train("worse", 0.5)
     house.train("better", 0.75)
@@ -84,7 +84,7 @@ def test_a_model_without_a_figure_stays_and_that_is_said(house: House) -> None:
     assert [each.name for each in house.collect()] == ["worse"]
 
 
-def test_the_figure_is_never_one_of_the_test_side(house: House) -> None:
+def test_the_figure_is_never_one_of_the_test_side(house):
     """The test's figure, which a trainer says at its end, has no epoch and is no point of a curve."""
     house.train("worse", 0.5)
     house.train("better", 0.75)
@@ -96,7 +96,7 @@ def test_the_figure_is_never_one_of_the_test_side(house: House) -> None:
     assert [each.name for each in house.collect()] == ["worse"]
 
 
-def test_a_resumed_attempt_is_judged_by_the_epochs_that_led_to_it(house: House) -> None:
+def test_a_resumed_attempt_is_judged_by_the_epochs_that_led_to_it(house):
     house.enter("resumed")
     first = house.service.claim(a_worker_claim("pi"))
     attempt = house.queue.attempts.by_claim(str(first.claim_id))
@@ -114,7 +114,7 @@ def test_a_resumed_attempt_is_judged_by_the_epochs_that_led_to_it(house: House) 
     assert figure["figure"] == 0.875, "epoch 0 of the first attempt; its epochs 1 and 2 were gone over again"
 
 
-def test_a_bundle_of_two_jobs_goes_when_neither_keeps_it(house: House) -> None:
+def test_a_bundle_of_two_jobs_goes_when_neither_keeps_it(house):
     house.train("one", 0.5, body=b"same")
     house.train("two", 0.5, body=b"same")
     house.train("best", 0.75)
@@ -136,7 +136,7 @@ def test_a_held_model_stays_until_its_hold_ends():
         assert [gone.name for gone in two.collect()] == ["worse"]
 
 
-def test_what_was_requeued_is_trained_anew_and_back(two: House) -> None:
+def test_what_was_requeued_is_trained_anew_and_back(two):
     two.collect()
     two.queue.requeue("id-worse")
     assert two.collect() == []
@@ -147,7 +147,7 @@ def test_what_was_requeued_is_trained_anew_and_back(two: House) -> None:
     assert two.findings(notes=True) == []
 
 
-def test_a_superseded_bundle_goes_after_its_days_and_not_while_the_job_is_in_hand(house: House) -> None:
+def test_a_superseded_bundle_goes_after_its_days_and_not_while_the_job_is_in_hand(house):
     house.train("one", body=b"first")
     house.keeps(keep_superseded_days=10)
     house.clock.advance(100 * DAY_S)
@@ -167,7 +167,7 @@ def test_a_superseded_bundle_goes_after_its_days_and_not_while_the_job_is_in_han
 
 
 @pytest.mark.parametrize("steps", range(1, 9))
-def test_a_crash_after_any_step_leaves_no_promise_of_a_missing_file(two: House, steps: int) -> None:
+def test_a_crash_after_any_step_leaves_no_promise_of_a_missing_file(two, steps):
     try:
         two.collect(but_after=steps)
     except Killed:
@@ -185,7 +185,7 @@ def test_a_crash_after_any_step_leaves_no_promise_of_a_missing_file(two: House, 
 
 
 @pytest.mark.parametrize("moment", range(2, 9))
-def test_an_equal_bundle_that_comes_at_that_moment_is_not_lost(two: House, moment: int) -> None:
+def test_an_equal_bundle_that_comes_at_that_moment_is_not_lost(two, moment):
     """Its upload ends between the row and the removal: either it is spared, or it is to be sent again."""
     two.enter("twin")
     claim_id = str(two.service.claim(a_worker_claim("pi")).claim_id)
@@ -217,7 +217,7 @@ def test_an_equal_bundle_that_comes_at_that_moment_is_not_lost(two: House, momen
     assert two.removed("worse") is None
 
 
-def test_an_upload_whose_bundle_goes_before_it_is_owned_is_sent_again(two: House) -> None:
+def test_an_upload_whose_bundle_goes_before_it_is_owned_is_sent_again(two):
     two.enter("twin")
     claim_id = str(two.service.claim(a_worker_claim("pi")).claim_id)
     brought = []
@@ -241,7 +241,7 @@ def test_a_late_upload_of_what_went_makes_the_index_say_that_it_is_back():
         assert two.removed("worse") is None
 
 
-def test_a_job_that_goes_on_meanwhile_keeps_its_bundle(two: House) -> None:
+def test_a_job_that_goes_on_meanwhile_keeps_its_bundle(two):
     two.collect(between={1: lambda: None, 2: lambda: two.queue.hold("id-worse", by="ada")})
     assert two.here("worse")
 
@@ -249,7 +249,7 @@ def test_a_job_that_goes_on_meanwhile_keeps_its_bundle(two: House) -> None:
 # ── what ages ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_logs_and_curves_go_by_age_and_the_figure_stays(two: House) -> None:
+def test_logs_and_curves_go_by_age_and_the_figure_stays(two):
     two.keeps(keep_logs_days=30, keep_curves_days=60)
     two.clock.advance(31 * DAY_S)
     assert {(each.kind, each.name, each.why) for each in two.collect()} == {
@@ -270,7 +270,7 @@ def test_logs_and_curves_go_by_age_and_the_figure_stays(two: House) -> None:
     assert two.findings(notes=True) == []
 
 
-def test_old_events_go_and_the_doctor_understands_what_is_left(two: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_events_go_and_the_doctor_understands_what_is_left(two, monkeypatch):
     monkeypatch.setattr("training.fleet.service.retention.EVENTS_KEPT", 3)
     monkeypatch.setattr("training.fleet.service.retention.EVENTS_STEP", 4)
     two.enter("waits", "was-held")
@@ -291,7 +291,7 @@ def test_old_events_go_and_the_doctor_understands_what_is_left(two: House, monke
     assert {each.check for each in two.findings()} >= {"chain"}
 
 
-def test_a_data_set_goes_when_no_job_needs_it(house: House) -> None:
+def test_a_data_set_goes_when_no_job_needs_it(house):
     used, unused = (a_set(house, name) for name in ("used", "unused"))
     house.train("one", dataset=used)
     house.keeps(keep_datasets_days=10)
@@ -307,7 +307,7 @@ def test_a_data_set_goes_when_no_job_needs_it(house: House) -> None:
 
 
 @pytest.mark.parametrize("steps", [3, 5, 6, 7])
-def test_a_data_set_that_is_pushed_again_after_a_crash_stays(house: House, steps: int) -> None:
+def test_a_data_set_that_is_pushed_again_after_a_crash_stays(house, steps):
     unused = a_set(house, "unused")
     house.keeps(keep_datasets_days=10)
     house.clock.advance(11 * DAY_S)
@@ -336,7 +336,7 @@ def a_set(house: House, content: str) -> str:
 # ── recovery ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_rebuild_knows_what_went(two: House) -> None:
+def test_a_rebuild_knows_what_went(two):
     two.collect()
     two.close()
     two.state.db.unlink()
@@ -349,7 +349,7 @@ def test_a_rebuild_knows_what_went(two: House) -> None:
     assert two.findings(notes=True) == []
 
 
-def test_a_backup_and_a_restore_know_what_went(two: House, tmp_path: Path) -> None:
+def test_a_backup_and_a_restore_know_what_went(two, tmp_path):
     two.collect()
     made = Backup(tmp_path / "backups").make(two.state, two.clock)
     assert made.contents.lost == []
@@ -365,7 +365,7 @@ def test_a_backup_and_a_restore_know_what_went(two: House, tmp_path: Path) -> No
     elsewhere.close()
 
 
-def test_an_older_backup_brings_the_bundle_back_and_it_goes_again(two: House, tmp_path: Path) -> None:
+def test_an_older_backup_brings_the_bundle_back_and_it_goes_again(two, tmp_path):
     Backup(tmp_path / "backups").make(two.state, two.clock)
     two.collect()
     two.train("later", 0.125)
@@ -383,7 +383,7 @@ def test_an_older_backup_brings_the_bundle_back_and_it_goes_again(two: House, tm
     assert two.findings(notes=True) == []
 
 
-def test_an_older_database_learns_from_the_store_what_went(two: House, tmp_path: Path) -> None:
+def test_an_older_database_learns_from_the_store_what_went(two, tmp_path):
     older = tmp_path / "older.db"
     two.reader.copy_to(older)
     two.collect()
@@ -402,7 +402,7 @@ def test_an_older_database_learns_from_the_store_what_went(two: House, tmp_path:
     assert two.findings(notes=True) == []
 
 
-def test_who_may_not_write_the_notes_removes_nothing(two: House) -> None:
+def test_who_may_not_write_the_notes_removes_nothing(two):
     place = two.folder / "models" / "gbt_realistic"
     (worse,) = (each for each in place.iterdir() if (each / "bundle.tar.zst").stat().st_size == len(b"worse"))
     (worse / "removed.json").mkdir()

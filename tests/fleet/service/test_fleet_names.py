@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ from training.fleet.wire.dataset_listing import Catalogue
 ODD_NAMES = ["a/b", "..", ".", "x?y#z", "50% off", "a%2Fb", "/", "ä ö", "a//b/", "~x", "-", "\\"]
 
 
-def test_every_name_that_a_plan_allows_is_one_on_the_command_line(tmp_path: Path) -> None:
+def test_every_name_that_a_plan_allows_is_one_on_the_command_line(tmp_path):
     jobs = [a_job(name, seed=number) for number, name in enumerate(ODD_NAMES)]
     with Receiver(tmp_path, jobs) as receiver:
         client = receiver.client()
@@ -61,7 +60,7 @@ STRANGER = "a6168b95" + "0" * 56
 
 
 @pytest.mark.parametrize("verb", ["cancel", "requeue"])
-def test_a_few_digits_of_an_id_change_nothing(verb: str) -> None:
+def test_a_few_digits_of_an_id_change_nothing(verb):
     service = a_service(("job15", STRANGER), ("b", "b" * 64))
     for ref in ("a", "a6168"):
         assert service.resolve(ref) == STRANGER, "looking at it is another matter"
@@ -113,7 +112,7 @@ def test_an_answer_says_when_the_plan_does_not_name_the_job():
 
 
 @pytest.mark.parametrize(("plan", "host"), [("w1", "W1"), ("W1", "w1"), ("Desk-A", "desk-a")])
-def test_a_plan_means_a_host_in_whatever_case_it_writes_it(plan: str, host: str) -> None:
+def test_a_plan_means_a_host_in_whatever_case_it_writes_it(plan, host):
     machine = Host(host, cores=4)
     assert rules.fits(Needs(allowed_hosts=(plan,)), machine) is None
     assert "denied_hosts" in str(rules.fits(Needs(denied_hosts=(plan,)), machine))
@@ -168,7 +167,7 @@ def test_release_takes_a_host_in_whatever_case_and_names_the_nearest():
         service.release("dsk", "ada")
 
 
-def test_the_hosts_that_a_plan_file_names_are_those_of_its_jobs_too(tmp_path: Path) -> None:
+def test_the_hosts_that_a_plan_file_names_are_those_of_its_jobs_too(tmp_path):
     path = tmp_path / "plan.toml"
     lists = 'allowed_hosts = ["pi"]\ndenied_hosts = ["W-1"]'
     path.write_text(HEAD + job(lists) + "[hosts.desk]\n")
@@ -176,7 +175,7 @@ def test_the_hosts_that_a_plan_file_names_are_those_of_its_jobs_too(tmp_path: Pa
     assert plan.named_hosts == {"pi": "allowed_hosts of job a", "W-1": "denied_hosts of job a"}
 
 
-def test_jobs_that_differ_in_how_a_number_is_written_are_noted(tmp_path: Path) -> None:
+def test_jobs_that_differ_in_how_a_number_is_written_are_noted(tmp_path):
     own = '[trainers.own]\ncommand = ["x"]\n'
     values = ("1", "1.0", '"1"', "2", "true", '"one"')
     jobs = [
@@ -278,7 +277,7 @@ def test_a_push_is_told_what_its_name_was_and_what_that_means():
     assert "1 job not finished will train on another one" in lost[2]
 
 
-def test_a_plan_notes_the_names_of_data_sets_that_it_was_written_with(tmp_path: Path) -> None:
+def test_a_plan_notes_the_names_of_data_sets_that_it_was_written_with(tmp_path):
     path = tmp_path / "plan.toml"
     text = HEAD + job('dataset = "processed"') + job(f'dataset = "{NEW[:8]}"', name="b")
     path.write_text(text)
@@ -297,7 +296,7 @@ def test_a_start_names_what_its_references_have_come_to_mean():
     assert found.moved() == {"moved": NEW}
 
 
-def test_a_start_alone_makes_no_job_anew(tmp_path: Path) -> None:
+def test_a_start_alone_makes_no_job_anew(tmp_path):
     path, dataset_store = tmp_path / "plan.toml", FakeDatasets({"processed": OLD})
     path.write_text(HEAD + job('dataset = "processed"'))
     service = a_service()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
 from builders import a_failure, a_job
 from service_running import POLICY, Receiver
 
@@ -65,7 +64,7 @@ def test_an_attempt_that_is_tried_again_is_no_news_and_nothing_is_written():
     assert world.queue.db.connection.total_changes == before  # type: ignore[attr-defined]
 
 
-def test_more_ends_than_one_look_reads_are_all_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ends_than_one_look_reads_are_all_told(monkeypatch):
     monkeypatch.setattr(notices, "PAGE", 2)
     world = World(*(f"job-{n}" for n in range(5)), max_attempts=1, odd_deaths=0)
     for _ in range(5):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from fakes import FakeClock
 from hypothesis import given
@@ -69,7 +67,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_each_notice_arrives_once_in_order_and_a_repetition_has_the_same_key(steps: list[tuple[str, Any]]) -> None:
+def test_each_notice_arrives_once_in_order_and_a_repetition_has_the_same_key(steps):
     world = World()
     for step, value in steps:
         match step:
@@ -189,5 +187,5 @@ def test_the_webhooks_body_names_every_notice():
 
 
 @pytest.mark.parametrize(("tries", "pause_s"), [(1, 10.0), (2, 20.0), (7, 640.0), (8, 900.0), (10_000, 900.0)])
-def test_a_try_is_repeated_ever_more_rarely(tries: int, pause_s: float) -> None:
+def test_a_try_is_repeated_ever_more_rarely(tries, pause_s):
     assert retry_after_s(tries) == pause_s

@@ -50,7 +50,7 @@ def house() -> Iterator[House]:
 
 
 @pytest.mark.parametrize("order", OrderKind)
-def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house: House, order: OrderKind) -> None:
+def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house, order):
     held = house.ask("pi").job_id
     house.service.order("PI", order, "ada")  # names are compared without case
     refused = house.ask("pi", slot=1)
@@ -73,7 +73,7 @@ def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house: House, or
         house.service.order("pj", order, "ada")
 
 
-def test_an_order_is_kept_once_replaced_by_another_and_audited(house: House) -> None:
+def test_an_order_is_kept_once_replaced_by_another_and_audited(house):
     house.ask("pi")
     audit = AuditLog(house.queue.db, house.clock)
     first = acts.order(house.service, audit, Act.DRAIN, "pi", "operator ada")
@@ -92,14 +92,14 @@ def test_an_order_is_kept_once_replaced_by_another_and_audited(house: House) -> 
     ]
 
 
-def test_an_order_outlives_the_receiver(house: House) -> None:
+def test_an_order_outlives_the_receiver(house):
     house.ask("pi")
     house.service.order("pi", OrderKind.PAUSE, "ada")
     again = Service(house.queue, FakeShelf())
     assert again.claim(a_worker_claim("pi", slot=1)).job_id is None
 
 
-def test_a_host_at_rest_for_its_owner_gets_nothing_and_what_waited_before_neither(house: House) -> None:
+def test_a_host_at_rest_for_its_owner_gets_nothing_and_what_waited_before_neither(house):
     waiting = a_worker_claim("pi", request_id="r-1", wait_s=30.0)
     poll = house.service.host_registry.wait_begins("pi")
     rested = house.ask("pi", request_id="r-1", resting="on battery")
@@ -111,7 +111,7 @@ def test_a_host_at_rest_for_its_owner_gets_nothing_and_what_waited_before_neithe
     assert house.ask("pi", request_id="r-1").job_id is not None
 
 
-def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(house: House) -> None:
+def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(house):
     granted = house.ask("pi")
 
     def beat(seq: int, paused_s: float, *, paused: bool, resting: str | None) -> float:
@@ -160,7 +160,7 @@ def test_terms_say_what_the_plan_declares():
 
 
 @given(st.floats(0, 1e5), st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), max_size=9))
-def test_what_was_heard_is_never_less_than_before(begun: float, beats: list[tuple[float, float]]) -> None:
+def test_what_was_heard_is_never_less_than_before(begun, beats):
     heard: float | None = begun
     for since_s, stood_s in beats:
         before = heard
@@ -184,9 +184,7 @@ def test_what_was_heard_is_never_less_than_before(begun: float, beats: list[tupl
         (100.0, None, Sleeper("pc", TRIES_MAX, math.inf), False),
     ],
 )
-def test_a_host_is_woken_when_it_ends_a_job_sooner_and_not_too_often(
-    seconds: float, ends_s: float | None, sleeper: Sleeper, woken: bool
-) -> None:
+def test_a_host_is_woken_when_it_ends_a_job_sooner_and_not_too_often(seconds, ends_s, sleeper, woken):
     chosen = to_wake([Waits("1:0", {"pc": seconds}, ends_s)], [sleeper])
     assert chosen == ({"pc": "1:0"} if woken else {})
 

@@ -124,7 +124,7 @@ def test_without_memory_it_is_a_catalogue():
 # ── a data set that is not here is an obstacle ──────────────────────────────────────────────
 
 
-def test_a_start_without_the_folder_of_data_sets_takes_no_job_out_of_the_plan(fleet: Fleet) -> None:
+def test_a_start_without_the_folder_of_data_sets_takes_no_job_out_of_the_plan(fleet):
     fleet.start()
     dataset_id = fleet.push(b"data")
     fleet.reload()
@@ -146,7 +146,7 @@ def test_a_start_without_the_folder_of_data_sets_takes_no_job_out_of_the_plan(fl
     assert fleet.service.claim(a_worker_claim("pi")).job_id == job.job_id
 
 
-def test_a_push_ends_the_obstacle(fleet: Fleet) -> None:
+def test_a_push_ends_the_obstacle(fleet):
     fleet.start()
     fleet.push(b"data")
     fleet.reload()
@@ -157,7 +157,7 @@ def test_a_push_ends_the_obstacle(fleet: Fleet) -> None:
     assert fleet.service.claim(a_worker_claim("pi")).job_id is not None
 
 
-def test_a_requeued_job_whose_data_set_was_removed_waits_for_it_instead_of_failing(fleet: Fleet) -> None:
+def test_a_requeued_job_whose_data_set_was_removed_waits_for_it_instead_of_failing(fleet):
     fleet.start()
     dataset_id = fleet.push(b"data")
     fleet.reload()
@@ -173,7 +173,7 @@ def test_a_requeued_job_whose_data_set_was_removed_waits_for_it_instead_of_faili
     assert "is not here" in (fleet.views.jobs().jobs[0].obstacle or "")
 
 
-def test_a_data_set_is_kept_while_an_unfinished_job_needs_it(fleet: Fleet) -> None:
+def test_a_data_set_is_kept_while_an_unfinished_job_needs_it(fleet):
     fleet.start()
     dataset_id = fleet.push(b"data")
     fleet.reload()
@@ -189,7 +189,7 @@ def test_a_data_set_is_kept_while_an_unfinished_job_needs_it(fleet: Fleet) -> No
 
 
 @pytest.mark.parametrize("nothing", ["", "\n", "# to be written\n", "\ufeff"])
-def test_a_file_that_says_nothing_is_not_taken_for_a_plan_without_jobs(fleet: Fleet, nothing: str) -> None:
+def test_a_file_that_says_nothing_is_not_taken_for_a_plan_without_jobs(fleet, nothing):
     fleet.start()
     fleet.push(b"data")
     fleet.reload()
@@ -205,7 +205,7 @@ def test_a_file_that_says_nothing_is_not_taken_for_a_plan_without_jobs(fleet: Fl
     assert fleet.reload().notes == []
 
 
-def test_a_data_set_is_not_called_as_another_ones_id_begins(fleet: Fleet) -> None:
+def test_a_data_set_is_not_called_as_another_ones_id_begins(fleet):
     fleet.start()
     dataset_id = fleet.push(b"data")
     for name in (dataset_id, dataset_id[:6], "f" * 64):
@@ -218,9 +218,7 @@ def test_a_data_set_is_not_called_as_another_ones_id_begins(fleet: Fleet) -> Non
 # ── a restart alone changes nothing ─────────────────────────────────────────────────────────
 
 
-def test_a_name_that_moved_makes_other_jobs_at_a_reload_and_not_at_a_start(
-    fleet: Fleet, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_name_that_moved_makes_other_jobs_at_a_reload_and_not_at_a_start(fleet, caplog):
     fleet.start()
     was = fleet.push(b"data")
     fleet.reload()
@@ -264,7 +262,7 @@ def kept_plan(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> bool:
     return "as it was taken over, 1 job" in caplog.text
 
 
-def test_a_restart_takes_the_plan_as_it_was_kept(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restart_takes_the_plan_as_it_was_kept(fleet, caplog):
     fleet.plan.write_text(RICH)
     fleet.start()
     fleet.push(b"data")
@@ -278,9 +276,7 @@ def test_a_restart_takes_the_plan_as_it_was_kept(fleet: Fleet, caplog: pytest.Lo
     assert (fleet.folder / "plan.kept").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(
-    fleet: Fleet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(fleet, caplog, monkeypatch):
     fleet.start()
     fleet.push(b"data")
     fleet.reload()
@@ -308,7 +304,7 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(
     assert fleet.jobs()[0].priority == 5
 
 
-def test_a_start_whose_file_is_wrong_by_now_takes_no_kept_plan(fleet: Fleet) -> None:
+def test_a_start_whose_file_is_wrong_by_now_takes_no_kept_plan(fleet):
     fleet.start()
     fleet.push(b"data")
     fleet.reload()
@@ -317,7 +313,7 @@ def test_a_start_whose_file_is_wrong_by_now_takes_no_kept_plan(fleet: Fleet) -> 
         fleet.start()
 
 
-def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fleet: Fleet) -> None:
+def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fleet):
     fleet.start()
     assert fleet.jobs() == []
     assert "processed: the name is unknown: push it and reload" in ": ".join(
@@ -330,7 +326,7 @@ def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fl
     assert fleet.service.host_registry.missing_datasets() == {}
 
 
-def test_hosts_to_train_on_that_the_data_set_has_not_are_named_at_once(fleet: Fleet) -> None:
+def test_hosts_to_train_on_that_the_data_set_has_not_are_named_at_once(fleet):
     fleet.start()
     split = 'split_recipe = "host"\ntrain_hosts = ["lab-1", "desk"]\n'
     fleet.plan.write_text(PLAN + split + PLAN.partition("\n\n")[2].replace("one", "two") + split + "seed = 8\n")
@@ -357,9 +353,7 @@ def test_hosts_to_train_on_that_the_data_set_has_not_are_named_at_once(fleet: Fl
         (None, []),
     ],
 )
-def test_where_a_folder_was_recorded_is_read_or_is_not_known(
-    tmp_path: Path, said: bytes | None, hosts: list[str]
-) -> None:
+def test_where_a_folder_was_recorded_is_read_or_is_not_known(tmp_path, said, hosts):
     if said is not None:
         (tmp_path / HOSTS_FILE).write_bytes(said)
     assert recording_hosts(tmp_path) == hosts

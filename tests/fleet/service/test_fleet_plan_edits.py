@@ -46,7 +46,7 @@ def receiver() -> Iterator[Receiver]:
 # ── what was granted ────────────────────────────────────────────────────────────────────────
 
 
-def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_since(receiver: Receiver) -> None:
+def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_since(receiver):
     outputs = {**OWN, "outputs": ["model.bin", "model.json"]}
     receiver.plan(a_job("one", n_resamples=100, trainer=outputs))
     claim_id = receiver.granted()
@@ -82,7 +82,7 @@ def test_a_repeated_claim_is_answered_with_what_was_granted():
     assert (again.name, again.spec) == (first.name, first.spec)
 
 
-def test_show_says_where_an_attempt_was_granted_something_else(receiver: Receiver) -> None:
+def test_show_says_where_an_attempt_was_granted_something_else(receiver):
     receiver.plan(a_job("one", n_resamples=100, max_run_s=5.0))
     receiver.granted()
     receiver.plan(a_job("one", n_resamples=100, max_run_s=60.0, denied_hosts=["pi"]))
@@ -93,7 +93,7 @@ def test_show_says_where_an_attempt_was_granted_something_else(receiver: Receive
 # ── a reload takes the plan over whole ──────────────────────────────────────────────────────
 
 
-def test_names_that_were_swapped_are_swapped_whatever_became_of_the_jobs(receiver: Receiver) -> None:
+def test_names_that_were_swapped_are_swapped_whatever_became_of_the_jobs(receiver):
     receiver.plan(a_job("small", seed=1), a_job("large", seed=2))
     receiver.deliver(receiver.granted(), name="small")
     reply = receiver.plan(a_job("small", seed=1) | {"name": "large"}, a_job("large", seed=2) | {"name": "small"})
@@ -102,7 +102,7 @@ def test_names_that_were_swapped_are_swapped_whatever_became_of_the_jobs(receive
     assert receiver.service.resolve("large") == "id-small"
 
 
-def test_a_finished_jobs_name_may_be_given_to_another(receiver: Receiver) -> None:
+def test_a_finished_jobs_name_may_be_given_to_another(receiver):
     receiver.plan(a_job("small", seed=1))
     receiver.deliver(receiver.granted(), name="small")
     receiver.plan(a_job("small", seed=1) | {"name": "small-old"}, a_job("new") | {"name": "small"})
@@ -111,7 +111,7 @@ def test_a_finished_jobs_name_may_be_given_to_another(receiver: Receiver) -> Non
 
 
 @pytest.mark.parametrize("end", ["failed", "completed", "cancelled"])
-def test_a_requeue_trains_with_what_the_plan_says_now(receiver: Receiver, end: str) -> None:
+def test_a_requeue_trains_with_what_the_plan_says_now(receiver, end):
     receiver.plan(a_job("one", max_run_s=2.0))
     claim_id = receiver.granted()
     if end == "failed":
@@ -130,7 +130,7 @@ def test_a_requeue_trains_with_what_the_plan_says_now(receiver: Receiver, end: s
     assert again.spec["max_run_s"] == 60.0
 
 
-def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver: Receiver) -> None:
+def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver):
     receiver.plan(a_job("one", max_run_s=6.0), hosts={"pi": {"priority": 1}})
     receiver.granted()
     hosts = {"pi": {"priority": 1, "deny_jobs": ["gbt"]}}
@@ -144,7 +144,7 @@ def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver: Receiver)
     assert receiver.plan(a_job("one", max_run_s=60.0), hosts=hosts).edits == []
 
 
-def test_edits_of_trainers_are_told(receiver: Receiver) -> None:
+def test_edits_of_trainers_are_told(receiver):
     def plan(**own: Any) -> Any:
         return receiver.plan(a_job("one", trainer=OWN | own), trainers={"own": OWN | own})
 
@@ -162,7 +162,7 @@ def test_edits_of_channels_are_told():
     ]
 
 
-def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver: Receiver) -> None:
+def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver):
     receiver.plan(a_job("one"))
     plain = HostSpec(name="pi").to_dict()
     assert receiver.plan(a_job("one"), hosts={"pi": plain}).hosts == 0
@@ -170,7 +170,7 @@ def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver: Receiver) 
     assert [edit.keys for edit in said] == [["deny_jobs"]]
 
 
-def test_the_first_plan_after_a_start_is_no_edit_of_hosts(receiver: Receiver) -> None:
+def test_the_first_plan_after_a_start_is_no_edit_of_hosts(receiver):
     plan = {"hosts": {"pi": {"priority": 1}}, "trainers": {"own": OWN}}
     assert receiver.plan(a_job("one"), **plan).edits == []
     receiver.service = Service(receiver.queue, receiver.dataset_store)
@@ -195,7 +195,7 @@ def test_of_many_edits_the_first_are_those_that_need_somebody():
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver: Receiver, *, taken: bool) -> None:
+def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver, *, taken):
     receiver.plan(a_job("one"))
     if taken:
         receiver.granted()
@@ -212,7 +212,7 @@ def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver: Rece
     assert receiver.ask("desktop").job_id == "id-one"
 
 
-def test_a_job_that_somebody_cancelled_stays_so_and_every_reload_says_it(receiver: Receiver) -> None:
+def test_a_job_that_somebody_cancelled_stays_so_and_every_reload_says_it(receiver):
     receiver.plan(a_job("one"), a_job("two"))
     receiver.service.cancel("one", by="operator ada")
     for jobs in (["two"], ["one", "two"], ["one", "two"]):
@@ -224,7 +224,7 @@ def test_a_job_that_somebody_cancelled_stays_so_and_every_reload_says_it(receive
     assert "it stays cancelled (operator ada: cancelled): requeue it" in edit.holds
 
 
-def test_what_comes_back_cancelled_is_told_once(receiver: Receiver) -> None:
+def test_what_comes_back_cancelled_is_told_once(receiver):
     receiver.plan(a_job("one"), a_job("two"))
     receiver.service.cancel("one", by="operator ada")
     receiver.plan(a_job("two"))
@@ -232,7 +232,7 @@ def test_what_comes_back_cancelled_is_told_once(receiver: Receiver) -> None:
     assert (edit.kind, edit.name) == ("revived", "one")
 
 
-def test_needs_that_were_edited_hold_for_the_next_grant(receiver: Receiver) -> None:
+def test_needs_that_were_edited_hold_for_the_next_grant(receiver):
     """Jobs are searched by classes of equal needs, and an edit moves a job to another class."""
     receiver.plan(a_job("one"))
     receiver.plan(a_job("one", denied_hosts=["pi"]))
@@ -247,7 +247,7 @@ def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case():
         assert edit.holds == "from its next claim; one continues there"
 
 
-def test_what_comes_back_failed_is_told(receiver: Receiver) -> None:
+def test_what_comes_back_failed_is_told(receiver):
     receiver.plan(a_job("one"))
     receiver.fail(receiver.granted(), exit_code=65)
     receiver.plan(a_job("two"))
@@ -257,7 +257,7 @@ def test_what_comes_back_failed_is_told(receiver: Receiver) -> None:
     assert edit.holds.startswith("it stays failed (trainer: exit code 65")
 
 
-def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver: Receiver) -> None:
+def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver):
     """A seed that was mistyped makes other jobs: the counts alone do not say of which."""
     names = ["runs", "done", "failed", "waits"]
     receiver.plan(*map(a_job, names))
@@ -274,7 +274,7 @@ def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver: Receive
     assert receiver.plan(anew).edits == [], "told once"
 
 
-def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver: Receiver) -> None:
+def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver):
     """It came back between the question and the order."""
     receiver.plan(a_job("one"))
     with pytest.raises(Refusal, match="is in the plan; cancel it by its name"):

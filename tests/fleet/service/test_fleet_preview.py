@@ -120,7 +120,7 @@ def told(reply: ReloadReply) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("judge", [Stage.given, Stage.own])
-def test_a_preview_says_what_the_reload_then_says_and_writes_nothing(stage: Stage, judge: Any) -> None:
+def test_a_preview_says_what_the_reload_then_says_and_writes_nothing(stage, judge):
     stage.take(FIRST)
     written = stage.queue._conn.total_changes
     said = judge(stage, SECOND)
@@ -144,9 +144,7 @@ def test_a_preview_says_what_the_reload_then_says_and_writes_nothing(stage: Stag
         ('scheduling = "first-come"\n', ""),
     ],
 )
-def test_an_edit_of_one_key_alone_is_a_change_and_stands_in_the_audit(
-    stage: Stage, judge: Any, above: str, below: str
-) -> None:
+def test_an_edit_of_one_key_alone_is_a_change_and_stands_in_the_audit(stage, judge, above, below):
     stage.take(FIRST)
     before = stage.audited()
     assert judge(stage, above + FIRST + below).changed
@@ -155,7 +153,7 @@ def test_an_edit_of_one_key_alone_is_a_change_and_stands_in_the_audit(
     assert judge(stage, FIRST).changed
 
 
-def test_channels_of_which_a_caller_tells_nothing_count_as_they_are(stage: Stage) -> None:
+def test_channels_of_which_a_caller_tells_nothing_count_as_they_are(stage):
     stage.take(FIRST)
     plan = parse_manifest(FIRST, path=Path("plan.toml"), describer=TableDescriber())
     sent = sent_plan(plan, Path("plan.toml"))
@@ -169,7 +167,7 @@ def test_where_a_channel_has_its_secret_is_not_sent():
     assert "topic" not in str(sent_plan(plan, Path("plan.toml")))
 
 
-def test_every_job_says_what_became_of_it(stage: Stage) -> None:
+def test_every_job_says_what_became_of_it(stage):
     stage.take(FIRST)
     claim_id, done = stage.claim()
     stage.deliver(claim_id, done)
@@ -199,7 +197,7 @@ def test_every_job_says_what_became_of_it(stage: Stage) -> None:
     ]
 
 
-def test_each_host_says_what_it_could_take_under_the_new_plan(stage: Stage) -> None:
+def test_each_host_says_what_it_could_take_under_the_new_plan(stage):
     stage.take(FIRST)
     stage.claim("pi")
     stage.clock.advance(10_000)
@@ -216,7 +214,7 @@ def test_each_host_says_what_it_could_take_under_the_new_plan(stage: Stage) -> N
     assert "cpu_cores 4 < 99" in nobody["cuda[seed=7]"]
 
 
-def test_each_host_takes_a_job_that_waits_or_has_an_obstacle(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_host_takes_a_job_that_waits_or_has_an_obstacle(stage, monkeypatch):
     monkeypatch.setattr("training.fleet.service.preview.SHOWN_MAX", 3)
     stage.take(FIRST)
     stage.claim()
@@ -227,7 +225,7 @@ def test_each_host_takes_a_job_that_waits_or_has_an_obstacle(stage: Stage, monke
     assert list(said.nowhere) == ["cuda[seed=7]", "cuda[seed=8]", "large[seed=11]"], "of so many no more are named"
 
 
-def test_no_host_takes_what_is_held_nor_one_that_is_quarantined_anything(stage: Stage) -> None:
+def test_no_host_takes_what_is_held_nor_one_that_is_quarantined_anything(stage):
     stage.take(FIRST)
     held = next(each.job_id for each in stage.given(FIRST).jobs if each.name == "j0")
     stage.queue.hold(held, by="ada")
@@ -242,7 +240,7 @@ def test_no_host_takes_what_is_held_nor_one_that_is_quarantined_anything(stage: 
     assert all(why.startswith("quarantined: ") for why in takes["desktop"].obstacles)
 
 
-def test_no_command_that_came_over_the_network_is_run(stage: Stage) -> None:
+def test_no_command_that_came_over_the_network_is_run(stage):
     stage.take("jobs = []")
     stage.asked.clear()
     plan = '[trainers.own]\ncommand = ["rm"]\ndescribe = ["evil"]\n' + a_job("a", model="own")
@@ -267,9 +265,7 @@ def test_no_command_that_came_over_the_network_is_run(stage: Stage) -> None:
         ({"name": "a\x1b[2J"}, "jobs[0].name", "printable"),
     ],
 )
-def test_a_given_plan_is_checked_anew_with_every_reason(
-    stage: Stage, job: dict[str, Any], key: str, words: str
-) -> None:
+def test_a_given_plan_is_checked_anew_with_every_reason(stage, job, key, words):
     stage.take("jobs = []")
     body = {"jobs": [{"name": "a", "model": "gbt", "mode": "oracle", **job}], "file": "mine.toml"}
     with pytest.raises(Refusal) as caught:
@@ -280,14 +276,14 @@ def test_a_given_plan_is_checked_anew_with_every_reason(
     assert words in mistake["message"]
 
 
-def test_a_plan_without_a_list_of_jobs_is_noted_as_a_reload_notes_it(stage: Stage) -> None:
+def test_a_plan_without_a_list_of_jobs_is_noted_as_a_reload_notes_it(stage):
     stage.take(FIRST)
     text = "[hosts.pi]\npriority = 1\n"
     assert any("the plan has no jobs" in note for note in stage.given(text).reload.notes)
     assert told(stage.given(text).reload) == told(stage.take(text))
 
 
-def test_jobs_that_ask_for_other_memory_than_such_trainers_held_are_told(stage: Stage) -> None:
+def test_jobs_that_ask_for_other_memory_than_such_trainers_held_are_told(stage):
     stage.take(a_job("j0", "seed = 0"))
     claim_id, job_id = stage.claim()
     stage.deliver(claim_id, job_id, {"train_s": 9.0, "max_rss_kib": 2 * 1024**2})
@@ -301,7 +297,7 @@ def test_jobs_that_ask_for_other_memory_than_such_trainers_held_are_told(stage: 
 
 
 @given(st.floats(0, 1e3), st.floats(0.01, 1e3))
-def test_what_is_proposed_is_enough_and_is_not_proposed_again(asked: float, held: float) -> None:
+def test_what_is_proposed_is_enough_and_is_not_proposed_again(asked, held):
     proposed = proposed_gib(asked, held)
     if proposed is None:
         assert asked >= held or asked > held * 1.2 - 0.36, "jobs ask for enough, or nearly"

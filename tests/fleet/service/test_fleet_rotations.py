@@ -198,7 +198,7 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
         yield found
 
 
-def test_the_list_of_models_folds_rotations_and_names_what_to_deploy(receiver: Receiver) -> None:
+def test_the_list_of_models_folds_rotations_and_names_what_to_deploy(receiver):
     client = receiver.client()
     for n in range(3):
         grant = client.claim(a_capability())

@@ -48,7 +48,7 @@ def make(fleet: Receiver) -> list[str]:
     return fleet.service.follow_schedule(making, fleet.queue.ahead.make(making))
 
 
-def test_a_host_that_is_new_waits_for_the_schedule_and_then_has_its_job(fleet: Receiver) -> None:
+def test_a_host_that_is_new_waits_for_the_schedule_and_then_has_its_job(fleet):
     for _ in range(2):
         said = ask(fleet)
         assert (said.job_id, said.reason, said.retry_after_s) == (None, BEING_MADE, 1.0)
@@ -58,7 +58,7 @@ def test_a_host_that_is_new_waits_for_the_schedule_and_then_has_its_job(fleet: R
     assert ask(fleet).job_id is not None
 
 
-def test_no_host_waits_for_schedules_that_nobody_makes(fleet: Receiver) -> None:
+def test_no_host_waits_for_schedules_that_nobody_makes(fleet):
     assert ask(fleet).reason == BEING_MADE
     fleet.clock.advance(29.0)
     assert ask(fleet).reason == BEING_MADE
@@ -66,16 +66,14 @@ def test_no_host_waits_for_schedules_that_nobody_makes(fleet: Receiver) -> None:
     assert ask(fleet).job_id is not None
 
 
-def test_a_host_waits_for_one_schedule_and_not_for_the_next_as_well(
-    fleet: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_waits_for_one_schedule_and_not_for_the_next_as_well(fleet, monkeypatch):
     assert ask(fleet).reason == BEING_MADE
     make(fleet)
     monkeypatch.setattr("training.fleet.scheduling.schedule.Schedule.decide", lambda *_: None)
     assert ask(fleet).job_id is not None
 
 
-def test_while_a_schedule_is_made_the_last_one_holds(fleet: Receiver) -> None:
+def test_while_a_schedule_is_made_the_last_one_holds(fleet):
     ask(fleet)
     make(fleet)
     making = fleet.service.begin_schedule()
@@ -87,7 +85,7 @@ def test_while_a_schedule_is_made_the_last_one_holds(fleet: Receiver) -> None:
     assert sum(share.count for shares in in_force.shares for share in shares) == 10
 
 
-def test_one_is_due_at_once_for_new_jobs_and_for_the_rest_when_it_costs_little(fleet: Receiver) -> None:
+def test_one_is_due_at_once_for_new_jobs_and_for_the_rest_when_it_costs_little(fleet):
     ask(fleet)
     ticks = iter(range(10_000))
     fleet.queue.ahead.stopwatch = lambda: float(next(ticks))  # each takes a second
@@ -103,7 +101,7 @@ def test_one_is_due_at_once_for_new_jobs_and_for_the_rest_when_it_costs_little(f
     assert not fleet.service.must_schedule
 
 
-def test_one_is_due_for_a_plan_that_only_edits_jobs(fleet: Receiver) -> None:
+def test_one_is_due_for_a_plan_that_only_edits_jobs(fleet):
     make(fleet)
     assert not fleet.queue.ahead.is_due(POLICY)
     fleet.plan(*(a_job(f"job-{n}", seed=n, priority=n, hyper={"max_depth": 2 ** (n % 4)}) for n in range(12)))
@@ -111,9 +109,7 @@ def test_one_is_due_for_a_plan_that_only_edits_jobs(fleet: Receiver) -> None:
 
 
 @pytest.mark.parametrize(("elsewhere_s", "goes_to"), [(200.0, "pi"), (60_000.0, "desktop")])
-def test_a_job_that_failed_waits_for_a_second_try_where_all_others_take_many_times_as_long(
-    elsewhere_s: float, goes_to: str
-) -> None:
+def test_a_job_that_failed_waits_for_a_second_try_where_all_others_take_many_times_as_long(elsewhere_s, goes_to):
     fleet = unlike(a_job("one"), pi=elsewhere_s, desktop=100.0)
     failed = FailRequest(claim_id=fleet.granted("desktop"), error="a flaky driver", exit_code=1)
     fleet.service.fail(fleet.job().job_id, failed)

@@ -37,7 +37,7 @@ def receiver() -> Iterator[Receiver]:
 # ── claim ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_claim_answers_with_all_that_a_worker_needs(receiver: Receiver) -> None:
+def test_a_claim_answers_with_all_that_a_worker_needs(receiver):
     reply = receiver.ask()
     assert (reply.job_id, reply.name, reply.attempt) == ("id-one", "one", 1)
     assert reply.spec == a_job("one", priority=90)
@@ -45,7 +45,7 @@ def test_a_claim_answers_with_all_that_a_worker_needs(receiver: Receiver) -> Non
     assert receiver.queue.attempts.of_job("id-one")[0].session_id == "0000000001-abcd"
 
 
-def test_a_call_reads_a_row_once_at_most(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_reads_a_row_once_at_most(receiver, monkeypatch):
     rows, asked = {"job", "attempt_by_claim", "live_attempts_of_host"}, Counter[str]()
     read = receiver.queue.db.all  # so does `one`
 
@@ -72,7 +72,7 @@ def test_a_call_reads_a_row_once_at_most(receiver: Receiver, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("member", ["capability", "trainer_digests"])
-def test_what_a_host_says_of_itself_is_bounded(receiver: Receiver, member: str) -> None:
+def test_what_a_host_says_of_itself_is_bounded(receiver, member):
     said = {**a_capability()} if member == "capability" else {}
     receiver.ask("pi", **{member: said | {"note": "x" * 7_000}})
     claim = a_worker_claim("laptop", **{member: said | {"note": "x" * 8_192}})
@@ -81,9 +81,7 @@ def test_what_a_host_says_of_itself_is_bounded(receiver: Receiver, member: str) 
     assert [known.name for known in receiver.service.known_hosts()] == ["pi"]
 
 
-def test_of_hosts_that_never_got_a_job_the_last_heard_are_remembered(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_hosts_that_never_got_a_job_the_last_heard_are_remembered(receiver, monkeypatch):
     kept = 300
     monkeypatch.setattr(claims, "SPARE_HOSTS_KEPT", kept)
     receiver.granted("pi")  # the first of all, and it has an attempt
@@ -115,20 +113,20 @@ def test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three():
 
 
 @pytest.mark.parametrize("capability", [{}, a_capability(cores=0)])
-def test_a_host_that_tells_no_cores_holds_one_job(receiver: Receiver, capability: dict[str, Any]) -> None:
+def test_a_host_that_tells_no_cores_holds_one_job(receiver, capability):
     receiver.granted(capability=capability)
     reply = receiver.ask(slot=1, capability=capability)
     assert "holds 1 job and has 1 core" in (reply.reason or "")
     assert receiver.granted("laptop", capability=capability)
 
 
-def test_the_plan_caps_how_many_jobs_a_host_holds(receiver: Receiver) -> None:
+def test_the_plan_caps_how_many_jobs_a_host_holds(receiver):
     receiver.plan(a_job("one"), a_job("two"), hosts={"pi": {"max_cores": 1}})
     receiver.granted()
     assert "has 1 core:" in (receiver.ask(slot=1).reason or "")
 
 
-def test_a_lost_attempt_does_not_come_back_to_a_host_that_is_full(receiver: Receiver) -> None:
+def test_a_lost_attempt_does_not_come_back_to_a_host_that_is_full(receiver):
     one_core = a_capability(cores=1)
     lost = receiver.granted(slot=0, capability=one_core)
     assert receiver.watch(2 * POLICY.stale_after_s + 20) == 1
@@ -138,7 +136,7 @@ def test_a_lost_attempt_does_not_come_back_to_a_host_that_is_full(receiver: Rece
     assert receiver.status("one") == "pending"
 
 
-def test_no_job_comes_with_the_reason(receiver: Receiver) -> None:
+def test_no_job_comes_with_the_reason(receiver):
     receiver.plan(a_job("big", require_cuda=True))
     receiver.service.cancel("one")
     receiver.service.cancel("two")
@@ -147,7 +145,7 @@ def test_no_job_comes_with_the_reason(receiver: Receiver) -> None:
     assert "no CUDA" in (reply.reason or "")
 
 
-def test_a_full_disk_grants_nothing_and_loses_nobody(receiver: Receiver) -> None:
+def test_a_full_disk_grants_nothing_and_loses_nobody(receiver):
     receiver.dataset_store.room = False
     reply = receiver.ask()
     assert reply.job_id is None
@@ -157,7 +155,7 @@ def test_a_full_disk_grants_nothing_and_loses_nobody(receiver: Receiver) -> None
     receiver.granted()
 
 
-def test_the_same_request_has_the_same_answer_with_what_is_left_of_the_lease(receiver: Receiver) -> None:
+def test_the_same_request_has_the_same_answer_with_what_is_left_of_the_lease(receiver):
     asked = a_worker_claim(request_id="r1")
     first = receiver.claim(asked)
     receiver.clock.advance(100)
@@ -166,12 +164,12 @@ def test_the_same_request_has_the_same_answer_with_what_is_left_of_the_lease(rec
     assert receiver.status("two") == "pending"
 
 
-def test_a_request_id_belongs_to_its_host(receiver: Receiver) -> None:
+def test_a_request_id_belongs_to_its_host(receiver):
     mine, other = (receiver.granted(host, request_id="r1") for host in ("pi", "desktop"))
     assert mine != other
 
 
-def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(receiver: Receiver) -> None:
+def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(receiver):
     claim_id = receiver.granted(request_id="r1")
     receiver.fail(claim_id)
     said = refused(ProblemType.LEASE_SUPERSEDED, receiver.granted, request_id="r1")
@@ -187,13 +185,13 @@ def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(rec
 
 
 @pytest.mark.parametrize("host_id", ["", "a b", "../pi", "x" * 65, "-pi", "pi\n", "пи"])
-def test_an_invalid_host_id_is_refused(receiver: Receiver, host_id: str) -> None:
+def test_an_invalid_host_id_is_refused(receiver, host_id):
     assert "--host-id" in refused(ProblemType.BAD_REQUEST, receiver.claim, a_claim(host_id))
     assert receiver.service.known_hosts() == []
 
 
 @pytest.mark.parametrize("field", ["instance_id", "session_id", "request_id"])
-def test_invalid_ids_are_refused(receiver: Receiver, field: str) -> None:
+def test_invalid_ids_are_refused(receiver, field):
     request = a_worker_claim(**{field: "../../etc"})
     assert f"$.{field}" in refused(ProblemType.BAD_REQUEST, receiver.claim, request)
 
@@ -201,7 +199,7 @@ def test_invalid_ids_are_refused(receiver: Receiver, field: str) -> None:
 # ── hosts, sessions, slots ──────────────────────────────────────────────────────────────────
 
 
-def test_a_slot_holds_one_job_and_other_slots_are_free(receiver: Receiver) -> None:
+def test_a_slot_holds_one_job_and_other_slots_are_free(receiver):
     receiver.granted()
     said = refused(ProblemType.SLOT_BUSY, receiver.granted)
     assert "id-one" in said
@@ -209,11 +207,11 @@ def test_a_slot_holds_one_job_and_other_slots_are_free(receiver: Receiver) -> No
     assert receiver.queue.counts()["claimed"] == 2
 
 
-def test_a_caller_of_the_old_form_has_no_slots(receiver: Receiver) -> None:
+def test_a_caller_of_the_old_form_has_no_slots(receiver):
     assert [receiver.claim(a_claim()).job_id for _ in range(2)] == ["id-one", "id-two"]
 
 
-def test_a_new_session_ends_the_old_ones_claims_at_once(receiver: Receiver) -> None:
+def test_a_new_session_ends_the_old_ones_claims_at_once(receiver):
     receiver.granted(session=1)
     receiver.granted(session=1, slot=1)
     receiver.granted("desktop", session=9) if receiver.status("two") == "pending" else None
@@ -226,13 +224,13 @@ def test_a_new_session_ends_the_old_ones_claims_at_once(receiver: Receiver) -> N
     assert receiver.job().host_losses == 1
 
 
-def test_a_new_session_leaves_other_hosts_alone(receiver: Receiver) -> None:
+def test_a_new_session_leaves_other_hosts_alone(receiver):
     receiver.granted("desktop")
     receiver.granted("pi", session=5)
     assert receiver.queue.counts()["claimed"] == 2
 
 
-def test_an_older_session_may_not_claim_any_more(receiver: Receiver) -> None:
+def test_an_older_session_may_not_claim_any_more(receiver):
     receiver.ask(session=10)
     assert receiver.ask(session=9).ask_again
     assert receiver.status("one") == "claimed", "the newer one's claim stands"
@@ -249,13 +247,13 @@ def test_an_older_session_may_not_claim_any_more(receiver: Receiver) -> None:
         ("0000000010-aa", "another", False),
     ],
 )
-def test_only_session_ids_that_sort_are_compared(receiver: Receiver, newer: str, older: str, ordered: bool) -> None:
+def test_only_session_ids_that_sort_are_compared(receiver, newer, older, ordered):
     receiver.granted(session_id=newer)
     again = a_worker_claim(session_id=older)
     assert receiver.claim(again).attempt == (None if ordered else 2)
 
 
-def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(receiver: Receiver) -> None:
+def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(receiver):
     receiver.granted()
     clone = a_worker_claim(instance_id="clone-of-pi", session_id="0000000001-ffff")
     assert "--host-id" in refused(ProblemType.HOST_ID_CONFLICT, receiver.claim, clone)
@@ -269,7 +267,7 @@ def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(rece
     assert (known.instance_id, known.conflict) == ("clone-of-pi", None)
 
 
-def test_a_refused_installation_is_named_while_it_asks_and_no_longer(receiver: Receiver) -> None:
+def test_a_refused_installation_is_named_while_it_asks_and_no_longer(receiver):
     claim_id = receiver.granted()
     for host_id in ("pi", "PI"):
         clone = a_worker_claim(host_id=host_id, instance_id="clone-of-pi")
@@ -283,7 +281,7 @@ def test_a_refused_installation_is_named_while_it_asks_and_no_longer(receiver: R
     assert receiver.service.refused(known) is None, "nobody asks in its name any more"
 
 
-def test_every_message_shows_that_a_host_lives(receiver: Receiver) -> None:
+def test_every_message_shows_that_a_host_lives(receiver):
     claim_id = receiver.granted()
     receiver.clock.advance(500)
     receiver.beat(claim_id)
@@ -292,7 +290,7 @@ def test_every_message_shows_that_a_host_lives(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("how", ["repeated", "refused", "held back"])
-def test_a_claim_that_moves_nothing_shows_that_a_host_lives(receiver: Receiver, how: str) -> None:
+def test_a_claim_that_moves_nothing_shows_that_a_host_lives(receiver, how):
     first = a_worker_claim(session_id="0000000001-aa", request_id="first", echo="")
     receiver.claim(first)
     receiver.ask(session_id="0000000002-bb", request_id="second", echo="")
@@ -312,14 +310,14 @@ def test_a_claim_that_moves_nothing_shows_that_a_host_lives(receiver: Receiver, 
     refused(ProblemType.HOST_ID_CONFLICT, receiver.granted, instance_id="clone")
 
 
-def test_hosts_are_remembered_over_a_restart(receiver: Receiver) -> None:
+def test_hosts_are_remembered_over_a_restart(receiver):
     receiver.granted()
     receiver.restart()
     refused(ProblemType.HOST_ID_CONFLICT, receiver.granted, instance_id="clone")
 
 
 @pytest.mark.parametrize("how", ["down", "on another time, and then down", "asleep"])
-def test_what_the_receiver_did_not_watch_lets_no_other_installation_in(receiver: Receiver, how: str) -> None:
+def test_what_the_receiver_did_not_watch_lets_no_other_installation_in(receiver, how):
     receiver.watch(POLICY.stale_after_s)
     receiver.granted()
     if how == "on another time, and then down":
@@ -334,7 +332,7 @@ def test_what_the_receiver_did_not_watch_lets_no_other_installation_in(receiver:
     receiver.granted(instance_id="clone")
 
 
-def test_an_idle_host_of_higher_priority_goes_first_for_a_while(receiver: Receiver) -> None:
+def test_an_idle_host_of_higher_priority_goes_first_for_a_while(receiver):
     declared = {"desktop": {"priority": 100}, "pi": {"deny_jobs": []}}
     receiver.plan(a_job("one", priority=90), a_job("two"), hosts=declared)
     receiver.granted("desktop")
@@ -350,7 +348,7 @@ def test_an_idle_host_of_higher_priority_goes_first_for_a_while(receiver: Receiv
     receiver.granted("laptop")
 
 
-def test_a_grant_says_which_variables_the_plan_has_for_this_host(receiver: Receiver) -> None:
+def test_a_grant_says_which_variables_the_plan_has_for_this_host(receiver):
     declared = {"Pi": {"env": {"HF_HOME": "/data/hf"}}}
     receiver.plan(a_job("one"), a_job("two"), hosts=declared)
     asked = a_worker_claim("pi", request_id="r")
@@ -358,7 +356,7 @@ def test_a_grant_says_which_variables_the_plan_has_for_this_host(receiver: Recei
     assert receiver.ask("laptop").env is None
 
 
-def test_two_open_polls_of_a_host_are_one_waiting_host(receiver: Receiver) -> None:
+def test_two_open_polls_of_a_host_are_one_waiting_host(receiver):
     receiver.ask("desktop")
     for _ in range(2):
         receiver.service.host_registry.wait_begins("desktop")
@@ -368,7 +366,7 @@ def test_two_open_polls_of_a_host_are_one_waiting_host(receiver: Receiver) -> No
     assert receiver.service.fleet().waiting == ()
 
 
-def test_a_host_whose_trainers_have_other_flags_is_an_obstacle(receiver: Receiver) -> None:
+def test_a_host_whose_trainers_have_other_flags_is_an_obstacle(receiver):
     receiver.service.reload([a_job("one"), a_job("two")], Plan(trainer_digests={"gbt": "new", "cnn": "new"}))
     for stale in ({"gbt": "old", "cnn": "new"}, {"cnn": "new"}):
         reply = receiver.ask("pi", trainer_digests=stale)
@@ -377,7 +375,7 @@ def test_a_host_whose_trainers_have_other_flags_is_an_obstacle(receiver: Receive
     assert receiver.ask("laptop").job_id, "who says nothing is believed"
 
 
-def test_after_a_failure_another_host_goes_first(receiver: Receiver) -> None:
+def test_after_a_failure_another_host_goes_first(receiver):
     receiver.service.cancel("two")
     receiver.ask("desktop")
     receiver.queue.requeue("id-one")
@@ -392,7 +390,7 @@ def test_after_a_failure_another_host_goes_first(receiver: Receiver) -> None:
 # ── heartbeat, complete, fail ───────────────────────────────────────────────────────────────
 
 
-def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver: Receiver) -> None:
+def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver):
     claim_id = receiver.granted()
     for seq, epoch in ((1, 1), (3, 3), (2, 2)):
         reply = receiver.beat(claim_id, seq=seq, progress={"epoch": epoch})
@@ -402,7 +400,7 @@ def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver: Rec
     assert receiver.queue.attempts.of_job("id-one")[0].progress == {"epoch": 3}
 
 
-def test_output_lines_are_cut_and_stored_once(receiver: Receiver) -> None:
+def test_output_lines_are_cut_and_stored_once(receiver):
     claim_id = receiver.granted()
 
     def ship(log: LogLines) -> int:
@@ -417,7 +415,7 @@ def test_output_lines_are_cut_and_stored_once(receiver: Receiver) -> None:
     assert [len(line) for line in text[:4]] == [1, 1, 500, 1]
 
 
-def test_a_line_that_hides_further_lines_counts_as_one(receiver: Receiver) -> None:
+def test_a_line_that_hides_further_lines_counts_as_one(receiver):
     claim_id = receiver.granted()
     beat = a_beat(claim_id, log=some_lines("a\nb\nc", "d"))
     assert receiver.service.heartbeat("id-one", beat).log_next == 2
@@ -425,7 +423,7 @@ def test_a_line_that_hides_further_lines_counts_as_one(receiver: Receiver) -> No
     assert len(chunk["text"].split("\n")) == chunk["count"] == 2
 
 
-def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(receiver: Receiver) -> None:
+def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(receiver):
     claim_id = receiver.granted()
     receiver.service.cancel("one")
     assert receiver.beat(claim_id).action == "stop"
@@ -435,7 +433,7 @@ def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(receiver
     assert receiver.status() == "cancelled"
 
 
-def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts(receiver: Receiver) -> None:
+def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts(receiver):
     claim_id = receiver.granted()
     receiver.deliver(claim_id)
     again = receiver.service.complete("id-one", a_completion(claim_id))
@@ -446,7 +444,7 @@ def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts
     assert receiver.status() == "pending", "the receipt is of the past; the requeue stands"
 
 
-def test_only_an_artifact_that_this_attempt_delivered_completes(receiver: Receiver) -> None:
+def test_only_an_artifact_that_this_attempt_delivered_completes(receiver):
     mine, other = receiver.granted("pi"), receiver.granted("desktop")
     refused(ProblemType.NO_ARTIFACT, receiver.service.complete, "id-one", a_completion(mine))
     receiver.dataset_store.put(A, model="gbt", mode="realistic")
@@ -458,7 +456,7 @@ def test_only_an_artifact_that_this_attempt_delivered_completes(receiver: Receiv
     assert receiver.status() == "completed"
 
 
-def test_what_was_trained_must_be_what_the_job_asks_for(receiver: Receiver) -> None:
+def test_what_was_trained_must_be_what_the_job_asks_for(receiver):
     claim_id = receiver.granted()
     permission = receiver.service.upload_permission("id-one", claim_id, None)
     receiver.dataset_store.put(A, model=permission.model, mode=permission.mode)
@@ -469,7 +467,7 @@ def test_what_was_trained_must_be_what_the_job_asks_for(receiver: Receiver) -> N
     assert receiver.service.complete("id-one", right).status == "completed"
 
 
-def test_a_failure_keeps_the_error_and_says_what_follows(receiver: Receiver) -> None:
+def test_a_failure_keeps_the_error_and_says_what_follows(receiver):
     claim_id = receiver.granted()
     failure = a_failure(claim_id, error="x" * 9999, exit_code=65, record={"seconds": 3})
     assert receiver.service.fail("id-one", failure).status == "failed"
@@ -482,7 +480,7 @@ def test_a_failure_keeps_the_error_and_says_what_follows(receiver: Receiver) -> 
 
 
 @pytest.mark.parametrize("said", ["worker shutdown", "Worker Shutdown "])
-def test_the_old_form_of_a_hand_back_is_understood(receiver: Receiver, said: str) -> None:
+def test_the_old_form_of_a_hand_back_is_understood(receiver, said):
     receiver.claim(a_claim("pi"))
     reply = receiver.fail(None, host_id="pi", error=said)
     assert reply.status == "pending"
@@ -491,13 +489,13 @@ def test_the_old_form_of_a_hand_back_is_understood(receiver: Receiver, said: str
 
 
 @pytest.mark.parametrize("reason", ["host_lost", "completed", "cancelled", "superseded", "bored"])
-def test_a_worker_may_not_report_what_only_the_receiver_concludes(receiver: Receiver, reason: str) -> None:
+def test_a_worker_may_not_report_what_only_the_receiver_concludes(receiver, reason):
     said = refused(ProblemType.BAD_REQUEST, receiver.fail, receiver.granted(), reason=reason)
     assert said.endswith("expected one of interrupted, spawn_failed, trainer_failed, upload_failed, worker_shutdown")
     assert receiver.status() == "claimed"
 
 
-def test_without_a_claim_id_the_holder_is_served_and_nobody_else(receiver: Receiver) -> None:
+def test_without_a_claim_id_the_holder_is_served_and_nobody_else(receiver):
     receiver.claim(a_claim("pi"))
     for host_id in ("desktop", None):
         refused(ProblemType.LEASE_SUPERSEDED, receiver.beat, host_id=host_id)
@@ -507,7 +505,7 @@ def test_without_a_claim_id_the_holder_is_served_and_nobody_else(receiver: Recei
     refused(ProblemType.LEASE_SUPERSEDED, receiver.service.complete, "id-one", a_completion(host_id="desktop"))
 
 
-def test_a_claim_id_opens_its_own_job_from_its_own_host_only(receiver: Receiver) -> None:
+def test_a_claim_id_opens_its_own_job_from_its_own_host_only(receiver):
     claim_id = receiver.granted("pi")
     for job_id, request in (
         ("id-two", a_beat(claim_id)),
@@ -528,7 +526,7 @@ def lose(receiver: Receiver) -> str:
     return claim_id
 
 
-def test_a_late_complete_is_adopted(receiver: Receiver) -> None:
+def test_a_late_complete_is_adopted(receiver):
     claim_id = lose(receiver)
     receiver.deliver(claim_id)
     assert receiver.status() == "completed"
@@ -537,7 +535,7 @@ def test_a_late_complete_is_adopted(receiver: Receiver) -> None:
     assert (attempt.end_reason, attempt.artifact_id) == (EndReason.COMPLETED, A)
 
 
-def test_a_late_complete_is_refused_once_somebody_else_has_the_job(receiver: Receiver) -> None:
+def test_a_late_complete_is_refused_once_somebody_else_has_the_job(receiver):
     claim_id = lose(receiver)
     receiver.granted("desktop")
     refused(ProblemType.LEASE_SUPERSEDED, receiver.deliver, claim_id)
@@ -545,7 +543,7 @@ def test_a_late_complete_is_refused_once_somebody_else_has_the_job(receiver: Rec
 
 
 @pytest.mark.parametrize("word", ["cancel", "requeue"])
-def test_a_late_message_does_not_undo_the_operators_word(receiver: Receiver, word: str) -> None:
+def test_a_late_message_does_not_undo_the_operators_word(receiver, word):
     claim_id = lose(receiver)
     getattr(receiver.service, word)("one")
     before = receiver.status()
@@ -554,7 +552,7 @@ def test_a_late_message_does_not_undo_the_operators_word(receiver: Receiver, wor
     assert receiver.status() == before
 
 
-def test_a_late_fail_is_refused(receiver: Receiver) -> None:
+def test_a_late_fail_is_refused(receiver):
     claim_id = lose(receiver)
     refused(ProblemType.LEASE_SUPERSEDED, receiver.fail, claim_id)
     assert receiver.job().trainer_failures == 0
@@ -581,7 +579,7 @@ def limited(receiver: Receiver) -> Receiver:
 LONG_S = 2 * 3600 + POLICY.stale_after_s
 
 
-def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited: Receiver) -> None:
+def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited):
     claim = limited.granted()
     # what was granted counts, whatever the plan says by now
     limited.plan(a_job("one", max_run_s=100_000.0))
@@ -596,7 +594,7 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
     refused(ProblemType.LEASE_SUPERSEDED, limited.beat, claim)
 
 
-def test_a_restart_of_the_receiver_begins_no_new_count(limited: Receiver) -> None:
+def test_a_restart_of_the_receiver_begins_no_new_count(limited):
     claim, heard_s = limited.granted(), 0.0
     for _ in range(27):  # every five minutes
         stopped = beating(limited, claim, 300)
@@ -607,7 +605,7 @@ def test_a_restart_of_the_receiver_begins_no_new_count(limited: Receiver) -> Non
     assert heard_s == LONG_S + 10
 
 
-def test_time_in_which_a_host_was_not_heard_does_not_count(limited: Receiver) -> None:
+def test_time_in_which_a_host_was_not_heard_does_not_count(limited):
     claim = limited.granted()
     for _ in range(30):  # sleeps for a quarter of an hour, over and over: each counts for a third of a lease
         assert not beating(limited, claim, 30)
@@ -616,12 +614,12 @@ def test_time_in_which_a_host_was_not_heard_does_not_count(limited: Receiver) ->
 
 
 @pytest.mark.parametrize("job", [{}, {"max_run_s": None}, {"max_run_s": True}, {"max_run_s": "1"}])
-def test_a_job_without_a_limit_runs_as_long_as_it_takes(receiver: Receiver, job: dict[str, Any]) -> None:
+def test_a_job_without_a_limit_runs_as_long_as_it_takes(receiver, job):
     receiver.plan(a_job("one", **job))
     assert not beating(receiver, receiver.granted(), 5 * 3600)
 
 
-def test_fetching_data_and_delivering_do_not_count(limited: Receiver) -> None:
+def test_fetching_data_and_delivering_do_not_count(limited):
     claim = limited.granted()
     fetch = {"event": "fetch", "bytes": 1, "bytes_total": 2}
     assert not beating(limited, claim, 5 * 3600, progress=fetch)
@@ -632,7 +630,7 @@ def test_fetching_data_and_delivering_do_not_count(limited: Receiver) -> None:
     assert limited.status() == "running"
 
 
-def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver: Receiver) -> None:
+def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver):
     claim_id = lose(receiver)
     for _ in range(POLICY.max_readoptions):
         assert receiver.job().host_losses == 1
@@ -646,7 +644,7 @@ def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver:
     assert receiver.status() == "completed", "finished work is taken all the same"
 
 
-def test_a_late_heartbeat_of_a_host_that_went_on_to_another_job_takes_nothing_back(receiver: Receiver) -> None:
+def test_a_late_heartbeat_of_a_host_that_went_on_to_another_job_takes_nothing_back(receiver):
     claim_id = lose(receiver)
     receiver.plan(a_job("one"), a_job("two", priority=90))
     receiver.granted()
@@ -658,7 +656,7 @@ def test_a_late_heartbeat_of_a_host_that_went_on_to_another_job_takes_nothing_ba
 # ── observed time ───────────────────────────────────────────────────────────────────────────
 
 
-def test_a_restart_gives_everybody_a_full_lease(receiver: Receiver) -> None:
+def test_a_restart_gives_everybody_a_full_lease(receiver):
     receiver.granted()
     receiver.watch(POLICY.stale_after_s)
     receiver.clock.suspend(3600)
@@ -667,7 +665,7 @@ def test_a_restart_gives_everybody_a_full_lease(receiver: Receiver) -> None:
     assert receiver.watch(20) == 1
 
 
-def test_a_suspended_receiver_holds_its_own_silence_against_nobody(receiver: Receiver) -> None:
+def test_a_suspended_receiver_holds_its_own_silence_against_nobody(receiver):
     claim_id = receiver.granted()
     receiver.watch(POLICY.stale_after_s - 100)
     receiver.clock.suspend(3 * DAY)
@@ -678,7 +676,7 @@ def test_a_suspended_receiver_holds_its_own_silence_against_nobody(receiver: Rec
 
 
 @pytest.mark.parametrize("step_s", [DAY, -DAY])
-def test_a_clock_step_moves_leases_and_holds_along(receiver: Receiver, step_s: float) -> None:
+def test_a_clock_step_moves_leases_and_holds_along(receiver, step_s):
     receiver.granted("pi")
     receiver.fail(receiver.granted("desktop"), "two")
 
@@ -697,9 +695,7 @@ def test_a_clock_step_moves_leases_and_holds_along(receiver: Receiver, step_s: f
 
 
 @pytest.mark.parametrize("step_s", [DAY, -DAY])
-def test_what_was_written_between_a_step_and_its_discovery_is_not_lost_for_a_day(
-    receiver: Receiver, step_s: float
-) -> None:
+def test_what_was_written_between_a_step_and_its_discovery_is_not_lost_for_a_day(receiver, step_s):
     """The tick finds the step some seconds late; what was stamped by the new time already must not move again."""
     claim_id = receiver.granted("pi")
     receiver.watch(POLICY.stale_after_s + 10)
@@ -715,7 +711,7 @@ def test_what_was_written_between_a_step_and_its_discovery_is_not_lost_for_a_day
     assert receiver.ask("desktop").job_id == "id-two"
 
 
-def test_a_step_that_could_not_be_written_is_found_again(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_could_not_be_written_is_found_again(receiver, monkeypatch):
     receiver.granted()
     receiver.clock.step(DAY)
     with monkeypatch.context() as broken:
@@ -733,7 +729,7 @@ def full_disk(step_s: float) -> None:
     raise DatabaseFull("the disk is full")
 
 
-def test_a_clock_set_back_while_the_receiver_was_down_holds_nothing_up(receiver: Receiver) -> None:
+def test_a_clock_set_back_while_the_receiver_was_down_holds_nothing_up(receiver):
     """A small board without a clock chip starts with the time of its last shutdown, and finds the right one later."""
     two = receiver.granted()
     receiver.fail(two, error="boom")
@@ -750,7 +746,7 @@ def test_a_clock_set_back_while_the_receiver_was_down_holds_nothing_up(receiver:
 # ── the operator ────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_is_named_by_its_name_its_id_or_a_unique_prefix(receiver: Receiver) -> None:
+def test_a_job_is_named_by_its_name_its_id_or_a_unique_prefix(receiver):
     receiver.plan(a_job("gbt", job_id="abc1"), a_job("mlp", job_id="abd2"))
     found = [receiver.service.resolve(ref) for ref in ("gbt", "abc1", "abc", "mlp")]
     assert found == ["abc1", "abc1", "abc1", "abd2"]
@@ -760,13 +756,13 @@ def test_a_job_is_named_by_its_name_its_id_or_a_unique_prefix(receiver: Receiver
         assert "\x1b" not in said
 
 
-def test_a_name_that_several_jobs_have_is_refused_with_their_ids(receiver: Receiver) -> None:
+def test_a_name_that_several_jobs_have_is_refused_with_their_ids(receiver):
     receiver.service.reload([a_job("twin", job_id=f"{n}") for n in range(8)], Plan())
     assert "prefix of the id" in refused(ProblemType.UNKNOWN_JOB, receiver.service.requeue, "twin")
 
 
 @pytest.mark.parametrize("exit_code", [1, 65])
-def test_requeue_gives_a_job_its_budgets_back(receiver: Receiver, exit_code: int) -> None:
+def test_requeue_gives_a_job_its_budgets_back(receiver, exit_code):
     receiver.fail(receiver.granted(), exit_code=exit_code)
     assert receiver.service.requeue("one").status == "pending"
     job = receiver.job()
@@ -774,13 +770,13 @@ def test_requeue_gives_a_job_its_budgets_back(receiver: Receiver, exit_code: int
     assert receiver.ask().attempt == 2
 
 
-def test_cancel_of_what_is_over_is_refused_with_the_state(receiver: Receiver) -> None:
+def test_cancel_of_what_is_over_is_refused_with_the_state(receiver):
     receiver.service.cancel("one")
     said = refused(ProblemType.WRONG_STATE, receiver.service.cancel, "one")
     assert "cancelled already" in said
 
 
-def test_a_reload_leaves_what_is_in_flight(receiver: Receiver) -> None:
+def test_a_reload_leaves_what_is_in_flight(receiver):
     claim_id = receiver.granted()
     counts = receiver.plan(a_job("three"))
     assert (counts.inserted, counts.removed) == (1, 2)
@@ -792,7 +788,7 @@ def test_a_reload_leaves_what_is_in_flight(receiver: Receiver) -> None:
 # ── uploads ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_delivers_is_heard(receiver: Receiver) -> None:
+def test_who_delivers_is_heard(receiver):
     claim_id = receiver.granted()
     permission = receiver.service.upload_permission("id-one", claim_id, "pi")
     assert (permission.model, permission.mode, permission.attempt) == ("gbt", "realistic", 1)
@@ -805,7 +801,7 @@ def test_who_delivers_is_heard(receiver: Receiver) -> None:
     assert receiver.status() == "running"
 
 
-def test_an_upload_whose_claim_was_lost_meanwhile_is_refused_at_its_end(receiver: Receiver) -> None:
+def test_an_upload_whose_claim_was_lost_meanwhile_is_refused_at_its_end(receiver):
     claim_id = receiver.granted()
     permission = receiver.service.upload_permission("id-one", claim_id, None)
     receiver.service.requeue("one")
@@ -813,7 +809,7 @@ def test_an_upload_whose_claim_was_lost_meanwhile_is_refused_at_its_end(receiver
     assert receiver.queue.db.all("artifacts") == []
 
 
-def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver: Receiver) -> None:
+def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver):
     claim_id = receiver.granted()
     receiver.deliver(claim_id, A)
     permission = receiver.service.upload_permission("id-one", claim_id, None)
@@ -822,7 +818,7 @@ def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver: Receive
     assert [row["artifact_id"] for row in receiver.queue.db.all("artifacts")] == [A]
 
 
-def test_a_capability_is_what_the_last_claim_said(receiver: Receiver) -> None:
+def test_a_capability_is_what_the_last_claim_said(receiver):
     receiver.plan(a_job("big", priority=99, require_cuda=True))
     first = receiver.ask("desktop", capability=a_capability())
     assert first.job_id == "id-one"
@@ -853,9 +849,7 @@ def test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clo
 @pytest.mark.parametrize(
     ("needs", "declared"), [*(({key: 1}, {}) for key in AMOUNTS), *(({}, {key: 1}) for key in RESERVES)]
 )
-def test_a_gpu_is_waited_for_only_where_one_may_come(
-    receiver: Receiver, needs: dict[str, object], declared: dict[str, object]
-) -> None:
+def test_a_gpu_is_waited_for_only_where_one_may_come(receiver, needs, declared):
     pi = a_claim(capability=a_capability(**AT_BEST))
     receiver.service.cancel("two")
     receiver.plan(a_job("one", prefer_cuda=True, **needs), hosts={"desk": declared})
@@ -890,16 +884,14 @@ def test_a_gpu_is_waited_for_only_where_one_may_come(
         ("ram_available_gib", {"ram_available_gib": float("nan")}),
     ],
 )
-def test_a_capability_without_sense_is_refused_by_its_path_and_harms_no_other_host(
-    receiver: Receiver, path: str, capability: dict[str, object]
-) -> None:
+def test_a_capability_without_sense_is_refused_by_its_path_and_harms_no_other_host(receiver, path, capability):
     said = refused(ProblemType.BAD_REQUEST, receiver.claim, ClaimRequest(host_id="odd", capability=capability))
     assert said.startswith(f"$.capability.{path}: ")
     assert receiver.service.known_hosts() == []
     receiver.granted("pi")
 
 
-def test_what_a_host_says_of_finished_work_is_cut(receiver: Receiver) -> None:
+def test_what_a_host_says_of_finished_work_is_cut(receiver):
     aside = SetAsideWork(job_id="i" * 999, name="n" * 999, size=1, why="w" * 999)
     receiver.claim(a_claim("pi", set_aside=[aside] * 99))
     (row,) = receiver.queue.db.all("hosts_aside")
@@ -908,13 +900,13 @@ def test_what_a_host_says_of_finished_work_is_cut(receiver: Receiver) -> None:
     assert [len(kept[0][member]) for member in ("job_id", "name", "why")] == [128, 64, 300]
 
 
-def test_what_names_of_data_sets_stand_for_is_kept_with_the_plan(receiver: Receiver) -> None:
+def test_what_names_of_data_sets_stand_for_is_kept_with_the_plan(receiver):
     for names in ({"processed": "a" * 64, "b" * 8: "b" * 64}, {"processed": "c" * 64}):
         receiver.plan(a_job("one"), dataset_names=names)
         assert receiver.queue.plan.datasets() == names
 
 
-def test_a_step_of_the_clock_that_nobody_has_looked_at_makes_no_host_silent(receiver: Receiver) -> None:
+def test_a_step_of_the_clock_that_nobody_has_looked_at_makes_no_host_silent(receiver):
     receiver.granted()
     for step_s in (2 * POLICY.stale_after_s, -4 * POLICY.stale_after_s):
         receiver.clock.step(step_s)
@@ -925,7 +917,7 @@ def test_a_step_of_the_clock_that_nobody_has_looked_at_makes_no_host_silent(rece
 # ── several jobs a host ─────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_worker_only_delivers_takes_no_slot(receiver: Receiver) -> None:
+def test_what_a_worker_only_delivers_takes_no_slot(receiver):
     receiver.plan(a_job("one"), a_job("two"), hosts={"pi": {"slots": 1}})
     first = receiver.granted()
     assert receiver.ask(slot=1).reason == ("host pi holds 1 job and has 1 slot: it gets another when one has ended")
@@ -934,7 +926,7 @@ def test_what_a_worker_only_delivers_takes_no_slot(receiver: Receiver) -> None:
     receiver.beat(first)  # it is this session's still
 
 
-def test_finished_work_that_does_not_leave_the_host_keeps_it_from_more(receiver: Receiver) -> None:
+def test_finished_work_that_does_not_leave_the_host_keeps_it_from_more(receiver):
     receiver.plan(*(a_job(f"job-{n}") for n in range(5)), hosts={"pi": {"slots": 1}})
     held: list[str] = []
     for slot in range(3):
@@ -942,14 +934,14 @@ def test_finished_work_that_does_not_leave_the_host_keeps_it_from_more(receiver:
     assert "holds 3 jobs and has 1 slot" in (receiver.ask(slot=3, delivering=held).reason or "")
 
 
-def test_a_new_session_goes_on_with_what_it_says_it_delivers(receiver: Receiver) -> None:
+def test_a_new_session_goes_on_with_what_it_says_it_delivers(receiver):
     kept, lost = receiver.granted(slot=0), receiver.granted(slot=1)
     receiver.ask(session=2, slot=1, delivering=[kept])
     receiver.beat(kept, session_id="0000000002-abcd")
     refused(ProblemType.LEASE_SUPERSEDED, receiver.beat, lost, "two")
 
 
-def test_what_may_still_be_adopted_is_not_given_again_to_the_host_that_delivers_it(receiver: Receiver) -> None:
+def test_what_may_still_be_adopted_is_not_given_again_to_the_host_that_delivers_it(receiver):
     receiver.plan(a_job("one"), hosts={"pi": {"slots": 2}})
     late = receiver.granted()
     receiver.queue.sweep_stale(stale_after_s=-1.0)
@@ -959,7 +951,7 @@ def test_what_may_still_be_adopted_is_not_given_again_to_the_host_that_delivers_
     assert receiver.ask(slot=1).job_id is not None, "it is not delivered any more"
 
 
-def test_nobody_delivers_for_another_installation(receiver: Receiver) -> None:
+def test_nobody_delivers_for_another_installation(receiver):
     held = receiver.granted()
     refused(ProblemType.HOST_ID_CONFLICT, receiver.ask, instance_id="another", delivering=[held])
     receiver.ask("laptop", delivering=[held])
@@ -970,9 +962,7 @@ def test_nobody_delivers_for_another_installation(receiver: Receiver) -> None:
 @pytest.mark.parametrize(
     ("declared", "slots"), [({}, 4), ({"slots": 3}, 3), ({"slots": "auto"}, 4), ({"slots": "auto", "max_cores": 2}, 2)]
 )
-def test_a_worker_is_told_for_how_many_jobs_it_may_ask(
-    receiver: Receiver, declared: dict[str, Any], slots: int
-) -> None:
+def test_a_worker_is_told_for_how_many_jobs_it_may_ask(receiver, declared, slots):
     receiver.plan(a_job("one"), a_job("two"), hosts={"pi": declared})
     reply = receiver.ask()
     assert reply.slots == slots
@@ -990,7 +980,7 @@ def test_a_worker_is_told_for_how_many_jobs_it_may_ask(
         ),
     ],
 )
-def test_a_reserve_that_leaves_nothing_is_named(receiver: Receiver, declared: dict[str, Any], sentence: str) -> None:
+def test_a_reserve_that_leaves_nothing_is_named(receiver, declared, sentence):
     receiver.plan(a_job("one"), hosts={"pi": declared})
     capability = a_capability() | {"ram_total_gib": 8.0, "ram_available_gib": 6.0}
     reply = receiver.ask(capability=capability)
@@ -1024,7 +1014,7 @@ def _booked(reply: ClaimReply) -> tuple[int, float]:
     return reply.booked.cores, round(reply.booked.ram_gib, 3)
 
 
-def test_two_slots_that_need_the_last_gib_get_one_job(empty: Receiver) -> None:
+def test_two_slots_that_need_the_last_gib_get_one_job(empty):
     empty.plan(*(a_job(f"job-{n}", min_ram_gib=2.5) for n in range(3)), hosts={"pi": {"slots": 3}})
     capability = a_capability() | {"ram_total_gib": 6.0, "ram_available_gib": 6.0}
     first = empty.ask(slot=0, capability=capability)

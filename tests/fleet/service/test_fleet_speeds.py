@@ -50,7 +50,7 @@ def fleet() -> Iterator[Fleet]:
     made.queue.close()
 
 
-def test_jobs_that_differ_in_seed_alone_are_one_kind_whose_time_is_learned_on_each_host(fleet: Fleet) -> None:
+def test_jobs_that_differ_in_seed_alone_are_one_kind_whose_time_is_learned_on_each_host(fleet):
     fleet.train("desk", {"train_s": 10.0, "max_rss_kib": 1024**2})
     fleet.train("desk", {"train_s": 10.0, "max_rss_kib": 3 * 1024**2})
     fleet.train("pi", {"train_s": 100.0})
@@ -68,19 +68,19 @@ def test_jobs_that_differ_in_seed_alone_are_one_kind_whose_time_is_learned_on_ea
     "record",
     [None, {}, {"train_s": -1.0}, {"train_s": "10"}, {"train_s": True}, {"train_s": 0}, {"train_s": [10.0]}],
 )
-def test_a_record_without_a_time_teaches_nothing(fleet: Fleet, record: dict[str, Any] | None) -> None:
+def test_a_record_without_a_time_teaches_nothing(fleet, record):
     fleet.train("desk", record)
     assert fleet.kinds() == []
 
 
 @pytest.mark.parametrize("kib", [None, -1, "much", True])
-def test_memory_that_is_no_number_is_not_known(fleet: Fleet, kib: object) -> None:
+def test_memory_that_is_no_number_is_not_known(fleet, kib):
     fleet.train("desk", {"train_s": 10.0, "max_rss_kib": kib})
     (kind,) = fleet.kinds()
     assert kind.ram_gib is None
 
 
-def test_an_attempt_that_went_on_where_another_stopped_does_not_count(fleet: Fleet) -> None:
+def test_an_attempt_that_went_on_where_another_stopped_does_not_count(fleet):
     granted = fleet.bare_grant("desk")
     with fleet.queue.db.transaction():
         fleet.queue.settle(granted.job, granted.attempt, EndReason.WORKER_SHUTDOWN)
@@ -88,14 +88,14 @@ def test_an_attempt_that_went_on_where_another_stopped_does_not_count(fleet: Fle
     assert fleet.kinds() == []
 
 
-def test_a_job_counts_as_it_was_granted(fleet: Fleet) -> None:
+def test_a_job_counts_as_it_was_granted(fleet):
     fleet.train("desk", {"train_s": 10.0})
     fleet.service.reload([a_job("one", seed=0, hyper={"max_depth": 9})], Plan())
     (kind,) = fleet.kinds()
     assert kind.hyper == {}
 
 
-def test_of_too_many_kinds_the_newest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_kinds_the_newest_are_told(monkeypatch):
     fleet = Fleet()
     for depth in (1, 2, 3):
         fleet.service.reload([a_job(f"depth {depth}", hyper={"max_depth": depth})], Plan())
@@ -105,7 +105,7 @@ def test_of_too_many_kinds_the_newest_are_told(monkeypatch: pytest.MonkeyPatch) 
     fleet.queue.close()
 
 
-def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(fleet: Fleet) -> None:
+def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(fleet):
     for host, gflops in (("desk", 50.0), ("new", 5000.0)):
         can = {**CAN, "calibration": {"gflops": gflops, "steps": 100.0}}
         fleet.queue.hosts.note(host, can, Claimant())
@@ -117,7 +117,7 @@ def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(flee
     assert kind.hosts[0].seconds < 30
 
 
-def test_a_calibration_that_failed_is_told_until_the_host_has_trained(fleet: Fleet) -> None:
+def test_a_calibration_that_failed_is_told_until_the_host_has_trained(fleet):
     fleet.measured["desk"] = {"failed": "this host's speed could not be measured: no\x1b memory"}
     granted = fleet.bare_grant("desk")
     (said,) = fleet.doubts().values()
@@ -127,7 +127,7 @@ def test_a_calibration_that_failed_is_told_until_the_host_has_trained(fleet: Fle
     assert fleet.doubts() == {}
 
 
-def test_a_host_without_torch_is_told_of_until_it_has_trained(fleet: Fleet) -> None:
+def test_a_host_without_torch_is_told_of_until_it_has_trained(fleet):
     with fleet.queue.db.transaction():
         fleet.queue.hosts.note("desk", {**CAN, "torch_version": None}, Claimant())
         fleet.queue.hosts.note("before", CAN, Claimant())  # says nothing of torch
@@ -151,7 +151,7 @@ def _two_hosts(lies: float) -> Fleet:
 
 
 @pytest.mark.parametrize("lies", [1.0, 2.0, 1 / 20])
-def test_a_host_as_fast_as_it_measured_is_not_doubted(lies: float) -> None:
+def test_a_host_as_fast_as_it_measured_is_not_doubted(lies):
     fleet = _two_hosts(lies)
     assert "liar" not in fleet.doubts()
     fleet.queue.close()
@@ -167,7 +167,7 @@ def test_a_host_that_shows_more_than_it_lends_is_told_of_and_judged_by_what_it_t
     fleet.queue.close()
 
 
-def test_a_job_that_never_ends_is_told_of_and_goes_on(fleet: Fleet) -> None:
+def test_a_job_that_never_ends_is_told_of_and_goes_on(fleet):
     for _ in range(3):
         fleet.train("desk", {"train_s": 200.0})
     granted = fleet.bare_grant("desk")
@@ -187,7 +187,7 @@ def test_a_job_that_never_ends_is_told_of_and_goes_on(fleet: Fleet) -> None:
     assert fleet.again().job(granted.job.job_id).job.status == "claimed"
 
 
-def test_a_short_job_has_time_to_fetch_its_data(fleet: Fleet) -> None:
+def test_a_short_job_has_time_to_fetch_its_data(fleet):
     for _ in range(3):
         fleet.train("desk", {"train_s": 2.0})
     granted = fleet.bare_grant("desk")

@@ -60,7 +60,7 @@ def text(renderable: object) -> str:
     return captured.get()
 
 
-def test_a_completion_tells_what_its_model_was_trained_on(fleet: Receiver) -> None:
+def test_a_completion_tells_what_its_model_was_trained_on(fleet):
     plan(fleet, "a")
     completed(fleet, "a", trained(ONE, OTHER))
     told = {"data": ONE, "code": OTHER, "commit": COMMIT}
@@ -74,7 +74,7 @@ def test_a_completion_tells_what_its_model_was_trained_on(fleet: Receiver) -> No
 
 
 @pytest.mark.parametrize("record", [None, {}, {"trained": 1}, {"trained": {"data": "x", "code": 3, "commit": ["c"]}}])
-def test_what_nobody_told_is_not_known(fleet: Receiver, record: dict[str, Any] | None) -> None:
+def test_what_nobody_told_is_not_known(fleet, record):
     plan(fleet, "a")
     completed(fleet, "a", record)
     (view,) = fleet.views.jobs().jobs
@@ -83,7 +83,7 @@ def test_what_nobody_told_is_not_known(fleet: Receiver, record: dict[str, Any] |
     assert "data not known" in text(render_job(whole(JobDetail, job={"status": "completed"})))
 
 
-def test_status_says_that_completed_jobs_were_trained_on_unlike_data(fleet: Receiver) -> None:
+def test_status_says_that_completed_jobs_were_trained_on_unlike_data(fleet):
     plan(fleet, "a", "b", "c")
     completed(fleet, "a", trained(ONE))
     completed(fleet, "b", trained(ONE))
@@ -99,7 +99,7 @@ def test_status_says_that_completed_jobs_were_trained_on_unlike_data(fleet: Rece
     assert fleet.views.jobs().unlike == []
 
 
-def test_unlike_code_is_said_too(fleet: Receiver) -> None:
+def test_unlike_code_is_said_too(fleet):
     plan(fleet, "a", "b")
     completed(fleet, "a", trained(ONE, ONE))
     completed(fleet, "b", trained(ONE, OTHER))
@@ -118,11 +118,11 @@ def test_only_what_should_be_alike_is_compared():
 
 
 @given(st.dictionaries(st.text(max_size=3) | st.just("trained"), st.integers() | st.text() | st.none()))
-def test_any_record_can_be_read(record: dict[str, Any]) -> None:
+def test_any_record_can_be_read(record):
     assert Trained.of(record) == Trained()
 
 
-def test_completed_jobs_that_were_adopted_tell_it_as_well(fleet: Receiver) -> None:
+def test_completed_jobs_that_were_adopted_tell_it_as_well(fleet):
     plan(fleet, "a")
     fleet.granted()
     fleet.queue.sweep_stale(stale_after_s=-1)
@@ -138,7 +138,7 @@ def inputs(folder: Path) -> TrainerInputs:
     return TrainerInputs(folder / "python", folder / "v", folder / "s", folder / "tensors")
 
 
-def test_code_of_ones_own_is_the_files_that_the_command_names(tmp_path: Path) -> None:
+def test_code_of_ones_own_is_the_files_that_the_command_names(tmp_path):
     (tmp_path / "own.py").write_text("one")
     before = code_digest(["python", "own.py", "--fast"], tmp_path)
     (tmp_path / "other.py").write_text("besides")
@@ -152,7 +152,7 @@ def test_code_of_ones_own_is_the_files_that_the_command_names(tmp_path: Path) ->
     assert code_digest(["python", "/usr/bin/own"], tmp_path) == ""
 
 
-def test_code_of_a_module_is_its_file_or_its_package(tmp_path: Path) -> None:
+def test_code_of_a_module_is_its_file_or_its_package(tmp_path):
     package = tmp_path / "mine" / "models"
     package.mkdir(parents=True)
     (package / "net.py").write_text("net")
@@ -163,7 +163,7 @@ def test_code_of_a_module_is_its_file_or_its_package(tmp_path: Path) -> None:
     assert code_digest(["python", "-m", "mine"], tmp_path) != before
 
 
-def test_a_trainer_of_ones_own_is_told_by_what_it_was_started_on(tmp_path: Path) -> None:
+def test_a_trainer_of_ones_own_is_told_by_what_it_was_started_on(tmp_path):
     (tmp_path / "own.py").write_text("one")
     (tmp_path / "tensors").mkdir()
     (tmp_path / "tensors" / "manifest.json").write_text(json.dumps({"data_digest": ONE}))
@@ -176,14 +176,14 @@ def test_a_trainer_of_ones_own_is_told_by_what_it_was_started_on(tmp_path: Path)
     assert at_start({"dataset": OTHER, **spec}, inputs(tmp_path), tmp_path)["data"] == OTHER
 
 
-def test_our_trainers_say_it_themselves(tmp_path: Path) -> None:
+def test_our_trainers_say_it_themselves(tmp_path):
     checkpoint = tmp_path / "gbt_oracle.ckpt.json"
     assert by_checkpoint(checkpoint) == {}
     checkpoint.write_text(json.dumps({"run_key": {"data": ONE, "code": OTHER, "cpu": {}}}))
     assert by_checkpoint(checkpoint) == {"data": ONE, "code": OTHER}
 
 
-def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_path: Path) -> None:
+def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_path):
     class Nothing:
         def start(self, _: object) -> None:
             raise SpawnFailedError("no such interpreter")
@@ -210,7 +210,7 @@ def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_
 # ── a GPU that the plan hides ───────────────────────────────────────────────────────────────
 
 
-def test_a_hidden_gpu_is_hidden_from_the_trainer_too(fleet: Receiver) -> None:
+def test_a_hidden_gpu_is_hidden_from_the_trainer_too(fleet):
     hidden = {"cuda": False, "env": {"CUDA_VISIBLE_DEVICES": "1", "HF_HOME": "/data"}}
     fleet.service.host_registry.plan = Plan(hosts={"dark": hidden, "light": {"cuda": True}})
     plan(fleet, "a", "b")
@@ -220,7 +220,7 @@ def test_a_hidden_gpu_is_hidden_from_the_trainer_too(fleet: Receiver) -> None:
     assert planned(dark.spec or {}, dark.env or {})["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
-def test_a_job_that_was_trained_anew_on_other_data_is_compared_by_its_last_training(fleet: Receiver) -> None:
+def test_a_job_that_was_trained_anew_on_other_data_is_compared_by_its_last_training(fleet):
     plan(fleet, "a")
     completed(fleet, "a", trained(ONE))
     fleet.service.requeue("a")

@@ -72,13 +72,13 @@ def walked(fleet: Looking, **wish: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 1000])
-def test_pages_show_every_job_once_in_order_of_arrival(fleet: Looking, limit: int) -> None:
+def test_pages_show_every_job_once_in_order_of_arrival(fleet, limit):
     names = [f"job-{n}" for n in range(6)]
     fleet.plan(*(a_job(name, priority=n) for n, name in enumerate(names)))
     assert walked(fleet, limit=limit) == names
 
 
-def test_a_page_of_one_status(fleet: Looking) -> None:
+def test_a_page_of_one_status(fleet):
     fleet.plan(*(a_job(f"job-{n}") for n in range(5)))
     fleet.service.cancel("job-1")
     fleet.service.cancel("job-3")
@@ -105,9 +105,7 @@ def test_a_page_of_one_status(fleet: Looking) -> None:
     sort=st.sampled_from(["newest", "name", "priority", "arrival"]),
     most=st.sampled_from([1, 3, 50]),
 )
-def test_filters_let_through_what_a_look_at_each_job_lets_through(
-    listed: Looking, wanted: JobFilter, sort: str, most: int
-) -> None:
+def test_filters_let_through_what_a_look_at_each_job_lets_through(listed, wanted, sort, most):
     """Out of an index and page by page, and counted alike."""
     seen, place = [], ListPlace()
     while True:
@@ -167,21 +165,21 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
     looking.queue.close()
 
 
-def test_jobs_that_wait_for_another_host_are_named_like_others(fleet: Looking) -> None:
+def test_jobs_that_wait_for_another_host_are_named_like_others(fleet):
     fleet.plan(a_job("one"), a_job("two"), a_job("three"))
     fleet.fail(fleet.granted())
     (group,) = fleet.views.waiting()
     assert (group.count, sorted(each["name"] for each in group.jobs)) == (3, ["one", "three", "two"])
 
 
-def test_of_two_waiting_jobs_with_one_name_each_has_its_own_page(fleet: Looking) -> None:
+def test_of_two_waiting_jobs_with_one_name_each_has_its_own_page(fleet):
     fleet.plan(a_job("one"))
     fleet.plan({**a_job("two"), "name": "one"})
     (group,) = fleet.views.waiting()
     assert sorted(map(job_path, group.jobs)) == ["/jobs/id-one", "/jobs/one"]
 
 
-def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet: Looking) -> None:
+def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet):
     fleet.plan(a_job("one"))
     claim_id = fleet.granted()
     fleet.beat(claim_id, progress={"epoch": 2, "eta_s": 30})
@@ -194,7 +192,7 @@ def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet:
     assert shown.error == "it broke", "what happened last stays visible while it waits"
 
 
-def test_every_answer_can_be_sent(fleet: Looking) -> None:
+def test_every_answer_can_be_sent(fleet):
     fleet.plan(a_job("one"), desktop={"priority": 1})
     fleet.fail(fleet.granted(), exit_code=65)
     for answer in (
@@ -208,7 +206,7 @@ def test_every_answer_can_be_sent(fleet: Looking) -> None:
 
 
 @pytest.mark.parametrize("question", ["job", "log", "explain"])
-def test_an_unknown_job_is_said_to_be_one(fleet: Looking, question: str) -> None:
+def test_an_unknown_job_is_said_to_be_one(fleet, question):
     with pytest.raises(Refusal) as refused:
         getattr(fleet.views, question)("no such job")
     assert refused.value.problem_type is ProblemType.UNKNOWN_JOB
@@ -217,14 +215,14 @@ def test_an_unknown_job_is_said_to_be_one(fleet: Looking, question: str) -> None
 # ── one job ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_tells_how_long_the_plan_keeps_what_its_trainer_saved(fleet: Looking) -> None:
+def test_a_job_tells_how_long_the_plan_keeps_what_its_trainer_saved(fleet):
     fleet.plan(a_job("one"))
     assert fleet.views.job("id-one").keep_state_s is None
     fleet.service.reload([a_job("one")], Plan(retention=Rules(keep_states_days=7.0)))
     assert fleet.views.job("id-one").keep_state_s == 604_800.0
 
 
-def test_a_job_shows_its_whole_history(fleet: Looking) -> None:
+def test_a_job_shows_its_whole_history(fleet):
     fleet.plan(a_job("one"))
     fleet.fail(fleet.granted(), exit_code=1, record={"seconds": 3.5})
     fleet.service.requeue("one")
@@ -246,7 +244,7 @@ def test_a_job_shows_its_whole_history(fleet: Looking) -> None:
     assert detail.spec == a_job("one")
 
 
-def test_a_failed_job_shows_its_error_and_what_ended_it(fleet: Looking) -> None:
+def test_a_failed_job_shows_its_error_and_what_ended_it(fleet):
     fleet.plan(a_job("one"))
     fleet.fail(fleet.granted(), error="CUDA out of memory", exit_code=2)
     shown = fleet.job()
@@ -254,7 +252,7 @@ def test_a_failed_job_shows_its_error_and_what_ended_it(fleet: Looking) -> None:
     assert "exit code 2 (bad arguments)" in (shown.ended_by or "")
 
 
-def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
+def test_a_log_is_read_from_any_line_on(fleet):
     fleet.plan(a_job("one"))
     claim_id = fleet.granted()
     for first, lines in ((0, ["a", "b", "c"]), (3, ["d", "e"])):
@@ -268,7 +266,7 @@ def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
     assert not fleet.views.log("id-one").live
 
 
-def test_a_long_log_is_read_page_by_page(fleet: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_read_page_by_page(fleet, monkeypatch):
     monkeypatch.setattr("training.fleet.service.logs.PAGE_BYTES", 4)
     fleet.plan(a_job("one"))
     claim_id = fleet.granted()
@@ -281,7 +279,7 @@ def test_a_long_log_is_read_page_by_page(fleet: Looking, monkeypatch: pytest.Mon
     assert pages == ["01", "23", "4"]
 
 
-def test_each_attempt_has_its_own_log(fleet: Looking) -> None:
+def test_each_attempt_has_its_own_log(fleet):
     fleet.plan(a_job("one"))
     assert fleet.views.log("id-one").lines == [], "before its first attempt"
     for n in (1, 2):
@@ -298,7 +296,7 @@ def test_each_attempt_has_its_own_log(fleet: Looking) -> None:
 # ── why is it not running? ──────────────────────────────────────────────────────────────────
 
 
-def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet: Looking) -> None:
+def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet):
     fleet.plan(a_job("one", require_cuda=True), a_job("two"))
     assert "no worker has asked" in (fleet.job().obstacle or "")
     fleet.ask("pi")
@@ -309,7 +307,7 @@ def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet: Looking) -
     assert fleet.job().obstacle is None
 
 
-def test_explain_notes_the_hosts_that_a_job_names_and_that_never_asked(fleet: Looking) -> None:
+def test_explain_notes_the_hosts_that_a_job_names_and_that_never_asked(fleet):
     fleet.plan(a_job("one", denied_hosts=["smal"]))
     fleet.ask("small")
     fleet.service.host_registry.plan = Plan(named_hosts={"smal": "denied_hosts of job one", "x": "y"})
@@ -318,7 +316,7 @@ def test_explain_notes_the_hosts_that_a_job_names_and_that_never_asked(fleet: Lo
     assert "x" not in verdicts, "another job names it"
 
 
-def test_explain_answers_for_every_host(fleet: Looking) -> None:
+def test_explain_answers_for_every_host(fleet):
     fleet.plan(
         a_job("one", require_cuda=True, min_vram_gib=8, denied_hosts=["laptop"]),
         a_job("other", priority=99),
@@ -337,7 +335,7 @@ def test_explain_answers_for_every_host(fleet: Looking) -> None:
     assert fleet.views.explain("id-one").summary == "no known host can run it"
 
 
-def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet: Looking) -> None:
+def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet):
     fleet.plan(a_job("first", priority=99), a_job("one"))
     fleet.ask("pi", capability=a_capability(cores=1))
     why = "host pi holds 1 job and has 1 core: it gets another when one has ended"
@@ -345,7 +343,7 @@ def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet: Looking) -
     assert fleet.views.explain("id-one").summary == f"it waits: pi: {why}"
 
 
-def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_most(fleet: Looking) -> None:
+def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_most(fleet):
     fleet.plan(a_job("first"), a_job("one"), desktop={"slots": 1})
     speeds, work = fleet.queue.ahead.kinds.learned.speeds(), Workload.of(a_job("one"))
     for host, seconds in (("desktop", 100.0), ("pi", 9_000.0)) * 3:
@@ -360,7 +358,7 @@ def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_mos
     assert wait_s == pytest.approx(reply.declined.open_at - fleet.clock.now())
 
 
-def test_hosts_come_page_by_page(fleet: Looking) -> None:
+def test_hosts_come_page_by_page(fleet):
     fleet.plan()
     for name in ("d", "b", "e", "a", "c"):
         fleet.ask(name)
@@ -376,7 +374,7 @@ def test_hosts_come_page_by_page(fleet: Looking) -> None:
     assert len(fleet.views.workers(limit=0).workers) == 1
 
 
-def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
+def test_explain_counts_down_what_time_will_remove(fleet):
     fleet.plan(a_job("one", prefer_cuda=True), desk={})
     fleet.ask("pi")
     fleet.clock.advance(100)
@@ -388,14 +386,14 @@ def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
     assert "waits for pi to ask for work" in fleet.views.explain("id-one").summary
 
 
-def test_explain_says_that_a_busy_host_ends_a_job_first(fleet: Looking) -> None:
+def test_explain_says_that_a_busy_host_ends_a_job_first(fleet):
     fleet.plan(a_job("one"), a_job("two", seed=1))
     fleet.ask("pi")
     waits = next(job.job_id for job in fleet.views.jobs(limit=9).jobs if job.status == "pending")
     assert fleet.views.explain(waits).summary.startswith("it waits for pi to end a job that is trained there")
 
 
-def test_explain_tells_back_off_and_avoidance(fleet: Looking) -> None:
+def test_explain_tells_back_off_and_avoidance(fleet):
     fleet.plan(a_job("one"))
     fleet.ask("desktop")
     fleet.service.requeue("one")
@@ -410,7 +408,7 @@ def test_explain_tells_back_off_and_avoidance(fleet: Looking) -> None:
     assert fleet.verdicts()["pi"][1] == "ok", "and the time to avoid a host ends"
 
 
-def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
+def test_explain_says_when_a_fitting_host_is_silent(fleet):
     fleet.plan(a_job("one"))
     fleet.ask("pi")
     fleet.service.requeue("one")
@@ -418,7 +416,7 @@ def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
     assert fleet.verdicts()["pi"][1] == "it fits, but was not seen for 10 min"
 
 
-def test_a_job_whose_only_fitting_host_is_gone_says_so(fleet: Looking) -> None:
+def test_a_job_whose_only_fitting_host_is_gone_says_so(fleet):
     fleet.plan(a_job("one", require_cuda=True), a_job("two", require_cuda=True, seed=8))
     fleet.ask("w1", capability=a_capability(cuda=True))
     assert fleet.job("two").note is None
@@ -434,7 +432,7 @@ def test_a_job_whose_only_fitting_host_is_gone_says_so(fleet: Looking) -> None:
     assert fleet.job("two").note is None
 
 
-def test_silent_hosts_are_named_the_last_one_heard_first(fleet: Looking) -> None:
+def test_silent_hosts_are_named_the_last_one_heard_first(fleet):
     fleet.plan(a_job("one", min_ram_gib=99))
     for number in range(5):
         fleet.ask(f"w{number}", capability=a_capability(ram=100.0 * (number > 0)))
@@ -446,7 +444,7 @@ def test_silent_hosts_are_named_the_last_one_heard_first(fleet: Looking) -> None
     )
 
 
-def test_a_job_that_runs_where_it_would_not_get_again_says_so(fleet: Looking) -> None:
+def test_a_job_that_runs_where_it_would_not_get_again_says_so(fleet):
     fleet.plan(a_job("one"))
     fleet.ask("pi")
     assert fleet.job().note is None
@@ -481,9 +479,7 @@ HOSTS = st.dictionaries(
     age_s=st.sampled_from([-20.0, 0.0, 5.0, 10.0, 299.0, 300.0]),
     avoids=st.none() | st.tuples(st.sampled_from(["pi", "desktop"]), st.sampled_from([1.0, 60.0])),
 )
-def test_explain_agrees_with_the_claim(
-    spec: dict[str, Any], hosts: dict[str, Any], age_s: float, avoids: tuple[str, float] | None
-) -> None:
+def test_explain_agrees_with_the_claim(spec, hosts, age_s, avoids):
     """Its word on a host is the one that this host gets when it asks the next moment."""
     queue = JobQueue(":memory:", clock=FakeClock())
     service = Service(queue, FakeShelf())
@@ -514,7 +510,7 @@ def test_explain_agrees_with_the_claim(
     queue.close()
 
 
-def test_a_held_job_says_who_holds_it_and_since_when(fleet: Looking) -> None:
+def test_a_held_job_says_who_holds_it_and_since_when(fleet):
     fleet.plan(a_job("one", require_cuda=True), a_job("two"), a_job("three", priority=-1))
     assert fleet.granted() == fleet.service.queue.get("id-two").claim_id  # type: ignore[union-attr]
     fleet.service.hold("one", by="ada")
@@ -536,7 +532,7 @@ def test_a_held_job_says_who_holds_it_and_since_when(fleet: Looking) -> None:
     assert fleet.job().obstacle is not None
 
 
-def test_explain_of_what_is_over_says_how_it_ended(fleet: Looking) -> None:
+def test_explain_of_what_is_over_says_how_it_ended(fleet):
     fleet.plan(a_job("one"))
     fleet.fail(fleet.granted(), exit_code=65)
     assert "failed: trainer: exit code 65" in fleet.views.explain("id-one").summary
@@ -545,7 +541,7 @@ def test_explain_of_what_is_over_says_how_it_ended(fleet: Looking) -> None:
 # ── workers ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_workers_show_what_they_can_do_hold_and_lack(fleet: Looking) -> None:
+def test_workers_show_what_they_can_do_hold_and_lack(fleet):
     jobs = [a_job("one")]
     plan = Plan(
         hosts={"pi": {"allow_jobs": ["gbt"]}},
@@ -567,6 +563,6 @@ def test_workers_show_what_they_can_do_hold_and_lack(fleet: Looking) -> None:
     assert [worker.alive for worker in fleet.views.workers().workers] == [True, False]
 
 
-def test_counts_name_every_status(fleet: Looking) -> None:
+def test_counts_name_every_status(fleet):
     assert fleet.views.counts() == fleet.queue.counts()
     assert set(fleet.views.counts().values()) == {0}

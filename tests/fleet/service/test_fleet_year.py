@@ -115,7 +115,7 @@ def used(house: House) -> int:
     return int((pages - free) * size)
 
 
-def test_a_year_stays_as_small_as_the_page_says(house: House) -> None:
+def test_a_year_stays_as_small_as_the_page_says(house):
     text = PAGE.read_text(encoding="utf-8")
     example = re.search(r"```toml\n(\[retention\].*?)```", text, re.DOTALL)
     stated = re.search(r"the database is below\s+(\d+)\s+MiB;\s+without\s+it\s+(\d+)\s+MiB", text)

@@ -62,7 +62,7 @@ def on_disk(store: StateStore) -> set[str]:
 # ── the store ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_newest_state_of_a_job_is_kept_and_the_one_before_goes(tmp_path: Path) -> None:
+def test_the_newest_state_of_a_job_is_kept_and_the_one_before_goes(tmp_path):
     store = StateStore(tmp_path / "states")
     bring(store, "one", weights=b"first", same=b"same")
     second = bring(store, "one", weights=b"second", same=b"same")
@@ -88,7 +88,7 @@ def test_of_a_job_one_state_alone_takes_room():
     assert left == {hashlib.sha256(b"second").hexdigest()}
 
 
-def test_a_later_attempts_state_is_never_replaced_by_an_earlier_ones(tmp_path: Path) -> None:
+def test_a_later_attempts_state_is_never_replaced_by_an_earlier_ones(tmp_path):
     store = StateStore(tmp_path / "states")
     kept = bring(store, "one", attempt=2, weights=b"later")
     with pytest.raises(NoState, match="attempt 2 of this job has brought a later state"):
@@ -106,7 +106,7 @@ def test_a_state_that_was_kept_survives_a_power_cut():
         assert found.piece("one", hashlib.sha256(b"w").hexdigest()) == b"w"
 
 
-def test_a_state_without_all_its_chunks_is_not_kept(tmp_path: Path) -> None:
+def test_a_state_without_all_its_chunks_is_not_kept(tmp_path):
     store, listing = StateStore(tmp_path / "states"), listed(weights=b"w")
     store.begin(listing.dataset_id, listing.document)
     with pytest.raises(ChunksMissing):
@@ -116,7 +116,7 @@ def test_a_state_without_all_its_chunks_is_not_kept(tmp_path: Path) -> None:
     assert not list((tmp_path / "states" / "drafts").iterdir())
 
 
-def test_a_damaged_file_counts_as_no_state_and_its_chunks_are_swept(tmp_path: Path) -> None:
+def test_a_damaged_file_counts_as_no_state_and_its_chunks_are_swept(tmp_path):
     store = StateStore(tmp_path / "states")
     bring(store, "one", weights=b"w")
     bring(store, "two", weights=b"v")
@@ -137,7 +137,7 @@ def test_no_job_names_after_a_power_cut_a_state_that_is_gone():
         assert found.jobs() == [] or found.listing("one")
 
 
-def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path: Path) -> None:
+def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path):
     numbers = range(STATE_BYTES_MAX // CHUNK_BYTES + 1)
     chunks = ((hashlib.sha256(b"%d" % number).digest(), CHUNK_BYTES) for number in numbers)
     large = Listing((pack("weights", chunks),)).document
@@ -172,7 +172,7 @@ WHOLE = st.integers(0, 30)
 
 @settings(report_multiple_bugs=False)  # a planted bug is to be seen as one assertion
 @given(st.lists(st.tuples(WHOLE, WHOLE), max_size=6))
-def test_stretches_join_so_that_each_epoch_belongs_to_one(runs: list[tuple[int, int]]) -> None:
+def test_stretches_join_so_that_each_epoch_belongs_to_one(runs):
     """Each run begins at any epoch up to where the one before came, perhaps anew."""
     told: list[dict[str, Any]] = []
     truth: dict[int, int] = {}  # epoch → attempt
@@ -261,7 +261,7 @@ def handed_back(receiver: Receiver, folder: Path, text: bytes, host: str = "firs
     )
 
 
-def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path: Path) -> None:
+def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path):
     large = b"weights" * 400_000  # of several chunks
     with running(tmp_path) as receiver:
         assert granted(receiver, "nobody").state is None
@@ -288,7 +288,7 @@ def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path: Path) -> N
         assert unneeded() == [JOB, "unknown"]
 
 
-def test_what_this_host_saved_later_goes_before_what_it_brought(tmp_path: Path) -> None:
+def test_what_this_host_saved_later_goes_before_what_it_brought(tmp_path):
     with running(tmp_path) as receiver:
         handed_back(receiver, tmp_path / "a", b"brought")
         saved(tmp_path / "a", b"saved after that")
@@ -315,7 +315,7 @@ def epochs(first: int, last: int) -> str:
     return "".join(f'{{"event": "epoch", "epoch": {each}, "loss": 0.5}}\n' for each in range(first, last + 1))
 
 
-def test_attempts_whose_workers_were_killed_keep_their_part(tmp_path: Path) -> None:
+def test_attempts_whose_workers_were_killed_keep_their_part(tmp_path):
     """Neither noted how far it came; the output of the last says where the first ended."""
     folder = tmp_path / "job"
     folder.mkdir()
@@ -326,7 +326,7 @@ def test_attempts_whose_workers_were_killed_keep_their_part(tmp_path: Path) -> N
     assert parts(tmp_path / "2.note", tmp_path / "2.log") == [(1, 0, 7), (2, 7, 12)]
 
 
-def test_a_transfer_of_an_attempt_that_is_over_notes_nothing_beside_the_next_ones_state(tmp_path: Path) -> None:
+def test_a_transfer_of_an_attempt_that_is_over_notes_nothing_beside_the_next_ones_state(tmp_path):
     folder = tmp_path / "job"
     folder.mkdir()
     first = an_attempt_here(folder, "pi", 1)
@@ -342,7 +342,7 @@ def test_a_transfer_of_an_attempt_that_is_over_notes_nothing_beside_the_next_one
     assert [each["attempt"] for each in json.loads(stretches_of(folder).read_text())] == [1, 2]
 
 
-def test_a_state_waits_for_no_other_that_is_on_its_way(tmp_path: Path) -> None:
+def test_a_state_waits_for_no_other_that_is_on_its_way(tmp_path):
     """Else threads would pile up while the network hangs."""
     asked, let = threading.Event(), threading.Event()
 
@@ -363,7 +363,7 @@ def test_a_state_waits_for_no_other_that_is_on_its_way(tmp_path: Path) -> None:
     assert not on_the_way[0].is_alive()
 
 
-def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(tmp_path: Path) -> None:
+def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(tmp_path):
     folder = tmp_path / "job"
     folder.mkdir()
     first = an_attempt_here(folder, "pi", 1)
@@ -381,9 +381,7 @@ def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(
 
 
 @pytest.mark.parametrize("fault", ["damaged", "missing", "gone", "another listing"])
-def test_a_state_that_cannot_be_fetched_costs_no_job(
-    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_state_that_cannot_be_fetched_costs_no_job(tmp_path, fault, caplog):
     with running(tmp_path) as receiver:
         handed_back(receiver, tmp_path / "a", b"weights")
         assignment = granted(receiver, "second")
@@ -410,7 +408,7 @@ def test_a_state_that_cannot_be_fetched_costs_no_job(
         assert parts(tmp_path / "note", tmp_path / "no log") == [], "it did not go on from there"
 
 
-def test_a_stopped_attempt_fetches_no_further(tmp_path: Path) -> None:
+def test_a_stopped_attempt_fetches_no_further(tmp_path):
     with running(tmp_path) as receiver:
         handed_back(receiver, tmp_path / "a", b"weights")
         order = Order(wait, threading.Event())
@@ -435,7 +433,7 @@ CALLS: dict[str, Callable[[StateCalls, Listing], Any]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_only_the_holder_of_the_live_claim_brings_or_gets_a_state(tmp_path: Path, call: str) -> None:
+def test_only_the_holder_of_the_live_claim_brings_or_gets_a_state(tmp_path, call):
     with running(tmp_path) as receiver:
         assignment, listing = granted(receiver, "first"), listed(weights=b"w")
         mine = calls_of(receiver, "first", assignment.claim_id)
@@ -448,7 +446,7 @@ def test_only_the_holder_of_the_live_claim_brings_or_gets_a_state(tmp_path: Path
         assert refusal(lambda: CALLS[call](mine, listing)) == "lease_superseded"
 
 
-def test_other_bytes_than_announced_are_refused(tmp_path: Path) -> None:
+def test_other_bytes_than_announced_are_refused(tmp_path):
     with running(tmp_path) as receiver:
         assignment, listing = granted(receiver, "first"), listed(weights=b"w")
         mine = calls_of(receiver, "first", assignment.claim_id)
@@ -457,7 +455,7 @@ def test_other_bytes_than_announced_are_refused(tmp_path: Path) -> None:
         assert refusal(lambda: mine.keep(listing.dataset_id, stretches=STRETCH)) == "incomplete_dataset"
 
 
-def test_a_full_disk_refuses_the_state_and_not_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_refuses_the_state_and_not_the_job(tmp_path, caplog):
     with running(tmp_path) as receiver:
         assignment = granted(receiver, "first")
         receiver.disk.free = 0
@@ -469,7 +467,7 @@ def test_a_full_disk_refuses_the_state_and_not_the_job(tmp_path: Path, caplog: p
         receiver.disk.free = 10**12
 
 
-def test_a_trainer_that_saved_nothing_brings_nothing_and_an_equal_state_travels_once(tmp_path: Path) -> None:
+def test_a_trainer_that_saved_nothing_brings_nothing_and_an_equal_state_travels_once(tmp_path):
     with running(tmp_path) as receiver:
         assignment = granted(receiver, "first")
         here = transfer(receiver, assignment, tmp_path / "nowhere", "first")

@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def on_memory(fs: MemoryFs) -> ArtifactStore:
 
 @pytest.mark.parametrize("disk", ["memory", "local"])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_conformance(check: Callable[..., None], disk: str, tmp_path: Path) -> None:
+def test_conformance(check, disk, tmp_path):
     fs = MemoryFs()
     on_local = partial(ArtifactStore, tmp_path / "models", reserve_bytes=1000)
     store = on_memory(fs) if disk == "memory" else on_local()
@@ -57,7 +57,7 @@ def test_conformance(check: Callable[..., None], disk: str, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps permissions elsewhere")
-def test_parts_and_bundles_are_private(tmp_path: Path) -> None:
+def test_parts_and_bundles_are_private(tmp_path):
     store = ArtifactStore(tmp_path)
     part = store.open_part(CLAIM, SHA)
     assert (tmp_path / "incoming" / f"{CLAIM}-{SHA}.part").stat().st_mode & 0o777 == 0o600
@@ -79,9 +79,7 @@ class Held:
 
 
 @pytest.mark.parametrize(("system", "refusals", "tries"), [("nt", 0, 1), ("nt", 3, 4), ("posix", 0, 1)])
-def test_a_file_held_for_a_moment_is_renamed_after_it(
-    system: str, refusals: int, tries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_held_for_a_moment_is_renamed_after_it(system, refusals, tries, monkeypatch):
     held, target, slept = Held(refusals), Path("there"), list[float]()
     with monkeypatch.context() as patched:
         patched.setattr("training.files.os.name", system)
@@ -91,7 +89,7 @@ def test_a_file_held_for_a_moment_is_renamed_after_it(
 
 
 @pytest.mark.parametrize(("system", "tries"), [("nt", len(HELD_S) + 1), ("posix", 1)])
-def test_a_file_held_for_good_is_a_refusal(system: str, tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_held_for_good_is_a_refusal(system, tries, monkeypatch):
     held, target = Held(float("inf")), Path("there")
     with monkeypatch.context() as patched:
         patched.setattr("training.files.os.name", system)
@@ -100,7 +98,7 @@ def test_a_file_held_for_good_is_a_refusal(system: str, tries: int, monkeypatch:
     assert held.tries == tries
 
 
-def test_index_is_lines_of_json(tmp_path: Path) -> None:
+def test_index_is_lines_of_json(tmp_path):
     store = ArtifactStore(tmp_path)
     store.index.append(row(upload(store), "j"))
     (line,) = (tmp_path / "index.jsonl").read_text().splitlines()
@@ -116,7 +114,7 @@ def test_index_is_lines_of_json(tmp_path: Path) -> None:
     }
 
 
-def test_torn_last_line_is_cut(tmp_path: Path) -> None:
+def test_torn_last_line_is_cut(tmp_path):
     store = ArtifactStore(tmp_path)
     rows = [row(upload(store, bytes([n]))) for n in range(3)]
     for each in rows:
@@ -130,13 +128,13 @@ def test_torn_last_line_is_cut(tmp_path: Path) -> None:
         assert (tmp_path / "index.jsonl").read_bytes() == whole
 
 
-def test_a_root_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreUnavailable, match="preparing"):
         ArtifactStore(tmp_path / "file" / "models")
 
 
-def test_files_of_others_in_the_root_are_left_alone(tmp_path: Path) -> None:
+def test_files_of_others_in_the_root_are_left_alone(tmp_path):
     store = ArtifactStore(tmp_path)
     upload(store)
     (tmp_path / "lost+found").mkdir()
@@ -196,7 +194,7 @@ class Counting(LocalFs):
         return super().read(path)
 
 
-def test_every_file_that_is_opened_is_closed(tmp_path: Path) -> None:
+def test_every_file_that_is_opened_is_closed(tmp_path):
     fs = Counting()
     store = ArtifactStore(tmp_path, fs)
     rows = [row(upload(store, bytes([n]))) for n in range(2)]
@@ -221,7 +219,7 @@ def test_every_file_that_is_opened_is_closed(tmp_path: Path) -> None:
     assert fs.open == set()
 
 
-def test_a_prefix_that_cannot_be_read_leaves_its_part_to_the_next(tmp_path: Path) -> None:
+def test_a_prefix_that_cannot_be_read_leaves_its_part_to_the_next(tmp_path):
     fs = Counting()
     store = ArtifactStore(tmp_path, fs)
     part = store.open_part(CLAIM, SHA)
@@ -235,7 +233,7 @@ def test_a_prefix_that_cannot_be_read_leaves_its_part_to_the_next(tmp_path: Path
     store.open_part(CLAIM, SHA, offset=10).close()
 
 
-def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path: Path) -> None:
+def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path):
     store = ArtifactStore(tmp_path)
     artifact = upload(store)
     sound = store.write_provenance(artifact, job_id="1" * 64, attempt=1, record={})
@@ -248,7 +246,7 @@ def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path: Path) ->
         store.open(artifact)
 
 
-def test_a_file_that_cannot_be_cut_is_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_cut_is_closed_again(tmp_path, monkeypatch):
     closed: list[int] = []
     real = os.close
 
@@ -263,7 +261,7 @@ def test_a_file_that_cannot_be_cut_is_closed_again(tmp_path: Path, monkeypatch: 
     assert len(closed) == 1
 
 
-def test_a_line_of_which_a_part_was_written_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_which_a_part_was_written_is_a_failure(tmp_path, monkeypatch):
     real = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: real(handle, data[:2]))
     with pytest.raises(OSError, match="only 2 of 5 bytes"):
@@ -375,7 +373,7 @@ def nth() -> Iterator[int]:
 
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for_ever"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["eio", "enospc"])
-def test_nth_operation_fails(error: int, for_ever: bool) -> None:
+def test_nth_operation_fails(error, for_ever):
     for n in nth():
         fs, life = MemoryFs(), Life()
         fs.fail_at, fs.for_ever, fs.failure = n, for_ever, OSError(error, os.strerror(error))
@@ -402,7 +400,7 @@ def test_power_cut_at_every_operation():
 
 
 @pytest.mark.parametrize("first", [PowerCut(), OSError(errno.EIO, "I/O")], ids=["killed", "failed"])
-def test_power_cut_in_the_life_after(first: BaseException) -> None:
+def test_power_cut_in_the_life_after(first):
     """The process is killed, or the disk fails once; it starts again on the same disk; then the power goes."""
     chance = random.Random(21)
     for n in nth():
@@ -485,7 +483,7 @@ Writers.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestWriters = Writers.TestCase
 
 
-def test_local_disk_refuses_to_replace(tmp_path: Path) -> None:
+def test_local_disk_refuses_to_replace(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).write_text(name)
     with pytest.raises(FileExistsError):
@@ -493,7 +491,7 @@ def test_local_disk_refuses_to_replace(tmp_path: Path) -> None:
     assert (tmp_path / "two").read_text() == "two"
 
 
-def test_a_write_goes_on_where_the_system_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_goes_on_where_the_system_stopped(tmp_path, monkeypatch):
     fs, write = LocalFs(), os.write
     handle = fs.create(tmp_path / "file")
     with monkeypatch.context() as patched:
@@ -557,12 +555,12 @@ def test_a_report_that_a_crash_left_is_made_durable_when_it_comes_again():
         assert fs.after_power_cut(chance).size(ROOT / report_path(artifact, digest)) == len(body), n
 
 
-def test_a_large_file_is_read_to_its_end(tmp_path: Path) -> None:
+def test_a_large_file_is_read_to_its_end(tmp_path):
     (tmp_path / "file").write_bytes(b"x" * (BLOCK_BYTES + 1))
     assert [len(block) for block in LocalFs().read(tmp_path / "file")] == [BLOCK_BYTES, 1]
 
 
-def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch):
     store, quicker = on_memory(MemoryFs()), list[PartFile]()
     first = store.open_part(CLAIM, SHA)
 
@@ -600,7 +598,7 @@ def test_a_large_upload_takes_the_room_of_as_many_idle_ones_as_it_needs():
     assert [store.offset(claim * 32, SHA) for claim in "123"] == [0, 0, 4000], "the oldest went"
 
 
-def test_many_small_files_are_closed_when_they_are_written(tmp_path: Path) -> None:
+def test_many_small_files_are_closed_when_they_are_written(tmp_path):
     fs = Counting()
     wanted = [(tmp_path / f"{name}.part", tmp_path / name, name.encode()) for name in ("a", "b")]
     replace_all(fs, wanted)

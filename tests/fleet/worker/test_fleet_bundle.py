@@ -68,9 +68,7 @@ NAMES = ["a.pt", "b", "x.ckpt.json", "y.ckpt.json", "n" * 100, "n" * 101, "-x", 
     st.integers(0, 2),
 )
 @settings(max_examples=60)
-def test_what_is_packed_can_be_fetched(
-    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], short_of: int
-) -> None:
+def test_what_is_packed_can_be_fetched(tmp_path_factory, files, short_of):
     folder = tmp_path_factory.mktemp("out")
     spec = {"model": "gbt", "mode": "oracle", "trainer": {"outputs": [*files]}}
     for name, content in files.items():
@@ -96,7 +94,7 @@ def test_what_is_packed_can_be_fetched(
     }
 
 
-def test_bundle_holds_checkpoint_sidecar_and_report_and_nothing_else(tmp_path: Path) -> None:
+def test_bundle_holds_checkpoint_sidecar_and_report_and_nothing_else(tmp_path):
     leave(tmp_path)
     packed = pack_mlp(tmp_path, tmp_path / bundle_name("mlp", "oracle", "ab12"))
     assert packed.path.name == "mlp_oracle-ab12.tar.zst"
@@ -105,7 +103,7 @@ def test_bundle_holds_checkpoint_sidecar_and_report_and_nothing_else(tmp_path: P
     assert packed.size == packed.path.stat().st_size
 
 
-def test_report_is_optional_and_pretraining_has_its_own(tmp_path: Path) -> None:
+def test_report_is_optional_and_pretraining_has_its_own(tmp_path):
     leave(tmp_path, report=False)
     assert len(unpack(pack_mlp(tmp_path, tmp_path / "b").path)) == 2
     for name in ("transformer_ssl_realistic.pt", "transformer_ssl_realistic_pretrain.json"):
@@ -115,7 +113,7 @@ def test_report_is_optional_and_pretraining_has_its_own(tmp_path: Path) -> None:
     assert "transformer_ssl_realistic_pretrain.json" in unpack(packed.path)
 
 
-def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(tmp_path, monkeypatch):
     leave(tmp_path)
     real = os.fstat
 
@@ -130,21 +128,21 @@ def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(tmp_path: Path, m
     assert not (tmp_path / "b").exists()
 
 
-def test_a_checkpoint_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     leave(tmp_path)
     monkeypatch.setattr("training.fleet.worker.bundle.bundles.CHECKPOINT_BYTES_MAX", 1)
     with pytest.raises(BundleError, match="too large for a checkpoint"):
         pack_mlp(tmp_path, tmp_path / "b")
 
 
-def test_boosted_trees_have_a_json_sidecar_by_convention(tmp_path: Path) -> None:
+def test_boosted_trees_have_a_json_sidecar_by_convention(tmp_path):
     (tmp_path / "gbt_oracle.ckpt.json").write_text("{}")
     (tmp_path / "gbt_oracle.xgb.json").write_text("{}")
     packed = pack(tmp_path, tmp_path, tmp_path / "b", model="gbt", mode="oracle")
     assert list(unpack(packed.path)) == ["gbt_oracle.ckpt.json", "gbt_oracle.xgb.json"]
 
 
-def test_where_and_when_leave_no_trace(tmp_path: Path) -> None:
+def test_where_and_when_leave_no_trace(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     leave(first)
     leave(second)
@@ -158,7 +156,7 @@ def test_where_and_when_leave_no_trace(tmp_path: Path) -> None:
 @settings(max_examples=40)
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 700))
 @example(bytes(range(256)), 3 * BLOCK_BYTES // 256 + 1)
-def test_any_weights_come_back(tmp_path_factory: pytest.TempPathFactory, seed: bytes, times: int) -> None:
+def test_any_weights_come_back(tmp_path_factory, seed, times):
     folder = tmp_path_factory.mktemp("weights")
     weights = seed * times
     leave(folder, weights)
@@ -169,7 +167,7 @@ def test_any_weights_come_back(tmp_path_factory: pytest.TempPathFactory, seed: b
     assert again.sha256 == packed.sha256
 
 
-def test_an_empty_output_is_none(tmp_path: Path) -> None:
+def test_an_empty_output_is_none(tmp_path):
     leave(tmp_path / "out", b"")
     with pytest.raises(BundleError, match=r"exited with 0 but left mlp_oracle\.pt empty"):
         pack_mlp(tmp_path / "out", tmp_path / "b.tar.zst")
@@ -194,7 +192,7 @@ def test_an_empty_output_is_none(tmp_path: Path) -> None:
         ({"file": "caf\udce9\ud800.pt"}, "left no caf"),
     ],
 )
-def test_broken_promises_are_named_and_leave_nothing(tmp_path: Path, named: dict[str, object], words: str) -> None:
+def test_broken_promises_are_named_and_leave_nothing(tmp_path, named, words):
     leave(tmp_path / "out", **named)
     with pytest.raises(BundleError, match=words):
         pack_mlp(tmp_path / "out", tmp_path / "b.tar.zst")
@@ -202,13 +200,13 @@ def test_broken_promises_are_named_and_leave_nothing(tmp_path: Path, named: dict
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000])
-def test_checkpoint_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_checkpoint_that_is_none_is_refused(tmp_path, content):
     (tmp_path / "mlp_oracle.ckpt.json").write_bytes(content)
     with pytest.raises(BundleError, match=r"mlp_oracle\.ckpt\.json"):
         pack_mlp(tmp_path, tmp_path / "b")
 
 
-def test_missing_checkpoint_and_links_are_refused(tmp_path: Path) -> None:
+def test_missing_checkpoint_and_links_are_refused(tmp_path):
     with pytest.raises(BundleError, match=r"left no mlp_oracle\.ckpt\.json"):
         pack_mlp(tmp_path, tmp_path / "b")
     leave(tmp_path)
@@ -219,16 +217,14 @@ def test_missing_checkpoint_and_links_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("output", "words"), [("../secret", "outside"), ("no name", "is no name")])
-def test_what_cannot_be_taken_is_refused_before_a_byte_is_packed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, words: str
-) -> None:
+def test_what_cannot_be_taken_is_refused_before_a_byte_is_packed(tmp_path, monkeypatch, output, words):
     (tmp_path / "no name").write_bytes(b"x")
     monkeypatch.setattr(bundle._Writer, "add", lambda *_: pytest.fail("it packs"))
     with pytest.raises(BundleError, match=words):
         pack(tmp_path, tmp_path, tmp_path / "b", model="own", mode="oracle", outputs=[output])
 
 
-def test_full_disk_leaves_no_half_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_half_bundle(tmp_path, monkeypatch):
     leave(tmp_path / "out")
 
     def full(_: int) -> None:
@@ -240,7 +236,7 @@ def test_full_disk_leaves_no_half_bundle(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_checkpoint_of_ones_own_trainer_goes_with_its_own_sidecar(tmp_path: Path) -> None:
+def test_a_checkpoint_of_ones_own_trainer_goes_with_its_own_sidecar(tmp_path):
     leave(tmp_path, sha256=_sha(b"of another training"))
     own = ["mlp_oracle.ckpt.json", "mlp_oracle.pt"]
     with pytest.raises(BundleError, match="was not written with the sidecar in its folder"):

@@ -127,7 +127,7 @@ def wish() -> Order:
     return Order(QUIET)
 
 
-def test_a_data_set_is_fetched_once_and_is_what_was_pushed(cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_a_data_set_is_fetched_once_and_is_what_was_pushed(cache, shelf, folder):
     dataset_id, told = shelf.add(folder), []
     there = cache.get(dataset_id, Order(lambda *how: told.append(how)))
     assert files(there) == files(folder)
@@ -138,7 +138,7 @@ def test_a_data_set_is_fetched_once_and_is_what_was_pushed(cache: Cache, shelf: 
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_fetch_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf, folder: Path, at: int) -> None:
+def test_a_fetch_that_broke_off_goes_on(tmp_path, shelf, folder, at):
     dataset_id = shelf.add(folder)
     shelf.trouble = [None] * at + [MemoryError("the worker is killed")]
     cache = Cache(tmp_path, shelf)
@@ -152,7 +152,7 @@ def test_a_fetch_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf, folder: Pa
     cache.close()
 
 
-def test_a_new_version_costs_its_changed_pieces_alone(cache: Cache, shelf: Shelf, folder: Path, tmp_path: Path) -> None:
+def test_a_new_version_costs_its_changed_pieces_alone(cache, shelf, folder, tmp_path):
     cache.get(shelf.add(folder))
     second = a_folder(tmp_path / "second", x=block("z", 0.1))
     for name, content in files(folder).items():
@@ -163,13 +163,13 @@ def test_a_new_version_costs_its_changed_pieces_alone(cache: Cache, shelf: Shelf
     assert len(shelf.sent) == 1
 
 
-def test_a_receiver_that_is_away_is_waited_for(cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_a_receiver_that_is_away_is_waited_for(cache, shelf, folder):
     shelf.trouble = [Unreachable("away")] * 50 + [None, Unreachable("away"), Damaged("a flipped bit")]
     dataset_id = shelf.add(folder)
     assert files(cache.get(dataset_id)) == files(folder)
 
 
-def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(cache, shelf, folder):
     dataset_id = shelf.add(folder)
     shelf.trouble = [None] + [Damaged("piece arrived damaged")] * 5
     with pytest.raises(NotGiven, match="5 times in a row"):
@@ -181,7 +181,7 @@ def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(cache: Cache, 
         cache.get("../../etc")
 
 
-def test_a_fetch_ends_when_nobody_wants_it_any_more(cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_a_fetch_ends_when_nobody_wants_it_any_more(cache, shelf, folder):
     stopped = threading.Event()
     order = Order(lambda done, whole: stopped.set(), stopped)
     with pytest.raises(Stopped):
@@ -189,7 +189,7 @@ def test_a_fetch_ends_when_nobody_wants_it_any_more(cache: Cache, shelf: Shelf, 
     assert len(shelf.sent) == 1
 
 
-def test_what_was_changed_on_the_host_is_mended(cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_what_was_changed_on_the_host_is_mended(cache, shelf, folder):
     dataset_id = shelf.add(folder)
     there = cache.get(dataset_id)
     content = bytearray((there / "summary.parquet").read_bytes())
@@ -204,7 +204,7 @@ def test_what_was_changed_on_the_host_is_mended(cache: Cache, shelf: Shelf, fold
     assert files(cache.get(dataset_id)) == files(folder), "of the same size and name"
 
 
-def test_what_was_used_longest_ago_goes_first(tmp_path: Path, shelf: Shelf) -> None:
+def test_what_was_used_longest_ago_goes_first(tmp_path, shelf):
     ids = [shelf.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
     cache = Cache(tmp_path, shelf, bytes_max=5 * PIECE)
     for dataset_id in (ids[0], ids[1], ids[0], ids[2]):
@@ -217,7 +217,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, shelf: Shelf) -> N
     cache.close()
 
 
-def test_no_data_set_that_a_trainer_uses_makes_room_for_another() -> None:
+def test_no_data_set_that_a_trainer_uses_makes_room_for_another():
     used: list[str] = []
     shelf = Shelf()
     with TemporaryDirectory() as name:
@@ -232,9 +232,7 @@ def test_no_data_set_that_a_trainer_uses_makes_room_for_another() -> None:
             assert {path.name for path in (folder / "cache/sets").iterdir()} >= {first, third}
 
 
-def test_a_fetch_stops_amid_the_look_at_what_has_arrived(
-    tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fetch_stops_amid_the_look_at_what_has_arrived(tmp_path, shelf, monkeypatch):
     dataset_id = shelf.add(a_folder(tmp_path / "data", x=block("a") + block("b") + block("c")))
     shelf.trouble = [None, None, None, MemoryError("killed")]
     cache = Cache(tmp_path, shelf)
@@ -255,7 +253,7 @@ def test_a_fetch_stops_amid_the_look_at_what_has_arrived(
     cache.close()
 
 
-def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, shelf: Shelf, folder: Path) -> None:
+def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path, shelf, folder):
     dataset_id = shelf.add(folder)
     cache = Cache(tmp_path, shelf, bytes_max=PIECE)
     with pytest.raises(FetchError, match="raise --cache-gib"):
@@ -271,7 +269,7 @@ def only(*paths: str) -> Order:
     return Order(QUIET, wanted=paths.__contains__)
 
 
-def test_only_wanted_files_are_fetched_and_later_the_others(cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_only_wanted_files_are_fetched_and_later_the_others(cache, shelf, folder):
     dataset_id = shelf.add(folder)
     there = cache.get(dataset_id, only("tensors/t.npy", "no such file"))
     assert files(there).keys() == {"tensors/t.npy"}
@@ -289,7 +287,7 @@ def test_only_wanted_files_are_fetched_and_later_the_others(cache: Cache, shelf:
     assert list((cache.folder / "fetching").iterdir()) == []
 
 
-def test_more_of_a_data_set_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf, folder: Path) -> None:
+def test_more_of_a_data_set_that_broke_off_goes_on(tmp_path, shelf, folder):
     dataset_id = shelf.add(folder)
     cache = Cache(tmp_path, shelf)
     there = cache.get(dataset_id, only("tensors/t.npy"))
@@ -307,13 +305,13 @@ def test_more_of_a_data_set_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf,
     cache.close()
 
 
-def test_a_repeated_piece_travels_once(cache: Cache, shelf: Shelf, tmp_path: Path) -> None:
+def test_a_repeated_piece_travels_once(cache, shelf, tmp_path):
     folder = a_folder(tmp_path / "twice", a=block("a", 2) + block("a", 2), b=block("a"))
     assert files(cache.get(shelf.add(folder))) == files(folder)
     assert len(shelf.sent) == 2
 
 
-def test_what_a_trainer_finds_damaged_is_mended_before_its_next_use(cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_what_a_trainer_finds_damaged_is_mended_before_its_next_use(cache, shelf, folder):
     dataset_id = shelf.add(folder)
     rotten = cache.get(dataset_id) / "summary.parquet"
     about = rotten.stat()
@@ -326,7 +324,7 @@ def test_what_a_trainer_finds_damaged_is_mended_before_its_next_use(cache: Cache
     assert len(shelf.sent) == 6
 
 
-def test_what_running_jobs_read_counts_and_stays(tmp_path: Path, shelf: Shelf) -> None:
+def test_what_running_jobs_read_counts_and_stays(tmp_path, shelf):
     first, second = [shelf.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "ab"]
     cache = Cache(tmp_path, shelf, 3 * PIECE, in_use=lambda: [first])
     cache.get(first)
@@ -338,9 +336,7 @@ def test_what_running_jobs_read_counts_and_stays(tmp_path: Path, shelf: Shelf) -
 
 
 @pytest.mark.parametrize("for_ever", [False, True])
-def test_a_disk_that_fills_amid_a_fetch(
-    tmp_path: Path, shelf: Shelf, folder: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
-) -> None:
+def test_a_disk_that_fills_amid_a_fetch(tmp_path, shelf, folder, monkeypatch, for_ever):
     """Others filled it: what was used longest ago makes room; if that is not enough, what has arrived stays."""
     old, new = shelf.add(a_folder(tmp_path / "old", f=block("z"))), shelf.add(folder)
     free, oldest = [10**12], tmp_path / "cache/sets" / old
@@ -368,14 +364,14 @@ def test_a_disk_that_fills_amid_a_fetch(
     cache.close()
 
 
-def test_one_worker_at_a_time_uses_a_cache(tmp_path: Path, cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_one_worker_at_a_time_uses_a_cache(tmp_path, cache, shelf, folder):
     (tmp_path / "cache").mkdir()
     with exclusive(tmp_path / "cache" / "lock"), pytest.raises(FetchError, match="--cache-dir"):
         cache.get(shelf.add(folder))
     cache.get(shelf.add(folder))
 
 
-def test_no_file_of_a_data_set_goes_through_a_link(tmp_path: Path, cache: Cache, shelf: Shelf, folder: Path) -> None:
+def test_no_file_of_a_data_set_goes_through_a_link(tmp_path, cache, shelf, folder):
     dataset_id = shelf.add(folder)
     (tmp_path / "elsewhere").mkdir()
     way = tmp_path / "cache/fetching" / dataset_id
@@ -395,15 +391,13 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
         yield receiver
 
 
-def test_a_push_here_is_a_fetch_there(receiver: Receiver, folder: Path, cache: Cache) -> None:
+def test_a_push_here_is_a_fetch_there(receiver, folder, cache):
     dataset_id, _ = pushed(receiver.client(), folder)
     there = cache.provide(dataset_id, receiver.client(token=None).datasets, wish())
     assert files(there) == files(folder)
 
 
-def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(
-    receiver: Receiver, folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(receiver, folder, cache, monkeypatch):
     dataset_id, _ = pushed(receiver.client(), folder)
     dataset_store = receiver.hub.datasets
     assert dataset_store is not None
@@ -421,7 +415,7 @@ def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(
     assert len(calls) == 10
 
 
-def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver: Receiver) -> None:
+def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver):
     job = a_job("named") | {"dataset": "d" * 64}
     receiver.add(job)
     grant = receiver.client("pi").claim(a_capability())
@@ -453,7 +447,7 @@ def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver: Receiv
     assert not may("pi", "f" * 64)
 
 
-def test_over_tls_a_host_shows_who_it_is_to_fetch(folder: Path, tmp_path: Path) -> None:
+def test_over_tls_a_host_shows_who_it_is_to_fetch(folder, tmp_path):
     with secure(a_folder(tmp_path / "tls", note=b""), a_job("one")) as receiver:
         operator, _ = receiver.admitted("ada", Role.OPERATOR)
         host, _ = receiver.admitted("pi")
@@ -516,7 +510,7 @@ def raising(error: Exception) -> Callable[[str, Order], Path]:
     return fetch
 
 
-def test_a_trainer_gets_the_files_that_were_fetched(tmp_path: Path) -> None:
+def test_a_trainer_gets_the_files_that_were_fetched(tmp_path):
     there = a_folder(
         tmp_path / "there",
         validation_v1_d_parquet=b"v",
@@ -545,7 +539,7 @@ def test_a_trainer_gets_the_files_that_were_fetched(tmp_path: Path) -> None:
         assert argv[argv.index(flag) + 1] == str(there / name)
 
 
-def test_a_job_wants_what_its_trainer_reads() -> None:
+def test_a_job_wants_what_its_trainer_reads():
     everything = {
         "validation_v1.parquet", "features_window_v1.parquet", "feature_schema_v1.json", "tensor_window_v1/tensors.npy",
         "tensor_window_v1/manifest.json", "hosts_v1.json", "notes/anything.txt",
@@ -562,7 +556,7 @@ def test_a_job_wants_what_its_trainer_reads() -> None:
     assert wanted(model="own", trainer={"command": ["own"]}) == everything
 
 
-def test_who_is_to_blame_for_a_fetch_that_failed(tmp_path: Path) -> None:
+def test_who_is_to_blame_for_a_fetch_that_failed(tmp_path):
     for error, reason in (
         (NotGiven("the receiver does not give the data set"), EndReason.UPLOAD_FAILED),
         (FetchError("no room for data set"), EndReason.SPAWN_FAILED),
@@ -572,14 +566,14 @@ def test_who_is_to_blame_for_a_fetch_that_failed(tmp_path: Path) -> None:
         assert (failure.reason, failure.error) == (reason, str(error))
 
 
-def test_a_data_set_that_trains_nothing_ends_the_job_as_bad_data_does(tmp_path: Path) -> None:
+def test_a_data_set_that_trains_nothing_ends_the_job_as_bad_data_does(tmp_path):
     there = a_folder(tmp_path / "there", validation_v1_d_parquet=b"v")
     failure = failure_of(attempted(tmp_path, lambda *_: there)[0])
     assert (failure.reason, failure.exit_code) == (EndReason.TRAINER_FAILED, 65)
     assert "has no tensor_window_v1" in failure.error
 
 
-def test_nothing_is_started_for_an_attempt_that_was_stopped_amid_its_fetch(tmp_path: Path) -> None:
+def test_nothing_is_started_for_an_attempt_that_was_stopped_amid_its_fetch(tmp_path):
     there = a_folder(tmp_path / "there", anything=b"")
     own = {"command": ["own"], "outputs": []}
     events, runner = attempted(tmp_path, lambda *_: there, stopped=True, trainer=own)  # type: ignore[arg-type]
@@ -595,9 +589,7 @@ def prefetch(receiver: Receiver, tmp_path: Path, *argv: str) -> int:
     return dataset_fetch.main([*argv, *where])
 
 
-def test_a_host_can_fetch_before_any_job_asks(
-    receiver: Receiver, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_host_can_fetch_before_any_job_asks(receiver, folder, tmp_path, capsys):
     dataset_id, _ = pushed(receiver.client(), folder)
     assert prefetch(receiver, tmp_path, "processed") == 0
     assert "whole and verified" in capsys.readouterr().out
@@ -613,7 +605,7 @@ def test_a_host_can_fetch_before_any_job_asks(
     assert "cannot keep it in" in capsys.readouterr().err
 
 
-def test_what_takes_too_long_is_left_to_the_worker(shelf: Shelf, folder: Path, tmp_path: Path) -> None:
+def test_what_takes_too_long_is_left_to_the_worker(shelf, folder, tmp_path):
     dataset_id = shelf.add(folder)
     shelf.trouble = [Unreachable("away")] * 1_000_000
     said = dataset_fetch.fetch(shelf, dataset_id, tmp_path / "cache", GIB, 0.05)
@@ -621,7 +613,7 @@ def test_what_takes_too_long_is_left_to_the_worker(shelf: Shelf, folder: Path, t
 
 
 @pytest.mark.parametrize("system", [System.LINUX, System.WINDOWS])
-def test_an_installation_fetches_to_where_the_worker_looks(system: System) -> None:
+def test_an_installation_fetches_to_where_the_worker_looks(system):
     wish = InstallRequest(
         role=InstallRole.WORKER,
         system=system,
@@ -654,7 +646,7 @@ def no_spawn(worker: Worker) -> None:
     worker.take(t.SpawnFailed(claim_id="c", failure=Failure(EndReason.SPAWN_FAILED, "nobody wants it")))
 
 
-def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is() -> None:
+def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is():
     worker = that_fetches()
     for minute in range(1, 30):
         worker.take(t.Fetching(claim_id="c", done=minute, size=100))
@@ -667,14 +659,14 @@ def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is() -> None:
     assert worker.beat.telemetry.progress == {"event": "training"}, "it is over, though the trainer says nothing"
 
 
-def test_the_time_of_a_fetch_is_none_of_the_trainer() -> None:
+def test_the_time_of_a_fetch_is_none_of_the_trainer():
     worker = that_fetches()
     worker.take(t.Spawned(claim_id="c"), after_s=600.0)
     worker.take(t.TrainerEnded(claim_id="c", ended=Ended(EndKind.EXITED, 0)), after_s=10.0)
     assert worker.work.usage["train_s"] == 10.0
 
 
-def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back() -> None:
+def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back():
     worker = that_fetches()
     worker.take(t.SignalReceived())
     assert worker.wants(t.StopTrainer)
@@ -685,7 +677,7 @@ def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back() -> None:
     assert not worker.wants(t.StopTrainer), "nothing is fetched"
 
 
-def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped() -> None:
+def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped():
     worker = that_fetches()
     worker.take(t.Tick(), after_s=60.0)
     worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
@@ -695,6 +687,6 @@ def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped() -> None:
     assert not worker.wants(t.SendFail)
 
 
-def test_people_see_how_far_a_fetch_is() -> None:
+def test_people_see_how_far_a_fetch_is():
     said = {"event": "fetch", "bytes": 3 * GIB, "bytes_total": 4 * GIB}
     assert progress({"status": "running", "progress": said}) == "fetching its data (75% of 4.0 GiB)"

@@ -38,7 +38,7 @@ def headline(ended: Ended, lines: list[str], complaint: str | None = None) -> st
     return failure.error.splitlines()[0]
 
 
-def test_success_is_no_failure() -> None:
+def test_success_is_no_failure():
     assert judge(exited(0), ["ValueError: only a word in the output"]) is None
 
 
@@ -63,18 +63,18 @@ def test_success_is_no_failure() -> None:
         ),
     ],
 )
-def test_first_line_is_the_actual_error(lines: list[str], complaint: str | None, words: str) -> None:
+def test_first_line_is_the_actual_error(lines, complaint, words):
     assert headline(exited(70), lines, complaint) == f"exit status 70: {words}"
 
 
-def test_error_says_nothing_twice_and_leaves_progress_out() -> None:
+def test_error_says_nothing_twice_and_leaves_progress_out():
     lines = ['{"event": "start"}', "reading", '{"event": "error", "message": "no rows"}']
     failure = judge(exited(65), [*lines, "error: no rows"], "no rows")
     assert failure is not None
     assert failure.error == "exit status 65: no rows\nreading"
 
 
-def test_silence_is_said_to_be_that() -> None:
+def test_silence_is_said_to_be_that():
     assert headline(exited(3), []) == "exit status 3, and it printed nothing"
 
 
@@ -88,7 +88,7 @@ def test_silence_is_said_to_be_that() -> None:
         (Ended(EndKind.SIGNALLED, signal=9), [], "(possibly out of memory)"),
     ],
 )
-def test_memory_that_ran_out_is_named(ended: Ended, lines: list[str], words: str) -> None:
+def test_memory_that_ran_out_is_named(ended, lines, words):
     assert words in headline(ended, lines)
 
 
@@ -121,56 +121,54 @@ KILLED = Ended(EndKind.SIGNALLED, signal=9, max_rss_kib=6 * GIB)
         (exited(1), ["CUDA out of memory, with a smaller batch now", *"abcdef", "ValueError: x"], None),
     ],
 )  # fmt: skip
-def test_which_memory_ran_out_is_told_only_on_evidence(
-    ended: Ended, lines: list[str], lacking: MemoryKind | None
-) -> None:
+def test_which_memory_ran_out_is_told_only_on_evidence(ended, lines, lacking):
     failure = judge(ended, lines)
     assert failure is not None
     assert failure.out_of_memory is lacking
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no signal ends a process there")
-def test_kernels_kill_names_what_the_trainer_held() -> None:
+def test_kernels_kill_names_what_the_trainer_held():
     assert headline(replace(KILLED, oom_kills=1), ["epoch 3"]) == (
         "killed by SIGKILL (out of memory, at 6.0 GiB): epoch 3"
     )
 
 
-def test_segmentation_fault_is_not_called_memory() -> None:
+def test_segmentation_fault_is_not_called_memory():
     assert headline(Ended(EndKind.SIGNALLED, signal=11), []) == ("killed by SIGSEGV, and it printed nothing")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no signal ends a process there")
-def test_a_page_that_does_not_come_is_said() -> None:
+def test_a_page_that_does_not_come_is_said():
     said = "killed by SIGBUS (a file that it had mapped could not be read or had no room)"
     assert headline(Ended(EndKind.SIGNALLED, signal=signal.SIGBUS), ["epoch 3"]) == f"{said}: epoch 3"
 
 
 @pytest.mark.parametrize("ended", [exited(75), Ended(EndKind.SIGNALLED, signal=15)])
-def test_being_asked_to_stop_by_somebody_else_is_nobodys_fault(ended: Ended) -> None:
+def test_being_asked_to_stop_by_somebody_else_is_nobodys_fault(ended):
     failure = judge(ended, TRACEBACK)
     assert failure is not None
     assert failure.reason is EndReason.INTERRUPTED
 
 
-def test_unheard_of_signal_has_a_number() -> None:
+def test_unheard_of_signal_has_a_number():
     assert Ended(EndKind.SIGNALLED, signal=250).describe() == "killed by signal 250"
 
 
 @given(st.text(max_size=9000), st.lists(st.text(max_size=600), max_size=60))
-def test_error_text_is_bounded_and_keeps_the_end(first: str, lines: list[str]) -> None:
+def test_error_text_is_bounded_and_keeps_the_end(first, lines):
     text = error_text(first, lines)
     assert len(text) <= ERROR_CHARS_MAX
     assert text.startswith(first[:1000])
 
 
 @given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
-def test_any_line_is_progress_or_none(line: str) -> None:
+def test_any_line_is_progress_or_none(line):
     parse_progress(line)
     parse_progress('{"event": "x", "v": ' + line + "}")
 
 
-def test_long_progress_is_taken_and_what_is_not_is_said() -> None:
+def test_long_progress_is_taken_and_what_is_not_is_said():
     long = {"event": "epoch"} | {f"loss_{number}": number / 7 for number in range(100)} | {"epoch": 9}
     assert len(json.dumps(long)) > 2048
     assert taken(json.dumps(long)) == (long, "")
@@ -182,7 +180,7 @@ def test_long_progress_is_taken_and_what_is_not_is_said() -> None:
     assert "not taken" in complaint
 
 
-def test_progress_keeps_only_what_can_be_shown() -> None:
+def test_progress_keeps_only_what_can_be_shown():
     line = '{"event": "epoch", "loss": NaN, "eta_s": 1e999, "n": 3, "deep": {"a": 1}, "ok": true, "m": null}'
     assert parse_progress(line) == {"event": "epoch", "n": 3, "ok": True, "m": None}
     assert parse_progress('{"event": 1}') is None

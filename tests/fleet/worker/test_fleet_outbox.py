@@ -92,7 +92,7 @@ def printer(tmp_path: Path) -> Printer:
     return Printer(tmp_path)
 
 
-def test_lines_keep_their_order_and_numbers_over_restarts(printer: Printer) -> None:
+def test_lines_keep_their_order_and_numbers_over_restarts(printer):
     printer.say("a", "b")
     printer.say("c")
     assert every_line(printer.outbox, "c1") == numbered("a", "b", "c")
@@ -105,7 +105,7 @@ def test_lines_keep_their_order_and_numbers_over_restarts(printer: Printer) -> N
     assert printer.outbox.last("c1", 2) == ("c", "d")
 
 
-def test_what_was_printed_after_the_last_look_is_found(printer: Printer) -> None:
+def test_what_was_printed_after_the_last_look_is_found(printer):
     printer.say("a")
     printer.say("b", "é", look=False)
     with printer.source.open("a") as file:
@@ -116,13 +116,13 @@ def test_what_was_printed_after_the_last_look_is_found(printer: Printer) -> None
     assert every_line(printer.outbox, "c1") == numbered("a", "b", "é", "no end"), "and only once"
 
 
-def test_attempt_of_which_no_line_was_put_down_is_found_by_its_file(printer: Printer) -> None:
+def test_attempt_of_which_no_line_was_put_down_is_found_by_its_file(printer):
     printer.say("a", "b", look=False)
     assert printer.restarted().adopt(JOB, printer.source).total == 2
     assert every_line(printer.outbox, "c1") == numbered("a", "b")
 
 
-def test_write_that_was_cut_anywhere_loses_and_doubles_nothing(printer: Printer) -> None:
+def test_write_that_was_cut_anywhere_loses_and_doubles_nothing(printer):
     printer.say("a", "b")
     printer.say("c", 'd "é"')
     (path,) = printer.outbox.folder.glob("*.jsonl")
@@ -134,7 +134,7 @@ def test_write_that_was_cut_anywhere_loses_and_doubles_nothing(printer: Printer)
         assert every_line(printer.outbox, "c1") == numbered("a", "b", "c", 'd "é"')
 
 
-def test_damage_is_set_aside_with_a_line_and_work_goes_on(printer: Printer, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_is_set_aside_with_a_line_and_work_goes_on(printer, caplog):
     printer.say("a")
     printer.say("b")
     printer.say("c")
@@ -159,7 +159,7 @@ def test_damage_is_set_aside_with_a_line_and_work_goes_on(printer: Printer, capl
 @example(b"\\ud800", 161)  # half a character in the name of the trainer's file …
 @example(b"\\u0000", 161)  # … and what no name has
 @settings(max_examples=60)
-def test_no_content_of_a_file_is_a_crash(tmp_path_factory: pytest.TempPathFactory, junk, at) -> None:
+def test_no_content_of_a_file_is_a_crash(tmp_path_factory, junk, at):
     printer = Printer(tmp_path_factory.mktemp("outbox"))
     printer.say("a", "b")
     (path,) = printer.outbox.folder.glob("*.jsonl")
@@ -171,7 +171,7 @@ def test_no_content_of_a_file_is_a_crash(tmp_path_factory: pytest.TempPathFactor
     assert printer.restarted().last("c1", 1) in {("c",), ()}
 
 
-def test_damaged_files_do_not_pile_up(printer: Printer) -> None:
+def test_damaged_files_do_not_pile_up(printer):
     printer.outbox.folder.mkdir()
     for number in range(CORRUPT_KEPT + 5):
         (printer.outbox.folder / f"x{number}.000000000.jsonl").write_bytes(b"junk")
@@ -179,7 +179,7 @@ def test_damaged_files_do_not_pile_up(printer: Printer) -> None:
     assert len(list(printer.outbox.folder.iterdir())) == CORRUPT_KEPT
 
 
-def test_disk_stays_bounded_and_beginning_and_end_stay(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_stays_bounded_and_beginning_and_end_stay(printer, monkeypatch):
     monkeypatch.setattr("training.fleet.worker.outbox.FILE_LINES", 100)
     monkeypatch.setattr("training.fleet.worker.outbox.LOG_BYTES_MAX", 10_000)
     most = 3_000
@@ -199,7 +199,7 @@ def test_disk_stays_bounded_and_beginning_and_end_stay(printer: Printer, monkeyp
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_disk_that_takes_nothing_costs_no_line(printer: Printer, begun: bool) -> None:
+def test_disk_that_takes_nothing_costs_no_line(printer, begun):
     if begun:
         printer.say("a")
     folder = printer.outbox.folder
@@ -220,7 +220,7 @@ def test_disk_that_takes_nothing_costs_no_line(printer: Printer, begun: bool) ->
     assert every_line(printer.outbox, "c1") == numbered(*expected)
 
 
-def test_a_file_that_could_not_be_begun_is_gone(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_could_not_be_begun_is_gone(printer, monkeypatch):
     def full(path: Path, data: bytes) -> int:
         path.touch()
         raise OSError(28, "No space left on device")
@@ -234,7 +234,7 @@ def test_a_file_that_could_not_be_begun_is_gone(printer: Printer, monkeypatch: p
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of files")
-def test_what_a_full_disk_took_in_part_is_cut_off_before_more_follows(printer: Printer) -> None:
+def test_what_a_full_disk_took_in_part_is_cut_off_before_more_follows(printer):
     """The system takes what fits and refuses the rest; what was taken must not stand between two records."""
     import resource
 
@@ -256,7 +256,7 @@ def test_what_a_full_disk_took_in_part_is_cut_off_before_more_follows(printer: P
     assert every_line(printer.outbox, "c1") == numbered("a", "b", "c")
 
 
-def test_files_are_of_one_size_and_begin_anew_when_they_are_full(printer: Printer) -> None:
+def test_files_are_of_one_size_and_begin_anew_when_they_are_full(printer):
     lines = [str(number) for number in range(FILE_LINES + 1)]
     printer.say(*lines[:FILE_LINES])
     printer.restarted()
@@ -265,7 +265,7 @@ def test_files_are_of_one_size_and_begin_anew_when_they_are_full(printer: Printe
     assert every_line(printer.outbox, "c1") == numbered(*lines)
 
 
-def test_what_was_printed_unseen_is_put_down_in_pieces(printer: Printer) -> None:
+def test_what_was_printed_unseen_is_put_down_in_pieces(printer):
     """A day's output in one record would be one file that nothing bounds."""
     lines = [f"{number:06d}" + "x" * 484 for number in range(4000)]
     printer.say("0", look=True)
@@ -277,13 +277,13 @@ def test_what_was_printed_unseen_is_put_down_in_pieces(printer: Printer) -> None
 
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(40, 90))
-def test_what_is_dropped_is_what_a_receiver_would_drop(sizes: list[int], most: int) -> None:
+def test_what_is_dropped_is_what_a_receiver_would_drop(sizes, most):
     places = dropped(sizes, most)
     files = [Piece("j", 1, n, 1, size, 1, "d", None, None) for n, size in enumerate(sizes)]
     assert [piece.first for piece in beyond(files, most)] == list(places)
 
 
-def test_output_of_old_attempts_goes_when_there_is_too_much(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_old_attempts_goes_when_there_is_too_much(printer, monkeypatch):
     printer.say("x" * 400)
     other = Printer(printer.folder, structs.replace(JOB, claim_id="c2"))
     other.outbox = printer.outbox
@@ -293,7 +293,7 @@ def test_output_of_old_attempts_goes_when_there_is_too_much(printer: Printer, mo
 
 
 @pytest.mark.parametrize("record", ['[9, ["b", 1]]', '[9, [1, "b"]]', '["x", ["b"]]', "[9]", "9"])
-def test_a_record_that_is_none_ends_what_is_sound(printer: Printer, record: str) -> None:
+def test_a_record_that_is_none_ends_what_is_sound(printer, record):
     printer.say("a")
     (path,) = printer.outbox.folder.iterdir()
     path.write_bytes(path.read_bytes() + record.encode() + b"\n")
@@ -301,7 +301,7 @@ def test_a_record_that_is_none_ends_what_is_sound(printer: Printer, record: str)
     assert every_line(printer.outbox, "c1") == numbered("a")
 
 
-def test_file_that_somebody_removed_takes_only_its_own_lines_along(printer: Printer) -> None:
+def test_file_that_somebody_removed_takes_only_its_own_lines_along(printer):
     printer.say("a")
     for path in printer.outbox.folder.iterdir():
         path.unlink()
@@ -311,7 +311,7 @@ def test_file_that_somebody_removed_takes_only_its_own_lines_along(printer: Prin
     assert every_line(printer.outbox, "c1") == {1: "b"}
 
 
-def test_attempts_are_apart_and_the_oldest_go_first(tmp_path: Path) -> None:
+def test_attempts_are_apart_and_the_oldest_go_first(tmp_path):
     one = Printer(tmp_path)
     for number in range(ATTEMPTS_KEPT + 3):
         one.owner = a_grant(job_id="j", claim_id=f"c{number}", name="x")
@@ -349,7 +349,7 @@ def bring(receiver: Receiver, claim_id: str, first: int, *lines: str) -> int:
 
 
 @pytest.mark.parametrize("how", ["live", "lost", "failed", "completed", "cancelled", "regranted"])
-def test_output_is_taken_whatever_became_of_the_attempt(receiver: Receiver, how: str) -> None:
+def test_output_is_taken_whatever_became_of_the_attempt(receiver, how):
     claim_id = receiver.granted()
     match how:
         case "lost" | "regranted":
@@ -370,7 +370,7 @@ def test_output_is_taken_whatever_became_of_the_attempt(receiver: Receiver, how:
     assert receiver.queue.get("id-one") == before, "it moves nothing and renews no lease"
 
 
-def test_output_is_taken_from_its_own_host_alone(receiver: Receiver) -> None:
+def test_output_is_taken_from_its_own_host_alone(receiver):
     claim_id = receiver.granted()
     for job_id, host, claim in (
         ("id-one", "other", claim_id),
@@ -383,7 +383,7 @@ def test_output_is_taken_from_its_own_host_alone(receiver: Receiver) -> None:
     assert stored(receiver) == []
 
 
-def test_lines_that_are_missing_are_said_to_be(receiver: Receiver) -> None:
+def test_lines_that_are_missing_are_said_to_be(receiver):
     claim_id = receiver.granted()
     assert bring(receiver, claim_id, 0, "a") == 1
     assert bring(receiver, claim_id, 121, "b") == 122
@@ -393,7 +393,7 @@ def test_lines_that_are_missing_are_said_to_be(receiver: Receiver) -> None:
     assert stored(receiver)[-2:] == ["b", "c"]
 
 
-def test_report_that_comes_again_keeps_what_it_takes_along(receiver: Receiver) -> None:
+def test_report_that_comes_again_keeps_what_it_takes_along(receiver):
     claim_id = receiver.granted()
     log = LogLines(lines=["last words"])
     receiver.fail(claim_id)
@@ -441,9 +441,7 @@ PRINTED = st.lists(
 
 @given(PRINTED, st.sampled_from([1, 65, 70, 137]))
 @example([b'{"event": "epoch", "note": "\\ud800"}', b'{"event": "error", "message": "\\udfff\\u0000"}'], 70)
-def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(
-    tmp_path_factory: pytest.TempPathFactory, printed: list[bytes], code: int
-) -> None:
+def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(tmp_path_factory, printed, code):
     path = tmp_path_factory.mktemp("printed") / "trainer.log"
     path.write_bytes(b"\n".join(printed))
     found = OutputTail(path).poll(final=True)
@@ -516,7 +514,7 @@ def output(fleet: Fleet, attempt: int) -> list[str]:
         "worker.after.SendComplete",
     ],
 )
-def test_finished_training_and_every_line_of_it_arrive(fleet: Fleet, crash_at: str) -> None:
+def test_finished_training_and_every_line_of_it_arrive(fleet, crash_at):
     (fleet.folder / "go").touch()
     away_while_the_worker_dies(fleet, "talks", crash_at)
     until(lambda: fleet.status("job") == "completed")
@@ -528,7 +526,7 @@ def test_finished_training_and_every_line_of_it_arrive(fleet: Fleet, crash_at: s
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
-def test_failure_and_every_line_of_it_arrive(fleet: Fleet) -> None:
+def test_failure_and_every_line_of_it_arrive(fleet):
     (fleet.folder / "go").touch()
     away_while_the_worker_dies(fleet, "talks-and-fails", "worker.before.SendFail")
     until(lambda: fleet.job("job")["attempts"][0]["end_reason"])
@@ -543,7 +541,7 @@ def test_failure_and_every_line_of_it_arrive(fleet: Fleet) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
 @pytest.mark.parametrize("crash_at", ["worker.printed", "worker.after.SendClaim"])
-def test_training_that_dies_with_its_worker_costs_time_alone(fleet: Fleet, crash_at: str) -> None:
+def test_training_that_dies_with_its_worker_costs_time_alone(fleet, crash_at):
     away_while_the_worker_dies(fleet, "talks", crash_at)
     (fleet.folder / "go").touch()
     until(lambda: fleet.status("job") == "completed")
@@ -559,13 +557,13 @@ def test_training_that_dies_with_its_worker_costs_time_alone(fleet: Fleet, crash
 
 
 @given(st.lists(st.integers(0, LOG_LINE_CHARS_MAX), min_size=150, max_size=210))
-def test_a_message_holds_as_many_lines_as_fit(lengths: list[int]) -> None:
+def test_a_message_holds_as_many_lines_as_fit(lengths):
     lines = tuple("x" * length for length in lengths)
     sizes = [len(json.dumps(line)) + len(", ") for line in lines]
     most = max(n for n in range(len(sizes) + 1) if sum(sizes[:n]) <= MESSAGE_BYTES_MAX)
     assert fitting(lines) == lines[: min(most, LOG_LINES_MAX)]
 
 
-def test_a_message_may_be_full_to_the_last_byte() -> None:
+def test_a_message_may_be_full_to_the_last_byte():
     lines = ("x" * 396,) * 200  # with its quotes, a comma and a blank 400 bytes each, of which 100 fit
     assert len(fitting(lines)) == MESSAGE_BYTES_MAX // 400 == 100

@@ -33,9 +33,7 @@ NEIGHBOUR = HeldAttempt(
         (Booking(gpu=1), here(8.0, 8.0), [], "number 1, is gone"),
     ],
 )
-def test_what_is_booked_must_still_be_there(
-    booked: Booking, there: dict[str, Any], others: list[HeldAttempt], lacks: str | None
-) -> None:
+def test_what_is_booked_must_still_be_there(booked, there, others, lacks):
     if lacks is None:
         start_check.check(booked, there, others)
     else:
@@ -52,11 +50,11 @@ def lack(booked: Booking, there: dict[str, Any], *others: HeldAttempt) -> str:
     return ""
 
 
-def test_memory_is_looked_at_again() -> None:
+def test_memory_is_looked_at_again():
     assert lack(Booking(least_ram_gib=6.1), here(8.0), NEIGHBOUR) == "memory"
 
 
-def test_the_memory_of_a_gpu_is_looked_at_again() -> None:
+def test_the_memory_of_a_gpu_is_looked_at_again():
     assert lack(Booking(gpu=0, least_vram_gib=4.0), here(8.0, 3.0)) == "GPU memory"
 
 
@@ -71,11 +69,11 @@ def test_the_memory_of_a_gpu_is_looked_at_again() -> None:
         (Booking(), 0, None, None),
     ],
 )
-def test_a_trainer_sees_its_gpu_alone(booked: Booking, devices: int, visible: str | None, seen: str | None) -> None:
+def test_a_trainer_sees_its_gpu_alone(booked, devices, visible, seen):
     there = here(8.0, *[8.0] * devices)
     assert start_check.variables(booked, there, visible, own=False).get(start_check.VISIBLE) == seen
 
 
-def test_trainers_of_ones_own_are_told_their_threads_by_variables() -> None:
+def test_trainers_of_ones_own_are_told_their_threads_by_variables():
     told = start_check.variables(Booking(cores=3), here(), None, own=True)
     assert told == dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "3")

@@ -40,7 +40,7 @@ FINAL = [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.RE
 
 
 @pytest.mark.parametrize("problem_type", [*FINAL, ProblemType.TOO_LARGE])
-def test_the_final_word_on_finished_work_sets_it_aside_before_it_is_discarded(problem_type: ProblemType) -> None:
+def test_the_final_word_on_finished_work_sets_it_aside_before_it_is_discarded(problem_type):
     for worker in (Worker().uploading(), Worker().completing()):
         worker.take(t.CallRefused(call=worker.call, problem_type=problem_type, detail="no"))
         kept = worker.wanted(t.KeepAside)
@@ -50,7 +50,7 @@ def test_the_final_word_on_finished_work_sets_it_aside_before_it_is_discarded(pr
         assert all(worker.actions.index(kept) < n for n in discards)
 
 
-def test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed() -> None:
+def test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed():
     worker = Worker().uploading()
     worker.take(t.Tick(), after_s=31.0)
     worker.refuse_beat(ProblemType.JOB_CANCELLED)
@@ -63,7 +63,7 @@ def test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed() -> None:
     assert worker.wants(t.Discard)
 
 
-def test_what_was_delivered_or_failed_is_not() -> None:
+def test_what_was_delivered_or_failed_is_not():
     worker = Worker().completing()
     worker.take(t.Completed(call=worker.call))
     assert not worker.wants(t.KeepAside)
@@ -80,7 +80,7 @@ def put(aside: SetAside, folder: Path, number: int, size: int = 10) -> Path:
     return aside.put(delivery, "no more", 1000.0 + number)
 
 
-def test_it_lies_in_a_dated_folder_and_the_oldest_goes_when_it_is_full(tmp_path: Path) -> None:
+def test_it_lies_in_a_dated_folder_and_the_oldest_goes_when_it_is_full(tmp_path):
     aside = SetAside(tmp_path / "aside", bytes_max=25)
     place = put(aside, tmp_path, 1)
     assert place.name == "19700101T001641Z-job1-claim1"
@@ -125,7 +125,7 @@ def superseded(receiver: Receiver) -> Any:
     return grant
 
 
-def test_a_job_that_waits_is_completed_by_it(tmp_path: Path, bundle: Path) -> None:
+def test_a_job_that_waits_is_completed_by_it(tmp_path, bundle):
     with Receiver(tmp_path, [ONE]) as receiver:
         grant = superseded(receiver)
         pi = receiver.client("pi")
@@ -150,7 +150,7 @@ def test_a_job_that_waits_is_completed_by_it(tmp_path: Path, bundle: Path) -> No
     assert done.completed == ["one"]
 
 
-def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path: Path, bundle: Path) -> None:
+def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path, bundle):
     with Receiver(tmp_path, [ONE, a_job("two", priority=1, allowed_hosts=["desk"])]) as receiver:
         grant = superseded(receiver)
         pi, desk = receiver.client("pi"), receiver.client("desk")
@@ -189,7 +189,7 @@ def asked_about(receiver: Receiver, bundle: Path) -> Callable[[], Future[Any]]:
     return lambda: receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
 
 
-def test_work_by_hand_is_refused_when_the_job_went_on_between_asking_and_bringing(tmp_path: Path, bundle: Path) -> None:
+def test_work_by_hand_is_refused_when_the_job_went_on_between_asking_and_bringing(tmp_path, bundle):
     """The provenance lies beside the bundle under the generation and the number that the attempt was to have."""
     with Receiver(tmp_path, [ONE]) as receiver:
         bring, desk = asked_about(receiver, bundle), receiver.client("desk")
@@ -198,7 +198,7 @@ def test_work_by_hand_is_refused_when_the_job_went_on_between_asking_and_bringin
             bring().result()
 
 
-def test_work_by_hand_is_no_result_of_the_generation_before_a_requeue() -> None:
+def test_work_by_hand_is_no_result_of_the_generation_before_a_requeue():
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(folder) / "b.tar.zst"
         bundle.write_bytes(b"finished")
@@ -208,7 +208,7 @@ def test_work_by_hand_is_no_result_of_the_generation_before_a_requeue() -> None:
             assert "has changed since" in str(bring().exception())
 
 
-def test_one_result_of_a_job_is_taken_at_a_time(tmp_path: Path, bundle: Path) -> None:
+def test_one_result_of_a_job_is_taken_at_a_time(tmp_path, bundle):
     """Two with the same bytes write their provenance under one name, and only one of them is the attempt's."""
     with Receiver(tmp_path, [ONE]) as receiver:
         grant, sequences = superseded(receiver), receiver.hub.delivery
@@ -225,7 +225,7 @@ def test_one_result_of_a_job_is_taken_at_a_time(tmp_path: Path, bundle: Path) ->
         next(deliver())
 
 
-def test_the_same_bytes_of_another_host_complete_nothing_twice(tmp_path: Path, bundle: Path) -> None:
+def test_the_same_bytes_of_another_host_complete_nothing_twice(tmp_path, bundle):
     with Receiver(tmp_path, [ONE]) as receiver:
         grant, desk = superseded(receiver), receiver.client("desk")
         again = claim(desk)
@@ -235,7 +235,7 @@ def test_the_same_bytes_of_another_host_complete_nothing_twice(tmp_path: Path, b
             by_hand(receiver.client("pi"), bundle, grant.claim_id, ONE)
 
 
-def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(tmp_path: Path, bundle: Path) -> None:
+def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(tmp_path, bundle):
     with Receiver(tmp_path, [ONE]) as receiver:
         grant, service = superseded(receiver), receiver.service
         edited = ONE | {"job_id": job_id(ONE), "n_resamples": 7}
@@ -247,14 +247,14 @@ def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(tmp
         assert made["granted"].get("n_resamples") != 7
 
 
-def test_a_claim_that_an_older_copy_does_not_know_is_taken_from_a_host_that_fits(tmp_path: Path, bundle: Path) -> None:
+def test_a_claim_that_an_older_copy_does_not_know_is_taken_from_a_host_that_fits(tmp_path, bundle):
     with Receiver(tmp_path, [ONE]) as receiver:
         pi = receiver.client("pi")
         pi.fail(claim(pi).job_id, error="e", reason="worker_shutdown")
         assert by_hand(pi, bundle, "granted-later", ONE).attempt == 2
 
 
-def test_workers_and_the_doctor_name_it(tmp_path: Path) -> None:
+def test_workers_and_the_doctor_name_it(tmp_path):
     work = {"job_id": job_id(ONE), "name": "one", "size": 9, "why": "the job was requeued"}
     with Receiver(tmp_path, [ONE]) as receiver:
         pi = receiver.client("pi")
@@ -279,7 +279,7 @@ def test_workers_and_the_doctor_name_it(tmp_path: Path) -> None:
 # -- the program --------------------------------------------------------------------------------------------------
 
 
-def test_deliver_on_that_machine(tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deliver_on_that_machine(tmp_path, bundle, capsys):
     aside = SetAside(tmp_path / "worker" / "set-aside")
     folder = tmp_path / "receiver"
     folder.mkdir()
@@ -305,7 +305,7 @@ def test_deliver_on_that_machine(tmp_path: Path, bundle: Path, capsys: pytest.Ca
     assert main([*flags, "--deliver", "one"]) == 2
 
 
-def test_what_cannot_be_delivered_now_is_to_be_tried_again(tmp_path: Path, bundle: Path) -> None:
+def test_what_cannot_be_delivered_now_is_to_be_tried_again(tmp_path, bundle):
     aside = SetAside(tmp_path / "set-aside")
     sha256 = file_sha256(bundle)
     delivery = t.Delivery(assignment=JOB, path=str(bundle), sha256=sha256, size=3)

@@ -83,7 +83,7 @@ def command(**spec: Any) -> list[str]:
     return [Path(part).as_posix() if part.startswith(os.sep) else part for part in found]
 
 
-def test_command_is_the_contracts() -> None:
+def test_command_is_the_contracts():
     hyper = {"target_fpr": 0.05, "epochs": 60, "bf16": True, "lr": 1e-05}
     hosts = ["host-a", "host-b"]
     found = command(split_recipe="host", n_resamples=200, seed=7, train_hosts=hosts, test_hosts=["c"], hyper=hyper)
@@ -98,13 +98,13 @@ def test_command_is_the_contracts() -> None:
     ]
 
 
-def test_self_supervised_model_has_its_own_program() -> None:
+def test_self_supervised_model_has_its_own_program():
     found = command(model="transformer_ssl")
     assert found[:5] == ["/venv/python", "-m", "training.trainer.run_ssl", "--mode", "realistic"]
     assert "--model" not in found
 
 
-def test_trainer_of_ones_own_gets_the_same_arguments() -> None:
+def test_trainer_of_ones_own_gets_the_same_arguments():
     own = {"command": ["python", "own.py", "--fast"], "outputs": ["{model}_{mode}.onnx"]}
     found = command(model="own", trainer=own)
     assert found[:5] == ["/venv/python", "own.py", "--fast", "--model", "own"]
@@ -125,12 +125,12 @@ def test_trainer_of_ones_own_gets_the_same_arguments() -> None:
         {"model": "own", "trainer": {"command": []}},
     ],
 )
-def test_spec_that_reaches_for_more_is_refused(spec: dict[str, Any]) -> None:
+def test_spec_that_reaches_for_more_is_refused(spec):
     with pytest.raises(BadSpecError):
         command(**spec)
 
 
-def test_negative_number_is_a_value() -> None:
+def test_negative_number_is_a_value():
     assert command(hyper={"shift": -1.5})[-2:] == ["--shift", "-1.5"]
 
 
@@ -141,9 +141,7 @@ def options(folder: Path, *flags: str) -> Options:
     return options_of(parser().parse_args(["--repo-root", str(folder), *flags]))
 
 
-def test_a_calibration_that_failed_is_said_once_with_what_follows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_calibration_that_failed_is_said_once_with_what_follows(tmp_path, monkeypatch, caplog):
     found = Capability("pi", calibration={"failed": "this host's speed could not be measured: no kernel image"})
     monkeypatch.setattr(probe, "detect", lambda **_: found)
     for _ in range(2):
@@ -151,7 +149,7 @@ def test_a_calibration_that_failed_is_said_once_with_what_follows(
     assert caplog.text.count("no kernel image; until it has trained it is taken for one of middle speed") == 1
 
 
-def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_are_the_documented_ones(tmp_path, monkeypatch):
     monkeypatch.setenv("FLEET_HOST_ID", "from-the-environment")
     found = options(tmp_path)
     assert found.receiver_url == "http://10.100.0.1:8445"
@@ -179,9 +177,7 @@ def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.Mo
         (["--receiver-url", "10.0.0.1:8445"], "not a receiver's address"),
     ],
 )
-def test_wrong_flag_is_one_sentence_and_exit_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
-) -> None:
+def test_wrong_flag_is_one_sentence_and_exit_2(tmp_path, capsys, flags, words):
     assert main(["--repo-root", str(tmp_path), "--host-id", "h", *flags]) == 2
     said = capsys.readouterr().err
     assert words in said
@@ -189,7 +185,7 @@ def test_wrong_flag_is_one_sentence_and_exit_2(
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
-def test_durations_are_checked(value: str) -> None:
+def test_durations_are_checked(value):
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(["--poll-s", value])
     assert caught.value.code == 2
@@ -205,14 +201,14 @@ def closed(folder: Path, host_id: str | None = None) -> StateFolder:
 # ── the disk ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_instance_stays_and_sessions_count(tmp_path: Path) -> None:
+def test_instance_stays_and_sessions_count(tmp_path):
     first, second = closed(tmp_path), closed(tmp_path)
     assert first.instance_id == second.instance_id
     assert first.session_id[:11] == "0000000001-"
     assert second.session_id[:11] == "0000000002-"
 
 
-def test_second_worker_on_the_same_state_is_refused(tmp_path: Path) -> None:
+def test_second_worker_on_the_same_state_is_refused(tmp_path):
     first = StateFolder(tmp_path)
     with pytest.raises(StateFolderError, match="another worker uses the state directory"):
         StateFolder(tmp_path)
@@ -220,13 +216,13 @@ def test_second_worker_on_the_same_state_is_refused(tmp_path: Path) -> None:
     StateFolder(tmp_path).close()
 
 
-def test_state_folder_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
+def test_state_folder_that_cannot_be_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StateFolderError, match="name another with --state-dir"):
         StateFolder(tmp_path / "file" / "state")
 
 
-def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+def test_what_was_saved_comes_back(tmp_path):
     disk = closed(tmp_path)
     assert disk.load() == t.Saved()
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3, record={"train_s": 1.5})
@@ -250,7 +246,7 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
         assert not (tmp_path / "saved.json").exists()
 
 
-def test_each_slot_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_each_slot_has_a_file_of_its_own(tmp_path):
     disk = closed(tmp_path, "h")
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
     disk.save(t.Saved(held=JOB))
@@ -267,7 +263,7 @@ def test_each_slot_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert (disk.load(), disk.load_others()) == (t.Saved(), {})
 
 
-def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path) -> None:
+def test_a_member_of_a_wrong_type_is_set_aside(tmp_path):
     """It would be sent, opened or counted with otherwise."""
     failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, MemoryKind.RAM)
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
@@ -280,7 +276,7 @@ def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path) -> None:
         assert msgspec.convert(msgspec.to_builtins(loaded), t.Saved) == loaded, (place, value)
 
 
-def test_attempts_have_fresh_folders_of_their_own(tmp_path: Path) -> None:
+def test_attempts_have_fresh_folders_of_their_own(tmp_path):
     folders = folders_of(tmp_path / "a", tmp_path / "r", JOB)
     make_folders(folders)
     assert folders.out == tmp_path / "a/gbt_oracle-abababababab/attempt-1-claim123"
@@ -291,7 +287,7 @@ def test_attempts_have_fresh_folders_of_their_own(tmp_path: Path) -> None:
     assert list(folders.out.iterdir()) == []
 
 
-def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path: Path) -> None:
+def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path):
     (tmp_path / "notes-of-mine" / "attempt").mkdir(parents=True)
     for number in range(KEPT_ATTEMPTS + 5):
         folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
@@ -331,7 +327,7 @@ def _left(root: Path) -> list[int]:
     return sorted(int(each.name) for each in folders)
 
 
-def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path: Path) -> None:
+def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path):
     """An attempt that is over tidies up after the jobs that were completed elsewhere, too."""
     resume = tmp_path / "state" / "resume"
     _saved_states(resume, *range(saved_states.KEPT_MAX + 3))
@@ -347,7 +343,7 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
     assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 2))
 
 
-def test_what_is_in_hand_is_not_tidied_away(tmp_path: Path) -> None:
+def test_what_is_in_hand_is_not_tidied_away(tmp_path):
     root = tmp_path / "resume"
     _saved_states(root, *range(saved_states.KEPT_MAX + 2))
     held = structs.replace(JOB, job_id=f"{0:064d}", claim_id="d" * 32)
@@ -375,8 +371,8 @@ def _devices(*free_gib: float) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("slots", "env", "seen"), [(2, {}, {"0", "1"}), (1, {}, {None}), (2, PLANNED, {"7"})])
 def test_a_trainer_beside_others_sees_the_gpu_that_it_is_booked_on_unless_the_plan_names_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, env: dict[str, str], seen: set[str | None]
-) -> None:
+    tmp_path, monkeypatch, slots, env, seen
+):
     for name in (start_check.VISIBLE, *start_check.THREADS):
         monkeypatch.delenv(name, raising=False)
     receiver, runner = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending")), FakeRunner(None)
@@ -402,7 +398,7 @@ def test_a_trainer_beside_others_sees_the_gpu_that_it_is_booked_on_unless_the_pl
     assert {spec.env.get("OMP_NUM_THREADS") for spec in runner.specs} == ({"2"} if slots > 1 else {None})
 
 
-def test_a_job_whose_gpu_is_taken_before_it_starts_is_handed_back(tmp_path: Path) -> None:
+def test_a_job_whose_gpu_is_taken_before_it_starts_is_handed_back(tmp_path):
     told: list[dict[str, Any]] = []
 
     def fail(body: dict[str, Any]) -> Response:
@@ -427,7 +423,7 @@ def _stop_when(condition: Callable[[], bool], worker: TrainerWorker) -> None:
     worker.post(t.SignalReceived())
 
 
-def test_saved_states_are_bounded_by_size_and_age_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_states_are_bounded_by_size_and_age_too(tmp_path, monkeypatch):
     _saved_states(tmp_path, 1, 2, 3)
     size = saved_states.SavedState.of(tmp_path / f"{1:064d}").bytes
     monkeypatch.setattr(saved_states, "BYTES_MAX", size)
@@ -439,7 +435,7 @@ def test_saved_states_are_bounded_by_size_and_age_too(tmp_path: Path, monkeypatc
     assert _left(tmp_path) == [3]
 
 
-def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work(tmp_path: Path) -> None:
+def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work(tmp_path):
     """Asked of the database that granted the job, now and then, and on nobody else's word."""
     found = {"completed": 1, "cancelled": 2, "failed": 3, "pending": 4}
     _saved_states(tmp_path / "r", *found.values())
@@ -475,9 +471,7 @@ def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work
 @pytest.mark.parametrize(
     ("keep_s", "left"), [(None, [1, 9]), (5, [9]), (0.5, []), (-1, [1, 9]), (True, [1, 9]), ("5", [1, 9])]
 )
-def test_the_plan_says_how_long_saved_states_of_waiting_jobs_stay(
-    tmp_path: Path, keep_s: object, left: list[int]
-) -> None:
+def test_the_plan_says_how_long_saved_states_of_waiting_jobs_stay(tmp_path, keep_s, left):
     _saved_states(tmp_path / "r", 1, 9)
 
     class Told:
@@ -490,9 +484,7 @@ def test_the_plan_says_how_long_saved_states_of_waiting_jobs_stay(
     assert _left(tmp_path / "r") == left
 
 
-def test_the_doctor_names_what_grows_here_with_its_size_and_bound(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_names_what_grows_here_with_its_size_and_bound(tmp_path, capsys):
     _saved_states(tmp_path / "s" / "resume", 1)
     aside = tmp_path / "s" / "set-aside" / "a"
     aside.mkdir(parents=True)
@@ -654,7 +646,7 @@ def last(worker: TrainerWorker, answer: Response) -> Callable[[dict[str, Any]], 
     return respond
 
 
-def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
+def test_a_job_from_claim_to_receipt(tmp_path):
     receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x", job_id="j", size=1))
     receiver.routes["complete"] = lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1)
     runner = FakeRunner(output=b'{"event": "epoch", "epoch": 1}\nbye')
@@ -699,7 +691,7 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
         Response(503, {**SHOWN, "retry-after": "-1"}, b""),
     ],
 )
-def test_odd_answer_to_a_claim_does_no_harm(tmp_path: Path, odd: Response) -> None:
+def test_odd_answer_to_a_claim_does_no_harm(tmp_path, odd):
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
     if odd.status in (302, 418):  # the client calls that a final refusal: the next claim comes in a minute
@@ -722,7 +714,7 @@ def test_odd_answer_to_a_claim_does_no_harm(tmp_path: Path, odd: Response) -> No
         problem(507, "disk_full"),
     ],
 )
-def test_odd_answer_to_a_heartbeat_does_no_harm(tmp_path: Path, odd: Response) -> None:
+def test_odd_answer_to_a_heartbeat_does_no_harm(tmp_path, odd):
     receiver = Receiver(claim=lambda _: reply(**GRANT))
     receiver.routes["fail"] = lambda _: reply(job_id="j", status="pending")
     worker = work(tmp_path, receiver, FakeRunner(code=None))
@@ -755,13 +747,13 @@ def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Train
     return TrainerAttempt(assignment, places, folder / "r", outbox, runner, said.append, transfer=transfer)  # type: ignore[arg-type]
 
 
-def test_a_trainer_is_measured_soon_and_then_regularly() -> None:
+def test_a_trainer_is_measured_soon_and_then_regularly():
     assert [look for look in range(61) if measured_at(look, 20)] == [0, 4, 8, 16, 20, 40, 60]
     assert [look for look in range(5) if measured_at(look, 1)] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("free", "harm"), [(DISK_FLOOR_BYTES, 0), (DISK_FLOOR_BYTES - 1, 1)])
-def test_a_running_trainer_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, harm: int) -> None:
+def test_a_running_trainer_is_looked_at(tmp_path, monkeypatch, free, harm):
     """Its time is measured now and then, and it is stopped once when the disk is full."""
     monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free)
     said: list[t.Event] = []
@@ -781,7 +773,7 @@ def test_a_running_trainer_is_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
     assert "more than a log file may hold" in unbearable.failure.error
 
 
-def test_a_trainer_is_paused_and_resumed(tmp_path: Path) -> None:
+def test_a_trainer_is_paused_and_resumed(tmp_path):
     said: list[t.Event] = []
     process = FakeProcess(None)
     attempt = an_attempt(tmp_path, process, said)
@@ -809,7 +801,7 @@ def test_a_trainer_is_paused_and_resumed(tmp_path: Path) -> None:
     ],
     ids=["aborted before it began", "refused", "busy"],
 )
-def test_a_call_ends_in_one_event(error: Exception | None, answer: t.Event) -> None:
+def test_a_call_ends_in_one_event(error, answer):
     said: Queue[t.Event] = Queue()
     asked: list[object] = []
 
@@ -827,7 +819,7 @@ def test_a_call_ends_in_one_event(error: Exception | None, answer: t.Event) -> N
     assert len(asked) == (error is not None)
 
 
-def test_no_job_waits_for_the_requests_of_another() -> None:
+def test_no_job_waits_for_the_requests_of_another():
     """A claim that the receiver keeps waiting, while a report is sent and answered."""
     said: Queue[t.Event] = Queue()
     answer = threading.Event()
@@ -853,9 +845,7 @@ def test_no_job_waits_for_the_requests_of_another() -> None:
     assert asked == [(3, ["c"])]
 
 
-def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(tmp_path, monkeypatch, caplog):
     def refused(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -878,7 +868,7 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
     worker._disk.close()
 
 
-def test_trainers_that_cannot_tell_their_flags_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trainers_that_cannot_tell_their_flags_are_left_out(monkeypatch):
     class Describer:
         def __init__(self) -> None:
             self.asked = 0
@@ -893,27 +883,27 @@ def test_trainers_that_cannot_tell_their_flags_are_left_out(monkeypatch: pytest.
     assert installed_digests() == {"gbt": "d"}
 
 
-def test_a_damaged_certificate_ends_the_start_in_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_certificate_ends_the_start_in_one_sentence(tmp_path):
     (tmp_path / "identity.json").write_bytes(b"junk")
     with pytest.raises(ValueError, match=r"identity\.json is damaged; enroll"):
         _tls_dir("https://fleet.lan", tmp_path, "pi")
     assert _tls_dir("http://localhost", tmp_path, "pi") is None
 
 
-def test_a_spec_that_reaches_for_more_was_never_begun(tmp_path: Path) -> None:
+def test_a_spec_that_reaches_for_more_was_never_begun(tmp_path):
     attempt = an_attempt(tmp_path, FakeProcess(None), [])
     attempt.assignment = structs.replace(JOB, spec={"model": "../x", "mode": "oracle"})
     assert attempt.found() == t.Remains()
 
 
 @pytest.mark.parametrize("text", ["0", "nan", "-1", "2e6", "much"])
-def test_a_size_that_cannot_be_meant_is_refused(text: str) -> None:
+def test_a_size_that_cannot_be_meant_is_refused(text):
     assert gib("0.5") == 0.5
     with pytest.raises(argparse.ArgumentTypeError, match="is not a number of GiB"):
         gib(text)
 
 
-def test_receiver_that_is_not_there_is_asked_again(tmp_path: Path) -> None:
+def test_receiver_that_is_not_there_is_asked_again(tmp_path):
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
     asked: list[str] = []
@@ -953,9 +943,7 @@ class NoRunner(FakeRunner):
         ({"model": "a/b"}, FakeRunner(), "trainer_failed", "only a-z"),
     ],
 )
-def test_failure_on_this_host_is_told_in_words(
-    tmp_path: Path, change: dict[str, Any], runner: FakeRunner, reason: str, words: str
-) -> None:
+def test_failure_on_this_host_is_told_in_words(tmp_path, change, runner, reason, words):
     receiver = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending"))
     worker = work(tmp_path, receiver, runner)
     grant = GRANT | {"spec": SPEC | change}
@@ -967,7 +955,7 @@ def test_failure_on_this_host_is_told_in_words(
     assert not (tmp_path / "artifacts" / "a").exists()
 
 
-def test_cancelled_job_ends_the_trainer_and_is_not_reported(tmp_path: Path) -> None:
+def test_cancelled_job_ends_the_trainer_and_is_not_reported(tmp_path):
     receiver = Receiver(heartbeat=lambda _: problem(410, "job_cancelled"))
     runner = FakeRunner(code=None)
     worker = work(tmp_path, receiver, runner)
@@ -977,7 +965,7 @@ def test_cancelled_job_ends_the_trainer_and_is_not_reported(tmp_path: Path) -> N
     assert not receiver.bodies("fail")
 
 
-def test_signal_while_a_job_runs_hands_it_back(tmp_path: Path) -> None:
+def test_signal_while_a_job_runs_hands_it_back(tmp_path):
     receiver = Receiver(claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending"))
     runner = FakeRunner(code=None)
     worker = work(tmp_path, receiver, runner)
@@ -992,7 +980,7 @@ def test_signal_while_a_job_runs_hands_it_back(tmp_path: Path) -> None:
     assert (failed["reason"], failed["error"]) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
 
 
-def test_a_host_tells_with_its_claim_that_its_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_tells_with_its_claim_that_its_disk_is_full(tmp_path, monkeypatch):
     """The receiver gives it nothing then, and shows why."""
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
@@ -1005,9 +993,7 @@ def test_a_host_tells_with_its_claim_that_its_disk_is_full(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(("free_bytes", "kept"), [(1024, False), (2**40, True)])
-def test_what_an_ended_attempt_left_goes_when_the_disk_is_nearly_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, kept: bool
-) -> None:
+def test_what_an_ended_attempt_left_goes_when_the_disk_is_nearly_full(tmp_path, monkeypatch, free_bytes, kept):
     monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free_bytes)
     runner = FakeRunner(code=1, output=b"no space left\n")
     receiver = Receiver(claim=lambda _: reply(**GRANT))
@@ -1019,9 +1005,7 @@ def test_what_an_ended_attempt_left_goes_when_the_disk_is_nearly_full(
     assert spec.output.exists(), "what it said stays in either case"
 
 
-def test_disk_that_refuses_the_state_does_not_end_the_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_disk_that_refuses_the_state_does_not_end_the_worker(tmp_path, monkeypatch, caplog):
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner())
     receiver.routes["claim"] = last(worker, NOTHING)
@@ -1034,7 +1018,7 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(
     assert "No space left on device" in caplog.text
 
 
-def test_having_slept_is_noticed(tmp_path: Path) -> None:
+def test_having_slept_is_noticed(tmp_path):
     class Clock:
         """The machine sleeps for an hour at the third look."""
 
@@ -1076,7 +1060,7 @@ def test_having_slept_is_noticed(tmp_path: Path) -> None:
     assert beats[:2] == [1, 2]
 
 
-def test_session_that_was_replaced_says_so_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_session_that_was_replaced_says_so_and_ends(tmp_path, capsys):
     receiver = Receiver(claim=lambda _: problem(409, "lease_superseded"))
     assert work(tmp_path, receiver, FakeRunner()).run() == 1
     assert "because lease_superseded" in capsys.readouterr().err
@@ -1085,7 +1069,7 @@ def test_session_that_was_replaced_says_so_and_ends(tmp_path: Path, capsys: pyte
 # ── several workers on one machine ──────────────────────────────────────────────────────────
 
 
-def test_workers_of_one_machine_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_workers_of_one_machine_have_folders_of_their_own(tmp_path):
     one, other = options(tmp_path, "--host-id", "gpu0"), options(tmp_path, "--host-id", "gpu1")
     assert one.own_places.artifacts == tmp_path / "artifacts" / "gpu0"
     assert one.own_places.reports == tmp_path / "reports/eval" / "gpu0"
@@ -1093,7 +1077,7 @@ def test_workers_of_one_machine_have_folders_of_their_own(tmp_path: Path) -> Non
     assert not folders & {*other.own_folders.values(), other.state_dir, other.cache_dir}
 
 
-def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_path: Path) -> None:
+def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_path):
     ours, theirs = (options(tmp_path, "--host-id", name).own_places for name in ("gpu0", "gpu1"))
     running = folders_of(ours.artifacts, ours.reports, JOB)
     make_folders(running)
@@ -1106,7 +1090,7 @@ def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_pat
     assert [running.out.is_dir(), running.reports.is_dir(), running.log.exists()] == [True] * 3
 
 
-def test_finished_work_of_another_host_is_left_to_that_host(tmp_path: Path) -> None:
+def test_finished_work_of_another_host_is_left_to_that_host(tmp_path):
     """A copied folder: what is refused to the copy would be moved away from the one that may deliver it."""
     desk = closed(tmp_path, "desk")
     desk.save(t.Saved(held=JOB))
@@ -1120,7 +1104,7 @@ def test_finished_work_of_another_host_is_left_to_that_host(tmp_path: Path) -> N
     closed(tmp_path, "copy")
 
 
-def test_a_new_identity_takes_nothing_of_the_old_one_along(tmp_path: Path) -> None:
+def test_a_new_identity_takes_nothing_of_the_old_one_along(tmp_path):
     disk = closed(tmp_path)
     before, session = disk.instance_id, disk.session_id
     disk.save(t.Saved(held=JOB))
@@ -1133,7 +1117,7 @@ def test_a_new_identity_takes_nothing_of_the_old_one_along(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("flag", ["--artifacts-dir", "--reports-dir", "--cache-dir"])
-def test_second_worker_in_a_folder_in_use_is_refused(tmp_path: Path, flag: str) -> None:
+def test_second_worker_in_a_folder_in_use_is_refused(tmp_path, flag):
     def worker(name: str) -> TrainerWorker:
         own = {
             each: str(tmp_path / each / name)
@@ -1157,7 +1141,7 @@ def test_second_worker_in_a_folder_in_use_is_refused(tmp_path: Path, flag: str) 
         assert one.run() == 0
 
 
-def test_gpus_of_a_worker_are_those_of_its_probe_and_its_trainers() -> None:
+def test_gpus_of_a_worker_are_those_of_its_probe_and_its_trainers():
     environment: dict[str, str] = {"CUDA_VISIBLE_DEVICES": "0"}
     show_devices(parser().parse_args([]).cuda_devices, environment)
     assert environment == {"CUDA_VISIBLE_DEVICES": "0"}
@@ -1167,7 +1151,7 @@ def test_gpus_of_a_worker_are_those_of_its_probe_and_its_trainers() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "gpu1", "0,", "0 1", "GPU-"])
-def test_gpus_that_cannot_be_meant_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_that_cannot_be_meant_are_refused(text, capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["--cuda-devices", text])
     assert "names no GPUs" in capsys.readouterr().err

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from fakes import FakeClock
 from places import ROOT
 
@@ -37,7 +36,7 @@ def a_self_test(folder: Path, *, root: Path = ROOT) -> tuple[SelfTest, FakeDescr
     return SelfTest(places, folder / "state", clock, describer), describer, clock
 
 
-def test_a_sound_host_complains_of_nothing_and_starts_a_trainer_once(tmp_path: Path) -> None:
+def test_a_sound_host_complains_of_nothing_and_starts_a_trainer_once(tmp_path):
     test, describer, clock = a_self_test(tmp_path)
     for _ in range(5):
         assert test() is None
@@ -45,7 +44,7 @@ def test_a_sound_host_complains_of_nothing_and_starts_a_trainer_once(tmp_path: P
     assert describer.asked == 1
 
 
-def test_trainers_that_do_not_start_are_tried_again_after_a_minute(tmp_path: Path) -> None:
+def test_trainers_that_do_not_start_are_tried_again_after_a_minute(tmp_path):
     test, describer, clock = a_self_test(tmp_path)
     describer.broken = True
     assert "no torch" in (test() or "")
@@ -57,7 +56,7 @@ def test_trainers_that_do_not_start_are_tried_again_after_a_minute(tmp_path: Pat
     assert test() is None
 
 
-def test_another_interpreter_is_another_question(tmp_path: Path) -> None:
+def test_another_interpreter_is_another_question(tmp_path):
     test, describer, _ = a_self_test(tmp_path)
     assert test() is None
     (tmp_path / "python").write_text("another one")
@@ -65,21 +64,21 @@ def test_another_interpreter_is_another_question(tmp_path: Path) -> None:
     assert describer.asked == 2
 
 
-def test_a_checkout_of_others_is_not_asked(tmp_path: Path) -> None:
+def test_a_checkout_of_others_is_not_asked(tmp_path):
     test, describer, _ = a_self_test(tmp_path, root=tmp_path)
     describer.broken = True
     assert test() is None
     assert describer.asked == 0
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     test, _, _ = a_self_test(tmp_path)
     (tmp_path / "state").write_text("a file where the folder should be")
     said = test() or ""
     assert f"{tmp_path / 'state'} cannot be written" in said
 
 
-def test_a_full_disk_is_a_complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_complaint(tmp_path, monkeypatch):
     test, _, _ = a_self_test(tmp_path)
     monkeypatch.setattr(worker_health, "free_bytes", lambda _: 12 * 1024**2)
     assert test() == f"only 12 MiB are free at {tmp_path / 'artifacts'}; free some space"

@@ -68,9 +68,7 @@ SIGHTS = st.builds(
         (replace(QUIET, celsius=91.2), "it is 91 °C hot, more than 85 °C", SETTLE_S),
     ],
 )
-def test_a_condition_counts_within_its_time_and_is_over_within_its_time(
-    seen: Sight, words: str, within_s: float
-) -> None:
+def test_a_condition_counts_within_its_time_and_is_over_within_its_time(seen, words, within_s):
     owner, now = look(Owner(), ASKED, seen, 0.0), 0.0
     while owner.reason is None:
         now += LOOK_S
@@ -87,12 +85,12 @@ def test_a_condition_counts_within_its_time_and_is_over_within_its_time(
 @pytest.mark.parametrize(
     "condition", [name for name in ASKED.__struct_fields__ if getattr(ASKED, name) != getattr(HostTerms(), name)]
 )
-def test_the_machine_is_looked_at_for_each_condition_by_itself(condition: str) -> None:
+def test_the_machine_is_looked_at_for_each_condition_by_itself(condition):
     assert HostTerms(**{condition: getattr(ASKED, condition)}).observes
 
 
 @given(st.lists(st.tuples(SIGHTS, st.floats(0.1, 60)), max_size=20))
-def test_what_the_system_does_not_tell_is_no_reason_and_words_stay(seen: list[tuple[Sight, float]]) -> None:
+def test_what_the_system_does_not_tell_is_no_reason_and_words_stay(seen):
     owner, now = Owner(), 0.0
     for sight, step_s in seen:
         now += step_s
@@ -110,7 +108,7 @@ def _told_of(sight: Sight) -> set[str]:
 
 
 @given(st.integers(0, 6), st.integers(0, DAY - 1), st.integers(0, DAY - 1), st.integers(0, WEEK - 1))
-def test_hours_hold_as_a_clock_on_the_wall_says(day: int, begin: int, end: int, minute: int) -> None:
+def test_hours_hold_as_a_clock_on_the_wall_says(day, begin, end, minute):
     if begin == end:
         return
     name = ("mo", "tu", "we", "th", "fr", "sa", "su")[day]
@@ -138,7 +136,7 @@ def claims(found: list[Any]) -> set[str]:
     return {each.claim_id for each in found}
 
 
-def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on() -> None:
+def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on():
     worker = Worker(allowed=2).training(ONE, TWO)
     owned(worker)
     for slot, work in worker.slots.works.items():  # their first heartbeats are answered
@@ -154,7 +152,7 @@ def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on() -> None:
         assert work.stood_s == 100.0, slot
 
 
-def test_paused_time_is_no_training_time_and_no_silence() -> None:
+def test_paused_time_is_no_training_time_and_no_silence():
     worker = Worker(allowed=1, max_silence_s=60.0).training(ONE)
     owned(worker, pause_max_s=1e6)
     worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=5.0)
@@ -171,7 +169,7 @@ def test_paused_time_is_no_training_time_and_no_silence() -> None:
     assert delivery.record["train_s"] == 20.0 + FIRST_BEAT_S
 
 
-def test_a_trainer_that_neither_speaks_nor_computes_is_stopped() -> None:
+def test_a_trainer_that_neither_speaks_nor_computes_is_stopped():
     worker = Worker(allowed=1, max_silence_s=60.0).training(ONE)
     worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=5.0)
     assert not worker.all(t.StopTrainer)
@@ -179,7 +177,7 @@ def test_a_trainer_that_neither_speaks_nor_computes_is_stopped() -> None:
     assert [each.claim_id for each in worker.all(t.StopTrainer)] == [ONE.claim_id]
 
 
-def test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine() -> None:
+def test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine():
     worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(ONE)
     owned(worker, pause_max_s=1e6)
     worker.take(t.Seen(ON_BATTERY), after_s=5.0)
@@ -192,7 +190,7 @@ def test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine()
     assert worker.take(t.Seen(QUIET), after_s=100.0).all(t.ResumeTrainer)
 
 
-def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:
+def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault():
     worker = Worker(allowed=1).training(ONE)
     owned(worker, pause_max_s=300.0)
     worker.take(t.Seen(replace(QUIET, idle_s=0.0)), after_s=5.0)
@@ -206,7 +204,7 @@ def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:
     assert (report.reason, report.error) == (EndReason.WORKER_SHUTDOWN, "handed back: a person uses it")
 
 
-def test_an_operators_order_reaches_every_trainer_with_one_heartbeat() -> None:
+def test_an_operators_order_reaches_every_trainer_with_one_heartbeat():
     for order, stops, pauses in ((OrderKind.PAUSE, 0, 2), (OrderKind.HAND_BACK, 2, 0), (OrderKind.DRAIN, 0, 0)):
         worker = Worker(allowed=2).training(ONE, TWO)
         slot = next(slot for slot, work in worker.slots.works.items() if work.beat_call is not None)
@@ -214,7 +212,7 @@ def test_an_operators_order_reaches_every_trainer_with_one_heartbeat() -> None:
         assert (len(worker.all(t.StopTrainer)), len(worker.all(t.PauseTrainer))) == (stops, pauses)
 
 
-def test_a_worker_at_rest_takes_its_open_request_back_and_asks_anew_as_soon_as_it_may() -> None:
+def test_a_worker_at_rest_takes_its_open_request_back_and_asks_anew_as_soon_as_it_may():
     worker = Worker(allowed=1).take(t.Begin())
     first = worker.one(t.SendClaim)
     owned(worker)
@@ -228,7 +226,7 @@ def test_a_worker_at_rest_takes_its_open_request_back_and_asks_anew_as_soon_as_i
     assert worker.one(t.SendClaim).resting is None
 
 
-def test_what_was_granted_a_moment_before_goes_back_without_a_trainer() -> None:
+def test_what_was_granted_a_moment_before_goes_back_without_a_trainer():
     worker = Worker(allowed=1).take(t.Begin())
     owned(worker)
     worker.take(t.Seen(ON_BATTERY))
@@ -237,7 +235,7 @@ def test_what_was_granted_a_moment_before_goes_back_without_a_trainer() -> None:
     assert worker.one(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
 
 
-def test_silence_and_owner_pause_together_and_the_last_reason_lets_go() -> None:
+def test_silence_and_owner_pause_together_and_the_last_reason_lets_go():
     worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(ONE)
     owned(worker, pause_max_s=1e6)
     worker.take(t.Seen(ON_BATTERY), after_s=5.0)
@@ -250,7 +248,7 @@ def test_silence_and_owner_pause_together_and_the_last_reason_lets_go() -> None:
     assert worker.all(t.ResumeTrainer)
 
 
-def test_the_machine_is_kept_awake_while_it_trains_on_mains_power_and_no_longer() -> None:
+def test_the_machine_is_kept_awake_while_it_trains_on_mains_power_and_no_longer():
     worker = Worker(allowed=1).training(ONE)
     worker.take(t.Seen(ON_BATTERY), after_s=5.0)
     assert [each.on for each in worker.all(t.KeepAwake)] == [False]
@@ -280,14 +278,14 @@ IdleSinceHint=1700000000
 """
 
 
-def test_a_person_is_away_for_as_long_as_the_session_that_was_used_last_is_idle() -> None:
+def test_a_person_is_away_for_as_long_as_the_session_that_was_used_last_is_idle():
     assert probe.idle_of(SESSIONS, 2000.0) == 300.0
     assert probe.idle_of(SESSIONS.replace("yes", "no", 1), 2000.0) == 0.0
     assert probe.idle_of("Class=greeter\nIdleHint=no", 2000.0) == 2000.0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="logind is Linux's")
-def test_without_logind_nobody_says_whether_somebody_is_there() -> None:
+def test_without_logind_nobody_says_whether_somebody_is_there():
     asked: list[list[str]] = []
 
     def silent(command: Any) -> str | None:
@@ -325,13 +323,13 @@ class Nvml:
         return [SimpleNamespace(pid=pid, timeStamp=at, smUtil=busy) for pid, at, busy in self._samples]
 
 
-def test_of_a_gpu_only_what_others_use_counts() -> None:
+def test_of_a_gpu_only_what_others_use_counts():
     assert probe.others_gpu(Nvml([7], None), {1}) == 0.6, "none of ours is there"
     assert probe.others_gpu(Nvml([1, 7], [(1, 1, 50), (7, 1, 90), (7, 2, 20)]), {1}) == 0.2
     assert probe.others_gpu(Nvml([1, 7], None), {1}) is None, "a driver that does not tell them apart"
 
 
-def test_this_machine_is_looked_at_without_an_error() -> None:
+def test_this_machine_is_looked_at_without_an_error():
     observer = probe.Observer(FakeClock(), run=lambda _: None)
     found = [observer.look(person=True, load=True, gpu=True, heat=True) for _ in range(2)][-1]
     assert found.minute in range(WEEK)
@@ -352,7 +350,7 @@ class FakeLock:
         self.held = False
 
 
-def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog):
     locks: list[FakeLock] = []
 
     def take() -> FakeLock:
@@ -385,7 +383,7 @@ def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog: pytest.L
     assert Inhibitor(cannot).hold() == "there is no systemd-inhibit here"
 
 
-def test_a_lock_that_the_system_refused_is_none() -> None:
+def test_a_lock_that_the_system_refused_is_none():
     refused = FakeLock("logind refuses")
     held = Inhibitor(lambda: refused)
     assert held.hold() == "logind refuses"
@@ -393,7 +391,7 @@ def test_a_lock_that_the_system_refused_is_none() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there the system ends it with the thread")
-def test_no_lock_outlives_a_worker_that_is_killed() -> None:
+def test_no_lock_outlives_a_worker_that_is_killed():
     """The program under which the lock is held ends with the pipe, whatever ended the process at its other end."""
     code = (
         "import sys, time, json\n"
@@ -416,7 +414,7 @@ def test_no_lock_outlives_a_worker_that_is_killed() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there the system ends it with the thread")
-def test_a_lock_ends_with_its_release_and_a_program_that_refuses_is_heard() -> None:
+def test_a_lock_ends_with_its_release_and_a_program_that_refuses_is_heard():
     held = inhibitor.lock(("cat",))
     assert held.refused() is None
     held.release()

@@ -116,7 +116,7 @@ ONE, TWO, THREE, FOUR = (a_job(number) for number in range(1, 5))
 # ── who asks ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_next_asks_as_soon_as_one_has_its_job_and_a_full_worker_asks_no_more() -> None:
+def test_the_next_asks_as_soon_as_one_has_its_job_and_a_full_worker_asks_no_more():
     worker = Worker().take(t.Begin())
     assert worker.asked.slot == 0
     worker.grant(ONE)
@@ -130,7 +130,7 @@ def test_the_next_asks_as_soon_as_one_has_its_job_and_a_full_worker_asks_no_more
         assert not worker.asks()
 
 
-def test_requests_have_ids_and_numbers_of_their_own() -> None:
+def test_requests_have_ids_and_numbers_of_their_own():
     worker = Worker(allowed=3).take(t.Begin())
     seen = [worker.asked]
     for job in (ONE, TWO):
@@ -141,7 +141,7 @@ def test_requests_have_ids_and_numbers_of_their_own() -> None:
     assert [each.slot for each in seen] == [0, 1, 2]
 
 
-def test_what_is_packed_takes_no_slot_and_is_named() -> None:
+def test_what_is_packed_takes_no_slot_and_is_named():
     worker = Worker().training(ONE, TWO).ended(ONE)
     assert worker.one(t.Pack).assignment == ONE
     claim = worker.asked
@@ -151,7 +151,7 @@ def test_what_is_packed_takes_no_slot_and_is_named() -> None:
     assert (worker.phase(ONE), worker.phase(THREE)) == (Phase.PACKING, Phase.STARTING)
 
 
-def test_a_host_of_one_slot_takes_the_next_job_while_it_packs_and_uploads_the_last() -> None:
+def test_a_host_of_one_slot_takes_the_next_job_while_it_packs_and_uploads_the_last():
     worker = Worker(allowed=1).training(ONE)
     assert not worker.asks(), "one that trains takes none beside"
     worker.ended(ONE)
@@ -165,7 +165,7 @@ def test_a_host_of_one_slot_takes_the_next_job_while_it_packs_and_uploads_the_la
     assert (worker.phase(ONE), worker.phase(TWO)) == (Phase.UPLOADING, Phase.STARTING)
 
 
-def test_a_host_of_one_slot_lets_no_more_than_two_deliveries_pile_up() -> None:
+def test_a_host_of_one_slot_lets_no_more_than_two_deliveries_pile_up():
     worker = Worker(allowed=1).training(ONE)
     for last, job in ((ONE, TWO), (TWO, THREE)):
         worker.ended(last).grant(job).spawned(job)
@@ -174,7 +174,7 @@ def test_a_host_of_one_slot_lets_no_more_than_two_deliveries_pile_up() -> None:
     assert len(worker.slots.works) == 1 + PENDING_SHARE
 
 
-def test_a_network_that_is_slow_lets_no_more_than_two_deliveries_a_slot_pile_up() -> None:
+def test_a_network_that_is_slow_lets_no_more_than_two_deliveries_a_slot_pile_up():
     worker = Worker(allowed=2)
     worker.take(t.Begin())
     for number in range(20):
@@ -190,7 +190,7 @@ def test_a_network_that_is_slow_lets_no_more_than_two_deliveries_a_slot_pile_up(
     assert len(worker.slots.works) == 2 * (1 + PENDING_SHARE)
 
 
-def test_a_receiver_that_allows_fewer_takes_no_job_away() -> None:
+def test_a_receiver_that_allows_fewer_takes_no_job_away():
     worker = Worker(allowed=3).training(ONE, TWO)
     asked = worker.asked
     worker.beat_answered(slots=1)
@@ -201,7 +201,7 @@ def test_a_receiver_that_allows_fewer_takes_no_job_away() -> None:
     assert {worker.phase(ONE), worker.phase(TWO)} == {Phase.RUNNING}
 
 
-def test_a_claim_without_an_answer_is_repeated_though_there_is_no_room_any_more() -> None:
+def test_a_claim_without_an_answer_is_repeated_though_there_is_no_room_any_more():
     worker = Worker(allowed=2).training(ONE)
     asked = worker.asked
     worker.take(t.NotAnswered(call=asked.call, detail="down"))
@@ -213,7 +213,7 @@ def test_a_claim_without_an_answer_is_repeated_though_there_is_no_room_any_more(
 # ── whose an event is ───────────────────────────────────────────────────────────────────────
 
 
-def test_each_event_reaches_the_machine_that_waits_for_it_alone() -> None:
+def test_each_event_reaches_the_machine_that_waits_for_it_alone():
     worker = Worker().training(ONE, TWO)
     before = worker.slots.machines
     worker.take(t.Printed(claim_id=TWO.claim_id, lines=("a",)))
@@ -232,7 +232,7 @@ def test_each_event_reaches_the_machine_that_waits_for_it_alone() -> None:
 # ── which trainer waits ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_that_came_again_waits_for_its_last_attempt_here() -> None:
+def test_a_job_that_came_again_waits_for_its_last_attempt_here():
     again = a_job(1, attempt=2)
     worker = Worker().training(ONE).ended(ONE).packed(ONE)
     worker.actions = [*worker.actions]
@@ -244,7 +244,7 @@ def test_a_job_that_came_again_waits_for_its_last_attempt_here() -> None:
     assert [type(each) for each in worker.actions if isinstance(each, t.Discard | t.Spawn)] == [t.Discard, t.Spawn]
 
 
-def test_out_of_memory_beside_others_costs_no_attempt_and_is_tried_alone() -> None:
+def test_out_of_memory_beside_others_costs_no_attempt_and_is_tried_alone():
     worker = Worker().training(ONE, TWO).ended(ONE, SHORT_OF_MEMORY, after_s=5.0)
     failure = worker.one(t.SendFail).failure
     assert (failure.reason, failure.out_of_memory) == (EndReason.INTERRUPTED, None)
@@ -254,7 +254,7 @@ def test_out_of_memory_beside_others_costs_no_attempt_and_is_tried_alone() -> No
     assert worker.slots.alone == (ONE.job_id, TWO.job_id)
 
 
-def test_a_job_to_be_trained_alone_waits_for_the_others_and_keeps_others_out() -> None:
+def test_a_job_to_be_trained_alone_waits_for_the_others_and_keeps_others_out():
     worker = Worker(allowed=3).training(ONE, TWO, THREE).ended(ONE, SHORT_OF_MEMORY)
     again = a_job(1, attempt=2)
     fail, claim = worker.one(t.SendFail), worker.asked
@@ -274,12 +274,12 @@ def test_a_job_to_be_trained_alone_waits_for_the_others_and_keeps_others_out() -
     assert worker.asks()
 
 
-def test_out_of_memory_long_after_the_others_have_ended_is_its_own() -> None:
+def test_out_of_memory_long_after_the_others_have_ended_is_its_own():
     worker = Worker().training(ONE, TWO).ended(TWO).ended(ONE, SHORT_OF_MEMORY, after_s=COMPANY_S + 1)
     assert worker.one(t.SendFail).failure.out_of_memory is MemoryKind.RAM
 
 
-def test_a_job_to_be_trained_alone_is_known_after_a_restart() -> None:
+def test_a_job_to_be_trained_alone_is_known_after_a_restart():
     worker = Worker().training(ONE, TWO).ended(ONE, SHORT_OF_MEMORY)
     kept = worker.one(t.RememberAlone).jobs
     assert kept == (ONE.job_id,)
@@ -290,13 +290,13 @@ def test_a_job_to_be_trained_alone_is_known_after_a_restart() -> None:
     assert not worker.all(t.RememberAlone), "nothing new is known"
 
 
-def test_a_job_that_never_started_is_still_to_be_trained_alone() -> None:
+def test_a_job_that_never_started_is_still_to_be_trained_alone():
     worker = Worker().take(t.Begin(alone=(ONE.job_id,))).grant(ONE)
     worker.take(t.SpawnFailed(claim_id=ONE.claim_id, failure=handed_back("no room")))
     assert worker.slots.alone == (ONE.job_id,)
 
 
-def test_a_claim_tells_what_each_trainer_holds() -> None:
+def test_a_claim_tells_what_each_trainer_holds():
     worker = Worker(allowed=3).training(ONE)
     asked = worker.asked
     worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=1.0, memory_bytes=2**31, gpu_memory_bytes=2**30))
@@ -317,7 +317,7 @@ def delivery(job: t.Assignment) -> t.Delivery:
     return t.Delivery(assignment=job, path="/b", sha256="ab", size=1)
 
 
-def test_each_slot_goes_on_with_its_own_file_and_one_asks_beside() -> None:
+def test_each_slot_goes_on_with_its_own_file_and_one_asks_beside():
     worker = Worker()
     failed = t.FailureReport(assignment=TWO, failure=Failure(EndReason.TRAINER_FAILED, "e"))
     others = ((1, t.Saved(report=failed), t.Remains()), (4, t.Saved(held=THREE), t.Remains(ended=DONE)))
@@ -330,7 +330,7 @@ def test_each_slot_goes_on_with_its_own_file_and_one_asks_beside() -> None:
     assert claim.slot == 2
 
 
-def test_a_request_that_may_have_been_granted_is_repeated_first() -> None:
+def test_a_request_that_may_have_been_granted_is_repeated_first():
     worker = Worker()
     others = ((3, t.Saved(request_id="older-7"), t.Remains()),)
     worker.take(t.Begin(t.Saved(delivery=delivery(ONE)), others=others))
@@ -338,7 +338,7 @@ def test_a_request_that_may_have_been_granted_is_repeated_first() -> None:
     assert worker.asked.delivering == (ONE.claim_id,)
 
 
-def test_a_crash_of_one_job_is_told_of_whichever_slot() -> None:
+def test_a_crash_of_one_job_is_told_of_whichever_slot():
     worker = Worker().take(t.Begin(others=((2, t.Saved(held=ONE, crashed=()), t.Remains()),)))
     claim = worker.asked
     assert (claim.crashed, worker.slots.alone) == ((ONE.claim_id,), ())
@@ -346,7 +346,7 @@ def test_a_crash_of_one_job_is_told_of_whichever_slot() -> None:
     assert not any(saved.held for saved in worker.saved.values()), "the next crash counts anew"
 
 
-def test_a_crash_of_several_makes_none_a_suspect_and_each_is_tried_alone() -> None:
+def test_a_crash_of_several_makes_none_a_suspect_and_each_is_tried_alone():
     worker = Worker()
     others = ((1, t.Saved(held=TWO), t.Remains()), (2, t.Saved(held=THREE), t.Remains()))
     worker.take(t.Begin(t.Saved(held=ONE, crashed=("older",)), others=others))
@@ -367,7 +367,7 @@ def test_a_crash_of_several_makes_none_a_suspect_and_each_is_tried_alone() -> No
 # ── leaving ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_signal_stops_all_and_the_last_one_ends_the_worker() -> None:
+def test_a_signal_stops_all_and_the_last_one_ends_the_worker():
     worker = Worker().training(ONE, TWO).take(t.SignalReceived())
     assert {each.claim_id for each in worker.all(t.StopTrainer)} == {ONE.claim_id, TWO.claim_id}
     for job in (ONE, TWO):
@@ -378,7 +378,7 @@ def test_a_signal_stops_all_and_the_last_one_ends_the_worker() -> None:
     assert worker.take(t.Tick()).actions == []
 
 
-def test_what_a_worker_that_leaves_is_given_meanwhile_is_handed_back_too() -> None:
+def test_what_a_worker_that_leaves_is_given_meanwhile_is_handed_back_too():
     worker = Worker(allowed=2).training(ONE)
     asked = worker.asked
     assert asked.wait_s == WAIT_BESIDE_S, "so long it may take"
@@ -393,7 +393,7 @@ def test_what_a_worker_that_leaves_is_given_meanwhile_is_handed_back_too() -> No
     assert worker.one(t.EndProcess) == t.EndProcess()
 
 
-def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come() -> None:
+def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come():
     worker = Worker(allowed=2).training(ONE)
     asked = worker.asked
     worker.take(t.SignalReceived()).ended(ONE, Ended(EndKind.EXITED, code=75))
@@ -404,7 +404,7 @@ def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come() -> None:
     assert worker.saved[asked.slot].request_id == asked.request_id, "the next session asks"
 
 
-def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first() -> None:
+def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first():
     worker = Worker(allowed=2).training(ONE)
     asked = worker.asked.call
     worker.take(t.CallRefused(call=asked, problem_type=ProblemType.WRONG_ROLE, detail="no"))
@@ -415,7 +415,7 @@ def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first() -> None:
     assert worker.one(t.EndProcess) == t.EndProcess(code=2, sentence="no")
 
 
-def test_drain_finishes_every_job_and_takes_no_more() -> None:
+def test_drain_finishes_every_job_and_takes_no_more():
     worker = Worker(allowed=3).training(ONE, TWO)
     asked, beat = worker.asked.call, worker.slots.works[0].beat_call
     worker.take(beat_answered(call=beat or 0, order=Order.DRAIN))
@@ -540,7 +540,7 @@ class Invariants:
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32))
-def test_invariants(seed: int) -> None:
+def test_invariants(seed):
     rng = random.Random(seed)
     worker = Worker(on_silence=rng.choice(list(t.OnSilence)))
     invariants = Invariants(worker)

@@ -168,7 +168,7 @@ class Worker:
 # ── asking ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_request_id_is_on_the_disk_before_it_is_sent_and_stays_until_answered() -> None:
+def test_request_id_is_on_the_disk_before_it_is_sent_and_stays_until_answered():
     worker = Worker().asking()
     kinds = [type(action) for action in worker.actions]
     assert kinds.index(t.Persist) < kinds.index(t.SendClaim)
@@ -186,7 +186,7 @@ def test_request_id_is_on_the_disk_before_it_is_sent_and_stays_until_answered() 
     assert worker.wanted(t.Spawn).assignment == JOB
 
 
-def test_saved_request_is_asked_again_after_a_crash() -> None:
+def test_saved_request_is_asked_again_after_a_crash():
     worker = Worker()
     worker.take(t.Begin(t.Saved(request_id="older-7")))
     assert worker.claim.request_id == "older-7"
@@ -194,14 +194,14 @@ def test_saved_request_is_asked_again_after_a_crash() -> None:
     assert worker.claim.request_id == "s-1", "its attempt is over: a new one at once"
 
 
-def test_fresh_request_that_is_superseded_means_a_newer_session() -> None:
+def test_fresh_request_that_is_superseded_means_a_newer_session():
     worker = Worker().asking()
     worker.refused(ProblemType.LEASE_SUPERSEDED, "a newer session")
     assert worker.wanted(t.EndProcess) == t.EndProcess(code=1, sentence="a newer session")
 
 
 @pytest.mark.parametrize("problem_type", [ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY, "something_new"])
-def test_other_refusals_are_tried_again_after_a_while(problem_type: str) -> None:
+def test_other_refusals_are_tried_again_after_a_while(problem_type):
     worker = Worker().asking()
     worker.refused(problem_type)
     assert worker.wake_at == worker.now + 60.0
@@ -209,7 +209,7 @@ def test_other_refusals_are_tried_again_after_a_while(problem_type: str) -> None
     assert worker.wants(t.SendClaim)
 
 
-def test_receiver_that_waits_is_asked_again_at_once_another_after_the_pause() -> None:
+def test_receiver_that_waits_is_asked_again_at_once_another_after_the_pause():
     worker = Worker(chance=0.5).asking()
     worker.given(reason="nothing", after_s=29.0)
     assert worker.wants(t.SendClaim)
@@ -217,7 +217,7 @@ def test_receiver_that_waits_is_asked_again_at_once_another_after_the_pause() ->
     assert worker.wake_at == worker.now + 15.0 * 0.75
 
 
-def test_an_idle_worker_says_why_and_again_only_for_another_reason() -> None:
+def test_an_idle_worker_says_why_and_again_only_for_another_reason():
     worker, said = Worker().asking(), []
     for reason in ("desk is faster; free at 15:10", "desk is faster; free at 15:09", "no job is pending", "", "desk"):
         worker.given(reason=reason, after_s=0.1)
@@ -226,7 +226,7 @@ def test_an_idle_worker_says_why_and_again_only_for_another_reason() -> None:
     assert said == ["idle: desk is faster; free at 15:10", None, "idle: no job is pending", None, "idle: desk"]
 
 
-def test_unanswered_claims_back_off_with_full_jitter_up_to_a_minute() -> None:
+def test_unanswered_claims_back_off_with_full_jitter_up_to_a_minute():
     worker = Worker(chance=0.999_999).asking()
     pauses = []
     for _ in range(6):
@@ -243,7 +243,7 @@ def test_unanswered_claims_back_off_with_full_jitter_up_to_a_minute() -> None:
 # ── the trainer ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_good_training_is_packed_uploaded_completed() -> None:
+def test_good_training_is_packed_uploaded_completed():
     worker = Worker().running().ended()
     assert worker.wanted(t.Pack).assignment == JOB
     worker.packed()
@@ -272,7 +272,7 @@ def test_good_training_is_packed_uploaded_completed() -> None:
         (Ended(EndKind.LOST), EndReason.SPAWN_FAILED, None),
     ],
 )
-def test_other_ends_are_reported_for_what_they_are(ended: Ended, reason: EndReason, exit_code: int | None) -> None:
+def test_other_ends_are_reported_for_what_they_are(ended, reason, exit_code):
     worker = Worker().running()
     worker.take(t.TrainerEnded(claim_id="claim", ended=ended))
     failure = worker.report.failure
@@ -282,13 +282,13 @@ def test_other_ends_are_reported_for_what_they_are(ended: Ended, reason: EndReas
     assert worker.wants(t.SendClaim)
 
 
-def test_a_trainer_that_failed_for_good_leaves_nothing_to_go_on_from() -> None:
+def test_a_trainer_that_failed_for_good_leaves_nothing_to_go_on_from():
     worker = Worker().running().ended(1)
     worker.failed("failed")
     assert worker.wanted(t.Discard).job_over
 
 
-def test_error_report_carries_the_last_words_and_the_record() -> None:
+def test_error_report_carries_the_last_words_and_the_record():
     worker = Worker().running()
     lines = ("loading", "Traceback (most recent call last):", "ValueError: bad shape")
     worker.printed(*lines)
@@ -299,7 +299,7 @@ def test_error_report_carries_the_last_words_and_the_record() -> None:
     assert sent.record["train_s"] == FIRST_BEAT_S
 
 
-def test_spawn_and_pack_failures_are_reported() -> None:
+def test_spawn_and_pack_failures_are_reported():
     failure = Failure(EndReason.SPAWN_FAILED, "no interpreter")
     worker = Worker().starting()
     worker.take(t.SpawnFailed(claim_id="claim", failure=failure))
@@ -309,7 +309,7 @@ def test_spawn_and_pack_failures_are_reported() -> None:
     assert worker.report.failure == failure
 
 
-def test_trainer_that_harms_the_host_is_stopped_and_says_why() -> None:
+def test_trainer_that_harms_the_host_is_stopped_and_says_why():
     worker = Worker().running()
     full = Failure(EndReason.UPLOAD_FAILED, "the disk is full")
     worker.take(t.Unbearable(claim_id="claim", failure=full))
@@ -318,7 +318,7 @@ def test_trainer_that_harms_the_host_is_stopped_and_says_why() -> None:
     assert worker.report.failure == full
 
 
-def test_news_of_another_attempt_is_ignored() -> None:
+def test_news_of_another_attempt_is_ignored():
     worker = Worker().running()
     worker.take(t.TrainerEnded(claim_id="older", ended=DONE))
     worker.take(t.Printed(claim_id="older", lines=("x",)))
@@ -326,7 +326,7 @@ def test_news_of_another_attempt_is_ignored() -> None:
     assert worker.work.printed == 0
 
 
-def test_progress_and_complaint_are_read_from_the_output() -> None:
+def test_progress_and_complaint_are_read_from_the_output():
     worker = Worker().running()
     lines = (
         '{"event": "epoch", "epoch": 3, "loss": NaN, "x": [1]}',
@@ -344,7 +344,7 @@ def test_progress_and_complaint_are_read_from_the_output() -> None:
 # ── heartbeats and the lease ────────────────────────────────────────────────────────────────
 
 
-def test_first_heartbeat_goes_out_soon_after_the_trainer_then_regularly() -> None:
+def test_first_heartbeat_goes_out_soon_after_the_trainer_then_regularly():
     worker = Worker().starting()
     worker.take(t.Spawned(claim_id="claim"))
     assert not [each for each in worker.actions if isinstance(each, t.SendHeartbeat)], "it may end at once"
@@ -356,14 +356,14 @@ def test_first_heartbeat_goes_out_soon_after_the_trainer_then_regularly() -> Non
     assert worker.beat.telemetry.seq == 2
 
 
-def test_short_lease_is_renewed_three_times_as_often() -> None:
+def test_short_lease_is_renewed_three_times_as_often():
     worker = Worker().running(lease_s=30.0)
     worker.take(t.Tick(), after_s=30.0)
     worker.answer_beat(lease_s=30.0)
     assert worker.wake_at == worker.now + 10.0
 
 
-def test_lease_counts_from_the_sending() -> None:
+def test_lease_counts_from_the_sending():
     worker = Worker(on_silence=t.OnSilence.PAUSE).running()
     worker.take(t.Tick(), after_s=30.0)
     sent_at = worker.now
@@ -372,14 +372,14 @@ def test_lease_counts_from_the_sending() -> None:
     assert worker.work.renewed_at == sent_at
 
 
-def test_claims_lease_counts_from_its_sending_too() -> None:
+def test_claims_lease_counts_from_its_sending_too():
     worker = Worker().asking()
     sent_at = worker.now
     worker.given(JOB, after_s=25.0, lease_s=600.0)
     assert worker.work.renewed_at == sent_at
 
 
-def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> None:
+def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes():
     worker = Worker(on_silence=t.OnSilence.PAUSE).running()
     deadline = worker.work.renewed_at + 480.0
     paused_at = None
@@ -399,7 +399,7 @@ def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> N
 @pytest.mark.parametrize(
     ("silent_s", "left_s"), [(3600.0, no_answer.BRIEF_S), (474.0, 6.0), (0.0, 10.0)], ids=["long-ago", "soon", "never"]
 )
-def test_who_must_pause_without_a_lease_stops_soon_without_one(silent_s: float, left_s: float) -> None:
+def test_who_must_pause_without_a_lease_stops_soon_without_one(silent_s, left_s):
     """A trainer that hangs when its host wakes up may be another's job by now."""
     worker = Worker(on_silence=t.OnSilence.PAUSE, grace_s=10.0).running()
     worker.take(t.Measured(claim_id=JOB.claim_id, cpu_s=1.0))
@@ -414,7 +414,7 @@ def test_who_must_pause_without_a_lease_stops_soon_without_one(silent_s: float, 
     assert worker.now == asked_at + left_s
 
 
-def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom() -> None:
+def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom():
     worker = Worker(chance=1.0).running()
     while not worker.wants(t.SendHeartbeat):
         worker.wake()
@@ -431,7 +431,7 @@ def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom() -> 
     assert worker.work.beat_at == worker.now + 120.0, "or as seldom as it was asked to"
 
 
-def test_silence_changes_nothing_by_default() -> None:
+def test_silence_changes_nothing_by_default():
     worker = Worker().running()
     for _ in range(100):
         if worker.wants(t.SendHeartbeat):
@@ -442,7 +442,7 @@ def test_silence_changes_nothing_by_default() -> None:
     assert worker.now > 1600.0
 
 
-def test_sleep_beats_first_and_its_lost_answer_does_no_harm() -> None:
+def test_sleep_beats_first_and_its_lost_answer_does_no_harm():
     worker = Worker(on_silence=t.OnSilence.PAUSE).running()
     worker.wake()
     lost = worker.beat.call
@@ -459,7 +459,7 @@ def test_sleep_beats_first_and_its_lost_answer_does_no_harm() -> None:
 @pytest.mark.parametrize(
     "problem_type", [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.UNKNOWN_JOB]
 )
-def test_lost_claim_kills_the_trainer_and_nobody_is_told(problem_type: ProblemType) -> None:
+def test_lost_claim_kills_the_trainer_and_nobody_is_told(problem_type):
     worker = Worker().running()
     worker.wake()
     worker.refuse_beat(problem_type)
@@ -470,7 +470,7 @@ def test_lost_claim_kills_the_trainer_and_nobody_is_told(problem_type: ProblemTy
     assert worker.wants(t.SendClaim)
 
 
-def test_order_to_stop_kills_and_order_to_drain_leaves_afterwards() -> None:
+def test_order_to_stop_kills_and_order_to_drain_leaves_afterwards():
     worker = Worker().running()
     worker.wake()
     worker.answer_beat(order=Order.STOP)
@@ -484,7 +484,7 @@ def test_order_to_stop_kills_and_order_to_drain_leaves_afterwards() -> None:
     assert worker.wanted(t.Persist).saved == t.Saved(), "nothing is left for a next session"
 
 
-def test_cancelled_while_starting_or_packing_is_dropped_when_it_can_be() -> None:
+def test_cancelled_while_starting_or_packing_is_dropped_when_it_can_be():
     worker = Worker().starting(lease_s=30.0)
     worker.wake()
     worker.refuse_beat(ProblemType.JOB_CANCELLED)
@@ -499,7 +499,7 @@ def test_cancelled_while_starting_or_packing_is_dropped_when_it_can_be() -> None
     assert worker.wants(t.Discard)
 
 
-def test_finished_work_is_delivered_although_the_lease_is_lost() -> None:
+def test_finished_work_is_delivered_although_the_lease_is_lost():
     worker = Worker().uploading()
     worker.take(t.Tick(), after_s=31.0)
     worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
@@ -508,7 +508,7 @@ def test_finished_work_is_delivered_although_the_lease_is_lost() -> None:
     assert worker.wants(t.Discard)
 
 
-def test_cancelled_delivery_is_broken_off() -> None:
+def test_cancelled_delivery_is_broken_off():
     worker = Worker().uploading()
     call = worker.call
     worker.take(t.Tick(), after_s=31.0)
@@ -517,7 +517,7 @@ def test_cancelled_delivery_is_broken_off() -> None:
     assert worker.wanted(t.Persist).saved == t.Saved(request_id="s-2")
 
 
-def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known() -> None:
+def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known():
     worker = Worker().running()
     lines = tuple(f"line {number}" for number in range(450))
     worker.printed(*lines)
@@ -535,7 +535,7 @@ def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known() -> None:
     assert not worker.wants(t.SendOutput)
 
 
-def test_receiver_that_forgot_lines_is_sent_them_again() -> None:
+def test_receiver_that_forgot_lines_is_sent_them_again():
     worker = Worker().running()
     worker.printed("a", "b")
     worker.wake()
@@ -550,7 +550,7 @@ def test_receiver_that_forgot_lines_is_sent_them_again() -> None:
 # ── reports ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_reports_are_repeated_for_as_long_as_it_takes() -> None:
+def test_reports_are_repeated_for_as_long_as_it_takes():
     for worker in (Worker().uploading(), Worker().completing(), Worker().failing()):
         phase = worker.phase
         for _ in range(50):
@@ -568,14 +568,14 @@ def test_reports_are_repeated_for_as_long_as_it_takes() -> None:
 @pytest.mark.parametrize(
     "problem_type", [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT]
 )
-def test_delivery_of_a_lost_claim_is_dropped(problem_type: ProblemType) -> None:
+def test_delivery_of_a_lost_claim_is_dropped(problem_type):
     for worker in (Worker().uploading(), Worker().completing()):
         worker.refused(problem_type)
         assert worker.wants(t.Discard)
         assert worker.wants(t.SendClaim)
 
 
-def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
+def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up():
     worker = Worker().completing()
     worker.refused(ProblemType.NO_ARTIFACT, "not there")
     assert worker.phase is Phase.UPLOADING
@@ -587,7 +587,7 @@ def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
     assert "17 GiB" in failure.error
 
 
-def test_upload_refused_again_and_again_is_given_up() -> None:
+def test_upload_refused_again_and_again_is_given_up():
     worker = Worker().uploading()
     for _ in range(5):
         worker.refused(ProblemType.WRONG_DIGEST, "flipped")
@@ -596,7 +596,7 @@ def test_upload_refused_again_and_again_is_given_up() -> None:
     assert worker.phase is Phase.FAILING
 
 
-def test_answer_to_an_earlier_call_is_too_late() -> None:
+def test_answer_to_an_earlier_call_is_too_late():
     worker = Worker().uploading()
     earlier = worker.call
     worker.unanswered()
@@ -606,19 +606,19 @@ def test_answer_to_an_earlier_call_is_too_late() -> None:
     assert (worker.phase, worker.state.call) == (Phase.UPLOADING, earlier + 1)
 
 
-def test_unreadable_bundle_is_given_up() -> None:
+def test_unreadable_bundle_is_given_up():
     worker = Worker().uploading()
     worker.take(t.DeliveryBroken(call=worker.call, detail="vanished"))
     assert worker.report.failure.reason is EndReason.UPLOAD_FAILED
 
 
-def test_refused_failure_report_is_the_end_of_it() -> None:
+def test_refused_failure_report_is_the_end_of_it():
     worker = Worker().failing()
     worker.refused(ProblemType.LEASE_SUPERSEDED, "swept")
     assert worker.wants(t.SendClaim)
 
 
-def test_finished_work_of_a_session_that_died_is_delivered_before_anything_is_claimed() -> None:
+def test_finished_work_of_a_session_that_died_is_delivered_before_anything_is_claimed():
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
     worker = Worker()
     worker.take(t.Begin(t.Saved(delivery=delivery)))
@@ -632,7 +632,7 @@ def test_finished_work_of_a_session_that_died_is_delivered_before_anything_is_cl
 # ── leaving ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_signal_stops_politely_hands_back_and_leaves_within_30_s() -> None:
+def test_signal_stops_politely_hands_back_and_leaves_within_30_s():
     worker = Worker().running()
     worker.take(t.SignalReceived())
     assert worker.wants(t.StopTrainer)
@@ -644,7 +644,7 @@ def test_signal_stops_politely_hands_back_and_leaves_within_30_s() -> None:
     assert worker.take(t.Tick()) == []
 
 
-def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long() -> None:
+def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long():
     worker = Worker().running()
     begun = worker.now
     worker.take(t.SignalReceived())
@@ -658,7 +658,7 @@ def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long() 
     assert worker.now - begun <= 30.0
 
 
-def test_trainer_that_cannot_be_killed_does_not_keep_the_worker() -> None:
+def test_trainer_that_cannot_be_killed_does_not_keep_the_worker():
     worker = Worker().running()
     begun = worker.now
     worker.take(t.SignalReceived())
@@ -668,7 +668,7 @@ def test_trainer_that_cannot_be_killed_does_not_keep_the_worker() -> None:
     assert worker.now - begun < 25.0
 
 
-def test_second_signal_kills_at_once() -> None:
+def test_second_signal_kills_at_once():
     worker = Worker().running()
     worker.take(t.SignalReceived())
     assert not worker.wants(t.KillTrainer)
@@ -676,14 +676,14 @@ def test_second_signal_kills_at_once() -> None:
     assert worker.wants(t.KillTrainer)
 
 
-def test_training_that_was_done_when_the_signal_came_is_delivered() -> None:
+def test_training_that_was_done_when_the_signal_came_is_delivered():
     worker = Worker().running()
     worker.take(t.SignalReceived())
     worker.ended(0)
     assert worker.wants(t.Pack)
 
 
-def test_undelivered_work_survives_the_exit() -> None:
+def test_undelivered_work_survives_the_exit():
     worker = Worker().uploading()
     saved = worker.state.saved
     worker.take(t.SignalReceived())
@@ -694,7 +694,7 @@ def test_undelivered_work_survives_the_exit() -> None:
     assert saved.delivery is not None
 
 
-def test_idle_worker_leaves_at_once_and_a_starting_one_stops_what_it_started() -> None:
+def test_idle_worker_leaves_at_once_and_a_starting_one_stops_what_it_started():
     worker = Worker().asking()
     worker.take(t.SignalReceived())
     assert worker.wants(t.EndProcess)
@@ -716,7 +716,7 @@ def begun(saved: t.Saved, found: t.Remains | None = None, *backlog: t.Backlog) -
     return worker
 
 
-def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_delivered() -> None:
+def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_delivered():
     words = ('{"event": "epoch", "epoch": 9}', "bye")
     found = t.Remains(ended=DONE, printed=7, last_words=words)
     worker = begun(t.Saved(held=JOB), found)
@@ -732,21 +732,21 @@ def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_d
     assert worker.wanted(t.SendComplete).telemetry.progress == {"event": "epoch", "epoch": 9}
 
 
-def test_nothing_is_due_while_what_an_earlier_session_finished_is_packed() -> None:
+def test_nothing_is_due_while_what_an_earlier_session_finished_is_packed():
     worker = begun(t.Saved(held=JOB), t.Remains(ended=DONE))
     assert worker.phase is Phase.PACKING
     assert worker.wake_at is not None
     assert worker.wake_at > worker.now, "or the loop would turn without a pause"
 
 
-def test_training_that_had_failed_when_the_worker_was_killed_is_reported_first() -> None:
+def test_training_that_had_failed_when_the_worker_was_killed_is_reported_first():
     worker = begun(t.Saved(held=JOB), t.Remains(ended=FAILED, printed=1, last_words=("OSError: x",)))
     failure = worker.report.failure
     assert failure.error == "exit status 70: OSError: x"
     assert "train_s" not in worker.report.record, "nobody measured that"
 
 
-def test_training_that_died_with_its_worker_is_told_with_the_next_claim() -> None:
+def test_training_that_died_with_its_worker_is_told_with_the_next_claim():
     worker = begun(t.Saved(held=JOB, crashed=("older",)), t.Remains(printed=3))
     sent = worker.claim
     assert sent.crashed == ("older", "claim")
@@ -760,7 +760,7 @@ def test_training_that_died_with_its_worker_is_told_with_the_next_claim() -> Non
     assert worker.claim.crashed == ()
 
 
-def test_report_that_was_on_its_way_is_sent_again_before_any_claim() -> None:
+def test_report_that_was_on_its_way_is_sent_again_before_any_claim():
     failure = Failure(EndReason.TRAINER_FAILED, "ValueError", 1)
     saved = t.Saved(report=t.FailureReport(assignment=JOB, failure=failure, usage={"cpu_s": 4.0}))
     worker = begun(saved, t.Remains(printed=1, last_words=('{"event": "epoch", "epoch": 9}',)))
@@ -772,7 +772,7 @@ def test_report_that_was_on_its_way_is_sent_again_before_any_claim() -> None:
     assert worker.wants(t.SendClaim)
 
 
-def test_worker_that_must_leave_before_its_trainer_hands_back_when_it_comes_again() -> None:
+def test_worker_that_must_leave_before_its_trainer_hands_back_when_it_comes_again():
     worker = Worker(leave_s=5.0, grace_s=10.0).running()
     worker.take(t.SignalReceived())
     worker.take(t.Tick(), after_s=5.0)
@@ -787,7 +787,7 @@ def test_worker_that_must_leave_before_its_trainer_hands_back_when_it_comes_agai
 OLD = t.Backlog(job_id="j", claim_id="old", name="old", total=450)
 
 
-def test_output_of_the_job_in_hand_is_no_backlog() -> None:
+def test_output_of_the_job_in_hand_is_no_backlog():
     own = t.Backlog(job_id=JOB.job_id, claim_id=JOB.claim_id, name=JOB.name, total=3)
     outbox: Any = SimpleNamespace(recover=lambda: [OLD, own])
     attempt: Any = SimpleNamespace(found=t.Remains)
@@ -797,7 +797,7 @@ def test_output_of_the_job_in_hand_is_no_backlog() -> None:
     assert actions.beginning(t.Saved()).backlog == (OLD, own)
 
 
-def test_backlog_is_brought_piece_by_piece_beside_everything_else() -> None:
+def test_backlog_is_brought_piece_by_piece_beside_everything_else():
     worker = begun(t.Saved(), None, OLD, t.Backlog(job_id="k", claim_id="next", total=1))
     assert worker.wants(t.SendClaim)
     for first in (0, 200, 400):
@@ -810,7 +810,7 @@ def test_backlog_is_brought_piece_by_piece_beside_everything_else() -> None:
     assert not worker.state.backlog
 
 
-def test_backlog_waits_for_the_receiver_and_is_dropped_by_its_final_word_alone() -> None:
+def test_backlog_waits_for_the_receiver_and_is_dropped_by_its_final_word_alone():
     worker = begun(t.Saved(), None, OLD)
     for refusal in (ProblemType.CERTIFICATE_EXPIRED, None, ProblemType.NO_CERTIFICATE):
         call = worker.output.call
@@ -823,7 +823,7 @@ def test_backlog_waits_for_the_receiver_and_is_dropped_by_its_final_word_alone()
     assert worker.wanted(t.ForgetOutput).claim_id == "old"
 
 
-def test_backlog_that_is_not_answered_is_offered_ever_more_seldom() -> None:
+def test_backlog_that_is_not_answered_is_offered_ever_more_seldom():
     worker = begun(t.Saved(), None, OLD)
     for tries in range(1, 5):
         worker.take(t.NotAnswered(call=worker.output.call))
@@ -833,7 +833,7 @@ def test_backlog_that_is_not_answered_is_offered_ever_more_seldom() -> None:
     assert worker.state.output_tries == 0
 
 
-def test_what_a_report_could_not_take_along_follows_it() -> None:
+def test_what_a_report_could_not_take_along_follows_it():
     worker = Worker().running()
     worker.take(t.Printed(claim_id="claim", lines=tuple(map(str, range(500)))))
     worker.ended(1)
@@ -842,7 +842,7 @@ def test_what_a_report_could_not_take_along_follows_it() -> None:
     assert worker.wants(t.SendClaim)
 
 
-def test_output_of_a_lost_attempt_is_brought_too() -> None:
+def test_output_of_a_lost_attempt_is_brought_too():
     worker = Worker().running()
     worker.printed("last words")
     worker.wake()
@@ -854,7 +854,7 @@ def test_output_of_a_lost_attempt_is_brought_too() -> None:
 # ── finished work is kept ───────────────────────────────────────────────────────────────────
 
 
-def test_lease_that_is_lost_while_packing_drops_nothing() -> None:
+def test_lease_that_is_lost_while_packing_drops_nothing():
     worker = Worker().running().ended()
     worker.take(t.Tick(), after_s=31.0)
     worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
@@ -865,7 +865,7 @@ def test_lease_that_is_lost_while_packing_drops_nothing() -> None:
 @pytest.mark.parametrize(
     "problem_type", [ProblemType.CERTIFICATE_EXPIRED, ProblemType.NO_CERTIFICATE, ProblemType.WRONG_ROLE]
 )
-def test_host_that_is_not_let_in_keeps_what_it_finished(problem_type: ProblemType) -> None:
+def test_host_that_is_not_let_in_keeps_what_it_finished(problem_type):
     for worker in (Worker().uploading(), Worker().completing(), Worker().failing()):
         phase = worker.phase
         for count in range(20):
@@ -883,7 +883,7 @@ def measured(worker: Worker, cpu_s: float, after_s: float = 10.0) -> None:
     worker.take(t.Measured(claim_id="claim", cpu_s=cpu_s), after_s=after_s)
 
 
-def test_a_heartbeat_tells_what_was_used_since_the_last_one() -> None:
+def test_a_heartbeat_tells_what_was_used_since_the_last_one():
     worker = Worker(heartbeat_s=30.0).running()
 
     def beat() -> Any:
@@ -909,7 +909,7 @@ def test_a_heartbeat_tells_what_was_used_since_the_last_one() -> None:
     assert beat()["cpu"] == 0.0, "a process that ended took its time along"
 
 
-def test_trainer_that_neither_says_nor_computes_anything_is_stopped_as_failed() -> None:
+def test_trainer_that_neither_says_nor_computes_anything_is_stopped_as_failed():
     worker = Worker(max_silence_s=1860.0).running()
     for _ in range(186):
         assert not worker.wants(t.StopTrainer)
@@ -925,7 +925,7 @@ def test_trainer_that_neither_says_nor_computes_anything_is_stopped_as_failed() 
     assert failure.out_of_memory is None
 
 
-def test_a_line_or_a_second_of_cpu_time_is_a_sign_of_life() -> None:
+def test_a_line_or_a_second_of_cpu_time_is_a_sign_of_life():
     worker = Worker(max_silence_s=100.0).running()
     for look in range(100):
         if look % 8 == 0:
@@ -936,7 +936,7 @@ def test_a_line_or_a_second_of_cpu_time_is_a_sign_of_life() -> None:
     assert worker.phase is Phase.RUNNING
 
 
-def test_neither_sleep_nor_a_pause_nor_no_limit_is_silence() -> None:
+def test_neither_sleep_nor_a_pause_nor_no_limit_is_silence():
     worker = Worker(max_silence_s=100.0).running(lease_s=1e6)
     measured(worker, cpu_s=0.0)
     measured(worker, cpu_s=0.0, after_s=300_000.0)
@@ -952,7 +952,7 @@ def test_neither_sleep_nor_a_pause_nor_no_limit_is_silence() -> None:
     assert worker.work.paused
 
 
-def test_job_may_set_its_own_limits() -> None:
+def test_job_may_set_its_own_limits():
     spec = {**JOB.spec, "max_run_s": 3600, "max_silence_s": 0}
     job = structs.replace(JOB, spec=spec)
     worker = Worker(max_silence_s=20.0).asking()
@@ -1016,7 +1016,7 @@ def something(worker: Worker, rng: random.Random) -> t.Event:
 
 @settings(max_examples=400)
 @given(st.integers(0, 2**32))
-def test_invariants(seed: int) -> None:
+def test_invariants(seed):
     rng = random.Random(seed)
     worker = Worker(chance=rng.random(), on_silence=rng.choice(list(t.OnSilence)))
     worker.take(t.Begin())
