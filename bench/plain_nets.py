@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from training.data.values import AnyArray
+
+Array = AnyArray
 Method = Callable[[Array, Array, Array, Array, int], Array]
 EPOCHS, PATIENCE, BATCH, PEAK = 60, 10, 64, 2e-3
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from training import families
+from training.data.values import Floats
 from training.trainer import anomaly
 from training.trainer.anomaly import FEW, Centres, Neighbours, Sided, Surprise, Surprises, choose
 from training.trainer.masked import MaskedModel
 
-Array = NDArray[np.float64]
+Array = Floats
 
 
 def benign(n: int = 200, dimensions: int = 4, seed: int = 0) -> Array:

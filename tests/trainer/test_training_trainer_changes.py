@@ -12,11 +12,11 @@ import pytest
 import trainer_builders
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import stats
 from trainer_builders import make_data
 
 from training.contract import Exit
+from training.data.values import Floats
 from training.trainer import drift as command
 from training.trainer import shift_test
 from training.trainer.changes import Measures, Moved, Record, when
@@ -30,7 +30,7 @@ from training.trainer.streams import Streams, rule_of
 from training.trainer.summary import lines
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
-Floats = NDArray[np.float64]
+Floats = Floats
 
 
 def drawn(seed: int, usual: int, count: int, measures: int, alike: float = 0.0) -> Floats:

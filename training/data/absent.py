@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from training.data.arrays import AnyArray, Bools, Floats, Floats32, Ints, Names
 from training.data.classes import listed
 from training.data.coded import Coded
 from training.data.scratch import blocks
+from training.data.values import AnyArray, Bools, Floats, Floats32, Ints, Names
 
 KNOWN_MIN = 0.5  # of a channel's samples in a window; with fewer it is absent there
 LACKING_MIN = 0.5  # of a host's windows; without a channel in as many the host lacks it

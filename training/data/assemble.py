@@ -11,7 +11,6 @@ import numpy as np
 
 from training.contract import Mode
 from training.data import normalise
-from training.data.arrays import Floats, Floats32, Indices, Ints
 from training.data.channels import CHANNELS, UNLIKE, Measure, view_of
 from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import REFERENCE
@@ -20,6 +19,7 @@ from training.data.errors import DataError
 from training.data.executors.names import PROCESSES, Name
 from training.data.extract import EpisodeFacts, Extract, Loadable
 from training.data.schema import ChannelSpec, FeatureSchema
+from training.data.values import Floats, Floats32, Indices, Ints
 from training.data.windows import ClassSpan, class_spans, placed_rows
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from training.data.scratch import ROOM, WIDE_ROWS, WorkingMemory, spans
+from training.data.values import AnyArray, Bools, Codes, Indices, Names
 
 CODES_MAX = 1 << 24  # of two columns together that are numbered by a table
 
@@ -19,8 +19,8 @@ CODES_MAX = 1 << 24  # of two columns together that are numbered by a table
 class Coded:
     """The ``names``, different and ascending, and for each row the number of its own."""
 
-    names: NDArray[np.str_]
-    codes: NDArray[np.int32]
+    names: Names
+    codes: Codes
 
     @classmethod
     def of(cls, names: ArrayLike | Coded) -> Coded:
@@ -58,34 +58,34 @@ class Coded:
     def __len__(self) -> int:
         return int(self.codes.size)
 
-    def take(self, rows: NDArray[Any] | slice) -> Coded:
+    def take(self, rows: AnyArray | slice) -> Coded:
         """The rows that numbers or booleans select."""
         return replace(self, codes=self.codes[rows])
 
-    def strings(self, rows: NDArray[Any] | slice = slice(None)) -> NDArray[np.str_]:
+    def strings(self, rows: AnyArray | slice = slice(None)) -> Names:
         """Some rows as an array of names."""
         return np.asarray(self.names[self.codes[rows]])
 
-    def laid(self, room: WorkingMemory = ROOM) -> NDArray[np.str_]:
+    def laid(self, room: WorkingMemory = ROOM) -> Names:
         """All rows as an array of names, in memory or not."""
         return room.joined((self.strings(here) for here in spans(self.codes)), self.codes.size, self.names.dtype)
 
-    def among(self, names: Iterable[str]) -> NDArray[np.bool_]:
+    def among(self, names: Iterable[str]) -> Bools:
         """Mark the rows of these names."""
         return np.isin(self.names, list(names))[self.codes]
 
     @property
-    def present(self) -> NDArray[np.str_]:
+    def present(self) -> Names:
         """The names that occur."""
         return np.asarray(self.names[np.bincount(self.codes, minlength=self.names.size) > 0])
 
 
-def distinct(names: NDArray[np.str_]) -> set[str]:
+def distinct(names: Names) -> set[str]:
     """The names that occur."""
     return {name for here in spans(names) for name in set(names[here].tolist())}
 
 
-def among(names: NDArray[np.str_], wanted: Iterable[str]) -> NDArray[np.bool_]:
+def among(names: Names, wanted: Iterable[str]) -> Bools:
     """Mark the rows of these names."""
     known, marks = np.array(sorted(wanted), dtype=np.str_), np.empty(names.size, dtype=bool)
     for here in spans(names, step=WIDE_ROWS):
@@ -93,7 +93,7 @@ def among(names: NDArray[np.str_], wanted: Iterable[str]) -> NDArray[np.bool_]:
     return marks
 
 
-def numbered(*columns: Coded) -> NDArray[np.int32]:
+def numbered(*columns: Coded) -> Codes:
     """A number for each row, equal where the columns' names are: ascending by the first column, then the next."""
     first, *others = columns
     code = _placed(first.codes)
@@ -102,7 +102,7 @@ def numbered(*columns: Coded) -> NDArray[np.int32]:
     return code
 
 
-def _placed(code: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+def _placed(code: Indices) -> Codes:
     """The numbers of rows without those that none has."""
     count = int(code.max(initial=-1)) + 1
     if count > CODES_MAX:

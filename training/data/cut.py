@@ -27,7 +27,6 @@ from training.data import absent as absences
 from training.data import assemble, features, normalise
 from training.data import tensors as tensor_files
 from training.data.absent import absent, is_settled
-from training.data.arrays import Codes, Digests, Floats32
 from training.data.assemble import (
     BuildOptions,
     ChosenChannels,
@@ -47,6 +46,7 @@ from training.data.rows import CodedRows
 from training.data.scratch import ROOM, blocks, fill, reserve
 from training.data.tensors import WindowIndex
 from training.data.validate import EpisodeFindings
+from training.data.values import AnyArray, Codes, Digests, Floats32
 from training.files import settle, write_whole
 
 BLOCK_WINDOWS = 1024
@@ -153,7 +153,7 @@ def features_of(plan: CutPlan, task: CutTask) -> Floats32:
     raise AssertionError("the second time returns or raises")
 
 
-def _put(path: Path, at: int, rows: NDArray[np.generic]) -> None:
+def _put(path: Path, at: int, rows: AnyArray) -> None:
     """Write rows at a byte of a file, others of which another process may be writing.
 
     It is opened for writing alone: over a network, a page that was read to be changed is written back whole, and with

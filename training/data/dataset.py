@@ -28,7 +28,6 @@ from training import strict_json
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
 from training.data import tensors as tensor_files
 from training.data.absent import absent, is_settled, lacking_hosts
-from training.data.arrays import Floats32, Ints
 from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.coded import Coded
@@ -42,6 +41,7 @@ from training.data.scratch import ROOM, blocks, fill, release
 from training.data.summary import Understood, metadata
 from training.data.summary import read as read_understood
 from training.data.tensors import INDEX_COLUMNS, Placed, StoredIndex, TensorManifest, WindowIndex
+from training.data.values import Floats32, Ints
 from training.files import LocalFs
 
 # Rows are written in groups, and not compressed. A group costs about a tenth of a second for a thousand columns, so

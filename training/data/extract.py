@@ -18,11 +18,11 @@ import msgspec
 import numpy as np
 
 from training.data import channels, episode, identity, missing, validate, windows
-from training.data.arrays import Floats32
 from training.data.channels import Measure
 from training.data.episode import PACKED_SUFFIX, EpisodeError, Meta, no_access, read
 from training.data.errors import DataError
 from training.data.validate import EpisodeFindings, judge, unreadable
+from training.data.values import Floats32
 from training.data.windows import Grid, to_grid
 from training.files import write_whole
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from training.contract import Mode
 from training.data.absent import PAIR, absent, is_settled
-from training.data.arrays import Floats, Floats32
 from training.data.schema import ChannelSpec, FeatureSpec
 from training.data.scratch import ROOM, fill, release
+from training.data.values import Floats, Floats32
 
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
 BANDS = 4

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.data.arrays import AnyArray, Digests, Floats, Floats32, Indices, Names
 from training.data.coded import Coded
 from training.data.rows import CodedRows, Rows
 from training.data.scratch import ROOM, blocks, picked, release
+from training.data.values import AnyArray, Digests, Floats, Floats32, Indices, Names
 
 BLOCK_VALUES = 1 << 20
 SAMPLED_WINDOWS = 4096  # from which the usual steps of a channel are read off

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from training.data.arrays import AnyArray, Bools, Digests, Floats
 from training.data.classes import listed
 from training.data.errors import DataError
 from training.data.scratch import spans
+from training.data.values import AnyArray, Bools, Digests, Floats
 
 USUAL = frozenset(
     (

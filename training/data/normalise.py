@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from training.data.arrays import Floats32
 from training.data.schema import ChannelSpec
 from training.data.scratch import ROOM, WorkingMemory, release
+from training.data.values import Floats32
 
 RESTING_QUANTILE = 0.10
 CLIP = 30.0  # compressed units; beyond lies nothing but broken counters

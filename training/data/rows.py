@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import ArrayLike
 
-from training.data.arrays import AnyArray, Floats, Names
 from training.data.coded import Coded
+from training.data.values import AnyArray, Floats, Names
 
 MARK = "\x1f"  # between the parts of a mark: NumPy's texts lose a NUL at their end
 

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
+
+from training.data.values import AnyArray, Bools, Indices
 
 PART_BYTES = 1 << 25
 TOUCHES = 16  # of places in a file before its pages are given back
@@ -38,7 +40,7 @@ class WorkingMemory:
     folder: Path | None = None  # of those files; None: the system's for large temporary ones
     progress: Callable[[str, float], None] = lambda _what, _share: None
 
-    def empty(self, shape: tuple[int, ...], dtype: DTypeLike, order: Literal["C", "F"] = "C") -> NDArray[Any]:
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike, order: Literal["C", "F"] = "C") -> AnyArray:
         """An array, in memory or not. Raises OSError where the disk has no room for it."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if size <= self.part_bytes:
@@ -55,7 +57,7 @@ class WorkingMemory:
         """The number of rows in a part."""
         return max(1, self.part_bytes // max(1, bytes_a_row))
 
-    def taken(self, array: NDArray[Any], keep: NDArray[np.bool_]) -> NDArray[Any]:
+    def taken(self, array: AnyArray, keep: Bools) -> AnyArray:
         """The rows of the array that ``keep`` selects."""
         if keep.all():
             return array
@@ -63,7 +65,7 @@ class WorkingMemory:
         fill(result, (part[keep[start : start + len(part)]] for start, part in blocks(array, self.part_bytes)))
         return result
 
-    def joined(self, parts: Iterable[NDArray[Any]], size: int, dtype: DTypeLike) -> NDArray[Any]:
+    def joined(self, parts: Iterable[AnyArray], size: int, dtype: DTypeLike) -> AnyArray:
         """Arrays of one dimension as one of ``size`` values."""
         result = self.empty((size,), dtype)
         fill(result, parts)
@@ -87,7 +89,7 @@ def folder_of_large_files() -> str:
     return tempfile.gettempdir() if named or not os.access(LARGE_FILES, os.W_OK) else str(LARGE_FILES)
 
 
-def blocks(array: NDArray[Any], part_bytes: int = PART_BYTES) -> Iterator[tuple[int, NDArray[Any]]]:
+def blocks(array: AnyArray, part_bytes: int = PART_BYTES) -> Iterator[tuple[int, AnyArray]]:
     """Walk through the rows of an array: each block with its first row's number."""
     step = max(1, part_bytes // max(1, math.prod(array.shape[1:]) * array.itemsize))
     for start in range(0, len(array), step):
@@ -95,7 +97,7 @@ def blocks(array: NDArray[Any], part_bytes: int = PART_BYTES) -> Iterator[tuple[
         release(array)
 
 
-def spans(*arrays: NDArray[Any] | None, overlap: int = 0, step: int = SPAN_ROWS) -> Iterator[slice]:
+def spans(*arrays: AnyArray | None, overlap: int = 0, step: int = SPAN_ROWS) -> Iterator[slice]:
     """Walk through arrays of one length side by side: slices of some rows, each beginning ``overlap`` rows early."""
     there = [array for array in arrays if array is not None]
     size = len(there[0])
@@ -105,7 +107,7 @@ def spans(*arrays: NDArray[Any] | None, overlap: int = 0, step: int = SPAN_ROWS)
             release(array)
 
 
-def fill(target: NDArray[Any], parts: Iterable[NDArray[Any]]) -> int:
+def fill(target: AnyArray, parts: Iterable[AnyArray]) -> int:
     """Put arrays one behind the other at the beginning of another, and count their rows."""
     at = 0
     for part in parts:
@@ -115,20 +117,20 @@ def fill(target: NDArray[Any], parts: Iterable[NDArray[Any]]) -> int:
     return at
 
 
-def edges_of(group: NDArray[np.integer[Any]]) -> list[tuple[int, int]]:
+def edges_of(group: Indices) -> list[tuple[int, int]]:
     """Find where each group of rows that stand together begins and ends."""
     changes = np.flatnonzero(np.diff(group)) + 1
     return list(pairwise([0, *changes.tolist(), group.size])) if group.size else []
 
 
-def columns(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def columns(array: AnyArray) -> Iterator[AnyArray]:
     """Walk through the columns of an array (S, C)."""
     for place in range(array.shape[1]):
         yield array[:, place]
         release(array)
 
 
-def picked(array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
+def picked(array: AnyArray, rows: Indices) -> AnyArray:
     """The rows of these numbers, from all over an array: one touch of a file may map two MiB around it."""
     if _mapped(array) is None or not rows.size:
         return np.asarray(array[rows])
@@ -139,14 +141,14 @@ def picked(array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
     return np.concatenate(parts)
 
 
-def release(array: NDArray[Any]) -> None:
+def release(array: AnyArray) -> None:
     """Give back the pages of an array that lies in a file; what was written stays in the file."""
     mapped = _mapped(array)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _mapped(array: NDArray[Any]) -> mmap.mmap | None:
+def _mapped(array: AnyArray) -> mmap.mmap | None:
     """The mapping of the file that an array lies in, if changes go into the file."""
     base: Any = array
     mode = ""

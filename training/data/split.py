@@ -17,9 +17,9 @@ import numpy as np
 
 from training import strict_json
 from training.contract import Recipe
-from training.data.arrays import Bools, Floats, Ints, Names
 from training.data.doubts.spelling import alike_hosts
 from training.data.rows import Rows
+from training.data.values import Bools, Floats, Ints, Names
 
 VAL_FRACTION = 0.15  # of the training side's episodes, for early stopping
 CAL_FRACTION = 0.25  # for the threshold: 19 benign episodes are wanted at 5 %, and most data sets are small

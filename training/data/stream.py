@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.data.arrays import Bools, Floats, Floats32
+from training.data.values import Bools, Floats, Floats32
 from training.data.windows import gap_limit_s, holes_between, on_edges
 
 

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from training.data.arrays import Names
 from training.data.coded import Coded
 from training.data.errors import DataError
+from training.data.values import Names
 
 KEY = "understood_v1"  # of the Parquet file's metadata
 SHOWN = 12  # names in one line

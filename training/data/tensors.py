@@ -21,12 +21,12 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from training.contract import Mode
-from training.data.arrays import AnyArray, Floats32, Names
 from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.rows import CodedRows, Rows
 from training.data.schema import FeatureSchema
 from training.data.scratch import ROOM, blocks, reserve, spans
+from training.data.values import AnyArray, Floats32, Names
 from training.files import write_whole
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"

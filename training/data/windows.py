@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.data.arrays import Bools, Floats, Floats32, Ints
+from training.data.values import Bools, Floats, Floats32, Ints
 
 ClassSpan = tuple[float, float, str | None]  # from, to, class
 

@@ -15,6 +15,7 @@ from training.data.dataset import WindowSet, load_processed, on_channels, unwrit
 from training.data.errors import DataError
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema
+from training.data.values import Json, JsonDict
 from training.families import FAMILIES
 from training.trainer import checkpoint
 from training.trainer.arguments import TrainerArgs
@@ -27,7 +28,6 @@ from training.trainer.own_references import own_references, recorded
 from training.trainer.references import Added, references_of, settled
 from training.trainer.task import Settling
 from training.trainer.training_windows import fresh_references
-from training.trainer.values import Json, JsonDict
 
 
 def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:

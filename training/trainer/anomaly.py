@@ -17,16 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
 
+from training.data.values import AnyArray, Bools, Floats, Floats32, JsonDict, Names
 from training.trainer.task import auroc, evenly
-from training.trainer.values import BoolArray, FloatArray, JsonDict, NameArray, SingleArray
 
-Tables = Mapping[str, SingleArray]  # by view: (n, D) numbers of n windows; NaN where a channel is absent
+Tables = Mapping[str, Floats32]  # by view: (n, D) numbers of n windows; NaN where a channel is absent
 
 MOST_REFERENCES = 2_000  # benign windows that distances are taken to
 MOST_FITTED = 20_000  # benign windows that whitening is learnt from
@@ -44,14 +42,14 @@ class Centres:
     A host without a reference is measured from the middle of the training windows.
     """
 
-    usual: FloatArray
-    own: Mapping[str, FloatArray]
+    usual: Floats
+    own: Mapping[str, Floats]
 
     @classmethod
-    def fit(cls, benign: SingleArray) -> Centres:
+    def fit(cls, benign: Floats32) -> Centres:
         return cls(_mean(benign, np.zeros(benign.shape[1])), {})
 
-    def settled(self, references: NDArray[Any], host: NameArray) -> Centres:
+    def settled(self, references: AnyArray, host: Names) -> Centres:
         """Return these centres and those of the hosts of reference windows (M, D)."""
         own = dict(self.own)
         for name in sorted(set(host.tolist())):
@@ -59,14 +57,14 @@ class Centres:
             own[name] = self.usual + (_mean(mine, self.usual) - self.usual) * (len(mine) / (len(mine) + FEW))
         return replace(self, own=own)
 
-    def of(self, host: NameArray) -> FloatArray:
+    def of(self, host: Names) -> Floats:
         """Return the centre (n, D) of each window's host."""
         names, place = np.unique(host, return_inverse=True)
         table = [self.own.get(name, self.usual) for name in names.tolist()]
         return np.stack(table)[place] if table else np.zeros((0, self.usual.size))
 
 
-def _mean(values: NDArray[Any], otherwise: FloatArray) -> FloatArray:
+def _mean(values: AnyArray, otherwise: Floats) -> Floats:
     known = ~np.isnan(values)
     total = np.where(known, values, 0.0).sum(axis=0, dtype=np.float64)
     count = known.sum(axis=0)
@@ -82,12 +80,12 @@ class Neighbours:
     """
 
     neighbours: int
-    gain: FloatArray  # (D,) 0 for a dimension that never varied
-    whiten: SingleArray  # (D, D): distances after it are Mahalanobis distances
-    benign: SingleArray  # (R, D) standardised
+    gain: Floats  # (D,) 0 for a dimension that never varied
+    whiten: Floats32  # (D, D): distances after it are Mahalanobis distances
+    benign: Floats32  # (R, D) standardised
 
     @classmethod
-    def fit(cls, rows: FloatArray, neighbours: int) -> Neighbours:
+    def fit(cls, rows: Floats, neighbours: int) -> Neighbours:
         """Learn from benign rows (n, D), n at least 2."""
         rows = np.nan_to_num(rows)
         deviation = rows.std(axis=0)
@@ -99,12 +97,12 @@ class Neighbours:
         benign = standard[evenly(len(standard), MOST_REFERENCES)].astype(np.float32)
         return cls(min(neighbours, len(benign) - 1), gain, whiten.astype(np.float32), benign)
 
-    def distances(self, rows: FloatArray) -> FloatArray:
+    def distances(self, rows: Floats) -> Floats:
         """(n,): the mean distance of each row to its nearest neighbours."""
         parts = [np.sqrt(np.square(gap).sum(axis=2)).mean(axis=1) for _, gap in self._near(rows)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def shares(self, rows: FloatArray) -> FloatArray:
+    def shares(self, rows: Floats) -> Floats:
         """(n, D): each dimension's share of the distance; a row adds up to 1, or is 0 where the distance is.
 
         A squared distance is a sum over the dimensions by their products with the others: a share may be negative.
@@ -118,7 +116,7 @@ class Neighbours:
             found.append(np.divide(part, total, out=np.zeros(part.shape), where=total > 0))
         return np.concatenate(found) if found else np.zeros(rows.shape)
 
-    def _near(self, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def _near(self, rows: Floats) -> Iterator[tuple[Floats, Floats]]:
         """By block: the gaps (b, k, D) to the nearest neighbours, as they are and whitened."""
         white = self.benign @ self.whiten
         norms = np.square(white).sum(axis=1)
@@ -134,7 +132,7 @@ class Neighbours:
             yield standard[:, None] - self.benign[who], turned[:, None].astype(np.float64) - exact[who]
 
 
-def _standard(rows: FloatArray, gain: FloatArray) -> FloatArray:
+def _standard(rows: Floats, gain: Floats) -> Floats:
     return np.clip(rows * gain, -FARTHEST, FARTHEST)
 
 
@@ -147,18 +145,18 @@ class Surprise:
     where a bare rank would tie them.
     """
 
-    ladder: FloatArray  # (m,) ascending benign scores
+    ladder: Floats  # (m,) ascending benign scores
     rate: float  # of the tail
 
     @classmethod
-    def fit(cls, benign: FloatArray) -> Surprise:
+    def fit(cls, benign: Floats) -> Surprise:
         """``benign`` (m,): scores of windows that no score was fitted on."""
         ladder = np.sort(benign)
         edge = _edge(ladder.size)
         excess = float((ladder[edge:] - ladder[edge]).mean())
         return cls(ladder, 1 / max(excess, float(ladder[-1] - ladder[0]) * 1e-3, EPSILON))
 
-    def of(self, scores: FloatArray) -> FloatArray:
+    def of(self, scores: Floats) -> Floats:
         count, edge = self.ladder.size, _edge(self.ladder.size)
         above = count - np.searchsorted(self.ladder, scores)
         inside = -np.log((1 + above) / (count + 1))
@@ -176,9 +174,9 @@ class Sided:
     """Windows in every view, and the host of each."""
 
     tables: Tables
-    host: NameArray
+    host: Names
 
-    def centred(self, name: str, centres: Centres) -> FloatArray:
+    def centred(self, name: str, centres: Centres) -> Floats:
         """(n, D) from the centres of their hosts."""
         return np.asarray(self.tables[name] - centres.of(self.host))
 
@@ -225,7 +223,7 @@ class Surprises:
     def only(self, names: Sequence[str]) -> Surprises:
         return Surprises({name: self.views[name] for name in names})
 
-    def of(self, windows: Sided) -> FloatArray:
+    def of(self, windows: Sided) -> Floats:
         """(n, V): the surprise of each window in each view, never below 0."""
         columns = [
             view.surprise.of(view.near.distances(windows.centred(name, view.centres)))
@@ -233,7 +231,7 @@ class Surprises:
         ]
         return np.stack(columns, axis=1)
 
-    def shares(self, windows: Sided, name: str) -> FloatArray:
+    def shares(self, windows: Sided, name: str) -> Floats:
         """(n, D): each dimension's share of the distance in one view."""
         view = self.views[name]
         return view.near.shares(windows.centred(name, view.centres))
@@ -249,12 +247,12 @@ class Surprises:
         own = {name: {host: np.array(one) for host, one in hosts.items()} for name, hosts in centres.items()}
         return self._with(lambda name, usual: replace(usual, own=own.get(name, {})))
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, AnyArray]:
         """All that was learnt, by name; ``load`` makes the same again."""
-        found: dict[str, NDArray[Any]] = {}
+        found: dict[str, AnyArray] = {}
         for name, view in self.views.items():
             near, rare = view.near, view.surprise
-            own: dict[str, NDArray[Any]] = {
+            own: dict[str, AnyArray] = {
                 "usual": view.centres.usual,
                 "gain": near.gain,
                 "whiten": near.whiten,
@@ -265,11 +263,11 @@ class Surprises:
         return found
 
     @classmethod
-    def load(cls, names: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> Surprises:
+    def load(cls, names: Sequence[str], arrays: Mapping[str, AnyArray]) -> Surprises:
         """Raises ``LookupError`` where one is missing."""
 
         def view(name: str) -> FittedView:
-            def own(key: str) -> NDArray[Any]:
+            def own(key: str) -> AnyArray:
                 return arrays[f"{name}.{key}"]
 
             near = Neighbours(int(own("neighbours")[0]), own("gain"), own("whiten"), own("benign"))
@@ -307,7 +305,7 @@ class ChosenViews:
         }
 
 
-def choose(names: Sequence[str], surprises: FloatArray, strange: BoolArray, *, network: Sequence[str]) -> ChosenViews:
+def choose(names: Sequence[str], surprises: Floats, strange: Bools, *, network: Sequence[str]) -> ChosenViews:
     """Choose by windows of the training side that nothing was fitted on, by their surprises (n, V).
 
     Those ``strange`` (n,) are not benign. Candidates: each view alone, the mean of all without the ``network``, and the
@@ -331,6 +329,6 @@ def choose(names: Sequence[str], surprises: FloatArray, strange: BoolArray, *, n
     return ChosenViews(shares_of(every if adds > 0 else best), said, adds, f"{why} {adds:+.3f}")
 
 
-def weighed(shares: Mapping[str, float], column: Mapping[str, FloatArray]) -> FloatArray:
+def weighed(shares: Mapping[str, float], column: Mapping[str, Floats]) -> Floats:
     """(n,) the score: surprises by view (n,) in their shares, added up in a fixed order."""
     return np.asarray(sum(share * column[name] for name, share in shares.items()))

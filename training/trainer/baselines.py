@@ -13,10 +13,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import ConvergenceWarning
@@ -25,6 +23,7 @@ from sklearn.metrics import log_loss
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
+from training.data.values import AnyArray, Floats, Ints, Json, JsonDict
 from training.trainer.anomaly import Centres
 from training.trainer.comparison import paired_gap
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
@@ -32,7 +31,6 @@ from training.trainer.evaluation.incident_rates import called
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
 from training.trainer.references import Joined
 from training.trainer.task import GivenWindows, evenly
-from training.trainer.values import FloatArray, IntArray, Json, JsonDict
 
 # Rows used at most, thinned evenly: more of them move the numbers by less than their intervals.
 MAX_FIT_ROWS = 20_000  # of the logistic regression
@@ -126,7 +124,7 @@ def plain_answers(
         "own": (scale(own.features), own.host),
     }
 
-    def plain(kind: str, score: Mapping[str, FloatArray], proba: Mapping[str, FloatArray]) -> Plain:
+    def plain(kind: str, score: Mapping[str, Floats], proba: Mapping[str, Floats]) -> Plain:
         references = ReferenceScores(score["own"], own.host)
         levels = None
         if not proba:
@@ -167,12 +165,12 @@ def plain_answers(
     return found
 
 
-def _thinned(rows: NDArray[Any], limit: int) -> NDArray[Any]:
+def _thinned(rows: AnyArray, limit: int) -> AnyArray:
     """At most ``limit`` of the rows, evenly spaced, so that every episode keeps its share."""
     return rows[evenly(len(rows), limit)]
 
 
-def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], FloatArray]:
+def _fit_scaler(fit: AnyArray) -> Callable[[AnyArray], Floats]:
     """Standardise by the training rows; what is missing becomes their median, what is far off is clipped."""
     known = np.where(np.isfinite(fit), fit, np.nan).astype(np.float64)
     with warnings.catch_warnings():
@@ -180,11 +178,11 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], FloatArray]:
         median = np.nan_to_num(np.nanmedian(known, axis=0))
     scaler = StandardScaler().fit(np.where(np.isnan(known), median, known))
 
-    def scale(values: NDArray[Any]) -> FloatArray:
+    def scale(values: AnyArray) -> Floats:
         filled = np.where(np.isfinite(values), values, median)
         if filled.shape[0] == 0:  # nothing is calibrated where no class is benign
             return filled.astype(np.float64)
-        scaled: FloatArray = np.clip(scaler.transform(filled), -CLIP, CLIP)
+        scaled: Floats = np.clip(scaler.transform(filled), -CLIP, CLIP)
         return scaled
 
     return scale
@@ -193,13 +191,11 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], FloatArray]:
 # -- logistic regression -----------------------------------------------------------------------------------------------
 
 
-Side = tuple[FloatArray, IntArray]  # features and classes of windows
-Score = Callable[[FloatArray], FloatArray]  # from features
+Side = tuple[Floats, Ints]  # features and classes of windows
+Score = Callable[[Floats], Floats]  # from features
 
 
-def _logistic_regression(
-    train: Side, val: Side, fit: Side, classes: int, seed: int
-) -> Callable[[FloatArray], FloatArray]:
+def _logistic_regression(train: Side, val: Side, fit: Side, classes: int, seed: int) -> Callable[[Floats], Floats]:
     """The best on the validation side of plain and quantile-normal features at a few strengths, fitted on both.
 
     From features to the probabilities of all classes.
@@ -208,10 +204,10 @@ def _logistic_regression(
         n_quantiles=min(200, len(train[0])), output_distribution="normal", subsample=None, random_state=seed
     ).fit(train[0])
 
-    def plain(values: FloatArray) -> FloatArray:
+    def plain(values: Floats) -> Floats:
         return values
 
-    def quantile_normal(values: FloatArray) -> FloatArray:
+    def quantile_normal(values: Floats) -> Floats:
         return np.clip(quantiles.transform(values), -3.0, 3.0)
 
     def loss(choice: tuple[Score, float]) -> float:
@@ -221,7 +217,7 @@ def _logistic_regression(
     transform, strength = min(product((plain, quantile_normal), STRENGTHS), key=loss)
     model = _logistic(strength, transform(fit[0]), fit[1])
 
-    def probabilities(values: FloatArray) -> FloatArray:
+    def probabilities(values: Floats) -> Floats:
         proba = np.zeros((len(values), classes))
         if len(values):
             proba[:, model.classes_] = model.predict_proba(transform(values))
@@ -230,14 +226,14 @@ def _logistic_regression(
     return probabilities
 
 
-def _logistic(strength: float, values: FloatArray, y: IntArray) -> LogisticRegression:
+def _logistic(strength: float, values: Floats, y: Ints) -> LogisticRegression:
     model = LogisticRegression(C=strength, class_weight="balanced", max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(values, y)
 
 
-def _validation_loss(model: LogisticRegression, val: FloatArray, val_y: IntArray) -> float:
+def _validation_loss(model: LogisticRegression, val: Floats, val_y: Ints) -> float:
     known = np.isin(val_y, model.classes_)
     if not known.any():
         return 0.0
@@ -247,24 +243,24 @@ def _validation_loss(model: LogisticRegression, val: FloatArray, val_y: IntArray
 # -- anomaly detectors: fitted on benign training windows, they answer a function from features to scores -------------
 
 
-def _isolation_forest(normal: FloatArray, seed: int) -> Score:
+def _isolation_forest(normal: Floats, seed: int) -> Score:
     forest = IsolationForest(n_estimators=200, random_state=seed).fit(normal)
     return lambda values: -forest.score_samples(values)
 
 
-def _mahalanobis(normal: FloatArray, seed: int) -> Score:
+def _mahalanobis(normal: Floats, seed: int) -> Score:
     del seed  # nothing about it is random
     return LedoitWolf().fit(normal).mahalanobis
 
 
-def _lof(normal: FloatArray, seed: int) -> Score:
+def _lof(normal: Floats, seed: int) -> Score:
     del seed
     neighbours = min(20, normal.shape[0] - 1)
     factor = LocalOutlierFactor(n_neighbors=neighbours, novelty=True, algorithm="brute").fit(normal)
     return lambda values: -factor.score_samples(values)
 
 
-ANOMALY_METHODS: dict[str, Callable[[FloatArray, int], Score]] = {
+ANOMALY_METHODS: dict[str, Callable[[Floats, int], Score]] = {
     "isolation_forest": _isolation_forest,
     "mahalanobis": _mahalanobis,
     "lof": _lof,

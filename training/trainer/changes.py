@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.rows import Rows
+from training.data.values import Floats, Ints, Json, JsonDict
 from training.trainer import shift_test
-from training.trainer.values import FloatArray, IntArray, Json, JsonDict
 
 Values = NDArray[np.floating[Any]]
 
@@ -72,7 +72,7 @@ def when(seconds: float | None, start: int | None) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def in_order(rows: Rows) -> IntArray:
+def in_order(rows: Rows) -> Ints:
     """The numbers of all windows in time order, those of a recording together."""
     _, recording = np.unique(rows.recording, return_inverse=True)
     begins = np.full(recording.max(initial=-1) + 1, np.inf)
@@ -112,7 +112,7 @@ class Measures:
         """The measures (N, M) of windows with features (N, F)."""
         return features[:, list(self.columns)]
 
-    def usual(self, features: Values) -> FloatArray:
+    def usual(self, features: Values) -> Floats:
         """The stretches (R, M) of a reference, of its windows' features."""
         record = Record()
         for row in self.take(features):
@@ -199,7 +199,7 @@ class Record:
             self._close(one)
         return closed or one.windows == windows
 
-    def means(self, measures: Measures) -> FloatArray:
+    def means(self, measures: Measures) -> Floats:
         """The stretches (N, M) that are closed."""
         return _unpacked([one.means for one in self.stretches], measures)
 
@@ -264,6 +264,6 @@ def _packed(means: Values) -> bytes:
     return np.asarray(means, dtype="<f4").tobytes()
 
 
-def _unpacked(rows: Sequence[bytes], measures: Measures) -> FloatArray:
+def _unpacked(rows: Sequence[bytes], measures: Measures) -> Floats:
     found = np.frombuffer(b"".join(rows), dtype="<f4").astype(np.float64)
     return found.reshape(len(rows), len(measures.columns))

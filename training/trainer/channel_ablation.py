@@ -16,6 +16,7 @@ from training.data.absent import absent, columns_of, lacking, lacking_hosts, wit
 from training.data.channels import OPTIONAL
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
+from training.data.values import Bools, Floats32, Ints, Json, JsonDict
 from training.families import Takes
 from training.trainer.comparison import paired_gap
 from training.trainer.contract import Stop
@@ -24,7 +25,6 @@ from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
 from training.trainer.inputs import Inputs
 from training.trainer.references import references_of, scored_by, settled
 from training.trainer.task import Fitted, GivenWindows, evenly
-from training.trainer.values import BoolArray, IntArray, Json, JsonDict, SingleArray
 
 MOST_JUDGED = 2_048  # test windows, evenly drawn: each channel costs a prediction of all of them
 SHOWN = ("auroc", "tpr", "fpr")
@@ -41,7 +41,7 @@ def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
     return {kind: [names[place] for place in np.flatnonzero(marks)] for kind, marks in kinds.items()}
 
 
-def to_take_away(inputs: Inputs, test: IntArray) -> list[str]:
+def to_take_away(inputs: Inputs, test: Ints) -> list[str]:
     """The channels that machines may lack, of those that some test window has."""
     optional = OPTIONAL | set(inputs.schema_fields.get("optional", ()))
     has = np.zeros(len(inputs.channel_names), dtype=bool)
@@ -51,7 +51,7 @@ def to_take_away(inputs: Inputs, test: IntArray) -> list[str]:
     return [name for name in there if name in optional]
 
 
-def _gone(inputs: Inputs, rows: IntArray) -> BoolArray:
+def _gone(inputs: Inputs, rows: Ints) -> Bools:
     """Mark in (n, C) which channels each of these windows lacks."""
     return absent(inputs.tensors[rows, :, :1])
 
@@ -62,7 +62,7 @@ def prices(
     levels: HostLevels | None,
     split: Split,
     *,
-    references: IntArray,
+    references: Ints,
     takes: Takes,
     test: Scored,
     point: OperatingPoint | None,
@@ -106,12 +106,12 @@ def prices(
     return {**kinds, "whole": figures(whole, point), "without": [judged(channels) for channels in each]}
 
 
-def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: IntArray) -> Inputs:
+def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: Ints) -> Inputs:
     """The inputs of some windows, and of all references, as hosts without these channels would have recorded them."""
     names = [str(feature["name"]) for feature in inputs.schema_fields["features"]]
     columns = np.unique(np.concatenate([columns_of(names, channel) for channel in channels]))
 
-    def features(values: SingleArray) -> SingleArray:
+    def features(values: Floats32) -> Floats32:
         values = values.copy()
         values[:, columns] = np.nan
         return values

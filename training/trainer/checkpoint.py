@@ -21,13 +21,13 @@ from training import strict_json
 from training.data.errors import SchemaMismatch
 from training.data.schema import FeatureSchema, require_same
 from training.data.split import Side
+from training.data.values import Json, JsonDict
 from training.families import FAMILIES
 from training.files import write_whole
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import HostLevels, HostThresholds
 from training.trainer.ranges import Range
 from training.trainer.training_windows import SeenWindows
-from training.trainer.values import Json, JsonDict
 
 FORMAT = "cis490-checkpoint"
 VERSION = 1

@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 
 from training.contract import Recipe
 from training.data.coded import among
+from training.data.values import Bools, Floats, Floats32, Ints, Json, JsonDict
 from training.families import FAMILIES, Takes
 from training.hyper import Value
 from training.trainer import ssl
@@ -30,7 +31,6 @@ from training.trainer.evaluation.behaviours import BENIGN, about
 from training.trainer.reasons import log_odds
 from training.trainer.stages import Stages
 from training.trainer.task import Fitted, GivenWindows, History, Outputs, Task, WindowsToExplain, evenly
-from training.trainer.values import BoolArray, FloatArray, IntArray, Json, JsonDict, SingleArray
 
 T = TypeVar("T")
 W = TypeVar("W", GivenWindows, WindowsToExplain, Task)
@@ -56,9 +56,9 @@ class Weights:
     surprise: float
     why: str
     behaviours: tuple[str, ...] = ()
-    rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    rows: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def of(self, odds: FloatArray, surprise: FloatArray) -> FloatArray:
+    def of(self, odds: Floats, surprise: Floats) -> Floats:
         """(n,) the log odds of an alarm."""
         return self.start + self.odds * _bounded(odds) + self.surprise * _bounded(surprise)
 
@@ -76,14 +76,12 @@ class Weights:
         return cls(*FIXED, f"The weights of the two parts are fixed ones, not chosen by these data: {why}.")
 
 
-def _bounded(values: FloatArray) -> FloatArray:
+def _bounded(values: Floats) -> Floats:
     """The same order within ±``FARTHEST``, and hardly bent near 0: ties would lose what a part still tells."""
     return np.asarray(FARTHEST * np.tanh(values / FARTHEST))
 
 
-def choose(
-    odds: FloatArray, surprise: FloatArray, alarming: BoolArray, weight: FloatArray
-) -> tuple[tuple[float, float, float], float]:
+def choose(odds: Floats, surprise: Floats, alarming: Bools, weight: Floats) -> tuple[tuple[float, float, float], float]:
     """``start``, ``odds`` and ``surprise`` of `Weights`: the logistic regression of least weighted loss, and this loss.
 
     All arrays (n,). Neither part ever speaks against an alarm for being more surprised.
@@ -92,7 +90,7 @@ def choose(
     sign = np.where(alarming, 1.0, -1.0)
     share = weight / weight.sum()
 
-    def loss(b: FloatArray) -> tuple[float, FloatArray]:
+    def loss(b: Floats) -> tuple[float, Floats]:
         margin = sign * (both @ b)
         slope = -(share * sign / (1 + np.exp(np.clip(margin, -500, 500)))) @ both
         value = float(share @ np.logaddexp(0.0, -margin)) + RIDGE * float(b[1:] @ b[1:])
@@ -113,7 +111,7 @@ class Combined:
     name: str  # of the supervised part
     anomaly: ssl.Anomaly
     weights: Weights
-    alarm: BoolArray
+    alarm: Bools
 
     @property
     def history(self) -> History:
@@ -124,10 +122,10 @@ class Combined:
         return f"Of the supervised part ({self.name}). {self.supervised.course}"
 
     @property
-    def chosen_by(self) -> IntArray:
+    def chosen_by(self) -> Ints:
         return self.weights.rows
 
-    def predict(self, windows: GivenWindows, rows: IntArray) -> Outputs:
+    def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
         proba = self.supervised.predict(taken(windows, self.name), rows).proba
         score = self.anomaly.predict(windows, rows).score
         assert proba is not None, "a supervised part answers with probabilities"
@@ -150,11 +148,11 @@ class Combined:
         """JSON values for a checkpoint that is adapted to hosts: what it measures them from."""
         return self.anomaly.own()
 
-    def usual(self) -> SingleArray:
+    def usual(self) -> Floats32:
         """(C, 1) the median of each channel in training."""
         return self.anomaly.usual()
 
-    def carried(self, asked: WindowsToExplain) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> Floats:
         """(n, C): what each channel adds to the log odds, by the weights of the parts."""
         mine = taken(asked, self.name)
         if mine is not asked:
@@ -258,7 +256,7 @@ class Parts:
         self._begin(curve=curve)
         return self._stages.run(name, train)
 
-    def answer(self, name: str, ask: Callable[[Keeper], FloatArray]) -> FloatArray | None:
+    def answer(self, name: str, ask: Callable[[Keeper], Floats]) -> Floats | None:
         """The answers of a fold (n,), kept or made; None where it had too little to learn from."""
 
         def made(keeper: Keeper) -> bytes | None:
@@ -284,8 +282,8 @@ class Folds:
     A fold has whole hosts where the split asks for hosts and enough of them train, else whole recordings.
     """
 
-    rows: tuple[IntArray, ...]  # to be judged, of each fold
-    gone: tuple[BoolArray, ...]  # (N,) windows that the training of a fold is not shown
+    rows: tuple[Ints, ...]  # to be judged, of each fold
+    gone: tuple[Bools, ...]  # (N,) windows that the training of a fold is not shown
     behaviours: Mapping[str, int]
     why: str | None = None  # nothing can be chosen: why not
 
@@ -317,12 +315,12 @@ class Folds:
         return cls(rows, gone, judge)
 
 
-def _weights(task: Task, folds: Folds, parts: Parts, alarm: BoolArray, anomaly: ssl.Anomaly) -> tuple[Weights, float]:
+def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.Anomaly) -> tuple[Weights, float]:
     """The weights of the parts, and the lead of the channel means within the anomaly part."""
     if folds.why:
         return Weights.fixed(folds.why), 0.0
 
-    def split_without(gone: BoolArray) -> Task:
+    def split_without(gone: Bools) -> Task:
         train, val = (rows[~gone[rows]] for rows in (task.split.train, task.split.val))
         own = replace(task, split=replace(task.split, train=train, val=val))
         learnt = own.is_benign[own.split.train]
@@ -330,18 +328,18 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: BoolArray, anomaly: 
             raise BadData("a fold has too little to learn from")
         return own
 
-    def known(gone: BoolArray, rows: IntArray, keeper: Keeper) -> FloatArray:
+    def known(gone: Bools, rows: Ints, keeper: Keeper) -> Floats:
         model = _supervised(split_without(gone), keeper)
         proba = model.predict(taken(task.given, str(task.hyper["supervised"])), rows).proba
         assert proba is not None
         return log_odds(proba, alarm)
 
-    def unlike(gone: BoolArray, rows: IntArray, keeper: Keeper) -> FloatArray:
+    def unlike(gone: Bools, rows: Ints, keeper: Keeper) -> Floats:
         model = _anomaly(split_without(gone), keeper).settled(task.ordinary)
         return model.surprised(task.given, rows)
 
-    found: list[tuple[IntArray, FloatArray, FloatArray, bool]] = []  # rows, log odds, surprises (n, V), if new
-    surprises: list[FloatArray | None] = []
+    found: list[tuple[Ints, Floats, Floats, bool]] = []  # rows, log odds, surprises (n, V), if new
+    surprises: list[Floats | None] = []
     for number, (rows, gone) in enumerate(zip(folds.rows, folds.gone, strict=True)):
         odds = parts.answer(f"fold {number}", partial(known, gone, rows))
         unusual = parts.answer(f"views {number}", partial(unlike, gone, rows))
@@ -367,7 +365,7 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: BoolArray, anomaly: 
 
 def _chosen(
     task: Task,
-    found: list[tuple[IntArray, FloatArray, FloatArray, bool]],
+    found: list[tuple[Ints, Floats, Floats, bool]],
     left_out: tuple[str, ...],
     anomaly: ssl.Anomaly,
 ) -> tuple[Weights, float]:

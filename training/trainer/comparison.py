@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from training.data.values import Bools, Floats, Ints, JsonDict
 from training.trainer.contract import BadData
 from training.trainer.evaluation.figures import shown, shown_rate
 from training.trainer.evaluation.intervals import Weights, bootstrap, clusters
@@ -21,7 +22,6 @@ from training.trainer.evaluation.ties import in_words as ties_in_words
 from training.trainer.evaluation.ties import standings
 from training.trainer.judging import Judged, sides, split_again
 from training.trainer.training_windows import NEW, same_data
-from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict
 
 SAME_CHANNELS = (
     "Both modes see the same channels of these data, as none is for the oracle alone: the gap says nothing about "
@@ -79,7 +79,7 @@ def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classe
     episode, n_clusters = clusters(scored[0].rows.recording)
     ranks = [rank_measure(one, classes, episode) for one in scored]
 
-    def all_of_them(weights: Weights) -> dict[str, FloatArray]:
+    def all_of_them(weights: Weights) -> dict[str, Floats]:
         return {str(number): rank(weights)["auroc"] for number, rank in enumerate(ranks)}
 
     drawn = [*bootstrap([all_of_them], n_episodes=n_clusters, n_windows=scored[0].y.size, **draws).values()]
@@ -92,7 +92,7 @@ def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classe
     return {"first": models[ranked.first]["name"], "optimism": optimism}
 
 
-def _rates(scored: Scored, alarm: BoolArray, classes: Classes) -> JsonDict:
+def _rates(scored: Scored, alarm: Bools, classes: Classes) -> JsonDict:
     """The shares caught and of false alarms at the model's own thresholds."""
     episode, n_clusters = clusters(scored.rows.recording)
     counts = AlarmMeasure(~classes.is_benign(scored.y), alarm, episode, n_clusters).counts()
@@ -119,7 +119,7 @@ def _same_channels(models: Sequence[Judged]) -> bool:
     return len({one.document["mode"] for one in models}) > 1 and all(one.inputs.hides_nothing for one in models)
 
 
-JudgedOn = tuple[IntArray, int, list[str]]  # windows; how many a model had seen; models of which that is unknown
+JudgedOn = tuple[Ints, int, list[str]]  # windows; how many a model had seen; models of which that is unknown
 
 
 def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
@@ -134,7 +134,7 @@ def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
     return _shared_test(models), 0, []
 
 
-def _shared_test(models: Sequence[Judged]) -> IntArray:
+def _shared_test(models: Sequence[Judged]) -> Ints:
     """The test side of all, which must be one: of the data set that all were trained on."""
     splits = [split_again(one) for one in models]
     for one, split in zip(models, splits, strict=True):
@@ -225,22 +225,22 @@ def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 100
     episode, n_clusters = clusters(a.rows.recording)
     first, second = (rank_measure(one, classes, episode) for one in (a, b))
 
-    def gap(weights: Weights) -> FloatArray:
+    def gap(weights: Weights) -> Floats:
         return first(weights)["auroc"] - second(weights)["auroc"]
 
     sizes = {"n_episodes": n_clusters, "n_windows": a.y.size}
     return _drawn(gap, support_of(a, classes)["auroc"], **sizes, n_resamples=n_resamples, seed=seed)
 
 
-def _drawn(gap: Callable[[Weights], FloatArray], support: int, **sizes: int) -> JsonDict:
+def _drawn(gap: Callable[[Weights], Floats], support: int, **sizes: int) -> JsonDict:
     estimate = bootstrap([lambda weights: {"gap": gap(weights)}], **sizes)["gap"]
     return shown(estimate, support, bounded=False)
 
 
 def paired_rates(
     scored: Scored,
-    a: BoolArray | None,
-    b: BoolArray | None,
+    a: Bools | None,
+    b: Bools | None,
     *,
     classes: Classes,
     n_resamples: int = 1000,
@@ -260,7 +260,7 @@ def paired_rates(
         more = (a.astype(np.float64) - b) * mine
         table = episode_sums(np.stack([more, mine], axis=1).astype(np.float64), episode, n_clusters)
 
-        def gap(weights: Weights, table: FloatArray = table) -> FloatArray:
+        def gap(weights: Weights, table: Floats = table) -> Floats:
             return ratio(*(weights.astype(np.float64) @ table).T)
 
         sizes = {"n_episodes": n_clusters, "n_windows": n_clusters}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.data.values import Bools, Ints
 from training.streams import replace_unprintable
 from training.trainer.arguments import model_parser
 from training.trainer.changes import Measures, Moved, Record, in_order, in_words, once_a_channel, when
@@ -21,9 +22,6 @@ from training.trainer.contract import Progress, Stop, limit_threads, perform
 from training.trainer.evaluation.facts import percent
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from training.trainer.judging import Judged
     from training.trainer.shift_test import Shift
 
@@ -167,7 +165,7 @@ def drift(judged: Judged) -> list[Drift]:
     return [_of(host, ordered[rows.host[ordered] == host], judged, odd) for host in np.unique(rows.host).tolist()]
 
 
-def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_]) -> Drift:
+def _of(host: str, rows: Ints, judged: Judged, odd: Bools) -> Drift:
     """The drift of one host, whose windows are ``rows`` in time order."""
     import numpy as np
 
@@ -206,7 +204,7 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     before, since = rows[:start], rows[start:]
     alarm = judged.alarm
 
-    def share(marks: NDArray[np.bool_] | None, which: NDArray[np.int64]) -> float | None:
+    def share(marks: Bools | None, which: Ints) -> float | None:
         return None if marks is None or not which.size else float(marks[which].mean())
 
     return replace(
@@ -219,7 +217,7 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     )
 
 
-def _doubts(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_]) -> tuple[str, ...]:
+def _doubts(host: str, rows: Ints, judged: Judged, odd: Bools) -> tuple[str, ...]:
     """Sentences that speak against the alarms on a host, whether it changed or not."""
     said = []
     if odd[rows].mean() >= STRANGE:

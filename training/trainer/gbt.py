@@ -29,6 +29,7 @@ import numpy as np
 import xgboost
 
 from training.data.scratch import WIDE_ROWS, folder_of_large_files, release, spans
+from training.data.values import Bools, Floats, Floats32, Ints, Json, JsonDict
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
@@ -45,7 +46,6 @@ from training.trainer.task import (
     softmax,
     tempered,
 )
-from training.trainer.values import BoolArray, FloatArray, IntArray, Json, JsonDict, SingleArray
 
 STARTS = ("nothing", "linear model")
 # A booster's generator cannot be saved. So every run, interrupted or not, makes its booster again
@@ -68,11 +68,11 @@ class BoosterPart:
     temperature: float
     weight: float  # in the mean
 
-    def proba(self, values: SingleArray, threads: int) -> FloatArray:
+    def proba(self, values: Floats32, threads: int) -> Floats:
         matrix = _matrix(values, self.linear, threads)
         return softmax(_logits(self.booster, matrix) / self.temperature)
 
-    def contributions(self, values: SingleArray, threads: int) -> FloatArray:
+    def contributions(self, values: Floats32, threads: int) -> Floats:
         """(n, K, F + 1) what each feature adds to each logit, and last what is there without any; exact for trees."""
         matrix = _matrix(values, self.linear, threads)
         raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), dtype=np.float64)
@@ -92,7 +92,7 @@ class Gbt:
     classes: int
     threads: int
     history: History
-    lacked: IntArray  # features that some training windows lack
+    lacked: Ints  # features that some training windows lack
 
     @property
     def course(self) -> str:
@@ -104,7 +104,7 @@ class Gbt:
             f"{STARTS[0]} and {second:,} from the {STARTS[1]}, {first + second:,} in all."
         )
 
-    def predict(self, windows: GivenWindows, rows: IntArray) -> Outputs:
+    def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
         proba, weights = np.zeros((rows.size, self.classes)), [part.weight for part in self.parts]
         for here in spans(rows, step=WIDE_ROWS):
             values = self._usual_where_absent(windows.X[rows[here]])
@@ -112,16 +112,16 @@ class Gbt:
             proba[here] = np.average(each, axis=0, weights=weights)
         return Outputs(proba=proba)
 
-    def usual(self) -> SingleArray:
+    def usual(self) -> Floats32:
         """(F,) the median of each feature in training."""
         line = self.parts[1].linear
         assert line is not None
         return line.center.astype(np.float32)
 
-    def carried(self, asked: WindowsToExplain) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> Floats:
         return self.contributions(asked.X, asked.alarm)[:, :-1] @ asked.parts
 
-    def contributions(self, X: SingleArray, alarm: BoolArray) -> FloatArray:
+    def contributions(self, X: Floats32, alarm: Bools) -> Floats:
         """(n, F + 1): what each feature adds to the margin of an alarm, and last what is there without any.
 
         The margin is the mean over the parts, by their weights, of the log odds; of several classes on one side their
@@ -135,7 +135,7 @@ class Gbt:
             each.append(np.einsum("nk,nk...->n...", weight, part.contributions(values, self.threads)))
         return np.average(each, axis=0, weights=[part.weight for part in self.parts])
 
-    def _usual_where_absent(self, values: SingleArray) -> SingleArray:
+    def _usual_where_absent(self, values: Floats32) -> Floats32:
         absent = np.isnan(values)
         absent[:, self.lacked] = False
         if not absent.any():
@@ -230,11 +230,11 @@ class Binned:
     """Windows as XGBoost takes them, and those of them that a loss is computed on."""
 
     matrix: xgboost.DMatrix
-    shown: IntArray | None  # places in the matrix; None: all
-    truth: IntArray  # of those shown
-    weights: FloatArray  # (K,) of the classes
+    shown: Ints | None  # places in the matrix; None: all
+    truth: Ints  # of those shown
+    weights: Floats  # (K,) of the classes
 
-    def logits(self, booster: xgboost.Booster) -> FloatArray:
+    def logits(self, booster: xgboost.Booster) -> Floats:
         return _logits(booster, self.matrix, self.shown)
 
 
@@ -249,7 +249,7 @@ class Bins:
         self._made: dict[int, Binned] = {}
         self._paged_before = 0
 
-    def of(self, rows: IntArray, linear: Linear | None) -> Binned:
+    def of(self, rows: Ints, linear: Linear | None) -> Binned:
         """``rows`` in bins, from ``linear`` on. What once had a line under it cannot lose it."""
         binned = self._made.get(rows.size)
         if binned is None:
@@ -258,7 +258,7 @@ class Bins:
             binned.matrix.set_base_margin(linear.margins(self._task.X, rows))
         return binned
 
-    def judge(self, rows: IntArray, linear: Linear | None, train: Binned) -> Binned:
+    def judge(self, rows: Ints, linear: Linear | None, train: Binned) -> Binned:
         """``rows`` to stop by, from ``linear`` on; in the bins of ``train`` where they are not held as they are."""
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):
@@ -269,7 +269,7 @@ class Bins:
                 matrix.set_base_margin(linear.margins(task.X, rows))
         return Binned(matrix, None, y, train.weights)
 
-    def _sort(self, rows: IntArray) -> Binned:
+    def _sort(self, rows: Ints) -> Binned:
         task, y = self._task, self._task.y[rows]
         few, shown = evenly(y.size, MOST_SKETCHED), evenly(y.size, MOST_SHOWN)
         weights = class_weights(y, task.classes)
@@ -289,7 +289,7 @@ class Bins:
         return task.device == "cuda" or task.limits.holds(windows, 4 * task.X.shape[1])
 
     def _paged(
-        self, rows: IntArray, y: IntArray, weights: FloatArray, ref: xgboost.DMatrix | None
+        self, rows: Ints, y: Ints, weights: Floats, ref: xgboost.DMatrix | None
     ) -> xgboost.ExtMemQuantileDMatrix:
         task, features, bins = self._task, self._task.X.shape[1], self._task.whole("max_bin")
         step = min(rows.size, max(1, task.limits.page_bytes // (4 * features)))
@@ -328,10 +328,10 @@ class Pages(xgboost.DataIter):
 
     def __init__(
         self,
-        X: SingleArray,
-        rows: IntArray,
-        y: IntArray,
-        weights: FloatArray,
+        X: Floats32,
+        rows: Ints,
+        y: Ints,
+        weights: Floats,
         *,
         step: int,
         files: Path,
@@ -374,7 +374,7 @@ def _search(boosting: Boosting, bins: Bins, start: int) -> Search:
     return Search(rounds, temperature, loss, history)
 
 
-def _linear(task: Task, start: int, rows: IntArray) -> Linear | None:
+def _linear(task: Task, start: int, rows: Ints) -> Linear | None:
     if STARTS[start] == "nothing":
         return None
     weights = class_weights(task.y[rows], task.classes)[task.y[rows]]
@@ -448,12 +448,12 @@ def _latest(booster: xgboost.Booster, train: Binned, judge: Binned | None) -> di
     }
 
 
-def _matrix(values: SingleArray, linear: Linear | None, threads: int) -> xgboost.DMatrix:
+def _matrix(values: Floats32, linear: Linear | None, threads: int) -> xgboost.DMatrix:
     margin = None if linear is None else linear.margins(values)
     return xgboost.DMatrix(values, base_margin=margin, nthread=threads)
 
 
-def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: IntArray | None = None) -> FloatArray:
+def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: Ints | None = None) -> Floats:
     """(n, K), for every number of classes, of all windows or of some places."""
     raw = np.asarray(booster.predict(matrix, output_margin=True))
     raw = (raw if places is None else raw[places]).astype(np.float64)

@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from training.trainer.values import BoolArray, FloatArray, IntArray, Json, JsonDict
+from training.data.values import AnyArray, Bools, Floats, Ints, Json, JsonDict
 
 LONGEST = 64  # windows that a rule may take together
 QUIET_S = 60.0  # without an alarm, after which an incident is over: behaviours pause for less
@@ -163,13 +162,13 @@ def _of(together: Sequence[Window]) -> Incident:
 class Runs:
     """Windows by stream and time; ``order`` (N,) are their places before they were sorted, the others are in it."""
 
-    order: IntArray
-    stream: IntArray
-    t_start: FloatArray
-    t_end: FloatArray
+    order: Ints
+    stream: Ints
+    t_start: Floats
+    t_end: Floats
 
     @classmethod
-    def of(cls, stream: NDArray[Any], t_start: FloatArray, t_end: FloatArray) -> Runs:
+    def of(cls, stream: AnyArray, t_start: Floats, t_end: Floats) -> Runs:
         """Sort windows (N,) of named streams; of windows that begin at one moment the first one stays."""
         number = np.unique(stream, return_inverse=True)[1]
         order = np.lexsort((t_start, number))
@@ -180,12 +179,12 @@ class Runs:
     def __len__(self) -> int:
         return int(self.order.size)
 
-    def joined(self, gap_s: float) -> BoolArray:
+    def joined(self, gap_s: float) -> Bools:
         """(N,): the window continues the run of the one before it."""
         same = (np.diff(self.stream) == 0) & (self.t_start[1:] - self.t_end[:-1] <= gap_s)
         return np.r_[False, same][: len(self)]
 
-    def place(self, gap_s: float) -> IntArray:
+    def place(self, gap_s: float) -> Ints:
         """(N,) the place of each window in its run, from 0."""
         numbers = np.arange(len(self))
         return numbers - np.maximum.accumulate(np.where(self.joined(gap_s), 0, numbers))
@@ -195,12 +194,12 @@ class Runs:
 class FoundIncidents:
     """Incidents (M,) by the places of windows in ``runs``."""
 
-    began: IntArray  # the first alarming window
-    raised: IntArray
-    last: IntArray  # the last alarming window
+    began: Ints  # the first alarming window
+    raised: Ints
+    last: Ints  # the last alarming window
 
 
-def find(rule: JoinRule, runs: Runs, margin: FloatArray) -> FoundIncidents:
+def find(rule: JoinRule, runs: Runs, margin: Floats) -> FoundIncidents:
     """All incidents; ``margin`` (N,) in the order of ``runs``.
 
     Alarming windows less than ``quiet_s`` apart are one group, and each group raises one incident at most: at the first
@@ -221,7 +220,7 @@ def find(rule: JoinRule, runs: Runs, margin: FloatArray) -> FoundIncidents:
     return FoundIncidents(alarming[np.searchsorted(alarming, reach)], raised, last[which])
 
 
-def _enough_at(rule: JoinRule, place: IntArray, margin: FloatArray) -> BoolArray:
+def _enough_at(rule: JoinRule, place: Ints, margin: Floats) -> Bools:
     """(N,): enough of the windows up to each one, of its run. Sums go from the oldest window on, as in ``step``."""
     values = (margin > 0).astype(np.float64) if rule.join is JoinBy.COUNT else margin
     total = np.zeros(margin.size)

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data import summary
 from training.data.coded import distinct
@@ -20,44 +19,44 @@ from training.data.identity import Kinship, of_two_hosts, window_digests
 from training.data.rows import Rows
 from training.data.split import Split, SplitError, make_split
 from training.data.summary import Understood
+from training.data.values import Digests, Floats32, Ints, Json, Names
 from training.families import RUN_MODELS, Takes
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.evaluation.behaviours import behaviours_of
 from training.trainer.evaluation.scored import Classes
 from training.trainer.task import GivenWindows
-from training.trainer.values import IntArray, Json, NameArray, SingleArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """N windows in the order of the data set; ``X`` is what the model learns from."""
 
-    X: SingleArray  # (N, F) features, or (N, C, T) samples
+    X: Floats32  # (N, F) features, or (N, C, T) samples
     names: tuple[str, ...]  # of the features, or of the channels
-    features: SingleArray  # (N, F), for the baselines
+    features: Floats32  # (N, F), for the baselines
     rows: Rows  # their labels are numbers of ``classes``
     classes: Classes
     schema_hash: str
     schema_fields: Json  # what the hash covers
     digest: str  # of the data set
-    tensors: SingleArray  # (N, C, T) the windows of the channels that the mode may see
+    tensors: Floats32  # (N, C, T) the windows of the channels that the mode may see
     channel_names: tuple[str, ...]
-    window_digests: NDArray[np.uint64]  # (N,) of the samples that the mode may see
+    window_digests: Digests  # (N,) of the samples that the mode may see
     validation_digest: str | None
     quarantined: tuple[Json, ...]
     understood: Understood | None  # None where none is kept, or no validation table was read
-    reference: SingleArray  # like ``X``, of the hosts' reference recordings
-    reference_features: SingleArray
-    reference_tensors: SingleArray  # (M, C, T)
-    reference_host: NameArray
-    reference_marks: NameArray
+    reference: Floats32  # like ``X``, of the hosts' reference recordings
+    reference_features: Floats32
+    reference_tensors: Floats32  # (M, C, T)
+    reference_host: Names
+    reference_marks: Names
     kinship: Kinship
-    behaviour: NameArray  # (N,) of malicious-like windows; "" for benign ones
-    scenario: NameArray  # (N,) what was recorded; "" where the validation table does not say it
+    behaviour: Names  # (N,) of malicious-like windows; "" for benign ones
+    scenario: Names  # (N,) what was recorded; "" where the validation table does not say it
 
     @property
-    def y(self) -> IntArray:
+    def y(self) -> Ints:
         return self.rows.label
 
     @property

@@ -20,6 +20,7 @@ from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
 from training.data.dataset import Dataset, load_processed, on_channels
 from training.data.errors import DataError
 from training.data.split import Split
+from training.data.values import Bools, Floats, Json, Names
 from training.families import FAMILIES, Family
 from training.trainer import machine
 from training.trainer.checkpoint import Checkpoint, read, require_schema, schema_of
@@ -33,7 +34,6 @@ from training.trainer.references import references_of, scored_by, settled
 from training.trainer.streams import Called
 from training.trainer.task import Fitted, Outputs
 from training.trainer.training_windows import fresh_references, same_data, sides_by_content, sides_of_split
-from training.trainer.values import BoolArray, FloatArray, Json, NameArray
 
 # Errors of the libraries for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
@@ -72,14 +72,14 @@ class Judged:
         return None if threshold is None else float(threshold)
 
     @property
-    def thresholds(self) -> FloatArray | None:
+    def thresholds(self) -> Floats | None:
         """The score (N) that each window must exceed to raise an alarm; None where the model has no threshold."""
         if self.calibrated is None or self.hosts is None:
             return None if self.calibrated is None else np.full(self.scored.y.size, self.calibrated, dtype=np.float64)
         return self.hosts.each(self.scored.rows.host)
 
     @property
-    def alarm(self) -> BoolArray | None:
+    def alarm(self) -> Bools | None:
         """The windows (N) that raise an alarm; None where the model has no threshold."""
         thresholds = self.thresholds
         return None if thresholds is None else self.scored.score > thresholds
@@ -218,7 +218,7 @@ def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
     return None if share is None else in_words(reasons.named(share))
 
 
-def sides(judged: Judged) -> NameArray | None:
+def sides(judged: Judged) -> Names | None:
     """The side (N) of each window when the model was trained; None where the checkpoint cannot say.
 
     Of the data set it was trained on by the split itself, which is exact; of another one by content.

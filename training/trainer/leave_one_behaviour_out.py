@@ -14,10 +14,10 @@ import numpy as np
 
 from training.contract import Recipe
 from training.data.split import Split
+from training.data.values import Names
 from training.trainer.contract import BadData
 from training.trainer.evaluation.behaviours import BENIGN, Unshown, without
 from training.trainer.inputs import Inputs
-from training.trainer.values import NameArray
 
 MOST_WORK = 100_000  # windows to learn from, of all trainings together, that a quick family trains again unasked
 
@@ -77,7 +77,7 @@ def _lacking(split: Split, inputs: Inputs, *, supervised: bool) -> str | None:
     return None
 
 
-def _names(behaviour: NameArray) -> set[str]:
+def _names(behaviour: Names) -> set[str]:
     return set(np.unique(behaviour).tolist()) - {BENIGN}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from training.trainer.values import JsonDict
+from training.data.values import JsonDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
+from training.data.values import Floats, Floats32, Ints
 from training.trainer.task import evenly
-from training.trainer.values import FloatArray, IntArray, SingleArray
 
 STRENGTH = 0.1  # inverse of the penalty
 ABSENT = -12.0  # the margin of a class that no window showed: there is no line to it
@@ -27,14 +27,14 @@ BLOCK = 16_384  # windows
 class Linear:
     """Features (n, F) to margins. The first four are (F,): see ``_squash``. An absent feature counts as usual."""
 
-    center: FloatArray
-    scale: FloatArray
-    mean: FloatArray
-    gain: FloatArray  # 0 for a feature that was constant in training
-    weights: FloatArray  # (F, 1) for two classes, else (F, K)
-    bias: FloatArray  # (1,) or (K,); ABSENT for a class without a window
+    center: Floats
+    scale: Floats
+    mean: Floats
+    gain: Floats  # 0 for a feature that was constant in training
+    weights: Floats  # (F, 1) for two classes, else (F, K)
+    bias: Floats  # (1,) or (K,); ABSENT for a class without a window
 
-    def margins(self, X: SingleArray, rows: IntArray | None = None) -> SingleArray:
+    def margins(self, X: Floats32, rows: Ints | None = None) -> Floats32:
         """(n,) log odds for two classes, else (n, K): of the windows at ``rows``, or of all."""
         count = len(X) if rows is None else rows.size
         found = np.empty((count, self.bias.size), dtype=np.float32)
@@ -44,11 +44,11 @@ class Linear:
             found[start : start + BLOCK] = self._standard(part) @ self.weights + self.bias
         return found.squeeze(1) if found.shape[1] == 1 else found
 
-    def contributions(self, X: SingleArray) -> FloatArray:
+    def contributions(self, X: Floats32) -> Floats:
         """(n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is the rest of it."""
         return np.asarray(self._standard(X.astype(np.float64))[:, None, :] * self.weights.T)
 
-    def _standard(self, values: FloatArray) -> FloatArray:
+    def _standard(self, values: Floats) -> Floats:
         standard = (np.arcsinh((values - self.center) / self.scale) - self.mean) * self.gain
         standard[np.isnan(standard)] = 0.0
         return np.asarray(standard)
@@ -61,7 +61,7 @@ class Linear:
         return cls(**{name: np.asarray(value) for name, value in json.loads(text).items()})
 
 
-def fit_linear(X: SingleArray, y: IntArray, weights: FloatArray, classes: int, rows: IntArray | None = None) -> Linear:
+def fit_linear(X: Floats32, y: Ints, weights: Floats, classes: int, rows: Ints | None = None) -> Linear:
     """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows.
 
     ``y`` (n,) and they are of the windows at ``rows`` of ``X``, or of all.

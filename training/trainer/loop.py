@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 import torch
 from torch import Tensor, nn
 
+from training.data.values import JsonDict
 from training.trainer.contract import BadArguments, Keeper, Progress, Stop
-from training.trainer.values import JsonDict
 from training.trainer.windows import Windows, moved
 
 WARM_UP = 0.15  # share of all steps until the peak learning rate

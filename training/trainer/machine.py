@@ -12,11 +12,11 @@ from pathlib import Path
 
 from training import strict_json
 from training.data.scratch import WIDE_ROWS, spans
+from training.data.values import Json, JsonDict, Names
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
 from training.trainer.inputs import Inputs
 from training.trainer.limits import LIMITS, MemoryLimits
-from training.trainer.values import Json, JsonDict, NameArray
 
 # Their versions may change a feature, a baseline or a byte of the bundle, of every family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
@@ -80,7 +80,7 @@ def run_key(
     )
 
 
-def digest_of(names: NameArray) -> str:
+def digest_of(names: Names) -> str:
     """SHA-256 of the names with NUL between them."""
     total = hashlib.sha256()
     for here in spans(names, step=WIDE_ROWS):

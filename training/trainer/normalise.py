@@ -6,15 +6,12 @@ learnt with. Constant inputs become exactly zero, on every host; what is absent 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from training.data.values import AnyArray, Floats, Floats32, Ints, JsonDict
 from training.trainer.task import evenly
-from training.trainer.values import FloatArray, IntArray, JsonDict, SingleArray
 
 KNOTS = 65
 MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
@@ -36,7 +33,7 @@ class QuantileNormal(nn.Module):
         self.register_buffer("knots", torch.zeros(features, KNOTS))
         self.register_buffer("scores", torch.zeros(features, KNOTS))
 
-    def fit(self, X: NDArray[Any], rows: IntArray) -> None:
+    def fit(self, X: AnyArray, rows: Ints) -> None:
         sample = np.asarray(X[rows[evenly(rows.size, MOST_FITTED)]], dtype=np.float64)
         absent = np.isnan(sample)
         sample[:, absent.all(axis=0)] = 0.0  # constant: whoever brings it later says nothing by it
@@ -69,7 +66,7 @@ class QuantileNormal(nn.Module):
         return {"kind": self.kind, "knots": KNOTS, "fitted_on": "train", "held_in": "sidecar"}
 
 
-def _mean_over_ties(knots: SingleArray, normal: FloatArray) -> FloatArray:
+def _mean_over_ties(knots: Floats32, normal: Floats) -> Floats:
     """One score for equal knots: a value that many windows share has one place, the middle."""
     if knots[0] == knots[-1]:
         return np.zeros_like(normal)
@@ -97,7 +94,7 @@ class RobustAsinh(nn.Module):
         self.register_buffer("mean", torch.zeros(channels, 1))
         self.register_buffer("gain", torch.zeros(channels, 1))
 
-    def fit(self, X: NDArray[Any], rows: IntArray) -> None:
+    def fit(self, X: AnyArray, rows: Ints) -> None:
         channels, samples = X.shape[1:]
         # About four million values a channel say all there is about its scale.
         most = max(256, min(MOST_FITTED, 4_000_000 // samples))

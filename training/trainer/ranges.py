@@ -13,8 +13,8 @@ import numpy as np
 
 from training.data.features import STATISTICS
 from training.data.scratch import WIDE_ROWS, spans
+from training.data.values import Bools, Floats, Ints, Json
 from training.trainer.inputs import Inputs
-from training.trainer.values import BoolArray, FloatArray, IntArray, Json
 
 MARGIN = 0.5  # of the range, on either side
 FACTOR = 2.0  # of the roughness, on either side
@@ -33,7 +33,7 @@ class Range(msgspec.Struct, frozen=True):
     liveliest: float
 
 
-def ranges_of(inputs: Inputs, rows: IntArray) -> dict[str, Range]:
+def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
     """By channel, over the windows ``rows``; without those that all of them lack."""
     channels = _channels(inputs)
     edges = np.stack([np.full(len(channels), edge) for edge in (np.inf, -np.inf, np.inf, -np.inf)])
@@ -51,7 +51,7 @@ def ranges_of(inputs: Inputs, rows: IntArray) -> dict[str, Range]:
     }
 
 
-def outside(inputs: Inputs, document: Json) -> BoolArray:
+def outside(inputs: Inputs, document: Json) -> Bools:
     """(N, C): which windows leave the range, of those that a checkpoint keeps, of which channel."""
     ranges, channels = msgspec.convert(document["ranges"], dict[str, Range]), _channels(inputs)
     odd = np.zeros((len(inputs.features), len(channels)), dtype=bool)
@@ -95,7 +95,7 @@ def _channels(inputs: Inputs) -> list[str]:
     return [str(channel["name"]) for channel in inputs.schema_fields["channels"]]
 
 
-def _statistics(inputs: Inputs, rows: IntArray | slice) -> list[FloatArray]:
+def _statistics(inputs: Inputs, rows: Ints | slice) -> list[Floats]:
     """Each of ``KEPT``, (n, C), from the features: these begin with all statistics of each channel in turn."""
     channels = len(inputs.schema_fields["channels"])
     width = channels * len(STATISTICS)

@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 from training.data.absent import absent, channels_of
 from training.data.features import extract
 from training.data.schema import ChannelSpec
+from training.data.values import Bools, Floats, Floats32, Ints, JsonDict
 from training.trainer.inputs import Inputs
 from training.trainer.task import Fitted, GivenWindows, WindowsToExplain, evenly
-from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict, SingleArray
 
 SHOWN = 3  # channels
 MOST_EXPLAINED = 512  # windows of one call, evenly drawn
@@ -30,7 +30,7 @@ MOST_STRETCHES = 30  # in a window: of long ones a stretch lasts more than a sec
 CARRIES = 1.25  # times an even share, from which a stretch is named
 
 
-def parts_of(features: Sequence[str], channels: Sequence[str]) -> FloatArray:
+def parts_of(features: Sequence[str], channels: Sequence[str]) -> Floats:
     """(F, C): how much of each feature is each channel's; a correlation is half of one's and half of the other's."""
     found = np.zeros((len(features), len(channels)))
     place = {name: number for number, name in enumerate(channels)}
@@ -41,13 +41,13 @@ def parts_of(features: Sequence[str], channels: Sequence[str]) -> FloatArray:
     return found
 
 
-def log_odds(proba: FloatArray, alarm: BoolArray) -> FloatArray:
+def log_odds(proba: Floats, alarm: Bools) -> Floats:
     """(n,): logarithms of the odds that some class of an alarm is there, of probabilities (n, K)."""
     p, rest = (proba[:, mine].sum(axis=1).clip(1e-12) for mine in (alarm, ~alarm))
     return np.asarray(np.log(p) - np.log(rest))
 
 
-def shares(carried: FloatArray, lacks: BoolArray | None = None) -> FloatArray:
+def shares(carried: Floats, lacks: Bools | None = None) -> Floats:
     """Shares (n, C) of each score in all that raised it; zeros where nothing did, and for what is lacking."""
     up = np.where(np.isfinite(carried), carried, 0.0).clip(0.0)
     if lacks is not None:
@@ -56,12 +56,12 @@ def shares(carried: FloatArray, lacks: BoolArray | None = None) -> FloatArray:
     return np.divide(up, total, out=np.zeros_like(up), where=total > 0)
 
 
-def together(each: ArrayLike) -> FloatArray:
+def together(each: ArrayLike) -> Floats:
     """The shares (C,) of windows (n, C) as one."""
     return shares(np.asarray(each, dtype=np.float64).sum(axis=0, keepdims=True))[0]
 
 
-def named(channels: Sequence[str], share: FloatArray, most: int = SHOWN) -> list[tuple[str, float]]:
+def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
     """The channels that carried most, of shares (C,), and their shares."""
     order = np.argsort(-share, kind="stable")[:most].tolist()
     return [(channels[place], float(share[place])) for place in order if share[place] > 0]
@@ -74,8 +74,8 @@ def named(channels: Sequence[str], share: FloatArray, most: int = SHOWN) -> list
 class Usual:
     """The median of each channel (C,) and feature (F,) on a host: of its reference, or else of the training windows."""
 
-    channels: SingleArray
-    features: SingleArray | None  # None: the model learns from samples, and has no reference here
+    channels: Floats32
+    features: Floats32 | None  # None: the model learns from samples, and has no reference here
 
     @classmethod
     def of(cls, fitted: Fitted, windows: Inputs, host: str) -> Usual:
@@ -92,13 +92,13 @@ class Usual:
         return cls(channels=channels, features=features)
 
 
-def _median(values: SingleArray) -> SingleArray:
+def _median(values: Floats32) -> Floats32:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # what a reference lacks has no median
         return np.asarray(np.nanmedian(values, axis=0), dtype=np.float32)
 
 
-def _or(first: SingleArray, second: SingleArray) -> SingleArray:
+def _or(first: Floats32, second: Floats32) -> Floats32:
     return np.where(np.isnan(first), second, first)
 
 
@@ -106,10 +106,10 @@ def feature_names(windows: Inputs) -> list[str]:
     return [str(feature["name"]) for feature in windows.schema_fields["features"]]
 
 
-def asked_of(fitted: Fitted, windows: Inputs, rows: IntArray) -> WindowsToExplain:
+def asked_of(fitted: Fitted, windows: Inputs, rows: Ints) -> WindowsToExplain:
     """Ask for these windows."""
 
-    def usual() -> SingleArray:
+    def usual() -> Floats32:
         found = np.empty((rows.size, *windows.X.shape[1:]), dtype=np.float32)
         for host, where in _by_host(windows, rows):
             own = Usual.of(fitted, windows, host)
@@ -127,7 +127,7 @@ def asked_of(fitted: Fitted, windows: Inputs, rows: IntArray) -> WindowsToExplai
     )
 
 
-def _by_host(windows: Inputs, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
+def _by_host(windows: Inputs, rows: Ints) -> Iterator[tuple[str, Ints]]:
     host = windows.rows.host[rows]
     for name in np.unique(host).tolist():
         yield name, np.flatnonzero(host == name)
@@ -139,7 +139,7 @@ def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
     return [(start, min(start + step, samples)) for start in range(0, samples, step)]
 
 
-def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: IntArray) -> FloatArray:
+def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: Ints) -> Floats:
     """(n, S): by how much the score falls when all channels are as usual in a stretch of the window."""
     fields = windows.schema_fields
     channels = msgspec.convert(fields["channels"], tuple[ChannelSpec, ...])
@@ -149,7 +149,7 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
         usual[where] = Usual.of(fitted, windows, host).channels
     usual = np.where(np.isnan(tensors[:, :, 0]), np.nan, usual)
 
-    def score(X: SingleArray, features: SingleArray) -> FloatArray:
+    def score(X: Floats32, features: Floats32) -> Floats:
         outputs = fitted.predict(GivenWindows(X, features, asked.host), asked.rows)
         if outputs.proba is not None:
             return log_odds(outputs.proba, asked.alarm)
@@ -170,18 +170,18 @@ class Reasons:
     """The explanations of n windows, whose ``rows`` they name: each channel's share of a score. The shares of a window
     add up to 1, or to 0 where nothing raised its score."""
 
-    rows: IntArray
+    rows: Ints
     channels: tuple[str, ...]
-    share: FloatArray  # (n, C)
+    share: Floats  # (n, C)
     stretches: tuple[tuple[float, float], ...]  # from and to, in seconds of a window
-    moment: FloatArray  # (n, S)
+    moment: Floats  # (n, S)
     alarms: int  # as many there were; more than n where not all were explained
 
-    def named(self, share: FloatArray, most: int = SHOWN) -> list[tuple[str, float]]:
+    def named(self, share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
         """The channels that carried most, of shares (C,)."""
         return named(self.channels, share, most)
 
-    def mean(self, rows: IntArray) -> FloatArray | None:
+    def mean(self, rows: Ints) -> Floats | None:
         """The shares (C,) of several windows together, of those that were explained; None of none."""
         here = np.isin(self.rows, rows)
         return together(self.share[here]) if here.any() else None
@@ -202,7 +202,7 @@ class Reasons:
 
 
 def explain(
-    fitted: Fitted, windows: Inputs, rows: IntArray, *, most: int = MOST_EXPLAINED, seconds: bool = True
+    fitted: Fitted, windows: Inputs, rows: Ints, *, most: int = MOST_EXPLAINED, seconds: bool = True
 ) -> Reasons:
     """Explain the scores of these windows, or of ``most`` evenly drawn ones of them; ``seconds`` cost the most."""
     drawn, hz = rows[evenly(rows.size, most)], windows.schema_fields["sample_hz"]
@@ -223,7 +223,7 @@ def explain(
     )
 
 
-def reported(fitted: Fitted, windows: Inputs, rows: IntArray) -> JsonDict:
+def reported(fitted: Fitted, windows: Inputs, rows: Ints) -> JsonDict:
     """The channels that carried the alarms ``rows`` together, as JSON values for a report."""
     found = explain(fitted, windows, rows, most=MOST_REPORTED, seconds=False)
     mean = found.mean(rows)

@@ -16,20 +16,20 @@ import numpy as np
 from training.data.rows import Rows
 from training.data.scratch import ROOM
 from training.data.split import Split
+from training.data.values import Floats32, Ints, JsonDict, Names
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import FEWEST, HostLevels, ReferenceScores
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.inputs import Inputs
 from training.trainer.task import Fitted, Outputs, Settling
-from training.trainer.values import IntArray, JsonDict, NameArray, SingleArray
 
 
 @dataclass(frozen=True, slots=True)
 class Parted:
     """Places of reference windows: those that train, and those that tell levels."""
 
-    train: IntArray
-    level: IntArray
+    train: Ints
+    level: Ints
 
 
 def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
@@ -48,7 +48,7 @@ def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
     return Parted(train, np.setdiff1d(np.arange(host.size), train))
 
 
-def learnt_from(split: Split) -> IntArray:
+def learnt_from(split: Split) -> Ints:
     """The windows that teach weights, or how long to learn."""
     return np.concatenate((split.train, split.val))
 
@@ -57,16 +57,16 @@ def learnt_from(split: Split) -> IntArray:
 class Joined:
     """All windows, and behind them the reference windows that train: fields of a task."""
 
-    X: SingleArray
-    features: SingleArray
-    y: IntArray
-    host: NameArray
-    recording: NameArray
-    behaviour: NameArray
+    X: Floats32
+    features: Floats32
+    y: Ints
+    host: Names
+    recording: Names
+    behaviour: Names
     split: Split
 
 
-def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
+def join(inputs: Inputs, split: Split, train: Ints) -> Joined:
     """Put the reference windows ``train`` behind the others, on the training side; no other side changes."""
     if not train.size:
         rows = inputs.rows
@@ -85,7 +85,7 @@ def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
     )
 
 
-def _names(first: NameArray, second: NameArray) -> NameArray:
+def _names(first: Names, second: Names) -> Names:
     """One behind the other, in memory or not."""
     return ROOM.joined((first, second), first.size + second.size, np.result_type(first, second))
 
@@ -162,12 +162,12 @@ class Added:
 class _Stacked:
     """Two arrays as one, as far as trainers look at it: the first may be a memory map that must not be copied."""
 
-    def __init__(self, first: SingleArray, second: SingleArray) -> None:
+    def __init__(self, first: Floats32, second: Floats32) -> None:
         self._parts = first, second
         self.shape = (first.shape[0] + second.shape[0], *first.shape[1:])
         self.ndim = first.ndim
 
-    def __getitem__(self, key: Any) -> SingleArray:
+    def __getitem__(self, key: Any) -> Floats32:
         rows, *rest = key if isinstance(key, tuple) else (key,)
         places = np.arange(self.shape[0])[rows]
         first, second = self._parts
@@ -180,9 +180,9 @@ class _Stacked:
         return found
 
 
-def stacked(first: SingleArray, second: SingleArray) -> SingleArray:
+def stacked(first: Floats32, second: Floats32) -> Floats32:
     """``second`` behind ``first`` (N, …), of which only the rows asked for are read."""
-    return cast("SingleArray", _Stacked(first, second))
+    return cast("Floats32", _Stacked(first, second))
 
 
 def settled(fitted: Fitted, inputs: Inputs) -> Fitted:
@@ -192,7 +192,7 @@ def settled(fitted: Fitted, inputs: Inputs) -> Fitted:
     return fitted.settled(inputs.ordinary)
 
 
-def references_of(fitted: Fitted, inputs: Inputs, places: IntArray) -> ReferenceScores:
+def references_of(fitted: Fitted, inputs: Inputs, places: Ints) -> ReferenceScores:
     """The alarm scores of some reference windows; anomaly scores are not yet measured from their hosts' levels."""
     host, marks = inputs.reference_host[places], inputs.reference_marks[places]
     outputs = fitted.predict(inputs.ordinary, places)

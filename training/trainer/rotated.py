@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from training.contract import CHECKPOINT_ENDING
+from training.data.values import Json, JsonDict
 from training.rotation import fold
 from training.trainer.checkpoint import read
 from training.trainer.comparison import compare
 from training.trainer.contract import BadData
 from training.trainer.judging import judge
-from training.trainer.values import Json, JsonDict
 
 Turns = Mapping[tuple[str, int], Path]  # (tested host, seed) -> checkpoint
 

@@ -19,6 +19,7 @@ from polars.io.plugins import register_io_source
 
 from training.data.schema import Timing
 from training.data.scratch import WIDE_ROWS, spans
+from training.data.values import Bools, JsonDict, Names
 from training.trainer import ranges
 from training.trainer.changes import Measures, ToldChange, in_order
 from training.trainer.contract import BadArguments, BadData
@@ -28,7 +29,6 @@ from training.trainer.judging import Judged, why_of
 from training.trainer.reasons import Reasons, explain, in_words
 from training.trainer.streams import Called, Streams, StreamsError, feed_all, rule_of
 from training.trainer.training_windows import NEW, TOO_MANY
-from training.trainer.values import BoolArray, JsonDict, NameArray
 
 EXPLAINED = ("why", "why_seconds")
 
@@ -46,14 +46,14 @@ def why(judged: Judged) -> Reasons:
     return explain(judged.fitted, judged.inputs, np.flatnonzero(judged.alarm))
 
 
-def parts(judged: Judged, side: NameArray | None, reasons: Reasons | None = None) -> Iterator[Any]:
+def parts(judged: Judged, side: Names | None, reasons: Reasons | None = None) -> Iterator[Any]:
     """Polars frames with a row a window, at least one frame; with ``reasons`` also what carried the alarms."""
     explained, count = _explained(reasons), judged.scored.y.size
     for start in range(0, max(count, 1), PART_ROWS):
         yield _part(judged, side, explained, slice(start, min(start + PART_ROWS, count)))
 
 
-def _part(judged: Judged, side: NameArray | None, explained: Explained | None, here: slice) -> Any:
+def _part(judged: Judged, side: Names | None, explained: Explained | None, here: slice) -> Any:
     rows, scored, document = judged.inputs.rows, judged.scored, judged.document
     count = here.stop - here.start
     columns: JsonDict = {
@@ -145,7 +145,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     return Followed(found, changed, [] if note is None else [note])
 
 
-def _changed(judged: Judged, streams: Streams, new: BoolArray) -> dict[str, ToldChange]:
+def _changed(judged: Judged, streams: Streams, new: Bools) -> dict[str, ToldChange]:
     """Add the windows marked ``new`` to the records of their hosts; those here that have changed, now or before."""
     inputs, rows = judged.inputs, judged.inputs.timed
     measures = Measures.of(inputs.schema_fields)
@@ -194,7 +194,7 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-def remarks(judged: Judged, side: NameArray | None) -> list[str]:
+def remarks(judged: Judged, side: Names | None) -> list[str]:
     """Collect what a reader of the scores must know: which rows are no test, and how unlike the data are."""
     if side is None:
         first = f"Which of these windows {judged.name} has seen is not known: {TOO_MANY}."

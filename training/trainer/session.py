@@ -14,6 +14,7 @@ import numpy as np
 from training.clock import Clock, SystemClock
 from training.contract import Mode
 from training.data.split import Split
+from training.data.values import Ints, Json, JsonDict
 from training.families import FAMILIES
 from training.files import write_whole
 from training.trainer import checkpoint, machine
@@ -41,7 +42,6 @@ from training.trainer.stages import Stages
 from training.trainer.state_file import StateFile
 from training.trainer.task import Fitted, Settling, Task, Weighed
 from training.trainer.training_windows import keep
-from training.trainer.values import IntArray, Json, JsonDict
 
 NOTHING_HIDDEN = (
     "No channel of these data is for the oracle mode alone: this model has seen what a realistic one sees, and their "
@@ -197,7 +197,7 @@ class TrainedModel:
     levels: HostLevels | None
     kept: dict[str, float]
 
-    def scored(self, rows: IntArray) -> Scored:
+    def scored(self, rows: Ints) -> Scored:
         """Score windows. Raises ``BadArguments`` where the model answers with no numbers."""
         outputs = self.fitted.predict(self.inputs.given, rows)
         said = outputs.proba if outputs.proba is not None else outputs.score

@@ -23,7 +23,7 @@ from math import comb, erfc, floor, sqrt
 import numpy as np
 from scipy.stats import rankdata
 
-from training.trainer.values import FloatArray, IntArray
+from training.data.values import Floats, Ints
 
 ERROR_RATE = 0.01  # of hosts that did not change: how many may be told to have
 LEAST_PAIRS = 0.7  # of the pairs (before, after) that must be ordered alike
@@ -42,9 +42,9 @@ class StretchSeries:
     recorded in one piece: stretches of two pieces are no neighbours.
     """
 
-    usual: FloatArray
-    values: FloatArray
-    recording: IntArray
+    usual: Floats
+    values: Floats
+    recording: Ints
 
     def __len__(self) -> int:
         return len(self.values)
@@ -102,7 +102,7 @@ def reference_needed(series: StretchSeries, *, error_rate: float = ERROR_RATE) -
     return None
 
 
-def _plainest(pieces: IntArray, start: int) -> float:
+def _plainest(pieces: Ints, start: int) -> float:
     """The p value where every stretch from ``start`` on is above every one before, and none resembles another."""
     alike = max(0, int((pieces[1:] == pieces[:-1]).sum()) - 1)  # one pair may be of the two sides
     return _p(pieces.size - start, start, 1.0, pieces.size + 1, _decaying(0.0, alike, pieces.size))
@@ -125,13 +125,13 @@ class _Measure:
     """A measure of which enough was seen: its values in order, those of the reference first, and what follows."""
 
     number: int
-    values: FloatArray
-    ranks: FloatArray
+    values: Floats
+    ranks: Floats
     unlike: float
     before: int  # values of the reference
-    there: IntArray  # the stretches of the others
+    there: Ints  # the stretches of the others
     starts: list[int]
-    pieces: IntArray
+    pieces: Ints
 
     def p(self, start: int, widening: float) -> float:
         return _p(self.ranks.size - start, start, _rising(self.ranks, start), self.unlike, widening)
@@ -167,14 +167,14 @@ def _of(one: _Measure) -> tuple[Shift, float]:
     return Shift(one.number, place, *middle, min(1.0, p[tried] * len(starts))), _rising(ranks, start)
 
 
-def _place(ranks: FloatArray, starts: Sequence[int], tried: int) -> int:
+def _place(ranks: Floats, starts: Sequence[int], tried: int) -> int:
     """The likeliest start between those that are tried beside this one."""
     near = starts.index(tried)
     between = range(starts[max(0, near - 1)], starts[min(near + 1, len(starts) - 1)] + 1)
     return max(between, key=lambda start: abs(_rising(ranks, start) - 0.5) * sqrt((ranks.size - start) * start))
 
 
-def _rising(ranks: FloatArray, start: int) -> float:
+def _rising(ranks: Floats, start: int) -> float:
     """The share of the pairs of a window before ``start`` and one after it in which the later one is higher."""
     n = ranks.size - start
     return (float(ranks[start:].sum()) - n * (n + 1) / 2) / (n * start)
@@ -195,7 +195,7 @@ def _tail(n: int, m: int, most: int) -> float:
 
 
 @lru_cache(maxsize=64)  # of some 20 KB each
-def _orders(n: int, m: int) -> FloatArray:
+def _orders(n: int, m: int) -> Floats:
     """The number of orders of n and m values with at most so many of the n x m pairs one way, up to half of them.
 
     Sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Below the
@@ -212,14 +212,14 @@ def _orders(n: int, m: int) -> FloatArray:
     return np.asarray(np.cumsum(terms))
 
 
-def _unlike(values: FloatArray) -> float:
+def _unlike(values: Floats) -> float:
     """The number of values and one, less what ties take away: what the variance of the rank sum grows with."""
     _, counts = np.unique(values, return_counts=True)
     ties = float((counts.astype(np.float64) ** 3 - counts).sum())
     return values.size + 1 - ties / (values.size * (values.size - 1))
 
 
-def _widening(ranks: FloatArray, pieces: IntArray, start: int) -> float:
+def _widening(ranks: Floats, pieces: Ints, start: int) -> float:
     """The factor by which the variance of the rank sum grows as stretches of one recording resemble each other.
 
     An estimate of a correlation r from n pairs is too low by about (1 + 3 r) / n (Kendall 1954), which is added.

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from training.data.values import Floats, Floats32, Ints, Json, JsonDict
 from training.hyper import Value
 from training.trainer import loop
 from training.trainer.anomaly import MOST_FITTED, ChosenViews, Sided, Surprises, choose, shares_of, weighed
@@ -25,7 +26,6 @@ from training.trainer.normalise import RobustAsinh
 from training.trainer.stages import best_epoch
 from training.trainer.supervised import AT_ONCE, loop_spec, to_bytes
 from training.trainer.task import GivenWindows, History, Outputs, Task, WindowsToExplain, evenly
-from training.trainer.values import FloatArray, IntArray, Json, JsonDict, SingleArray
 from training.trainer.windows import to_learn_from, windows
 
 LEAST_BENIGN = 8  # windows to learn from, and LEAST_JUDGED to calibrate p-values with
@@ -52,7 +52,7 @@ class ViewMaker(nn.Module):
         self.scale = RobustAsinh(features)
         self.body = MaskedModel(channels, samples, hyper) if network else None
 
-    def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, SingleArray]:
+    def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, Floats32]:
         """The named views of normalised windows ``x`` (n, C, T); what is absent is NaN, but in the embedding.
 
         The network is asked only where one of its views is named.
@@ -89,7 +89,7 @@ class Anomaly:
     judgement: Json
     device: torch.device
     history: History
-    chosen_by: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # rows that chose the views
+    chosen_by: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # rows that chose the views
 
     @property
     def course(self) -> str:
@@ -98,10 +98,10 @@ class Anomaly:
         best = best_epoch(self.history)
         return f"Of {len(self.history)} epochs number {best} was the best on the validation side; its weights are kept."
 
-    def predict(self, windows: GivenWindows, rows: IntArray) -> Outputs:
+    def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
         return Outputs(score=self.weighed(self.surprised(windows, rows)))
 
-    def surprised(self, windows: GivenWindows, rows: IntArray) -> FloatArray:
+    def surprised(self, windows: GivenWindows, rows: Ints) -> Floats:
         """(n, V): the surprise of these windows in each view that has a share."""
         found, at = np.empty((rows.size, len(self.shares))), 0
         asked = self.surprises.only(tuple(self.shares))
@@ -110,7 +110,7 @@ class Anomaly:
             at += part.host.size
         return found
 
-    def weighed(self, surprises: FloatArray) -> FloatArray:
+    def weighed(self, surprises: Floats) -> Floats:
         """(n,) the score of windows by their surprises (n, V)."""
         return weighed(self.shares, dict(zip(self.shares, surprises.T, strict=True)))
 
@@ -126,11 +126,11 @@ class Anomaly:
         seen = self.whole(ordinary, np.arange(len(ordinary.host)), tuple(self.surprises.views))
         return replace(self, surprises=self.surprises.settled(seen))
 
-    def usual(self) -> SingleArray:
+    def usual(self) -> Floats32:
         """(C, 1) the median of each channel in training."""
         return self.detector.normalise.middle.numpy()
 
-    def carried(self, asked: WindowsToExplain) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> Floats:
         """(n, C): the channels' shares of the distances, each as much as its surprise is of the score.
 
         Nothing of an embedding, which knows no channels.
@@ -163,13 +163,13 @@ class Anomaly:
         """JSON values for a checkpoint that is adapted to hosts: what it measures them from."""
         return {"centres": self.surprises.centres()}
 
-    def whole(self, given: GivenWindows, rows: IntArray, names: Sequence[str]) -> Sided:
+    def whole(self, given: GivenWindows, rows: Ints, names: Sequence[str]) -> Sided:
         """Windows in the named views."""
         parts = list(self.seen(given, rows, names))
         tables = {name: np.concatenate([part.tables[name] for part in parts]) for name in names}
         return Sided(tables, np.concatenate([part.host for part in parts]))
 
-    def seen(self, given: GivenWindows, rows: IntArray, names: Sequence[str]) -> Iterator[Sided]:
+    def seen(self, given: GivenWindows, rows: Ints, names: Sequence[str]) -> Iterator[Sided]:
         """The same, by block: memory does not grow with their number. Of no window an empty block."""
         seen = windows(given.X, rows, self.detector.normalise, self.device, resident_bytes=0)
         self.detector.eval()
@@ -217,7 +217,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
     # Views are looked at from here on as they will be when windows are scored: one path for both.
     blank = Anomaly(detector, sizes, Surprises({}), {}, {}, device, history)
 
-    def sided(rows: IntArray) -> Sided:
+    def sided(rows: Ints) -> Sided:
         task.stop.check()
         return blank.whole(task.given, rows, views)
 
@@ -242,14 +242,14 @@ def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> ChosenViews:
     return choose(tuple(surprises.views), said, np.arange(len(said)) >= calm.host.size, network=NETWORK)
 
 
-def _strange(task: Task) -> IntArray:
+def _strange(task: Task) -> Ints:
     """Windows of the training side that are not benign; nothing was fitted on them."""
     sides = np.concatenate((task.split.train, task.split.val))
     strange = sides[~task.is_benign[sides]]
     return strange[evenly(strange.size, MOST_STRANGE)]
 
 
-def _pretrain(task: Task, detector: ViewMaker, learn: IntArray, judge: IntArray, device: torch.device) -> History:
+def _pretrain(task: Task, detector: ViewMaker, learn: Ints, judge: Ints, device: torch.device) -> History:
     body, share = detector.body, task.number("mask_ratio")
     assert body is not None, "only a network learns"
     train = to_learn_from(task.X, learn, detector.normalise, device, task.limits)

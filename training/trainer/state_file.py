@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training.clock import Clock
+from training.data.values import Json, JsonDict
 from training.files import write_whole
-from training.trainer.values import Json, JsonDict
 
 # The facts of a run key as a person calls them, in the order of interest.
 FACTS = {

@@ -15,11 +15,11 @@ from typing import TypedDict
 
 import msgspec
 
+from training.data.values import Json, JsonDict
 from training.files import write_whole
 from training.trainer.changes import Record, ToldChange
 from training.trainer.contract import BadArguments
 from training.trainer.incident_rule import Incident, JoinRule, StreamState, StreamStep, Window, step
-from training.trainer.values import Json, JsonDict
 
 FORMAT = "cis490-incidents"
 VERSION = 1

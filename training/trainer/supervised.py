@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.data.values import Floats, Floats32, Ints, Json, JsonDict
 from training.hyper import Value
 from training.trainer import loop
 from training.trainer.blocks import known
@@ -28,7 +29,6 @@ from training.trainer.task import (
     softmax,
     tempered,
 )
-from training.trainer.values import FloatArray, IntArray, Json, JsonDict, SingleArray
 from training.trainer.windows import Windows, moved, to_learn_from, windows
 
 MOST_REFITTED = 20_000  # windows; with more, the validation windows are not missed
@@ -59,7 +59,7 @@ class Classifier:
             return f"{searched}; its weights are kept."
         return f"{searched}. What is kept was trained again, for about as long, with the validation windows as well."
 
-    def predict(self, given: GivenWindows, rows: IntArray) -> Outputs:
+    def predict(self, given: GivenWindows, rows: Ints) -> Outputs:
         self.net.eval()
         if rows.size == 0:
             return Outputs(proba=np.zeros((0, self.classes)))
@@ -67,11 +67,11 @@ class Classifier:
         seen = windows(given.X, rows, self.net.normalise, self.device, resident_bytes=0)
         return Outputs(proba=softmax(mean_logits(self.net, seen) / self.temperature))
 
-    def usual(self) -> SingleArray:
+    def usual(self) -> Floats32:
         """The medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
         return self.net.normalise.middle.cpu().numpy()
 
-    def carried(self, asked: WindowsToExplain) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> Floats:
         """Integrated gradients of the log odds, on the straight way from what is usual: they add up to its rise.
 
         Better than taking a channel away alone, which misses what two channels say together: of `cnn`'s alarms on an
@@ -112,7 +112,7 @@ def fit(task: Task) -> Classifier:
 
 
 def _train(
-    task: Task, rows: IntArray, val: IntArray | None, keeper: Keeper, found: Search | None = None
+    task: Task, rows: Ints, val: Ints | None, keeper: Keeper, found: Search | None = None
 ) -> tuple[Net, History]:
     """A fresh network, trained on ``rows``: to the best epoch for ``val``, or to the one ``found``."""
     torch.manual_seed(task.seed)
@@ -212,7 +212,7 @@ def loop_spec(task: Task) -> loop.LoopSpec:
     )
 
 
-def mean_logits(net: Net, given: Windows) -> FloatArray:
+def mean_logits(net: Net, given: Windows) -> Floats:
     """(n, K): logarithms of the members' mean probabilities, on the CPU."""
     found = torch.empty(0, dtype=torch.float64, device=given.place)
     with torch.no_grad():
@@ -226,7 +226,7 @@ def mean_logits(net: Net, given: Windows) -> FloatArray:
     return found.cpu().numpy()
 
 
-def _integrated(net: Net, asked: WindowsToExplain, device: torch.device) -> FloatArray:
+def _integrated(net: Net, asked: WindowsToExplain, device: torch.device) -> Floats:
     """Like ``asked.X``: by how much each value raises the log odds of an alarm, from the usual one on."""
     net.eval()
     alarm = torch.from_numpy(asked.alarm).to(device)

@@ -13,10 +13,10 @@ from scipy.stats import rankdata
 from training.data.absent import PAIR, columns_of
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
+from training.data.values import Bools, Floats, Floats32, Ints, JsonDict, Names
 from training.hyper import Value
 from training.trainer.contract import Keeper, Progress, Stop
 from training.trainer.limits import LIMITS, MemoryLimits
-from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict, NameArray, SingleArray
 
 TEMPERATURES = np.round(np.geomspace(0.25, 16, 25), 4)
 History = list[dict[str, float | int | None]]
@@ -26,11 +26,11 @@ History = list[dict[str, float | int | None]]
 class GivenWindows:
     """Windows as a model is given them: ``X`` as its family takes them, their features, and the host of each."""
 
-    X: SingleArray  # (N, F) features, or (N, C, T) samples
-    features: SingleArray  # (N, F)
-    host: NameArray  # (N,)
+    X: Floats32  # (N, F) features, or (N, C, T) samples
+    features: Floats32  # (N, F)
+    host: Names  # (N,)
 
-    def take(self, rows: IntArray) -> GivenWindows:
+    def take(self, rows: Ints) -> GivenWindows:
         return GivenWindows(self.X[rows], self.features[rows], self.host[rows])
 
 
@@ -38,12 +38,12 @@ class GivenWindows:
 class WindowsToExplain(GivenWindows):
     """Windows (n) whose scores are to be explained, and what is usual in the place of each of their values."""
 
-    usual: Callable[[], SingleArray]  # like X; trees never ask for it
-    parts: FloatArray  # (F, C): how much of each feature is each channel's
-    alarm: BoolArray  # (K,): the classes that raise an alarm; empty where there are none
+    usual: Callable[[], Floats32]  # like X; trees never ask for it
+    parts: Floats  # (F, C): how much of each feature is each channel's
+    alarm: Bools  # (K,): the classes that raise an alarm; empty where there are none
 
     @property
-    def rows(self) -> IntArray:
+    def rows(self) -> Ints:
         return np.arange(len(self.X))
 
 
@@ -52,17 +52,17 @@ class Task:
     """One training. ``X`` is (N, F) features or (N, C, T) samples, by what the family takes."""
 
     model: str
-    X: SingleArray
-    features: SingleArray  # (N, F) of the same windows
+    X: Floats32
+    features: Floats32  # (N, F) of the same windows
     names: tuple[str, ...]  # of the features, or of the channels
     feature_names: tuple[str, ...]
-    y: IntArray  # (N,) class numbers
-    host: NameArray  # (N,)
-    recording: NameArray  # (N,) what is divided as one; "" for windows of references
-    behaviour: NameArray  # (N,) of malicious-like windows; "" for benign ones
+    y: Ints  # (N,) class numbers
+    host: Names  # (N,)
+    recording: Names  # (N,) what is divided as one; "" for windows of references
+    behaviour: Names  # (N,) of malicious-like windows; "" for benign ones
     ordinary: GivenWindows  # references of all hosts; what learns from them must not be told their levels by them
     classes: int
-    is_benign: BoolArray  # (N,) windows of a benign class; none where no class is benign
+    is_benign: Bools  # (N,) windows of a benign class; none where no class is benign
     split: Split
     hyper: Mapping[str, Value]
     seed: int
@@ -88,7 +88,7 @@ class Task:
         alone = dict.fromkeys(self.names[place].rpartition(".")[0] for place in some.tolist())
         return tuple(tuple(columns_of(self.names, name).tolist()) for name in alone if PAIR not in name)
 
-    def lacking(self, rows: IntArray) -> IntArray:
+    def lacking(self, rows: Ints) -> Ints:
         """Count the windows that lack each channel (C,), or each feature (F,)."""
         count = np.zeros(self.X.shape[1], dtype=np.int64)
         for here in spans(rows, step=WIDE_ROWS):
@@ -106,8 +106,8 @@ class Task:
 class Outputs:
     """A model's answers for n windows: class probabilities (n, K), or one anomaly score (n,)."""
 
-    proba: FloatArray | None = None
-    score: FloatArray | None = None
+    proba: Floats | None = None
+    score: Floats | None = None
 
 
 class Fitted(Protocol):
@@ -121,15 +121,15 @@ class Fitted(Protocol):
         """One sentence: how the model that is kept came of the search that its history shows."""
         ...
 
-    def predict(self, windows: GivenWindows, rows: IntArray) -> Outputs:
+    def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
         """Outputs for these rows of the windows, in their order."""
         ...
 
-    def usual(self) -> SingleArray:
+    def usual(self) -> Floats32:
         """The medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
         ...
 
-    def carried(self, asked: WindowsToExplain) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> Floats:
         """(n, C): by how much each channel raised the score of each window, in units of the family's own."""
         ...
 
@@ -160,17 +160,17 @@ class Weighed(Protocol):
     """A trained model whose parts, or views, were weighed or chosen by labelled windows."""
 
     @property
-    def chosen_by(self) -> IntArray:
+    def chosen_by(self) -> Ints:
         """The rows of the data set that chose; none of the test side."""
         ...
 
 
-def evenly(count: int, most: int) -> IntArray:
+def evenly(count: int, most: int) -> Ints:
     """At most ``most`` of so many places, evenly spread and the same every time."""
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
-def class_weights(y: IntArray, classes: int) -> FloatArray:
+def class_weights(y: Ints, classes: int) -> Floats:
     """(K,) weights between even windows and even classes; their mean over ``y`` is 1.
 
     Full balance at 1:100 would let a handful of windows decide everything, none would ignore them:
@@ -181,20 +181,20 @@ def class_weights(y: IntArray, classes: int) -> FloatArray:
     return np.asarray(weights * (y.size / (weights * counts).sum()))
 
 
-def softmax(logits: FloatArray) -> FloatArray:
+def softmax(logits: Floats) -> Floats:
     """Along the last axis."""
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 
 
-def log_loss(y: IntArray, proba: FloatArray, weights: FloatArray) -> float:
+def log_loss(y: Ints, proba: Floats, weights: Floats) -> float:
     """Mean of -log p(truth), weighted by class."""
     truth = np.clip(proba[..., np.arange(y.size), y], 1e-7, 1.0)
     each = weights[y]
     return float(-(np.log(truth) * each).sum() / max(each.sum(), 1e-12))
 
 
-def tempered(y: IntArray, logits: FloatArray, weights: FloatArray) -> tuple[float, float]:
+def tempered(y: Ints, logits: Floats, weights: Floats) -> tuple[float, float]:
     """(loss, temperature): the log loss of softmax(logits / temperature) at its best temperature.
 
     Judged as they are, models that grow ever surer look worse while they still get better at telling
@@ -219,7 +219,7 @@ def tempered(y: IntArray, logits: FloatArray, weights: FloatArray) -> tuple[floa
     return loss(low), float(TEMPERATURES[low])
 
 
-def quick_metric(y: IntArray, proba: FloatArray) -> float | None:
+def quick_metric(y: Ints, proba: Floats) -> float | None:
     """The progress line's figure: AUROC for two classes, accuracy for more; None where undefined."""
     if y.size == 0:
         return None
@@ -228,7 +228,7 @@ def quick_metric(y: IntArray, proba: FloatArray) -> float | None:
     return auroc(y == 1, proba[:, 1])
 
 
-def auroc(positive: BoolArray, score: FloatArray) -> float | None:
+def auroc(positive: Bools, score: Floats) -> float | None:
     """Area under the ROC curve, ties counted half; None with a single class."""
     ones = int(positive.sum())
     zeros = positive.size - ones

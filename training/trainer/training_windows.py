@@ -17,13 +17,12 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.identity import marks_of, run_length, window_digests
 from training.data.scratch import spans
 from training.data.split import Side, Split
+from training.data.values import Digests, Ints, Json, Names
 from training.trainer.inputs import Inputs
-from training.trainer.values import IntArray, Json, NameArray
 
 BYTES = 6
 MOST_WINDOWS = 4_000_000  # beyond, a checkpoint would be larger than what is read of one
@@ -33,7 +32,6 @@ MOST_MARKS = 1 << 20
 NEW = "new"  # the side of a window that is on none
 TOO_MANY = f"a checkpoint keeps the digests of at most {MOST_WINDOWS:,} windows, and it saw more"
 
-Digests = NDArray[np.uint64]
 _Text = Annotated[str, msgspec.Meta(max_length=MOST_WINDOWS * BYTES * 4 // 3 + 4)]
 
 
@@ -69,7 +67,7 @@ def _unpacked(kept: dict[Side, str] | None, what: str, side: Side) -> Digests:
     return found
 
 
-def keep(inputs: Inputs, split: Split, references: IntArray) -> SeenWindows:
+def keep(inputs: Inputs, split: Split, references: Ints) -> SeenWindows:
     """Return what a checkpoint stores of the windows on each side; ``references`` are places of those that trained."""
     digests = inputs.window_digests
     if digests.size + references.size > MOST_WINDOWS:
@@ -90,7 +88,7 @@ def keep(inputs: Inputs, split: Split, references: IntArray) -> SeenWindows:
     )
 
 
-def fresh_references(document: Json, inputs: Inputs) -> IntArray:
+def fresh_references(document: Json, inputs: Inputs) -> Ints:
     """The places of reference windows that the model has not learnt from, by content; all where it cannot say."""
     seen = msgspec.convert(document["seen"], SeenWindows)
     places = np.arange(inputs.reference_host.size)
@@ -117,7 +115,7 @@ def _short(digests: Digests) -> Digests:
     return digests >> np.uint64(8 * (8 - BYTES))
 
 
-def sides_by_content(document: Json, inputs: Inputs) -> NameArray | None:
+def sides_by_content(document: Json, inputs: Inputs) -> Names | None:
     """The side (N) that each window, or part of it, was on in training, or ``new``; None where it is unknown.
 
     A window that was on two sides counts for the first: what trained a model is no test of it.
@@ -147,7 +145,7 @@ def same_data(document: Json, inputs: Inputs) -> bool:
     return bool(document["run_key"]["data"] == inputs.digest)
 
 
-def sides_of_split(split: Split, windows: int) -> NameArray:
+def sides_of_split(split: Split, windows: int) -> Names:
     """The side (N) of each window of the data set that ``split`` divides; what was purged is ``new``."""
     side = np.full(windows, NEW, dtype="U5")
     for name in Side:

@@ -8,16 +8,15 @@ six times faster, and repeats exactly. What does not fit stays memory-mapped: to
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from training.data.scratch import release
+from training.data.values import AnyArray, Ints
 from training.trainer.limits import LIMITS, MemoryLimits
-from training.trainer.values import IntArray
 
 CUDA_RESIDENT_SHARE = 0.5
 BLOCK = 1_024
@@ -68,8 +67,8 @@ class Resident:
 class Streamed:
     """Windows read from the memory map when they are needed."""
 
-    X: NDArray[Any]
-    rows: IntArray
+    X: AnyArray
+    rows: Ints
     normalise: nn.Module
     device: torch.device
 
@@ -161,7 +160,7 @@ def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
 
 
 def windows(
-    X: NDArray[Any], rows: IntArray, normalise: nn.Module, device: torch.device, *, resident_bytes: int | None = None
+    X: AnyArray, rows: Ints, normalise: nn.Module, device: torch.device, *, resident_bytes: int | None = None
 ) -> Windows:
     """``rows`` of ``X`` (N, …) through ``normalise``, where that is, and then on ``device``, to be looked at."""
     streamed = Streamed(X, rows, normalise, device)
@@ -171,9 +170,7 @@ def windows(
     return Resident(filled(streamed, torch.arange(rows.size), torch.empty(0)))
 
 
-def to_learn_from(
-    X: NDArray[Any], rows: IntArray, normalise: nn.Module, device: torch.device, limits: MemoryLimits
-) -> Windows:
+def to_learn_from(X: AnyArray, rows: Ints, normalise: nn.Module, device: torch.device, limits: MemoryLimits) -> Windows:
     """The same, to be taken in any order."""
     streamed = Streamed(X, rows, normalise, device)
     if rows.size * streamed.bytes_each > _resident_bytes(device, limits):

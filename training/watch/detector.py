@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 
 from training.data import normalise
-from training.data.arrays import Floats
 from training.data.assemble import ChosenChannels, choose_channels
 from training.data.channels import CHANNELS, Measure
 from training.data.dataset import Dataset, WindowSet, unwritten
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema, Timing
 from training.data.stream import GridWindow, WindowStream
+from training.data.values import Floats
 from training.trainer.changes import Measures, Values
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from training.clock import Clock, SystemClock
-from training.data.arrays import Floats
+from training.data.values import Floats
 from training.locking import LockedError, exclusive
 from training.trainer.changes import ToldChange, Values
 from training.trainer.checkpoint import read, schema_of

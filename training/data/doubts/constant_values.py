@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from training.data.arrays import Bools, Floats32, Ints
 from training.data.classes import listed
 from training.data.coded import Coded
 from training.data.doubts.windows import WindowsInQuestion, evenly
 from training.data.scratch import picked
+from training.data.values import Bools, Floats32, Ints
 
 SHARE = 0.05  # of a class's samples (or windows), from which
 SHARE_MAX = 0.5

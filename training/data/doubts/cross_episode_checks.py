@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from training.data.arrays import Bools, Digests
 from training.data.channels import Measure
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.validate import CLASSES, EpisodeFindings
+from training.data.values import Bools, Digests
 
 FEWEST_SHARED = 3  # entries of a sketch: fewer could be two hosts that did the same for a second
 SORTED = 1 << 22  # entries of sketches at a time

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from training.data.arrays import Bools, Floats, Floats32, Indices
 from training.data.classes import listed
 from training.data.doubts.windows import WindowsInQuestion
 from training.data.errors import DataError
 from training.data.scratch import PART_BYTES, blocks, picked, release
+from training.data.values import Bools, Floats, Floats32, Indices
 
 RISES_MIN = 10
 FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
@@ -45,7 +44,7 @@ def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
     return found
 
 
-def _of_channels(X: Floats32, order: NDArray[np.intp]) -> Iterator[tuple[list[NDArray[np.intp]], list[Floats32]]]:
+def _of_channels(X: Floats32, order: Indices) -> Iterator[tuple[list[Indices], list[Floats32]]]:
     """Some windows at a time, in this order: by channel those that have it, by number and with their values (n, T)."""
     for _, rows in blocks(order, 8 * max(1, PART_BYTES // (4 * X.shape[1] * X.shape[2]))):
         part = X[rows] if (np.diff(rows) == 1).all() else picked(X, rows)

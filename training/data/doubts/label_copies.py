@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.data.arrays import Bools, Floats, Floats32, Indices, Ints
 from training.data.classes import listed
 from training.data.coded import Coded
 from training.data.doubts.windows import WindowsInQuestion, evenly
 from training.data.errors import DataError
 from training.data.scratch import picked
+from training.data.values import Bools, Floats, Floats32, Indices, Ints
 
 TELLS = 0.99  # AUROC of the samples, by one threshold, on every host
 AGREES = 0.95  # of the samples of each class

@@ -36,12 +36,12 @@ def other_units(windows: WindowsInQuestion) -> list[str]:
         (first, _, first_high, name), (second, second_low, _, _) = found[:2]
         (before, _, before_high, _), (last, last_low, _, most) = found[-2:]
         if last_low > OTHER_SIZE * before_high:
-            name, size = most, f"{_round(last / before)} times"
+            name, ratio = most, f"{_round(last / before)} times"
         elif second_low > OTHER_SIZE * first_high:
-            size = f"1/{_round(second / first)} of"
+            ratio = f"1/{_round(second / first)} of"
         else:
             continue
-        notes.append(f"Values of {channel} on {name} have about {size} the size of those elsewhere: another unit?")
+        notes.append(f"Values of {channel} on {name} have about {ratio} the size of those elsewhere: another unit?")
     return notes
 
 

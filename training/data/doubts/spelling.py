@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from training.data.arrays import Names
 from training.data.doubts.windows import WindowsInQuestion
 from training.data.errors import DataError
+from training.data.values import Names
 
 # What programs write where nothing is known. "none" is no such word for a class: it is a usual name of the benign one.
 NOTHING = ("nan", "nat", "null", "na", "n/a", "<na>", "?", "-")

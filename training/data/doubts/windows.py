@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.data.arrays import Floats32, Ints
 from training.data.rows import CodedRows
+from training.data.values import Floats32, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from training.data.errors import DataError
 from training.data.ingest.dialect import Dialect, as_utf8, dialect_of
 from training.data.scratch import ROOM, SPAN_ROWS, WorkingMemory, folder_of_large_files
+from training.data.values import AnyArray, Codes, Floats, Ints
 
 if TYPE_CHECKING:
     import duckdb
@@ -81,7 +81,7 @@ class CellStore:
         (row,) = self._execute(f"FROM {source} LIMIT 1").fetchall()
         return [cell or "" for cell in row]
 
-    def take(self, columns: Mapping[str, NDArray[Any]], order: Sequence[str]) -> None:
+    def take(self, columns: Mapping[str, AnyArray], order: Sequence[str]) -> None:
         """Take the cells from arrays, in the order of some columns, equal ones as they come."""
         self._connection.register("given", dict(columns))
         numbered = "(SELECT *, row_number() OVER () - 1 AS place FROM given)"
@@ -99,7 +99,7 @@ class CellStore:
         """All that is chosen from the cells. Raises OSError for a full disk, MemoryError."""
         return self._execute(f"SELECT {chosen} FROM cells {rest}", *values).fetchall()  # noqa: S608 - names are c0 … cn
 
-    def parts(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+    def parts(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, list[AnyArray]]]:
         """Expressions of columns, for so many rows at a time: the number of the first, and an array for each."""
         chosen = ", ".join(f"{column} AS a{number}" for number, column in enumerate(columns))
         for low in range(0, self.rows, rows):
@@ -131,7 +131,7 @@ class CellStore:
             raise _unreadable(self.path, str(error)) from None
 
 
-def row_order(t: NDArray[np.float64] | None, group: NDArray[np.int32], room: WorkingMemory) -> NDArray[np.int64]:
+def row_order(t: Floats | None, group: Codes, room: WorkingMemory) -> Ints:
     """The numbers of rows in the order of their groups and times."""
     keys = {"g": group} | ({} if t is None else {"t": t})
     with closing(CellStore(Path(), (), room)) as store:

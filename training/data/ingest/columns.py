@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.doubts.ids_and_totals import FALLING_MAX
 from training.data.errors import DataError
@@ -20,6 +18,7 @@ from training.data.ingest.dialect import too_wide
 from training.data.ingest.roles import Roles, plain
 from training.data.missing import Missing
 from training.data.scratch import release
+from training.data.values import AnyArray, Floats, Indices, Names
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 CHANNELS_MAX = 1000  # of a table: each has sixteen features
@@ -83,7 +82,7 @@ def check_total(name: str, falls: int, steps: int) -> None:
         )
 
 
-def check_rounding(columns: Iterable[tuple[str, NDArray[Any]]], host: NDArray[np.str_]) -> None:
+def check_rounding(columns: Iterable[tuple[str, AnyArray]], host: Names) -> None:
     """Refuse channels whose changes are lost in 32 bits. Raises DataError.
 
     ``columns`` by name, each with a row (of one value or several) for each of ``host``.
@@ -93,7 +92,7 @@ def check_rounding(columns: Iterable[tuple[str, NDArray[Any]]], host: NDArray[np
         check_rounding_of(name, column, of_host)
 
 
-def check_rounding_of(name: str, column: NDArray[Any], of_host: NDArray[np.integer[Any]]) -> None:
+def check_rounding_of(name: str, column: AnyArray, of_host: Indices) -> None:
     """The same of one channel, with a row (of one value or several) for each number of a host."""
     values = np.asarray(column, dtype=np.float64).reshape(of_host.size, -1)
     largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for _, part in _some(values)), default=0.0)
@@ -109,7 +108,7 @@ def check_rounding_of(name: str, column: NDArray[Any], of_host: NDArray[np.integ
         )
 
 
-def _within(values: NDArray[np.float64], group: NDArray[np.integer[Any]]) -> float:
+def _within(values: Floats, group: Indices) -> float:
     """Standard deviation inside the groups, whose own levels are no signal."""
     groups = int(group.max()) + 1
     counts, sums = np.zeros(groups), np.zeros(groups)
@@ -124,7 +123,7 @@ def _within(values: NDArray[np.float64], group: NDArray[np.integer[Any]]) -> flo
     return float(np.sqrt(squares / max(1, counts.sum())))
 
 
-def _some(values: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+def _some(values: Floats) -> Iterator[tuple[slice, Floats]]:
     """Some rows of an array at a time: always as many, so that sums are the same wherever there is less memory."""
     for start in range(0, len(values), SUMMED_ROWS):
         rows = slice(start, start + SUMMED_ROWS)

@@ -13,15 +13,15 @@ All functions are pure.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.scratch import PART_BYTES, release
+from training.data.values import AnyArray, Bools, Indices
 
-Floats = NDArray[Any]
-Rows = NDArray[np.integer[Any]]
+Floats = AnyArray
+Rows = Indices
 
 GAP = 1.5  # steps of the usual length that make a gap
 SHORT = 0.5  # and that are no step of one recording
@@ -39,14 +39,14 @@ def rows_of_doubles(t: Floats, recording: Rows) -> Rows:
     return rows
 
 
-def _changes(*keys: NDArray[Any]) -> NDArray[np.bool_]:
+def _changes(*keys: AnyArray) -> Bools:
     """Mark the rows at which some key is another than in the row before, and the first."""
     changes = np.ones(keys[0].size, dtype=np.bool_)
     changes[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return changes
 
 
-def first_of_copies(values: Floats, *keys: NDArray[Any]) -> NDArray[np.bool_]:
+def first_of_copies(values: Floats, *keys: AnyArray) -> Bools:
     """Mark the rows but for copies of earlier ones: equal in all ``keys`` (S) and ``values`` (S, C), NaN included."""
     keep = np.ones(len(values), dtype=np.bool_)
     if not keep.size:
@@ -68,12 +68,12 @@ def first_of_copies(values: Floats, *keys: NDArray[Any]) -> NDArray[np.bool_]:
 class Folded(NamedTuple):
     """Rows to keep, how many others were ``folded`` into them, and ``torn``: a row that cannot be."""
 
-    keep: NDArray[np.bool_]
+    keep: Bools
     folded: int = 0
     torn: int | None = None
 
 
-def fold_doubles(t: Floats, recording: Rows, label: NDArray[Any], values: Floats, totals: NDArray[np.bool_]) -> Folded:
+def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, totals: Bools) -> Folded:
     """Fold rows of one time in one recording (S), sorted by both, of values (S, C); some channels are ``totals``.
 
     The values of the rows to keep are changed in place. Many doubles, some in a row or of unlike labels are two
@@ -131,7 +131,7 @@ class Slots(NamedTuple):
     averaged: int  # samples that are means of several
     after: Rows  # the samples behind those that lie half way between two
     begins: Rows  # rows of all slots
-    full: NDArray[np.bool_]  # the slots that become samples
+    full: Bools  # the slots that become samples
     weight: Floats  # of each row in a rate
 
     def values(self, column: Floats, *, is_rate: bool) -> Floats:
@@ -142,7 +142,7 @@ class Slots(NamedTuple):
         return np.insert(means, self.after, half)
 
 
-def resampled(t: Floats, label: NDArray[Any], hz: float) -> Slots:
+def resampled(t: Floats, label: AnyArray, hz: float) -> Slots:
     """One recording's samples, two or more, by slots of ``1 / hz`` seconds.
 
     A slot with less than half of the samples that its recording's own step would put there, or with two labels, stays
@@ -204,7 +204,7 @@ def rates(total: Floats, t: Floats, group: Rows) -> Floats:
     return result
 
 
-def _wider(t: Floats, group: Rows, usual: float) -> NDArray[np.bool_]:
+def _wider(t: Floats, group: Rows, usual: float) -> Bools:
     """Mark the times (S), sorted by group, behind steps of more than ``usual`` times their own group's median one."""
     found = np.zeros(t.size, dtype=np.bool_)
     step = np.diff(t)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.errors import DataError
 from training.data.ingest import even, times
@@ -15,6 +13,7 @@ from training.data.ingest.cells import row_order
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
 from training.data.ingest.rows import SampleRows, check_begun_once, name_of, out_of_order, steps_inside
 from training.data.scratch import edges_of, release
+from training.data.values import AnyArray, Bools, Codes, Floats
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
@@ -54,7 +53,7 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> Sampl
     return replace(rows, values=values, notes=(*rows.notes, *notes))
 
 
-def _falls(total: NDArray[Any], group: NDArray[np.int32]) -> tuple[int, int]:
+def _falls(total: AnyArray, group: Codes) -> tuple[int, int]:
     """Count the steps of a running total down, and all of them: from one known value of a group to the next."""
     known = ~np.isnan(total)
     steps = np.diff(total[known])[np.diff(group[known]) == 0]
@@ -65,7 +64,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _once(rows: SampleRows, totals: NDArray[np.bool_]) -> SampleRows:
+def _once(rows: SampleRows, totals: Bools) -> SampleRows:
     """The rows in their order without copies, and of several at one time in a recording one. Raises DataError.
 
     What the rows held, their values among it, is changed in place.
@@ -104,7 +103,7 @@ def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
     return rows.at(np.flatnonzero(keep)), [note]
 
 
-def _folded(rows: SampleRows, totals: NDArray[np.bool_]) -> tuple[SampleRows, list[str]]:
+def _folded(rows: SampleRows, totals: Bools) -> tuple[SampleRows, list[str]]:
     assert rows.t is not None
     group = rows.recording
     is_clock = rows.window is None and (steps_inside(rows, group) > 0).any()
@@ -126,7 +125,7 @@ def local_times(rows: SampleRows) -> str:
     return local if rows.t_role.startswith(times.NO_ZONE) else ""
 
 
-def check_night(rows: SampleRows, group: NDArray[np.int32]) -> None:
+def check_night(rows: SampleRows, group: Codes) -> None:
     """Refuse local times of a night when clocks were set back: one hour has samples of two. Raises DataError.
 
     Rows of one time are refused before; others lie between each other, and would be averaged.
@@ -149,7 +148,7 @@ def check_night(rows: SampleRows, group: NDArray[np.int32]) -> None:
                 )
 
 
-def hour_left_out(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
+def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
     """Note local times of a night when clocks were set forward: an hour without samples, and what seems a gap."""
     assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
@@ -165,13 +164,13 @@ def hour_left_out(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tupl
     return ()
 
 
-def _jumps(rows: SampleRows, group: NDArray[np.int32], least: float) -> Iterator[int]:
+def _jumps(rows: SampleRows, group: Codes, least: float) -> Iterator[int]:
     """The rows behind which more than so many seconds lie before their recording's next."""
     assert rows.t is not None
     yield from np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.t) > least)).tolist()
 
 
-def _step(t: NDArray[np.float64], low: int, high: int) -> float:
+def _step(t: Floats, low: int, high: int) -> float:
     """The usual step without the rows of that hour."""
     beside = np.diff(t[[low - 1, high]]) if low > 0 and high < t.size else np.empty(0)
     return float(np.median(np.r_[np.diff(t[:low]), np.diff(t[high:]), beside]))
@@ -186,7 +185,7 @@ def _two_rows(rows: SampleRows, row: int) -> DataError:
     )
 
 
-def rounded_times(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
+def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
     """Return a note that asks for ``--hz`` where the mean step differs from the usual one."""
     assert rows.t is not None
     steps = steps_inside(rows, group) * hz
@@ -201,7 +200,7 @@ def rounded_times(rows: SampleRows, group: NDArray[np.int32], hz: float) -> tupl
     return (note,)
 
 
-def check_years(rows: SampleRows, group: NDArray[np.int32]) -> None:
+def check_years(rows: SampleRows, group: Codes) -> None:
     """Refuse a recording whose times jump by years: its clock was set on the way. Raises DataError."""
     assert rows.t is not None
     for before in _jumps(rows, group, YEAR_S):
@@ -213,9 +212,7 @@ def check_years(rows: SampleRows, group: NDArray[np.int32]) -> None:
         )
 
 
-def evenly(
-    rows: SampleRows, group: NDArray[np.int32], hz: float, totals: NDArray[np.bool_], *, said: bool
-) -> SampleRows:
+def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bool) -> SampleRows:
     """The sorted rows of each recording (``group``) at ``hz``: those that come faster or crowded are resampled.
 
     Raises DataError for a part that is slower, or, where the rate was not ``said``, far faster.

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.coded import Coded
@@ -24,6 +23,7 @@ from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.roles import NAMES, Role, plain, unit_in
 from training.data.ingest.tables import Stored, read_plain
+from training.data.values import Floats, Names
 
 FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
 TO = ("end", "to", "until", "stop", "ended", "endedat", "endtime", "ende", "bis")
@@ -37,10 +37,10 @@ class IncidentLog:
     """The rows of a log: times in seconds, ``end`` exclusive, ``host`` None where the log names none."""
 
     path: Path
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
-    label: NDArray[np.str_]
-    host: NDArray[np.str_] | None
+    start: Floats
+    end: Floats
+    label: Names
+    host: Names | None
     role: str  # what the times were read as
     others: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what the other columns hold, by name
 
@@ -122,7 +122,7 @@ class Labelled:
     notes: tuple[str, ...] = ()
 
 
-def label_samples(t: NDArray[np.float64], host: Coded, incidents: IncidentLog, *, rest: str | None) -> Labelled:
+def label_samples(t: Floats, host: Coded, incidents: IncidentLog, *, rest: str | None) -> Labelled:
     """The label of each sample at ``t`` seconds on ``host``; ``rest`` is that of samples in no incident.
 
     Raises DataError when no sample lies in an incident, or its hosts may be spelled otherwise.
@@ -203,7 +203,7 @@ def _outside(outside: Sequence[int], hosts: Sequence[str], incidents: IncidentLo
     return f"{count}: rows {rows}{more} ({classes}){named}."
 
 
-def _nowhere(t: NDArray[np.float64], hosts: Sequence[str], incidents: IncidentLog) -> str:
+def _nowhere(t: Floats, hosts: Sequence[str], incidents: IncidentLog) -> str:
     if incidents.host is not None and not np.isin(incidents.host, hosts).any():
         named, known = listed(np.unique(incidents.host).tolist()), listed(hosts)
         return (

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import UNSET
-from numpy.typing import NDArray
 
 from training.contract import Mode
 from training.data.absent import KNOWN_MIN, Rare, notes_on_absent, rare_channels, settled
@@ -28,6 +27,7 @@ from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
 from training.data.scratch import PART_BYTES, ROOM, WorkingMemory, blocks, fill, release
 from training.data.summary import NO_WINDOW, Understood, counts_of, recordings_of
+from training.data.values import AnyArray, Bools, Floats, Floats32, Ints, Names
 
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
 BOOLEANS = "false is benign and true malicious-like; --benign or --labels says otherwise"
@@ -60,11 +60,11 @@ class Counts(NamedTuple):
 class Ingested:
     """N windows of T samples on C channels. Arrays of length N unless said otherwise; times in seconds."""
 
-    X: NDArray[np.float32]  # (N, C, T)
+    X: Floats32  # (N, C, T)
     label: Coded
     episode: Coded
     host: Coded
-    t_start: NDArray[np.float64]
+    t_start: Floats
     channels: tuple[ChannelSpec, ...]
     label_names: tuple[str, ...]  # in the order of their class numbers, which means nothing else
     benign: Benign
@@ -91,7 +91,7 @@ class Ingested:
         return int(self.X.shape[2]) / self.sample_hz
 
     @property
-    def t_end(self) -> NDArray[np.float64]:
+    def t_end(self) -> Floats:
         """NaN without a clock and a rate; the start where only the rate is unknown."""
         if self.timing is Timing.SECONDS:
             return self.t_start + self.window_s
@@ -102,7 +102,7 @@ class Ingested:
         episode, host, label = map(Coded.of, (self.episode, self.host, self.label))
         return CodedRows(episode=episode, host=host, t_start=self.t_start, t_end=self.t_end, label=label)
 
-    def take(self, keep: NDArray[np.bool_], X: NDArray[np.float32]) -> Ingested:
+    def take(self, keep: Bools, X: Floats32) -> Ingested:
         """The windows that ``keep`` (N booleans) selects, whose values are ``X``."""
         return replace(
             self,
@@ -144,7 +144,7 @@ def rate_of_step(step_s: float) -> float:
     return hz if step <= 1 or abs(hz * step - 1) < EXACT else 1 / step
 
 
-def own_episodes(X: NDArray[Any], channels: Sequence[str]) -> NDArray[np.str_]:
+def own_episodes(X: AnyArray, channels: Sequence[str]) -> Names:
     """An episode for each window of ``X`` (N, C, T), for data that do not say which belong together.
 
     Named by content, as a number would name another window in the next export; copies are numbered.
@@ -188,12 +188,12 @@ def check_says_nothing(said: SaidClasses, where: str) -> None:
 class Labels(NamedTuple):
     """The class of each window (or sample), all classes in the order of their numbers, and which are benign."""
 
-    of_window: NDArray[np.str_]
+    of_window: Names
     names: tuple[str, ...]
     benign: Benign
 
 
-def name_labels(y: NDArray[Any], said: SaidClasses = SaidClasses()) -> Labels:
+def name_labels(y: AnyArray, said: SaidClasses = SaidClasses()) -> Labels:
     """Classes by name. Raises DataError.
 
     Numbers 0 and 1 are called benign and malicious unless the user said otherwise; other numbers become their own
@@ -227,7 +227,7 @@ def name_labels(y: NDArray[Any], said: SaidClasses = SaidClasses()) -> Labels:
     return _with_benign(labels, found, said)
 
 
-def _name_numbers(numbers: NDArray[np.int64], said: SaidClasses, *, is_bool: bool) -> Labels:
+def _name_numbers(numbers: Ints, said: SaidClasses, *, is_bool: bool) -> Labels:
     present = np.unique(numbers)
     names = said.labels
     if names and present[0] < 0:
@@ -254,14 +254,14 @@ def _name_numbers(numbers: NDArray[np.int64], said: SaidClasses, *, is_bool: boo
     return _with_benign(np.array(names)[numbers], names, said)
 
 
-def _with_benign(labels: NDArray[np.str_], names: Sequence[str], said: SaidClasses) -> Labels:
+def _with_benign(labels: Names, names: Sequence[str], said: SaidClasses) -> Labels:
     chosen = choose_benign(names, said.benign, none=said.no_benign, hint=said.hint)
     if not said.labels:
         names = sorted(names, key=lambda name: name not in chosen.names)  # stable
     return Labels(labels, tuple(names), chosen)
 
 
-def unite(host: NDArray[np.str_], episode: NDArray[np.str_]) -> NDArray[np.str_]:
+def unite(host: Names, episode: Names) -> Names:
     """Names of recordings that are known by host and episode: with the host's where ids occur on several."""
     pairs, place = np.unique(np.stack([host, episode]), axis=1, return_inverse=True)
     if np.unique(pairs[1]).size == pairs.shape[1]:
@@ -273,7 +273,7 @@ def unite(host: NDArray[np.str_], episode: NDArray[np.str_]) -> NDArray[np.str_]
     return np.array(names)[place.reshape(-1)]
 
 
-def following(episode: NDArray[np.str_], window_s: float) -> NDArray[np.float64]:
+def following(episode: Names, window_s: float) -> Floats:
     """Starts of windows without times: inside an episode they follow each other, and each episode starts at 0."""
     order = np.lexsort((np.arange(episode.size), episode))
     same = episode[order][1:] == episode[order][:-1]
@@ -362,7 +362,7 @@ def _said_rare(one: Rare, windows: Ingested) -> str:
     )
 
 
-def _known_enough(gone: NDArray[Any], samples: int, host: Coded, most: float) -> NDArray[np.bool_]:
+def _known_enough(gone: AnyArray, samples: int, host: Coded, most: float) -> Bools:
     """Mark the windows that miss no more than a share ``most`` of what their host has, and something of it is left."""
     of_host = host.codes
     least = np.full((of_host.max() + 1, gone.shape[1]), samples)
@@ -376,15 +376,15 @@ def _known_enough(gone: NDArray[Any], samples: int, host: Coded, most: float) ->
     return keep
 
 
-def _settled(X: NDArray[np.float32], keep: NDArray[np.bool_], room: WorkingMemory) -> NDArray[np.float32]:
+def _settled(X: Floats32, keep: Bools, room: WorkingMemory) -> Floats32:
     """The windows that are kept, settled."""
-    result: NDArray[np.float32] = room.empty((int(keep.sum()), *X.shape[1:]), np.float32)
+    result: Floats32 = room.empty((int(keep.sum()), *X.shape[1:]), np.float32)
     kept = (part[keep[start : start + len(part)]] for start, part in blocks(X, room.part_bytes))
     fill(result, map(settled, kept))
     return result
 
 
-def _by_class(label: Coded, out: NDArray[np.bool_]) -> str:
+def _by_class(label: Coded, out: Bools) -> str:
     # Gaps that lie in one class tell that class, or leave nothing of it.
     lost, total = np.bincount(label.codes[out], minlength=label.names.size), np.bincount(label.codes)
     of = " and ".join(

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.classes import USUAL, Benign, benign_of, listed, quoted
 from training.data.dataset import UNLABELLED
@@ -22,6 +21,7 @@ from training.data.ingest.ingested import BOOLEANS, NUMBERS, Ingested
 from training.data.ingest.roles import IN_BRACKETS
 from training.data.schema import FeatureSchema, Timing
 from training.data.scratch import ROOM, blocks, release
+from training.data.values import Floats32
 
 UNITS = frozenset(
     (
@@ -54,7 +54,7 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
                 f"{channel.kind} in {channel.unit or 'no unit'}: rename it, or leave it out with --ignore."
             )
 
-    def on_channels(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    def on_channels(X: Floats32) -> Floats32:
         found = ROOM.empty((len(X), len(schema.channels), X.shape[2]), np.float32)
         for start, part in blocks(X):
             for place, channel in enumerate(schema.channels):

@@ -15,10 +15,8 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.coded import Coded
 from training.data.dataset import UNLABELLED
@@ -44,6 +42,7 @@ from training.data.ingest.ingested import (
 from training.data.ingest.references import marked, marks
 from training.data.missing import judge_stand_ins, labelled, say_missing
 from training.data.schema import Timing
+from training.data.values import AnyArray, Bools, Floats, Floats32, Names
 
 ROLES = {
     "X": "windows",
@@ -157,8 +156,8 @@ def read_npz(
 
 
 def _chosen(
-    X: NDArray[Any], names: list[str], hidden: NDArray[np.bool_], hz: float | None, wanted: Wanted, where: str
-) -> tuple[NDArray[Any], list[str], NDArray[np.bool_], list[str]]:
+    X: AnyArray, names: list[str], hidden: Bools, hz: float | None, wanted: Wanted, where: str
+) -> tuple[AnyArray, list[str], Bools, list[str]]:
     """The channels that stay, running totals as rates; and notes on their values."""
     unknown = [name for name in wanted.ignore if name not in names]
     if unknown:
@@ -183,7 +182,7 @@ def _chosen(
     return X, names, hidden[keep], notes
 
 
-def _check_equal_times(X: NDArray[Any], t: NDArray[np.float64], episode: NDArray[np.str_]) -> None:
+def _check_equal_times(X: AnyArray, t: Floats, episode: Names) -> None:
     """Refuse unlike windows of one recording that begin at one time: the alarms a day would be wrong.
 
     Copies are another matter, and judged as such. Raises DataError.
@@ -199,13 +198,13 @@ def _check_equal_times(X: NDArray[Any], t: NDArray[np.float64], episode: NDArray
             )
 
 
-def _as_float32(X: NDArray[Any]) -> NDArray[np.float32]:
+def _as_float32(X: AnyArray) -> Floats32:
     """The windows as they are kept; what no 32-bit number holds becomes infinite, and is refused as that."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(X, dtype=np.float32)
 
 
-def _booleans(values: NDArray[Any]) -> NDArray[np.bool_]:
+def _booleans(values: AnyArray) -> Bools:
     """Read which channels are hidden; text says true or false, as ``bool("False")`` would be true."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
@@ -217,9 +216,9 @@ def _booleans(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _step(
-    t: NDArray[np.float64],
-    episode: NDArray[np.str_],
-    host: NDArray[np.str_],
+    t: Floats,
+    episode: Names,
+    host: Names,
     samples: int,
     hz: float | None,
     role: str,
@@ -242,7 +241,7 @@ def _step(
     return step
 
 
-def _load(path: Path) -> Mapping[str, NDArray[Any]]:
+def _load(path: Path) -> Mapping[str, AnyArray]:
     try:
         # Opened here, because NumPy forgets to close a file that it cannot read.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -254,7 +253,7 @@ def _load(path: Path) -> Mapping[str, NDArray[Any]]:
         raise DataError(f"{path} is not an archive of plain NumPy arrays ({reason}).") from None
 
 
-def _column(found: Mapping[str, NDArray[Any]], key: str, n: int) -> NDArray[Any] | None:
+def _column(found: Mapping[str, AnyArray], key: str, n: int) -> AnyArray | None:
     if key not in found:
         return None
     values = found[key]
@@ -263,7 +262,7 @@ def _column(found: Mapping[str, NDArray[Any]], key: str, n: int) -> NDArray[Any]
     return values
 
 
-def _required(y: NDArray[Any], n: int) -> NDArray[Any]:
+def _required(y: AnyArray, n: int) -> AnyArray:
     if y.shape != (n,):
         raise DataError(f"The array 'y' has the shape {y.shape} where ({n},) is needed.")
     return y

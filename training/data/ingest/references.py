@@ -9,7 +9,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.dataset import REFERENCE, WindowSet
@@ -18,11 +17,12 @@ from training.data.ingest.ingested import Ingested
 from training.data.rows import Rows
 from training.data.scratch import ROOM, WorkingMemory
 from training.data.summary import counts_of
+from training.data.values import AnyArray, Bools, Codes
 
 MARK = "(reference)"  # the label, until the windows are set apart
 
 
-def marks(values: NDArray[np.generic], what: str, way_out: str) -> NDArray[np.bool_]:
+def marks(values: AnyArray, what: str, way_out: str) -> Bools:
     """Read true and false, 1 and 0. Raises DataError for anything else."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
@@ -37,11 +37,11 @@ def marks(values: NDArray[np.generic], what: str, way_out: str) -> NDArray[np.bo
 
 
 def marked(
-    label: NDArray[np.int32],
+    label: Codes,
     names: tuple[str, ...],
     benign: Collection[str],
-    mark: NDArray[np.bool_],
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    mark: Bools,
+) -> tuple[Codes, tuple[str, ...]]:
     """Class numbers of rows or windows, and the classes' names, with one more for references. Raises DataError.
 
     Refuses references of a class that is not benign.

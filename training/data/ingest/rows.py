@@ -27,6 +27,7 @@ from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
 from training.data.scratch import ROOM, WorkingMemory, columns, edges_of, release
+from training.data.values import AnyArray, Bools, Codes, Floats, Floats32, Indices, Ints
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
@@ -72,19 +73,19 @@ class SampleRows:
     path: Path
     values: NDArray[np.floating[Any]]
     labels: TableClasses
-    label: NDArray[np.int32]
+    label: Codes
     host: Coded
     episode: Coded | None
-    t: NDArray[np.float64] | None
+    t: Floats | None
     t_role: str
     window: Coded | None = None
-    place: NDArray[np.int64] | None = None
+    place: Ints | None = None
     room: WorkingMemory = ROOM
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def recording(self) -> NDArray[np.int32]:
+    def recording(self) -> Codes:
         """A number for each row, equal in one recording (or window)."""
         return numbered(self.host, *(ids for ids in (self.episode, self.window) if ids is not None))
 
@@ -93,7 +94,7 @@ class SampleRows:
         """The name of each row's recording on its host."""
         return self.host if self.episode is None else self.episode
 
-    def at(self, rows: NDArray[np.integer[Any]], values: NDArray[Any] | None = None) -> SampleRows:
+    def at(self, rows: Indices, values: AnyArray | None = None) -> SampleRows:
         """The rows of these numbers; their ``values`` where they are not the same."""
         if values is None:
             values = self.room.empty((rows.size, self.values.shape[1]), self.values.dtype, "F")
@@ -178,7 +179,7 @@ def _tidy(names: Coded, what: str) -> Coded:
     return names.renamed(tidy(names.names, what).tolist())
 
 
-def clock_of(table: Stored, cut: WindowCut) -> tuple[NDArray[np.float64] | None, str]:
+def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
     """The time of each row in seconds, and what it was read as; None where there is no clock. Raises DataError."""
     if Role.TIME in table.columns:
         said = times.SaidTimes(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
@@ -227,7 +228,7 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
     )
 
 
-def _marks(table: Stored) -> NDArray[np.bool_]:
+def _marks(table: Stored) -> Bools:
     """The rows that are of a host's reference. Raises DataError."""
     name = table.called(Role.REFERENCE)
     if any(part.null_count() for part in table.parts(Role.REFERENCE)):
@@ -274,7 +275,7 @@ def strings(table: Stored, role: Role) -> Coded:
     return Coded.of_series(part.cast(pl.String) for part in table.parts(role))
 
 
-def _classes(table: Stored, said: SaidClasses) -> tuple[NDArray[np.int32], TableClasses]:
+def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
     """The class of each row by its number. Numbers stay numbers, so that 0 and 1 mean what they mean elsewhere."""
     if table.labels is None and any(part.null_count() for part in table.parts(Role.LABEL)):
         raise DataError(
@@ -294,7 +295,7 @@ def _classes(table: Stored, said: SaidClasses) -> tuple[NDArray[np.int32], Table
     return of_value[codes], TableClasses(found.names, found.benign)
 
 
-def _labels(table: Stored) -> tuple[NDArray[Any], NDArray[np.int32]]:
+def _labels(table: Stored) -> tuple[AnyArray, Codes]:
     """The different labels, ascending, and the number of each row's; a cell that is empty is NaN, or that word."""
     if table.labels is not None:
         return table.labels.names, table.labels.codes
@@ -308,7 +309,7 @@ def _labels(table: Stored) -> tuple[NDArray[Any], NDArray[np.int32]]:
     return coded.names, coded.codes
 
 
-def _filled(numbers: pl.Series) -> NDArray[Any]:
+def _filled(numbers: pl.Series) -> AnyArray:
     return (numbers.cast(pl.Float64).fill_null(np.nan) if numbers.null_count() else numbers).to_numpy()
 
 
@@ -352,7 +353,7 @@ def check_labels_repeated(rows: SampleRows) -> None:
 # -- one recording, or several under one name --------------------------------------------------------------------------
 
 
-def check_begun_once(rows: SampleRows, group: NDArray[np.int32], kept: NDArray[np.int64] | None, what: str) -> None:
+def check_begun_once(rows: SampleRows, group: Codes, kept: Ints | None, what: str) -> None:
     """Refuse a group of rows, in the order of the file, whose times start over and overlap; some rows are ``kept``.
 
     Raises DataError.
@@ -373,7 +374,7 @@ def check_begun_once(rows: SampleRows, group: NDArray[np.int32], kept: NDArray[n
             raise DataError(f"The times of {name_of(rows, begin)} start over at row {begin + 1} and overlap: {what}")
 
 
-def out_of_order(t: NDArray[np.float64], group: NDArray[np.int32]) -> int:
+def out_of_order(t: Floats, group: Codes) -> int:
     """Count the rows that stand behind a later one of their group."""
     order = np.argsort(group, kind="stable")
     values, rank = np.unique(t[order], return_inverse=True)
@@ -384,7 +385,7 @@ def out_of_order(t: NDArray[np.float64], group: NDArray[np.int32]) -> int:
 # -- sorted rows -------------------------------------------------------------------------------------------------------
 
 
-def check_interleaved(rows: SampleRows, group: NDArray[np.int32]) -> None:
+def check_interleaved(rows: SampleRows, group: Codes) -> None:
     """Refuse a host's sorted rows that jump to and fro, as two recordings do where no column says which row is whose.
 
     Their steps alternate, or half of their channels are nearer to the last sample but one than to the last. Who names
@@ -403,7 +404,7 @@ def check_interleaved(rows: SampleRows, group: NDArray[np.int32]) -> None:
             )
 
 
-def _steps_alternate(t: NDArray[np.float64]) -> bool:
+def _steps_alternate(t: Floats) -> bool:
     """Every other step is long, evenly, and the others are short: rounding and delays do not alternate so."""
     steps = np.diff(t)
     quartiles = [np.quantile(steps[first::2], (0.1, 0.5, 0.9)) for first in (0, 1)]
@@ -412,7 +413,7 @@ def _steps_alternate(t: NDArray[np.float64]) -> bool:
     return bool(tight and long[1] > 1.2 * short[1] and short[1] > 0)
 
 
-def _values_alternate(values: NDArray[np.float32]) -> bool:
+def _values_alternate(values: Floats32) -> bool:
     moving = alternating = 0
     for column in values.T:
         known = column[np.isfinite(column)]
@@ -429,7 +430,7 @@ def name_of(rows: SampleRows, row: int) -> str:
     return host if rows.episode is None else f"the episode {rows.episode[row]!r} of {host}"
 
 
-def check_rates(rows: SampleRows, group: NDArray[np.int32], hz: float, *, said: bool, slower: bool = False) -> None:
+def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower: bool = False) -> None:
     """Refuse recordings of another rate, or only those that no mean brings to it (``slower``). Raises DataError."""
     assert rows.t is not None
     first = [low for low, _ in edges_of(group)]
@@ -446,7 +447,7 @@ def check_rates(rows: SampleRows, group: NDArray[np.int32], hz: float, *, said: 
     times.check_rates(steps, hz, said=said, slower=slower)
 
 
-def rate_of(rows: SampleRows, cut: WindowCut, group: NDArray[np.int32]) -> float:
+def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
     """The sampling rate of rows whose ``group`` is their recording (or window), checked against each."""
     steps = steps_inside(rows, group)
     if not (steps > 0).any():
@@ -461,8 +462,8 @@ def rate_of(rows: SampleRows, cut: WindowCut, group: NDArray[np.int32]) -> float
     return cut.hz or rate_of_step(usual)
 
 
-def steps_inside(rows: SampleRows, group: NDArray[np.int32]) -> NDArray[np.float64]:
+def steps_inside(rows: SampleRows, group: Codes) -> Floats:
     """The steps from sample to sample of one group."""
     assert rows.t is not None
-    steps: NDArray[np.float64] = np.diff(rows.t)[np.diff(group) == 0]
+    steps: Floats = np.diff(rows.t)[np.diff(group) == 0]
     return steps

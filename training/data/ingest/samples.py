@@ -22,12 +22,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.coded import Coded, numbered
@@ -73,6 +72,7 @@ from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
 from training.data.scratch import ROOM, WorkingMemory, blocks, columns, edges_of, release
+from training.data.values import AnyArray, Bools, Floats, Floats32, Ints
 
 T = TypeVar("T")
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
@@ -271,10 +271,10 @@ def _meanings(table: Stored, t_role: str) -> dict[str, str]:
 
 
 class _Windows(NamedTuple):
-    X: NDArray[np.float32]
-    first: NDArray[np.int64]  # the row that each window begins with
+    X: Floats32
+    first: Ints  # the row that each window begins with
     episode: Coded
-    t_start: NDArray[np.float64]
+    t_start: Floats
     hz: float
     stride_s: float
     timing: Timing
@@ -345,7 +345,7 @@ def _given_windows(rows: SampleRows, cut: WindowCut) -> _Windows:
     return _Windows(X, first, Coded.of(episode), t_start, hz, stride_s, timing, why, missing=_unknown(rows.values))
 
 
-def _fill(X: NDArray[np.float32], at: int, rows: SampleRows, low: int, begins: NDArray[np.int64]) -> None:
+def _fill(X: Floats32, at: int, rows: SampleRows, low: int, begins: Ints) -> None:
     """Put the windows that begin at these rows behind ``low`` into ``X``, from its window ``at`` on."""
     samples = X.shape[2]
     for start, some in blocks(begins, 8 * rows.room.rows(X[:1].nbytes)):
@@ -355,7 +355,7 @@ def _fill(X: NDArray[np.float32], at: int, rows: SampleRows, low: int, begins: N
         release(rows.values)
 
 
-def _unknown(values: NDArray[np.float32], low: int = 0, high: int | None = None) -> int:
+def _unknown(values: Floats32, low: int = 0, high: int | None = None) -> int:
     """Count the values of these rows that nothing was measured for."""
     return sum(int(np.count_nonzero(np.isnan(column[low:high]))) for column in columns(values))
 
@@ -389,7 +389,7 @@ def _check_timed(table: Stored) -> None:
         )
 
 
-def _cut_windows(rows: SampleRows, cut: WindowCut, totals: NDArray[np.bool_]) -> tuple[SampleRows, _Windows]:
+def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[SampleRows, _Windows]:
     if cut.window_s is None and cut.window_samples is None:
         raise DataError(
             f"{rows.path} has no column of windows, so it needs --window-s: the seconds that a window is to have."
@@ -424,7 +424,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: NDArray[np.bool_]) ->
     begun = np.array([low for low, _ in recordings])
     names = unite(rows.host.strings(begun), rows.ids.strings(begun))
     episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
-    places: list[tuple[int, NDArray[np.int64]]] = []  # the first row of an episode, and which begin windows
+    places: list[tuple[int, Ints]] = []  # the first row of an episode, and which begin windows
     episode: list[str] = []
     empty = []
     counts: dict[str, Counts] = {}
@@ -479,7 +479,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: NDArray[np.bool_]) ->
     )
 
 
-def _hosts_without_reference(rows: SampleRows, first: NDArray[np.int64]) -> list[str]:
+def _hosts_without_reference(rows: SampleRows, first: Ints) -> list[str]:
     """A note on hosts of whose reference no stretch is as long as a window; ``first`` are the rows windows begin at."""
     if MARK not in rows.labels.names:
         return []
@@ -494,11 +494,11 @@ def _hosts_without_reference(rows: SampleRows, first: NDArray[np.int64]) -> list
     return [f"No stretch of the reference of {listed(short)} is as long as a window: no level is known of such a host."]
 
 
-def _counts(t: NDArray[np.float64], nan_share: float, hz: float) -> Counts:
+def _counts(t: Floats, nan_share: float, hz: float) -> Counts:
     return Counts(t.size, *_gaps(t, hz), nan_share)
 
 
-def _gaps(t: NDArray[np.float64], hz: float) -> tuple[int, float]:
+def _gaps(t: Floats, hz: float) -> tuple[int, float]:
     """Count the gaps between sorted times, and find the longest."""
     steps = np.diff(t)
     return int((steps > GAP / hz).sum()), float(steps[steps > GAP / hz].max(initial=0.0))
@@ -567,17 +567,17 @@ def episode_length(span_s: float, window_s: float) -> float | None:
     return None if count < EPISODES_LEAST else span_s / count * (1 + 1e-9)  # the last sample belongs to the last one
 
 
-def stretch_edges(t: NDArray[np.float64], label: NDArray[Any], hz: float) -> NDArray[np.int64]:
+def stretch_edges(t: Floats, label: AnyArray, hz: float) -> Ints:
     """Find where stretches without a break begin, and the end.
 
     A break is a gap, a step too short, or a change of label.
     """
     steps = np.diff(t)
     broken = (steps > GAP / hz) | (steps < SHORT / hz) | (label[1:] != label[:-1])
-    edges: NDArray[np.int64] = np.r_[0, np.flatnonzero(broken) + 1, t.size]
+    edges: Ints = np.r_[0, np.flatnonzero(broken) + 1, t.size]
     return edges
 
 
-def starts_between(edges: NDArray[np.int64], samples: int, stride: int) -> NDArray[np.int64]:
+def starts_between(edges: Ints, samples: int, stride: int) -> Ints:
     begins = [np.arange(low, high - samples + 1, stride) for low, high in pairwise(edges.tolist())]
     return np.concatenate([np.empty(0, dtype=np.int64), *begins])

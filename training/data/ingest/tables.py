@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from psutil import virtual_memory
 
 from training.data.coded import Coded
@@ -18,6 +17,7 @@ from training.data.ingest.cells import PARQUET, CellStore, closed_on_error, lite
 from training.data.ingest.numerals import BLANK, NUMBER, Kind, Verdict, fits, kinds_of
 from training.data.ingest.roles import Role, Roles, roles_of
 from training.data.scratch import ROOM, WorkingMemory, release
+from training.data.values import Bools, Floats
 
 RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
 TEXT = (".csv", ".tsv", ".txt")
@@ -51,7 +51,7 @@ class Stored:
     kinds: Mapping[str, Verdict]  # by the name in the file
     columns: tuple[str, ...]  # all, in the order of the file
     room: WorkingMemory
-    keep: NDArray[np.bool_] | None = None
+    keep: Bools | None = None
     labels: Coded | None = None  # of the rows that are kept, where they are not the table's own
 
     @property
@@ -93,11 +93,11 @@ class Stored:
             return f"trim({sql}, {literal(BLANK)})"
         return f"CAST({sql} AS BOOLEAN)" if kind is Kind.BOOLEAN else sql
 
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Floats:
         """The numbers of all channels: (S, C) of the rows that count, NaN where nothing was measured."""
         channels = self.channels
         cells = [f"coalesce({self.kinds[name].number}, 'nan'::DOUBLE)" for name in channels]
-        values: NDArray[np.float64] = self.room.empty((self.height, len(channels)), np.float64, "F")
+        values: Floats = self.room.empty((self.height, len(channels)), np.float64, "F")
         at, step = 0, self.room.rows(64 * len(channels))
         for low, parts in self.store.parts(cells, step):
             keep = slice(None) if self.keep is None else self.keep[low : low + len(parts[0])]
@@ -125,7 +125,7 @@ class Stored:
         most = ", ".join(f"coalesce(max(abs(TRY_CAST({self.kinds[name].sql} AS HUGEINT))), 0)" for name in names)
         return dict(zip(names, self.store.ask(most)[0], strict=True)) if names else {}
 
-    def only(self, keep: NDArray[np.bool_], labels: Coded | None = None) -> Stored:
+    def only(self, keep: Bools, labels: Coded | None = None) -> Stored:
         """The table with only those of its rows that ``keep`` marks, and with other ``labels`` for these."""
         if self.keep is not None:
             whole = self.keep.copy()

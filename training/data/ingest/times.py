@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.scratch import edges_of
+from training.data.values import AnyArray, Floats
 
-Floats = NDArray[np.float64]
+Floats = Floats
 _Cells = Callable[[], Iterable[pl.Series]]
 
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # parts of a second
@@ -231,7 +230,7 @@ def _clock(clock: pl.Series) -> pl.Series:
     return written.str.replace(r"^(\d{1,2}:\d{2})([^:\d]|$)", "${1}:00${2}").str.replace(r"(:\d{2}),(\d)", "${1}.${2}")
 
 
-def from_array(values: NDArray[Any], unit: str | None, where: str) -> tuple[Floats, str]:
+def from_array(values: AnyArray, unit: str | None, where: str) -> tuple[Floats, str]:
     """Do the same as :func:`from_column` for the array ``t`` of an archive."""
     said = SaidTimes(unit=unit)
     if values.dtype.kind in "Mm":
@@ -384,7 +383,7 @@ def check_unlike_hosts(steps: Mapping[str, float]) -> None:
         )
 
 
-def usual_steps(t: Floats, group: NDArray[Any], names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
+def usual_steps(t: Floats, group: AnyArray, names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
     """The median step of each group's times, by name, where there are enough steps to tell.
 
     ``group`` has a number into ``names`` for each time.
@@ -401,7 +400,7 @@ def usual_steps(t: Floats, group: NDArray[Any], names: Sequence[str], *, least: 
     return found
 
 
-def is_out_of_order(t: NDArray[Any], group: NDArray[Any]) -> bool:
+def is_out_of_order(t: AnyArray, group: AnyArray) -> bool:
     """Tell whether rows do not stand by group and time."""
     step = np.diff(group)
     return not bool(((step > 0) | ((step == 0) & (t[1:] >= t[:-1]))).all())

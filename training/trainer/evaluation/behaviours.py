@@ -15,16 +15,16 @@ from training.data.coded import among, distinct
 from training.data.rows import Rows
 from training.data.scratch import ROOM, spans
 from training.data.split import LeakError, Side, Split
+from training.data.values import Bools, Floats, Ints, JsonDict, Names
 from training.trainer.evaluation.figures import shown, shown_rate
 from training.trainer.evaluation.intervals import RankMeasure, Weights, bootstrap, clusters
 from training.trainer.evaluation.ratios import mean_of_present
 from training.trainer.evaluation.scored import Classes, Scored
-from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict, NameArray
 
 BENIGN = ""  # the behaviour of benign windows
 
 
-def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) -> NameArray:
+def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) -> Names:
     """(N,) the behaviour of each window: the scenario of its episode, or the class; ``BENIGN`` for benign windows.
 
     Scenarios are taken where every recording of malicious-like windows has one, and there are several.
@@ -32,7 +32,7 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
     alarming = ~classes.is_benign(rows.label) if classes.benign else np.zeros(len(rows), dtype=bool)
     names = np.array(classes.names, dtype=np.str_)
 
-    def recorded(here: slice) -> NameArray:
+    def recorded(here: slice) -> Names:
         return np.array([scenarios.get(name, "") for name in rows.episode[here].tolist()], dtype=np.str_)
 
     several = {name for here in spans(alarming) for name in set(recorded(here)[alarming[here]].tolist())}
@@ -44,7 +44,7 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
     return ROOM.joined(parts, len(rows), np.array(sorted(several)).dtype if by_scenario else names.dtype)
 
 
-def without(split: Split, rows: Rows, behaviour: NameArray, name: str) -> Split:
+def without(split: Split, rows: Rows, behaviour: Names, name: str) -> Split:
     """The split with nothing of one behaviour on the sides that train, stop or calibrate; the test side stays.
 
     A recording in which nothing else happened goes as a whole: what is called benign around a behaviour may show it.
@@ -54,14 +54,14 @@ def without(split: Split, rows: Rows, behaviour: NameArray, name: str) -> Split:
     return replace(split, train=train, val=val, cal=cal)
 
 
-def about(recording: NameArray, behaviour: NameArray, name: str) -> BoolArray:
+def about(recording: Names, behaviour: Names, name: str) -> Bools:
     """(N,) the windows of a behaviour, and those of recordings in which nothing else malicious-like happened."""
     here = behaviour == name
     others = distinct(recording[~here & (behaviour != BENIGN)])
     return here | among(recording, distinct(recording[here]) - others)
 
 
-def refuse_shown(split: Split, behaviour: NameArray, name: str) -> None:
+def refuse_shown(split: Split, behaviour: Names, name: str) -> None:
     """Refuse a split on which a model is shown what it is judged by as new. Raises LeakError."""
     seen = np.concatenate((split.train, split.val, split.cal))
     if (behaviour[seen] == name).any():
@@ -71,7 +71,7 @@ def refuse_shown(split: Split, behaviour: NameArray, name: str) -> None:
         )
 
 
-def places_of(name: str, behaviour: NameArray) -> IntArray:
+def places_of(name: str, behaviour: Names) -> Ints:
     """The places of benign windows and of those of one behaviour."""
     return np.flatnonzero((behaviour == BENIGN) | (behaviour == name))
 
@@ -84,9 +84,9 @@ class Unshown:
     """
 
     name: str
-    places: IntArray
-    score: FloatArray
-    alarm: BoolArray | None  # None without a threshold
+    places: Ints
+    score: Floats
+    alarm: Bools | None  # None without a threshold
     left_out: bool = True  # False: no window of it trained the model that is reported
 
 
@@ -95,7 +95,7 @@ class ShownModel:
     """The test side as the model of the report judges it."""
 
     scored: Scored
-    alarm: BoolArray | None
+    alarm: Bools | None
     classes: Classes
 
     def of(self, one: Unshown) -> Unshown:
@@ -123,8 +123,8 @@ def figures(
     told = [known.of(one) for one in unshown if one.left_out]
     ranks = {kind: _ranks(some, known, episode) for kind, some in (("unshown", unshown), ("shown", told))}
 
-    def measure(weights: Weights) -> dict[str, FloatArray]:
-        found: dict[str, FloatArray] = {}
+    def measure(weights: Weights) -> dict[str, Floats]:
+        found: dict[str, Floats] = {}
         for kind, measures in ranks.items():
             mine = {f"{kind} {name}": rank(weights)["auroc"] for name, rank in measures.items()}
             if mine:
@@ -153,12 +153,12 @@ def figures(
     return made
 
 
-def _ranks(some: Sequence[Unshown], known: ShownModel, episode: IntArray) -> dict[str, RankMeasure]:
+def _ranks(some: Sequence[Unshown], known: ShownModel, episode: Ints) -> dict[str, RankMeasure]:
     alarming = ~known.classes.is_benign(known.scored.y)
     return {one.name: RankMeasure(one.score, alarming[one.places], episode[one.places], auprc=False) for one in some}
 
 
-def _rates(some: Sequence[Unshown], known: ShownModel, episode: IntArray, n_episodes: int) -> JsonDict:
+def _rates(some: Sequence[Unshown], known: ShownModel, episode: Ints, n_episodes: int) -> JsonDict:
     """The shares caught and of false alarms; of several models the false alarms of all of them on average."""
     alarming = ~known.classes.is_benign(known.scored.y)
     made = {}

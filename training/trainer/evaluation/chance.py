@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from training.trainer.values import FloatArray, IntArray, JsonDict
+from training.data.values import AnyArray, Floats, Ints, JsonDict
 
 MOST_COUNTED = 20_000  # ways to deal the labels that are all counted through
 DRAWN = 4_999  # where there are more
@@ -47,13 +45,11 @@ class Chance:
 class _Courses:
     """The different courses of labels, and which of them each episode has."""
 
-    labels: list[IntArray]
-    of_episode: IntArray
+    labels: list[Ints]
+    of_episode: Ints
 
 
-def chance_test(
-    scores: Sequence[FloatArray], classes: Sequence[int], y: IntArray, episode: NDArray[Any]
-) -> Chance | None:
+def chance_test(scores: Sequence[Floats], classes: Sequence[int], y: Ints, episode: AnyArray) -> Chance | None:
     """Test the mean AUROC of each score (N) for its class against the rest of ``y`` (N), by ``episode`` (N).
 
     Windows stand in the order of their time inside each episode. None where there is nothing to exchange (fewer than
@@ -84,10 +80,10 @@ def chance_test(
     return Chance(as_far / total, total, counted)
 
 
-def _courses(y: IntArray, first: IntArray, length: IntArray) -> _Courses:
+def _courses(y: Ints, first: Ints, length: Ints) -> _Courses:
     """Number the different courses of labels. A course of a single label counts as the same at every length."""
     known: dict[bytes, int] = {}
-    labels: list[IntArray] = []
+    labels: list[Ints] = []
     of_episode = np.empty(first.size, dtype=np.int64)
     for number, (start, size) in enumerate(zip(first.tolist(), length.tolist(), strict=True)):
         course = y[start : start + size]
@@ -100,10 +96,10 @@ def _courses(y: IntArray, first: IntArray, length: IntArray) -> _Courses:
     return _Courses(labels, of_episode)
 
 
-Tables = tuple[FloatArray, FloatArray]
+Tables = tuple[Floats, Floats]
 
 
-def _tables(rank: FloatArray, k: int, courses: _Courses, first: IntArray, length: IntArray) -> Tables:
+def _tables(rank: Floats, k: int, courses: _Courses, first: Ints, length: Ints) -> Tables:
     """(E, courses): the sum of ranks, and the number, of the windows of class ``k`` if the episode had that course."""
     sums = np.empty((first.size, len(courses.labels)))
     counts = np.empty_like(sums)
@@ -121,7 +117,7 @@ def _tables(rank: FloatArray, k: int, courses: _Courses, first: IntArray, length
     return sums, counts
 
 
-def _statistic(tables: Sequence[Tables], ways: IntArray, n: int) -> FloatArray:
+def _statistic(tables: Sequence[Tables], ways: Ints, n: int) -> Floats:
     """(R,): the mean over the classes that are there of the AUROC under each way; NaN where none can be had."""
     episodes = np.arange(ways.shape[1])
     each = []
@@ -136,7 +132,7 @@ def _statistic(tables: Sequence[Tables], ways: IntArray, n: int) -> FloatArray:
         return np.asarray(np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1))
 
 
-def _number_of_ways(of_episode: IntArray, n_kinds: int) -> int:
+def _number_of_ways(of_episode: Ints, n_kinds: int) -> int:
     ways, left = 1, int(of_episode.size)
     for count in np.bincount(of_episode, minlength=n_kinds).tolist():
         ways *= comb(left, count)
@@ -144,7 +140,7 @@ def _number_of_ways(of_episode: IntArray, n_kinds: int) -> int:
     return ways
 
 
-def _all_ways(of_episode: IntArray) -> Iterator[IntArray]:
+def _all_ways(of_episode: Ints) -> Iterator[Ints]:
     """Every different order of the courses, in blocks."""
     rows = max(1, _AT_ONCE // of_episode.size)
     block: list[list[int]] = []
@@ -169,7 +165,7 @@ def _orders(counts: list[int], left: int) -> Iterator[list[int]]:
             counts[kind] += 1
 
 
-def _drawn_ways(of_episode: IntArray) -> Iterator[IntArray]:
+def _drawn_ways(of_episode: Ints) -> Iterator[Ints]:
     """Always the same draws: equal data give equal answers."""
     rng = np.random.default_rng(0)
     rows = max(1, _AT_ONCE // of_episode.size)

@@ -7,11 +7,11 @@ from math import floor
 import numpy as np
 from scipy import stats
 
+from training.data.values import Floats
 from training.trainer.evaluation.intervals import CONFIDENCE
-from training.trainer.values import FloatArray
 
 
-def conformal(values: FloatArray, target: float) -> float | None:
+def conformal(values: Floats, target: float) -> float | None:
     """The ceil((n + 1)(1 - target))-th smallest of n values; None where there is none.
 
     At most a share ``target`` of further values of the same kind exceeds it.

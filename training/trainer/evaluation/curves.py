@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from training.trainer.values import BoolArray, FloatArray, JsonDict
+from training.data.values import Bools, Floats, JsonDict
 
 MAX_POINTS = 160
 RELIABILITY_BINS = 10
@@ -13,7 +13,7 @@ _DIGITS = 4
 Points = list[list[float]]
 
 
-def roc(score: FloatArray, positive: BoolArray) -> Points:
+def roc(score: Floats, positive: Bools) -> Points:
     """[false-positive rate, true-positive rate] from (0, 0) to (1, 1); empty when a class is missing."""
     if positive.all() or not positive.any():
         return []
@@ -21,7 +21,7 @@ def roc(score: FloatArray, positive: BoolArray) -> Points:
     return _thinned(false / false[-1], hits / hits[-1])
 
 
-def precision_recall(score: FloatArray, positive: BoolArray) -> Points:
+def precision_recall(score: Floats, positive: Bools) -> Points:
     """[recall, precision] by rising recall; empty when a class is missing."""
     if positive.all() or not positive.any():
         return []
@@ -30,7 +30,7 @@ def precision_recall(score: FloatArray, positive: BoolArray) -> Points:
     return _thinned(np.r_[0.0, recall], np.r_[precision[0], precision])
 
 
-def reliability(claimed: FloatArray, true: BoolArray) -> list[JsonDict]:
+def reliability(claimed: Floats, true: Bools) -> list[JsonDict]:
     """The probabilities ``claimed`` against how often they were ``true``, in ten equal bins that hold windows."""
     bins = np.clip((claimed * RELIABILITY_BINS).astype(np.int64), 0, RELIABILITY_BINS - 1)
     rows = []
@@ -46,7 +46,7 @@ def reliability(claimed: FloatArray, true: BoolArray) -> list[JsonDict]:
     return rows
 
 
-def _cumulative(score: FloatArray, positive: BoolArray) -> tuple[FloatArray, FloatArray]:
+def _cumulative(score: Floats, positive: Bools) -> tuple[Floats, Floats]:
     """Positives and negatives at or above each distinct score, from the highest down, with a leading zero."""
     order = np.argsort(-score, kind="stable")
     ranked, hit = score[order], positive[order]
@@ -56,7 +56,7 @@ def _cumulative(score: FloatArray, positive: BoolArray) -> tuple[FloatArray, Flo
     return np.r_[0.0, hits], np.r_[0.0, false]
 
 
-def _thinned(x: FloatArray, y: FloatArray) -> Points:
+def _thinned(x: Floats, y: Floats) -> Points:
     """Corners only, then evenly along the curve's length when there are still too many."""
     if x.size > 2:
         dx, dy = np.diff(x), np.diff(y)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
+from training.data.values import Json
 from training.trainer.evaluation.chance import SIDE
 from training.trainer.evaluation.scored import BENIGN, LIKE, MALICIOUS, NAMELESS
-from training.trainer.values import Json
 
 Metric = Json
 Report = Json

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from training.data.values import Floats, JsonDict
 from training.trainer.evaluation.intervals import Estimate, percentile_interval, why_no_interval
 from training.trainer.evaluation.rates import rate_interval
-from training.trainer.values import FloatArray, JsonDict
 
 DIGITS = 6  # of every number in a report: below any meaning, above what a CPU's rounding can move
 
@@ -28,7 +28,7 @@ def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> JsonDi
     return figure(estimate.value, interval, too_few or f"{n_support} episodes carry it: too few for an interval")
 
 
-def shown_rate(alarms: FloatArray, windows: FloatArray, *, unit: str = "episode") -> JsonDict:
+def shown_rate(alarms: Floats, windows: Floats, *, unit: str = "episode") -> JsonDict:
     """{value, ci95} of a rate from its counts (E,) by ``unit``; see `rates` for the interval."""
     if not windows.sum():
         return {"value": None, "ci95": None}

@@ -30,10 +30,10 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
+from training.data.values import Floats, Json, JsonDict, Names
 from training.trainer.evaluation.conformal import conformal
 from training.trainer.evaluation.facts import percent
 from training.trainer.evaluation.scored import Classes, Scored
-from training.trainer.values import FloatArray, Json, JsonDict, NameArray
 
 MEASURED_FROM = 0.75  # quantile of a host's reference scores: the level that anomaly scores are measured from
 QUANTILE = 0.85  # of a host's reference scores: its level (docs/decisions/0037 says how it was found)
@@ -60,7 +60,7 @@ class Scale:
 
     odds: bool
 
-    def of(self, score: FloatArray) -> FloatArray:
+    def of(self, score: Floats) -> Floats:
         if not self.odds:
             return np.asarray(score, dtype=np.float64)
         bounded = np.clip(score, EDGE, 1 - EDGE)
@@ -89,7 +89,7 @@ class Quantiles(NamedTuple):
     def promising(cls, target: float) -> Quantiles:
         return cls(QUANTILE, 1 - target)
 
-    def level(self, values: FloatArray) -> ReferenceLevel:
+    def level(self, values: Floats) -> ReferenceLevel:
         """The level of reference windows (M), M > 0."""
         usual, high = (round(float(value), DIGITS) for value in np.quantile(values, (self.usual, self.high)))
         return ReferenceLevel(usual, high, int(values.size))
@@ -116,11 +116,11 @@ class ReferenceScores:
     ``marks`` (M) say which windows they are (see `Rows.marks`); empty unless requested.
     """
 
-    score: FloatArray
-    host: NameArray
-    marks: NameArray = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
+    score: Floats
+    host: Names
+    marks: Names = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
 
-    def by_host(self) -> Iterator[tuple[str, FloatArray]]:
+    def by_host(self) -> Iterator[tuple[str, Floats]]:
         """The scores of each host of which there are enough windows."""
         for name in sorted(set(self.host.tolist())):
             own = self.score[self.host == name]
@@ -199,14 +199,14 @@ class HostLevels:
     def _known(references: ReferenceScores) -> dict[str, float]:
         return {name: round(float(np.quantile(own, MEASURED_FROM)), DIGITS) for name, own in references.by_host()}
 
-    def applied(self, score: FloatArray, host: NameArray) -> FloatArray:
+    def applied(self, score: Floats, host: Names) -> Floats:
         """The scores (N,) from the level of each one's host; as they are when there is no usual level."""
         if self.usual is None:
             return score
         names, place = np.unique(host, return_inverse=True)
         return np.asarray(score - np.array([self.known.get(name, self.usual) for name in names.tolist()])[place])
 
-    def notes(self, host: NameArray) -> list[str]:
+    def notes(self, host: Names) -> list[str]:
         """Collect the sentences that a reader of the numbers must know."""
         if self.usual is None:
             return [NO_LEVELS]
@@ -267,7 +267,7 @@ class HostThresholds:
         start = self.scale.back(self.levels[host].start(self.margin))
         return start if self.rule is LevelUse.FOLLOWS else max(self.calibrated, start)
 
-    def each(self, host: NameArray) -> FloatArray:
+    def each(self, host: Names) -> Floats:
         """(N,) thresholds of windows by their hosts (N)."""
         names, place = np.unique(host, return_inverse=True)
         return np.array([self.of(str(name)) for name in names], dtype=np.float64)[place]

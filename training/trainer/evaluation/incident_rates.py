@@ -13,12 +13,12 @@ import numpy as np
 
 from training.data.rows import Rows
 from training.data.split import LeakError, Split
+from training.data.values import Bools, Floats, Ints, JsonDict, Names
 from training.trainer.evaluation.figures import DIGITS, carried_by_one, figure, missing, rounded, shown_rate
 from training.trainer.evaluation.rates import count_interval, exact_interval
 from training.trainer.evaluation.scored import Classes, Scored, pace
 from training.trainer.evaluation.thresholds import OperatingPoint
 from training.trainer.incident_rule import JoinBy, JoinRule, Runs, find, paced, usual
-from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict, NameArray
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 CANDIDATES = (
@@ -38,15 +38,15 @@ class Timeline:
     """Scored windows in the order of their runs; ``margin`` is score minus threshold."""
 
     runs: Runs
-    margin: FloatArray
-    malicious: BoolArray
-    recording: IntArray
-    host: NameArray
+    margin: Floats
+    malicious: Bools
+    recording: Ints
+    host: Names
     every_s: float | None  # from one decision of a host to the next; None where there is no clock
     of: str  # "host" or "recording": what decides at that pace
 
     @classmethod
-    def of_windows(cls, scored: Scored, threshold: float | FloatArray, classes: Classes, stride_s: float) -> Timeline:
+    def of_windows(cls, scored: Scored, threshold: float | Floats, classes: Classes, stride_s: float) -> Timeline:
         rows = scored.rows
         runs = runs_of(rows, stride_s)
         step = pace(scored)
@@ -60,7 +60,7 @@ class Timeline:
             of="host" if step is None else step.of,
         )
 
-    def stretches(self, gap_s: float) -> IntArray:
+    def stretches(self, gap_s: float) -> Ints:
         """(N,) the number of the stretch that each window is of; -1 for benign windows."""
         before = np.r_[False, self.malicious[:-1]][: self.malicious.size]
         new = self.malicious & ~(before & self.runs.joined(gap_s))
@@ -89,12 +89,12 @@ def stride_of(rows: Rows, *, nominal_s: float) -> float:
 class RuleEffect:
     """The effect of a rule on a timeline."""
 
-    caught: BoolArray  # (S,) by stretch
-    delay_s: FloatArray  # (S,) from the stretch's first window to the alarm; NaN where it is missed
-    recording: IntArray  # (S,)
-    host: NameArray  # (S,)
-    false_at: IntArray  # the windows at which false incidents were raised
-    open: BoolArray  # (N,) windows during which an incident is open
+    caught: Bools  # (S,) by stretch
+    delay_s: Floats  # (S,) from the stretch's first window to the alarm; NaN where it is missed
+    recording: Ints  # (S,)
+    host: Names  # (S,)
+    false_at: Ints  # the windows at which false incidents were raised
+    open: Bools  # (N,) windows during which an incident is open
 
 
 def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
@@ -103,7 +103,7 @@ def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
     first = np.flatnonzero(np.r_[True, np.diff(stretch) != 0][: stretch.size] & (stretch >= 0))
     alarm_end = np.full(first.size, np.nan)
 
-    def during(raised: IntArray, last: IntArray) -> BoolArray:
+    def during(raised: Ints, last: Ints) -> Bools:
         marks = np.zeros(len(line.runs) + 1)
         np.add.at(marks, raised, 1)
         np.add.at(marks, last + 1, -1)
@@ -131,7 +131,7 @@ class Choice:
     """The rule, the rows of the data set that it was chosen by, and why."""
 
     rule: JoinRule
-    rows: IntArray
+    rows: Ints
     why: str
     recordings: int = 0
     hosts: int = 0
@@ -163,7 +163,7 @@ class Choice:
         return {**self.rule.to_dict(), "why": self.why}
 
 
-def choose(line: Timeline, rows: IntArray, stride_s: float) -> Choice:
+def choose(line: Timeline, rows: Ints, stride_s: float) -> Choice:
     """Choose on calibration windows: the fewest false incidents, then the most stretches caught, then the least delay.
 
     Among the candidates that catch at least ``KEPT`` of what the best one does; of equals the one named first.
@@ -196,7 +196,7 @@ def choose(line: Timeline, rows: IntArray, stride_s: float) -> Choice:
 
 
 def called(
-    cal: Scored, test: Scored, point: OperatingPoint, classes: Classes, *, rows: IntArray, nominal_s: float, curve: bool
+    cal: Scored, test: Scored, point: OperatingPoint, classes: Classes, *, rows: Ints, nominal_s: float, curve: bool
 ) -> tuple[Choice, JsonDict]:
     """Choose the rule on the calibration side, of which ``rows`` are the numbers, and give its figures on the test."""
     stride_s = stride_of(cal.rows, nominal_s=nominal_s)
@@ -223,7 +223,7 @@ def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> JsonDict:
     return made
 
 
-def _figures(one: RuleEffect, line: Timeline, here: BoolArray) -> JsonDict:
+def _figures(one: RuleEffect, line: Timeline, here: Bools) -> JsonDict:
     mine = np.isin(one.host, np.unique(line.host[here]))
     false = one.false_at[here[one.false_at]]
     benign = here & ~line.malicious
@@ -243,7 +243,7 @@ def _figures(one: RuleEffect, line: Timeline, here: BoolArray) -> JsonDict:
     return made
 
 
-def _median(delay: FloatArray, recording: IntArray, line: Timeline) -> JsonDict:
+def _median(delay: Floats, recording: Ints, line: Timeline) -> JsonDict:
     """The median with Woodruff's interval: the quantiles between which the share of one half lies."""
     if line.every_s is None:
         return missing("the data have no clock")
@@ -254,7 +254,7 @@ def _median(delay: FloatArray, recording: IntArray, line: Timeline) -> JsonDict:
     return figure(np.median(delay), (low, high) if number > 1 else None, carried_by_one("recording"))
 
 
-def _rate(false: IntArray, benign: IntArray, line: Timeline) -> JsonDict:
+def _rate(false: Ints, benign: Ints, line: Timeline) -> JsonDict:
     if line.every_s is None:
         return missing("the data do not say how far apart their windows are (no times, or no rate)")
     days = benign.astype(np.float64) * (line.every_s / DAY_S)

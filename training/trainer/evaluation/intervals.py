@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from training.data.values import Bools, Codes, Floats, Ints, Names
 from training.hyper import FEWEST_RESAMPLES
-from training.trainer.values import BoolArray, FloatArray, IntArray, NameArray
 
-Weights = NDArray[np.int32]  # (R, E): how often each episode stands in each resample
-Measure = Callable[[Weights], Mapping[str, FloatArray]]
+Weights = Codes  # (R, E): how often each episode stands in each resample
+Measure = Callable[[Weights], Mapping[str, Floats]]
 
 CONFIDENCE = 0.95
 MAX_CLUSTERS = 20_000  # more say nothing more about the spread, and cost
@@ -32,10 +31,10 @@ class Estimate:
     """A value with its resamples; NaN where the weights left nothing to measure."""
 
     value: float
-    samples: FloatArray  # (R,)
+    samples: Floats  # (R,)
 
 
-def clusters(episode: NameArray) -> tuple[IntArray, int]:
+def clusters(episode: Names) -> tuple[Ints, int]:
     """Number of each window's cluster, and how many there are.
 
     A cluster is an episode; beyond `MAX_CLUSTERS` several episodes share one at random, which leaves the expected
@@ -54,7 +53,7 @@ def bootstrap(
     """Every measure on the data as it is and on ``n_resamples`` draws of as many episodes, with replacement."""
     as_it_is = np.ones((1, n_episodes), dtype=np.int32)
     values = {name: float(v[0]) for measure in measures for name, v in measure(as_it_is).items()}
-    blocks: dict[str, list[FloatArray]] = {name: [] for name in values}
+    blocks: dict[str, list[Floats]] = {name: [] for name in values}
     for weights in draw_weights(n_episodes, n_windows, n_resamples, seed):
         for measure in measures:
             for name, sample in measure(weights).items():
@@ -82,7 +81,7 @@ class RankMeasure:
     the negatives and over the positives, in the order of their scores.
     """
 
-    def __init__(self, score: FloatArray, positive: BoolArray, episode: IntArray, *, auprc: bool = True) -> None:
+    def __init__(self, score: Floats, positive: Bools, episode: Ints, *, auprc: bool = True) -> None:
         order = np.argsort(score, kind="stable")
         is_positive = positive[order]
         ups, downs = score[order][is_positive], score[order][~is_positive]
@@ -94,7 +93,7 @@ class RankMeasure:
         self._tied = bool((self._downs_below != self._downs_up_to).any())
         self._auprc = auprc
 
-    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+    def __call__(self, weights: Weights) -> dict[str, Floats]:
         """AUROC and AUPRC of each row; NaN for a row that drew a single class."""
         up = np.take(weights, self._up_episode, axis=1)
         down = _cumulated(np.take(weights, self._down_episode, axis=1))
@@ -108,12 +107,12 @@ class RankMeasure:
                 result["auprc"] = self._average_precision(up, below, n_up, n_down)
         return result
 
-    def _average_precision(self, up: Weights, below: Weights, n_up: FloatArray, n_down: FloatArray) -> FloatArray:
+    def _average_precision(self, up: Weights, below: Weights, n_up: Floats, n_down: Floats) -> Floats:
         """Mean over the positives of the precision at their own score."""
         hits = n_up[:, None] - np.take(_cumulated(up), self._ups_below, axis=1)
         alarms = hits + (n_down[:, None] - below)
         precision = hits / np.maximum(alarms, 1.0)
-        area: FloatArray = np.einsum("rn,rn->r", up, precision) / n_up
+        area: Floats = np.einsum("rn,rn->r", up, precision) / n_up
         return np.where(n_down > 0, area, np.nan)
 
 
@@ -124,8 +123,8 @@ def _cumulated(counts: Weights) -> Weights:
     return sums
 
 
-def _dot(left: Weights, right: Weights) -> FloatArray:
-    product: FloatArray = np.einsum("rn,rn->r", left, right, dtype=np.float64)
+def _dot(left: Weights, right: Weights) -> Floats:
+    product: Floats = np.einsum("rn,rn->r", left, right, dtype=np.float64)
     return product
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from training.data.rows import Rows
+from training.data.values import Bools, Floats, Ints, Json, JsonDict
 from training.trainer.evaluation import curves
 from training.trainer.evaluation.chance import chance_test
 from training.trainer.evaluation.figures import missing, rounded, shown, shown_rate
@@ -25,7 +26,6 @@ from training.trainer.evaluation.ratios import (
 )
 from training.trainer.evaluation.scored import BENIGN, MALICIOUS, Classes, Scored, pace
 from training.trainer.evaluation.thresholds import OperatingPoint, operating_point
-from training.trainer.values import BoolArray, FloatArray, IntArray, Json, JsonDict
 
 __all__ = ["Classes", "Evaluation", "OperatingPoint", "Scored", "evaluate", "operating_point"]
 
@@ -139,7 +139,7 @@ class _Judge:
         found |= self._alerts(scored, found)
         return self._with_reasons(found, scored), measure
 
-    def _alarm(self, scored: Scored) -> BoolArray | None:
+    def _alarm(self, scored: Scored) -> Bools | None:
         return None if self.point is None else self.point.alarms(scored)
 
     def _trained(self, scored: Scored) -> list[int] | None:
@@ -163,7 +163,7 @@ class _Judge:
             found = chance_test([s for s, _ in pairs], [k for _, k in pairs], truth, scored.rows.recording)
             metric["chance"] = None if found is None else found.to_dict()
 
-    def _class_measure(self, scored: Scored, episode: IntArray, n_episodes: int) -> ClassMeasure | None:
+    def _class_measure(self, scored: Scored, episode: Ints, n_episodes: int) -> ClassMeasure | None:
         """Predicted classes are the likeliest ones on their side of the threshold, if there is one.
 
         An anomaly score predicts benign or malicious by its threshold.
@@ -293,7 +293,7 @@ def by_class(scored: Scored, classes: Classes) -> bool:
     return scored.proba is not None and (len(classes) > 2 or not classes.benign)
 
 
-def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = None) -> list[tuple[FloatArray, int]]:
+def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = None) -> list[tuple[Floats, int]]:
     """The scores whose AUROC is asked, each with the class that it should rank highest: alarms, or class by class.
 
     Without benign classes an anomaly score ranks nothing.
@@ -305,13 +305,13 @@ def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = N
     return [(scored.proba[:, k], k) for k in there]
 
 
-def rank_measure(scored: Scored, classes: Classes, episode: IntArray, among: Collection[int] | None = None) -> Measure:
+def rank_measure(scored: Scored, classes: Classes, episode: Ints, among: Collection[int] | None = None) -> Measure:
     """AUROC and AUPRC; with many classes their mean over those that are there and, if given, ``among`` these."""
     if not by_class(scored, classes):
         return RankMeasure(scored.score, ~classes.is_benign(scored.y), episode)
     ranks = [RankMeasure(score, scored.y == k, episode) for score, k in rankings(scored, classes, among)]
 
-    def measure(weights: Weights) -> dict[str, FloatArray]:
+    def measure(weights: Weights) -> dict[str, Floats]:
         answers = [rank(weights) for rank in ranks]
         nothing = [np.full(weights.shape[0], np.nan)]
         return {

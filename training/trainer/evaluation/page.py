@@ -20,9 +20,9 @@ from markupsafe import Markup
 
 from training.charts import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.contract import Exit
+from training.data.values import Json, JsonDict
 from training.streams import replace_unprintable
 from training.trainer.evaluation.facts import about, span
-from training.trainer.values import Json, JsonDict
 
 NAMES = {
     "auroc_trained": "AUROC over the classes that trained",

@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
+from training.data.values import Floats
 from training.trainer.evaluation.intervals import CONFIDENCE
-from training.trainer.values import FloatArray
 
 TAIL = (1 - CONFIDENCE) / 2
 LOUD = 0.25  # of an episode's windows: as far from the common rate counts the farthest episode at the least
 
 
-def rate_interval(alarms: FloatArray, windows: FloatArray) -> tuple[float, float] | None:
+def rate_interval(alarms: Floats, windows: Floats) -> tuple[float, float] | None:
     """The 95 % interval of sum(``alarms``) over sum(``windows``), both (E,) by episode; None for fewer than two.
 
     The episode that is farthest from the common rate counts twice in the variance, and as ``LOUD`` if it is quieter:
@@ -49,7 +49,7 @@ def exact_interval(hits: float, number: float) -> tuple[float, float]:
     return low, high
 
 
-def count_interval(events: FloatArray, exposure: FloatArray) -> tuple[float, float] | None:
+def count_interval(events: Floats, exposure: Floats) -> tuple[float, float] | None:
     """The 95 % interval of a rate of events, sum(``events``) over sum(``exposure``), both (E,) by episode.
 
     The Poisson analogue of ``rate_interval``: Garwood's exact interval for the number of events that would vary as much

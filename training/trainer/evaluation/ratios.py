@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from training.data.values import Bools, Floats, Ints
 from training.trainer.evaluation.intervals import Measure, Weights
-from training.trainer.values import BoolArray, FloatArray, IntArray
 
 ECE_BINS = 15
 LEAST_VARIANCE = 1e-9  # of a window that a model is sure of
 
 
-def episode_sums(values: FloatArray, episode: IntArray, n_episodes: int) -> FloatArray:
+def episode_sums(values: Floats, episode: Ints, n_episodes: int) -> Floats:
     """Sum the columns of ``values`` (N, M) over the windows of each episode: (E, M)."""
     columns = [np.bincount(episode, weights=column, minlength=n_episodes) for column in values.T]
     return np.stack(columns, axis=1)
 
 
-def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+def ratio(above: Floats, below: Floats) -> Floats:
     """Elementwise quotient, NaN where there is nothing to divide by."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(below > 0, above / below, np.nan)
@@ -32,9 +32,7 @@ def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
 class ClassMeasure:
     """Balanced accuracy and macro-F1 of predicted classes, and the counts behind their accuracy."""
 
-    def __init__(
-        self, y: IntArray, predicted: IntArray, names: Sequence[str], episode: IntArray, n_episodes: int
-    ) -> None:
+    def __init__(self, y: Ints, predicted: Ints, names: Sequence[str], episode: Ints, n_episodes: int) -> None:
         self.names = tuple(names)  # by number, of what it was asked to tell apart
         n_classes = len(names)
         cells = np.bincount(y * n_classes + predicted, minlength=n_classes**2)
@@ -47,7 +45,7 @@ class ClassMeasure:
         hits, truth, claimed = (table.reshape(n_episodes, n_classes) for table in tables)
         self._table = np.concatenate([hits, truth, claimed], axis=1).astype(np.float64)
 
-    def counts(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+    def counts(self) -> dict[str, tuple[Floats, Floats]]:
         """The hits and the windows (E,) of the accuracy, by episode."""
         hits, truth, _ = np.split(self._table, 3, axis=1)
         return {"accuracy": (hits.sum(axis=1), truth.sum(axis=1))}
@@ -55,14 +53,14 @@ class ClassMeasure:
     def among(self, classes: Sequence[int]) -> Measure:
         """Balanced accuracy over these classes alone."""
 
-        def measure(weights: Weights) -> dict[str, FloatArray]:
+        def measure(weights: Weights) -> dict[str, Floats]:
             hits, truth, _ = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
             recall = ratio(hits[:, list(classes)], truth[:, list(classes)])
             return {"balanced_accuracy": mean_of_present(recall)}
 
         return measure
 
-    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+    def __call__(self, weights: Weights) -> dict[str, Floats]:
         hits, truth, claimed = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
         recall = ratio(hits, truth)  # NaN for classes that are not there: left out of the means
         f1 = ratio(2 * hits, truth + claimed)
@@ -72,18 +70,18 @@ class ClassMeasure:
 class AlarmMeasure:
     """The share of malicious-like windows, and the counts behind the rates of alarms among them and benign ones."""
 
-    def __init__(self, malicious: BoolArray, alarm: BoolArray | None, episode: IntArray, n_episodes: int) -> None:
+    def __init__(self, malicious: Bools, alarm: Bools | None, episode: Ints, n_episodes: int) -> None:
         self._has_alarms = alarm is not None
         raised = np.zeros_like(malicious) if alarm is None else alarm
         columns = [malicious, ~malicious, malicious & raised, ~malicious & raised]
         self._table = episode_sums(np.stack(columns, axis=1).astype(np.float64), episode, n_episodes)
 
-    def counts(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+    def counts(self) -> dict[str, tuple[Floats, Floats]]:
         """The alarms and the windows (E,) of each rate, by episode."""
         malicious, benign, caught, false = self._table.T
         return {"tpr": (caught, malicious), "fpr": (false, benign)} if self._has_alarms else {}
 
-    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+    def __call__(self, weights: Weights) -> dict[str, Floats]:
         malicious, benign, _, _ = (weights.astype(np.float64) @ self._table).T
         return {"prevalence": ratio(malicious, malicious + benign)}
 
@@ -95,7 +93,7 @@ class CatchMeasure:
     of the benign ones scores at least as high. NaN for a row that drew a single class.
     """
 
-    def __init__(self, score: FloatArray, malicious: BoolArray, episode: IntArray, rates: Mapping[str, float]) -> None:
+    def __init__(self, score: Floats, malicious: Bools, episode: Ints, rates: Mapping[str, float]) -> None:
         order = np.argsort(-score[~malicious], kind="stable")
         self._benign_episode = episode[~malicious][order]
         falling = -score[~malicious][order]
@@ -103,7 +101,7 @@ class CatchMeasure:
         self._loud_episode = episode[malicious]
         self._rates = rates
 
-    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+    def __call__(self, weights: Weights) -> dict[str, Floats]:
         loud = np.take(weights, self._loud_episode, axis=1)
         benign = np.cumsum(np.take(weights, self._benign_episode, axis=1), axis=1, dtype=np.int32)
         benign = np.concatenate([np.zeros_like(weights[:, :1]), benign], axis=1)
@@ -119,7 +117,7 @@ class CatchMeasure:
 class ProbabilityMeasure:
     """The trustworthiness of probabilities: expected calibration error (top label) and Brier score (0..2)."""
 
-    def __init__(self, y: IntArray, proba: FloatArray, predicted: IntArray, episode: IntArray, n_episodes: int) -> None:
+    def __init__(self, y: Ints, proba: Floats, predicted: Ints, episode: Ints, n_episodes: int) -> None:
         confidence = proba.max(axis=1)
         correct = predicted == y
         bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
@@ -145,7 +143,7 @@ class ProbabilityMeasure:
         trend, *_ = np.linalg.lstsq(line, self._off, rcond=None)
         odd = (self._off - line @ trend) / deviation
 
-        def of_cells(values: FloatArray) -> FloatArray:
+        def of_cells(values: Floats) -> Floats:
             return np.bincount(self._cell, weights=values, minlength=self._gap.size).astype(np.float64)
 
         count = of_cells(np.ones_like(odd))
@@ -156,13 +154,13 @@ class ProbabilityMeasure:
         by_bin = varied.reshape(self._gap.shape).sum(axis=0)
         return float(np.sqrt(by_bin * 2 / np.pi).sum() / self._off.size)  # the mean of |normal| is sqrt(2 / pi)
 
-    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+    def __call__(self, weights: Weights) -> dict[str, Floats]:
         drawn = weights.astype(np.float64)
         n, squared = (drawn @ self._table).T
         return {"ece": ratio(np.abs(drawn @ self._gap).sum(axis=1), n), "brier": ratio(squared, n)}
 
 
-def mean_of_present(values: FloatArray) -> FloatArray:
+def mean_of_present(values: Floats) -> Floats:
     """Mean of each row (R, M) over the values that are there; NaN for a row without any."""
     present = np.isfinite(values)
     return ratio(np.where(present, values, 0.0).sum(axis=1), present.sum(axis=1).astype(float))

@@ -15,13 +15,13 @@ import numpy as np
 
 from training import strict_json
 from training.data.split import LeakError, Split
+from training.data.values import Ints, Json, JsonDict
 from training.files import write_whole
 from training.trainer.evaluation import verdict as words
 from training.trainer.evaluation.incident_rates import Choice
 from training.trainer.evaluation.metrics import Classes, Evaluation, OperatingPoint
 from training.trainer.evaluation.page import render
 from training.trainer.evaluation.sides import Sides
-from training.trainer.values import IntArray, Json, JsonDict
 
 SCHEMA_VERSION = 1
 
@@ -45,7 +45,7 @@ def build_report(
     understood: Sequence[str] = (),
     choice: Choice | None = None,
     incidents: Json | None = None,
-    weighed_by: IntArray | None = None,
+    weighed_by: Ints | None = None,
     notes: Sequence[str] = (),
     extra: Json | None = None,
 ) -> JsonDict:

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from training.data.values import Bools, Floats32, JsonDict, Names
 from training.trainer.evaluation.figures import shown_rate
 from training.trainer.evaluation.scored import BENIGN, LIKE, Classes, Scored
 from training.trainer.task import auroc
-from training.trainer.values import BoolArray, JsonDict, NameArray, SingleArray
 
 MOST = 40  # scenarios of a kind: of more, those with the most windows
 
 
-def by_scenario(
-    test: Scored, alarm: BoolArray, scenario: NameArray, behaviour: NameArray, classes: Classes
-) -> list[JsonDict]:
+def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, classes: Classes) -> list[JsonDict]:
     """The share of windows that raises an alarm, of benign windows by scenario and of the others by behaviour.
 
     All arrays (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``, the highest rate of each kind
@@ -34,14 +32,14 @@ def by_scenario(
     return found
 
 
-def _row(name: str, kind: str, test: Scored, alarm: BoolArray, here: BoolArray) -> JsonDict:
+def _row(name: str, kind: str, test: Scored, alarm: Bools, here: Bools) -> JsonDict:
     _, of = np.unique(test.rows.recording[here], return_inverse=True)
     raised, windows = (np.bincount(of, weights=each).astype(np.float64) for each in (alarm[here], np.ones(of.size)))
     rate = shown_rate(raised, windows)
     return {"name": name, "kind": kind, "windows": int(of.size), "episodes": int(windows.size), "rate": rate}
 
 
-def best_alone(features: SingleArray, names: Sequence[str], alarming: BoolArray) -> JsonDict | None:
+def best_alone(features: Floats32, names: Sequence[str], alarming: Bools) -> JsonDict | None:
     """The feature (of N, F) with the highest AUROC alone, in either direction; None where none has one."""
     best: tuple[float, str] | None = None
     for place, name in enumerate(names):

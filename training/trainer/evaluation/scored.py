@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from training.data.rows import Rows
-from training.trainer.values import BoolArray, FloatArray, IntArray, JsonDict
+from training.data.values import Bools, Floats, Ints, JsonDict
 
 BENIGN, MALICIOUS, LIKE = "benign", "malicious", "malicious-like"  # our words for the two kinds
 NAMELESS = "unknown"  # the host of data that name none
@@ -45,21 +45,21 @@ class Classes:
     def malicious(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if name not in self.benign)
 
-    def is_benign(self, y: IntArray) -> BoolArray:
+    def is_benign(self, y: Ints) -> Bools:
         """Return True for each window of ``y`` whose class is benign."""
         return np.isin(y, [self.names.index(name) for name in self.benign])
 
-    def in_order(self, y: IntArray) -> IntArray:
+    def in_order(self, y: Ints) -> Ints:
         """Numbers that no longer depend on how the classes were numbered: benign ones first, then by name."""
         order = sorted(self.names, key=lambda name: (name not in self.benign, name))
         return np.array([order.index(name) for name in self.names], dtype=np.int64)[y]
 
-    def likeliest(self, proba: FloatArray) -> IntArray:
+    def likeliest(self, proba: Floats) -> Ints:
         """(N,) the class of the highest of probabilities (N, K); of equal ones the first by `in_order`'s rule."""
         order = np.argsort(self.in_order(np.arange(len(self))))
         return np.asarray(order[proba[:, order].argmax(axis=1)], dtype=np.int64)
 
-    def said(self, proba: FloatArray, alarm: BoolArray | None) -> IntArray:
+    def said(self, proba: Floats, alarm: Bools | None) -> Ints:
         """(N,) the class that is said of probabilities (N, K): the likeliest of those that an alarm, or none, allows.
 
         Without a threshold ``alarm`` is None, and all are allowed.
@@ -69,12 +69,12 @@ class Classes:
             return self.likeliest(proba)
         return self.likeliest(np.where(alarm[:, None] != is_benign, proba, -1.0))
 
-    def alarm_score(self, proba: FloatArray) -> FloatArray:
+    def alarm_score(self, proba: Floats) -> Floats:
         """(N,) 1 - P(benign) of probabilities (N, K); 1 - P(class 0) where none is benign: then nothing ranks by it."""
         benign = self.benign or self.names[:1]
         # Summing the others instead of 1 - P keeps the digits of probabilities close to zero.
         others = [k for k, name in enumerate(self.names) if name not in benign]
-        score: FloatArray = proba[:, others].sum(axis=1)
+        score: Floats = proba[:, others].sum(axis=1)
         return score
 
     def words(self) -> dict[str, str]:
@@ -112,8 +112,8 @@ class Scored:
     """
 
     rows: Rows
-    score: FloatArray
-    proba: FloatArray | None = None
+    score: Floats
+    proba: Floats | None = None
 
     def __post_init__(self) -> None:
         """Refuse shapes that disagree and scores that are not finite: a NaN would silently rank somewhere."""
@@ -145,10 +145,10 @@ class Scored:
         return cls(rows, np.asarray(score, dtype=np.float64), probabilities)
 
     @property
-    def y(self) -> IntArray:
+    def y(self) -> Ints:
         return self.rows.label
 
-    def take(self, rows: IntArray) -> Scored:
+    def take(self, rows: Ints) -> Scored:
         """The windows of the given row numbers."""
         return Scored(self.rows.take(rows), self.score[rows], None if self.proba is None else self.proba[rows])
 

@@ -14,9 +14,9 @@ from training.contract import Recipe
 from training.data.classes import BENIGN, MALICIOUS
 from training.data.rows import Rows
 from training.data.split import Side, Split
+from training.data.values import Floats, JsonDict
 from training.trainer.evaluation.scored import Classes
 from training.trainer.task import auroc
-from training.trainer.values import FloatArray, JsonDict
 
 TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
 FEW_IN_ORDER = 4  # recordings of a kind: fewer may stand in order by accident
@@ -146,7 +146,7 @@ def order_notes(rows: Rows, classes: Classes) -> list[str]:
     return [said]
 
 
-def _later(some: FloatArray, others: FloatArray) -> float:
+def _later(some: Floats, others: Floats) -> float:
     """The number of pairs of which the first time is later; equal ones count one half, unknown ones nothing."""
     some, others = some[~np.isnan(some)], np.sort(others[~np.isnan(others)])
     return float(sum(np.searchsorted(others, some, side).sum() for side in ("left", "right"))) / 2

@@ -8,6 +8,7 @@ import numpy as np
 
 from training.data.rows import MARK, Rows
 from training.data.split import LeakError
+from training.data.values import Bools, Floats, Json, JsonDict
 from training.trainer.evaluation.conformal import allowed_alarms, conformal, needed, realised_spread
 from training.trainer.evaluation.facts import percent
 from training.trainer.evaluation.host_levels import (
@@ -19,7 +20,6 @@ from training.trainer.evaluation.host_levels import (
     host_thresholds,
 )
 from training.trainer.evaluation.scored import NAMELESS, Classes, Scored
-from training.trainer.values import BoolArray, FloatArray, Json, JsonDict
 
 
 class ChosenOnTestError(LeakError):
@@ -68,13 +68,13 @@ class OperatingPoint:
         )
         return [said]
 
-    def each(self, scored: Scored) -> FloatArray:
+    def each(self, scored: Scored) -> Floats:
         """(N,) the threshold of each window's host; infinity without one."""
         if self.hosts is not None:
             return self.hosts.each(scored.rows.host)
         return np.full(scored.y.size, np.inf if self.threshold is None else self.threshold)
 
-    def alarms(self, scored: Scored) -> BoolArray | None:
+    def alarms(self, scored: Scored) -> Bools | None:
         """The windows (N) that raise an alarm; None without a threshold."""
         return None if self.threshold is None else scored.score > self.each(scored)
 
@@ -176,7 +176,7 @@ def by_host(test: Scored, point: OperatingPoint | None, references: ReferenceSco
         return {"rule": None, "why": None, "all": {}, "hosts": {}}
     alone, benign = test.score > point.threshold, classes.is_benign(test.y)
 
-    def rates(where: BoolArray) -> dict[str, float | None]:
+    def rates(where: Bools) -> dict[str, float | None]:
         pairs = {"": alarm, "calibrated_": alone}
         kinds = {"fpr": where & benign, "tpr": where & ~benign}
         return {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from training.trainer.values import FloatArray
+from training.data.values import Floats
 
 SURE = 0.05  # chance, over all comparisons together, of telling one apart that is not behind
 
@@ -28,13 +28,13 @@ class Standings:
     """
 
     first: int
-    p: FloatArray
+    p: Floats
     tied: tuple[bool, ...]
-    wins: FloatArray | None
+    wins: Floats | None
     optimism: float | None
 
 
-def standings(values: Sequence[float], samples: FloatArray, support: int) -> Standings:
+def standings(values: Sequence[float], samples: Floats, support: int) -> Standings:
     """Rank models by their ``values`` (M,) and paired resamples (R, M) of them.
 
     A gap over the standard deviation of its resamples is taken for Student's t with ``support`` - 1 degrees of freedom,

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.errors import DataError
 from training.data.ingest.recorders.recorded import RecordedTable, Recording, is_counter, recorded
+from training.data.values import Floats
 
 PMREP_TIMEOUT_S = 600
 STAMP = re.compile(r"\d{2}:\d{2}:\d{2}\.\d+\s")
@@ -108,7 +108,7 @@ def _number(cell: str) -> float:
         return np.nan
 
 
-def _summed(cells: NDArray[np.float64], names: Sequence[str], metric: str) -> NDArray[np.float64]:
+def _summed(cells: Floats, names: Sequence[str], metric: str) -> Floats:
     """One metric, summed over its instances; NaN where none is known."""
     values = cells[:, [name == metric or name.startswith(f"{metric}-") for name in names]]
     known = ~np.isnan(values)

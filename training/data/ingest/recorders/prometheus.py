@@ -15,12 +15,12 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.errors import DataError
 from training.data.ingest import even
 from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password
 from training.data.ingest.recorders.recorded import RecordedTable, Recording, is_counter, recorded
+from training.data.values import Bools, Floats
 
 STEPS_A_QUERY = 2000  # a server answers 11,000 at most; a host has some hundred series
 SELECTORS: tuple[tuple[str, str, Mapping[str, Sequence[str]]], ...] = (
@@ -249,8 +249,8 @@ def _instance(series: PromSeries, where: str) -> str:
 
 # -- from series to recordings -----------------------------------------------------------------------------------------
 
-Times = NDArray[np.float64]
-_Values = tuple[Times, NDArray[np.float64]]
+Times = Floats
+_Values = tuple[Times, Floats]
 
 
 def _numbers(series: Iterable[PromSeries]) -> _Values:
@@ -312,20 +312,20 @@ def _without_loopback(instance: str, series: Iterable[PromSeries]) -> list[str]:
     return [f"The network channels of {instance} are without its loopback interface, which our recordings count."]
 
 
-def _placed(t: Times, at: Times, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _placed(t: Times, at: Times, values: Floats) -> Floats:
     column = np.full(t.size, np.nan)
     column[np.searchsorted(t, at)] = values
     return column
 
 
-def _fresh(raw: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _fresh(raw: Floats) -> Bools:
     """Mark the steps in which anything changed; all others repeat the last sample."""
     same = (raw[1:] == raw[:-1]) | (np.isnan(raw[1:]) & np.isnan(raw[:-1]))
-    fresh: NDArray[np.bool_] = np.r_[True, ~same.all(axis=1)]
+    fresh: Bools = np.r_[True, ~same.all(axis=1)]
     return fresh
 
 
-def _rate(total: NDArray[np.float64], t: Times) -> NDArray[np.float64]:
+def _rate(total: Floats, t: Times) -> Floats:
     """A series' growth by the second: missing where the series is, however long that lasts."""
     known = np.flatnonzero(~np.isnan(total))
     rate = np.full(t.size, np.nan)
@@ -334,7 +334,7 @@ def _rate(total: NDArray[np.float64], t: Times) -> NDArray[np.float64]:
     return rate
 
 
-def _summed(columns: Sequence[NDArray[np.float64]], *, every: bool) -> NDArray[np.float64]:
+def _summed(columns: Sequence[Floats], *, every: bool) -> Floats:
     """The sum of what is known, NaN where nothing is; ``every``: where anything is missing."""
     values = np.stack(columns)
     missing = np.isnan(values)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from training.data import normalise
 from training.data.channels import CHANNELS, SYSTEM_CHANNELS, Measure
@@ -20,6 +19,7 @@ from training.data.errors import DataError
 from training.data.ingest.roles import Role, Roles
 from training.data.ingest.tables import SampleTable
 from training.data.schema import ChannelSpec
+from training.data.values import Floats
 
 WINDOW_SAMPLES = 16  # of a window whose length is not said
 ORDER = tuple(channel.name for channel in SYSTEM_CHANNELS)
@@ -33,8 +33,8 @@ class Recording:
     """
 
     host: str
-    t: NDArray[np.float64]
-    values: Mapping[str, NDArray[np.float64]]
+    t: Floats
+    values: Mapping[str, Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""Arrays by what they hold, as annotations name them."""
+"""The types of the values that data and trainers hand on: arrays by what they hold, and JSON objects."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ Bools = NDArray[np.bool_]
 Codes = NDArray[np.int32]
 Digests = NDArray[np.uint64]
 Floats = NDArray[np.float64]
-Floats32 = NDArray[np.float32]
+Floats32 = NDArray[np.float32]  # samples and features
 Indices = NDArray[np.integer[Any]]
 Ints = NDArray[np.int64]
+Json = Mapping[str, Any]  # as it is read
+JsonDict = dict[str, Any]  # as it is made
 Names = NDArray[np.str_]
