@@ -1,4 +1,4 @@
-"""Small charts as inline SVG, drawn by hand so that a report needs no library, no script and no network.
+"""Small charts as inline SVG, written without a library, so that a report needs no library, script or network.
 
 Everything is text: equal data give equal bytes. Colours are CSS classes (`s0`, `s1`, …; `grid`, `axis`), so that the
 page decides about light and dark. Coordinates are rounded to tenths of a unit of the view box.
@@ -38,7 +38,7 @@ class Whisker(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """A map from data to the view box."""
+    """The conversion of data coordinates to those of the view box."""
 
     x: Range
     y: Range
@@ -60,7 +60,7 @@ def line_chart(
     y: Range = (0.0, 1.0),
     guide: Sequence[Point] = (),
 ) -> Markup:
-    """Lines over axes with a legend below; ``guide`` is a thin dashed line behind them (chance, perfection)."""
+    """Draw lines over axes with a legend below; ``guide`` is a thin dashed reference line (chance, perfection)."""
     frame = _Frame(x, y)
     parts = [_axes(frame, x_label, y_label)]
     if guide:
@@ -77,7 +77,7 @@ def line_chart(
 
 
 def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float | None = None) -> Markup:
-    """One row a value with its 95 % interval on a common scale from 0 (or less than the smallest) to 1."""
+    """Draw one row for each value with its 95 % interval, on a common scale from 0 (or the smallest value) to 1."""
     row_height, label_width = 26.0, 138.0
     bounds = [v for row in rows for v in (row.value, row.low, row.high) if v is not None]
     lowest = min([*bounds, guide if guide is not None else 1.0])
@@ -107,7 +107,7 @@ def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float | None = 
 
 
 def nice_range(values: Sequence[float], *, floor: float | None = None) -> Range:
-    """A range that holds all values with a little room; never of zero width."""
+    """A range that holds all values with some margin; never of zero width."""
     low, high = min(values), max(values)
     if floor is not None and low >= floor:
         low = floor

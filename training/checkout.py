@@ -1,4 +1,4 @@
-"""The folder of this checkout. Everything that is found relative to it starts here."""
+"""The folder of this checkout. All paths relative to it start here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def stamps(folder: str = "") -> list[str]:
-    """Return a stamp of each Python file below a folder of ``training/``: an update of the checkout changes some."""
+    """Return the size and time of each Python file below a folder of ``training/``: an update of the checkout changes
+    some."""
     files = sorted((ROOT / "training" / folder).rglob("*.py"))
     return [f"{file.relative_to(ROOT)} {stat.st_mtime_ns} {stat.st_size}" for file in files for stat in [file.stat()]]

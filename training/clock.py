@@ -1,4 +1,5 @@
-"""The only module that reads a clock. Everything else is handed one, so that tests and the simulation own time."""
+"""The only module that reads a clock. All other code is given a clock, so that tests and the simulation control
+time."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Clock(Protocol):
-    """Three ways of telling time; which one to use is part of a rule, never a matter of taste."""
+    """Three kinds of time; each rule states which kind it uses."""
 
     def now(self) -> float:
-        """Wall time in epoch seconds (UTC). It may step; the receiver alone decides by it."""
+        """Wall time in epoch seconds (UTC). The system may set it forwards or back; only the receiver decides by it."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never step and, where the system offers it, count the time spent asleep."""
+        """Seconds that never go back and, if the system offers such a clock, include the time spent asleep."""
         ...
 
     def awake(self) -> float:
-        """Seconds that never step and stand still while the machine sleeps, where the system offers such a clock."""
+        """Seconds that never go back and, if the system offers such a clock, stop while the machine sleeps."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The contract between the fleet and trainers; neither imports the other.
 
 Modes, split recipes, exit codes, the files of data sets and checkpoints, the call of our own trainers, and the identity
-of a job. Standard library only. The page for people is docs/trainer-contract.md.
+of a job. Standard library only. docs/trainer-contract.md describes it for people.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Mode(StrEnum):
 
 
 class Recipe(StrEnum):
-    """The way in which the test side is set apart."""
+    """How the test side of a split is chosen."""
 
     HOST = "host"  # train on train_hosts, test on every other recording host
     SAMPLE = "sample"  # random episodes
@@ -32,7 +32,7 @@ class Recipe(StrEnum):
 
     @property
     def by_host(self) -> bool:
-        """Hosts decide who trains, and ``train_hosts`` names them."""
+        """Tell whether hosts decide which episodes train, so that ``train_hosts`` names some."""
         return self in (Recipe.HOST, Recipe.BEHAVIOUR)
 
 
@@ -70,7 +70,7 @@ def file_name(model: str, mode: str, ending: str) -> str:
 
 
 def bundled(model: str, mode: str) -> tuple[str, ...]:
-    """Every file that one of our trainers may leave for a job and a bundle may hold."""
+    """Every file that one of our trainers may write for a job and that a bundle may contain."""
     sidecars = sorted({family.sidecar for family in FAMILIES.values()})
     endings = (CHECKPOINT_ENDING, *sidecars, REPORT_ENDING, PRETRAIN_REPORT_ENDING)
     return tuple(file_name(model, mode, ending) for ending in endings)
@@ -96,9 +96,9 @@ THEN = ("training.trainer.session",)
 
 
 def reads(spec: Mapping[str, Any], path: str) -> bool:
-    """Return True for a file of a data set that the trainer of a job dict reads; an own trainer may read any.
+    """Tell whether the trainer of a job dict reads this file of a data set; a custom trainer may read any.
 
-    Both modes read the same files: each window lies there with the channels of both.
+    Both modes read the same files: each window has the channels of both modes.
     """
     if spec.get("trainer") or path == VALIDATION_FILE or path.startswith(f"{TENSORS_FOLDER}/"):
         return True
@@ -106,14 +106,14 @@ def reads(spec: Mapping[str, Any], path: str) -> bool:
 
 
 def outputs(spec: Mapping[str, Any]) -> Sequence[str]:
-    """The files that an own trainer promises to leave; empty for ours."""
+    """The files that a custom trainer promises to write; empty for our trainers."""
     own = spec.get("trainer") or {}
     model, mode = str(spec.get("model")), str(spec.get("mode"))
     return [filled_in(str(name), model, mode) for name in own.get("outputs") or ()]
 
 
 def filled_in(name: str, model: str, mode: str) -> str:
-    """An output's name for this job."""
+    """An output's file name, with this job's name and mode filled in."""
     return name.replace("{model}", model).replace("{mode}", mode)
 
 
@@ -121,7 +121,7 @@ SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "KEY")  # end
 
 
 def no_variable_because(name: str) -> str | None:
-    """Return why the plan may not set a variable of this name for a trainer; None: it may."""
+    """The reason why the plan may not set this environment variable for a trainer; None if it may."""
     if name.upper().endswith(SECRETS):
         return (
             "a plan is no place for secrets: everybody who may read it and every host would have it; "
@@ -141,7 +141,7 @@ IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed"
 def job_identity(spec: Mapping[str, Any]) -> str:
     """The id of the training that a job dict describes: SHA-256 of what determines the model.
 
-    A data set, hosts to test on and the command of an own trainer are part of it where they are named.
+    A data set, test hosts and a custom trainer's command are included if the job has them.
     """
     return digest(identity_of(spec))
 
@@ -156,7 +156,7 @@ def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 def spec_hash(spec: Mapping[str, Any]) -> str:
     """The digest by which workers and records name a job dict: its identity without a trainer's command.
 
-    The command lies on the receiver's machine only, so a worker of any release says the same.
+    The command lies on the receiver's machine only, so receiver and worker compute the same digest.
     """
     return digest(_asked(spec))
 

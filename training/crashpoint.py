@@ -1,8 +1,8 @@
-"""Named places at which a test may end this process as a power switch would: no handler, no farewell.
+"""Named places at which a test may kill this process abruptly, as a power cut would.
 
-``CIS490_CRASH_AT=NAME`` kills the process the first time it passes the place of that name, ``NAME:7`` the seventh
-time, ``NAME:7:STOP`` suspends it there instead. Without the variable a place costs one look at an empty dict. The
-places are listed in ``tests/torture/points.py``; a test holds the list equal to the code.
+``CIS490_CRASH_AT=NAME`` kills the process the first time it passes the place of that name, ``NAME:7`` the seventh time,
+``NAME:7:STOP`` suspends it there instead. Without the variable a place costs one lookup in an empty dict. The places
+are listed in ``tests/torture/points.py``; a test holds the list equal to the code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VARIABLE = "CIS490_CRASH_AT"
 
 
 def armed(environment: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Parse the variable's value: place → (passes left, signal). Raises ValueError when it makes no sense."""
+    """Parse the variable's value into place → (passes left, signal). Raises ValueError when it makes no sense."""
     wanted = environment.get(VARIABLE)
     if not wanted:
         return {}
@@ -29,7 +29,8 @@ _armed = armed(os.environ)
 
 
 def crashpoint(name: str, detail: str = "") -> None:
-    """Pass the place ``name``, or ``name.detail`` where one line marks several places."""
+    """Kill the process here if a test asked for it; the place is ``name``, or ``name.detail`` where one line marks
+    several places."""
     if not _armed:
         return
     place = f"{name}.{detail}" if detail else name

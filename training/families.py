@@ -1,8 +1,8 @@
 """The model families, each declared once: its flags, and the facts about it that trainers, fleet and documentation
 share.
 
-The command line, ``--describe`` and docs/trainer-contract.md follow from ``FAMILIES``, and so do the fleet's choice of
-a GPU, threads and files. Standard library only: a family's library is imported when it trains.
+The command line, ``--describe`` and docs/trainer-contract.md are generated from ``FAMILIES``; so are the fleet's choice
+of GPU, threads and files. Standard library only: a family's library is imported when it trains.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Family:
     """One model family.
 
     ``module`` has ``fit(task)`` and ``load(model, facts, sidecar, classes, hyper)``, which rebuilds on the CPU what
-    ``fit`` made. ``parallel`` is the part of a training that several threads share, by bench/threads.py (from its time
-    with one and with two threads, by Amdahl's law); of families not measured it is 0.
+    ``fit`` made. ``parallel`` is the share of a training that threads can divide, measured by bench/threads.py; 0 if
+    not measured.
     """
 
     module: str
@@ -62,7 +62,7 @@ class Family:
     def load(
         self, model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]
     ) -> Any:
-        """Return the ``Fitted`` that was kept in a checkpoint and its sidecar."""
+        """Rebuild the ``Fitted`` that was stored in a checkpoint and its sidecar."""
         return import_module(self.module).load(model, facts, sidecar, classes, hyper)
 
     def defaults(self) -> dict[str, Value]:
@@ -132,7 +132,7 @@ def _network(**own: Any) -> Family:
 
 
 def _sequence(body: str, usual: tuple[Hyper, ...], *own: Hyper) -> Family:
-    """A network that reads windows."""
+    """Declare a network that reads windows."""
     text = "how far training windows are disturbed, in deviations of a channel"
     perturb = Hyper(key="perturb", type=FlagType.FLOAT, default=0.3, min=0, max=10, help=text)
     return _network(module=SUPERVISED, body=body, hyper=(*usual, _smoothing(0.05), perturb, *own))
@@ -252,19 +252,19 @@ OWN = _network(module="", hyper=())  # what is taken for true of a trainer of on
 
 
 def family_of(model: str) -> Family:
-    """Return the family of a model; for an own trainer, the assumed values."""
+    """Return the family of a model; for a custom trainer, assumed values."""
     return FAMILIES.get(model, OWN)
 
 
 def program(model: str) -> list[str]:
-    """Return the arguments behind the interpreter that start our trainer of ``model``."""
+    """Return the arguments after the interpreter that start our trainer of ``model``."""
     if family_of(model).supervised:
         return ["-m", PROGRAM, "--model", model]
     return ["-m", SELF_SUPERVISED_PROGRAM]
 
 
 def preloads(model: str) -> tuple[str, ...]:
-    """Return the modules that a process imports from which our trainers of ``model`` are forked."""
+    """Return the modules that the parent process imports before it forks our trainers of ``model``."""
     return (*PRELOAD, family_of(model).libraries[0])
 
 

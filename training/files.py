@@ -1,8 +1,8 @@
-"""One durable way to write a file, and the few operations it is made of: a test can fail the n-th one or cut the power.
+"""Write files durably, by a few operations that a test can make fail, or interrupt with a simulated power cut.
 
-:func:`write_whole` and :func:`settle` are for everybody; the store hands its own :class:`Fs` to what they are made of.
-A handle is what ``create`` and ``reopen`` return and is only ever handed back. Failures are :class:`OSError`, as the
-operating system words them.
+Most code calls :func:`write_whole` and :func:`settle`; the store passes its own :class:`Fs` to the operations below
+them. ``create`` and ``reopen`` return a handle that other operations take. Failures are :class:`OSError` with the
+operating system's message.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 class LocalFs:
     """The machine's own disk.
 
-    On Windows a virus scanner may hold a file that was just written, and a rename is refused for as long: it is tried
-    again for some two seconds.
+    On Windows a virus scanner may hold a file that was just written, and Windows refuses renames meanwhile: they are
+    tried again for about two seconds.
     """
 
     _mode = _PRIVATE_FILE
@@ -38,15 +38,15 @@ class LocalFs:
         self._sleep, self._mode = sleep, mode
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder and its parents; no error when it is there."""
+        """Make a folder and its parents; no error if it exists."""
         path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
 
     def create(self, path: Path) -> int:
-        """Open a new private file for writing; FileExistsError when the name is taken."""
+        """Open a new private file for writing; FileExistsError if a file has the name."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, self._mode)
 
     def reopen(self, path: Path, size: int) -> int:
-        """Open a file for writing at ``size``, cutting off what lies beyond."""
+        """Open a file for writing at ``size``, cutting off what follows."""
         handle = os.open(path, os.O_WRONLY | _BINARY)
         try:
             os.ftruncate(handle, size)
@@ -75,7 +75,7 @@ class LocalFs:
                 yield block
 
     def append(self, path: Path, data: bytes) -> None:
-        """One write at the end of the file, made when absent, and synced."""
+        """Append to the file in one write, creating it if absent, and sync it."""
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, _PRIVATE_FILE)
         try:
             written = os.write(handle, data)  # one call: a reader never sees half of two lines mixed
@@ -86,7 +86,7 @@ class LocalFs:
             os.close(handle)
 
     def rename_new(self, source: Path, target: Path) -> None:
-        """Rename; FileExistsError when ``target`` is there. The caller lets no two of these race on one target."""
+        """Rename a file; FileExistsError if ``target`` exists. The caller lets no two of these race on one target."""
         # Not link and unlink: a crash between the two leaves a part that shares the published file's bytes, and the
         # next resumed write would go through it into the published file.
         if target.exists():
@@ -124,11 +124,11 @@ class LocalFs:
             os.close(handle)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; no error when it is gone."""
+        """Remove a file; no error if it does not exist."""
         path.unlink(missing_ok=True)
 
     def size(self, path: Path) -> int | None:
-        """Bytes in a file, None when there is none."""
+        """The number of bytes in a file, None if it does not exist."""
         try:
             return path.stat().st_size
         except FileNotFoundError:
@@ -139,7 +139,7 @@ class LocalFs:
         return path.stat().st_mtime
 
     def names(self, path: Path) -> list[str]:
-        """List a folder, sorted; empty when there is no such folder."""
+        """List a folder, sorted; empty if the folder does not exist."""
         try:
             return sorted(entry.name for entry in path.iterdir())
         except FileNotFoundError:
@@ -154,7 +154,7 @@ Fs = LocalFs  # the file system as the store uses it; a test hands it a class of
 
 
 def free_bytes(path: Path) -> int:
-    """Room left where ``path`` is, or will be."""
+    """Free space on the disk where ``path`` is, or will be."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return shutil.disk_usage(path).free
@@ -169,7 +169,8 @@ def file_sha256(path: Path, fs: Fs | None = None) -> str:
 
 
 def mark_of(path: Path) -> str | None:
-    """Digest a file with its place on the disk; None when it cannot be read. Two machines' files have two marks."""
+    """Digest of a file's content and its place on the disk; None if it cannot be read. Two machines' files have two
+    marks."""
     try:
         there = path.stat()
         told = f"{there.st_dev} {there.st_ino} {there.st_mtime_ns} {there.st_size} {file_sha256(path)}"
@@ -181,8 +182,8 @@ def mark_of(path: Path) -> str | None:
 def replace_all(fs: Fs, wanted: Sequence[tuple[Path, Path, bytes | memoryview]]) -> None:
     """Replace many small files (temporary, target, content): all written, all synced, then all renamed.
 
-    A journal that is forced out once takes the others along, so each costs a fraction of a file written alone.
-    Syncing the folders is the caller's.
+    One sync of the journal covers the other files, so each costs a fraction of a file written alone. Syncing the
+    folders is the caller's.
     """
     handles: list[int] = []
     try:
@@ -210,9 +211,10 @@ def replace_whole(
     *,
     durable: bool = True,
 ) -> bool:
-    """Replace ``target`` as one step: write ``temporary``, sync it, rename it over. Syncing the folder is the caller's.
+    """Replace ``target`` atomically: write ``temporary``, sync it, rename it over ``target``. Syncing the folder is the
+    caller's.
 
-    ``only_if`` is asked once all is written; False leaves ``target`` as it was, and is what is returned.
+    ``only_if`` is called after writing; if it returns False, ``target`` is unchanged and this returns False.
     ``durable=False`` syncs nothing: the file is whole after a crash of this process, not after a power cut.
     """
     fs.unlink(temporary)  # what a crash may have left
@@ -235,7 +237,7 @@ def replace_whole(
 
 
 def sync_ways(fs: Fs, paths: Iterable[Path], root: Path) -> None:
-    """Make the names of these files durable, and those of the folders on the way to them from ``root``."""
+    """Make the names of these files durable, and those of the folders between ``root`` and them."""
     folders = {root, *(folder for path in paths for folder in path.parents if root in folder.parents)}
     for folder in sorted(folders, reverse=True):
         fs.sync_folder(folder)
@@ -244,10 +246,11 @@ def sync_ways(fs: Fs, paths: Iterable[Path], root: Path) -> None:
 def write_whole(
     path: Path, content: bytes, *, durable: bool = True, mode: int | None = None, part: Path | None = None
 ) -> None:
-    """Replace a file by one of this content, or leave it as it was; when this returns it also survives a power cut.
+    """Replace a file's content, or on failure leave the file unchanged; once this returns, the content survives a power
+    cut.
 
-    ``durable=False`` leaves the power cut out. ``mode``: the permissions, regardless of the umask; without it what the
-    umask leaves. ``part``: the unfinished file's name, where two may write at once.
+    ``durable=False`` does not protect against a power cut. ``mode``: the permissions, regardless of the umask; without
+    it what the umask leaves. ``part``: the unfinished file's name, where two may write at once.
     """
     fs = LocalFs(mode=0o666 if mode is None else _PRIVATE_FILE)
     part = part or path.with_name(f"{path.name}.part")
@@ -270,18 +273,18 @@ def write_whole(
 
 
 def named(error: OSError, path: Path) -> OSError:
-    """Return the error with the name of a file: a full disk does not say where."""
+    """Return the error with a file's name added: the system's error for a full disk names none."""
     return error if error.filename is not None else OSError(error.errno, error.strerror, str(path))
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write all of it or nothing, durably, and from the first byte readable by its owner only."""
+    """Write a file durably, all or nothing; only its owner can ever read it."""
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     write_whole(path, content, mode=_PRIVATE_FILE, part=part)
 
 
 def settle(part: Path, target: Path) -> None:
-    """Give a file that is written its name, replacing what had it; when this returns that survives a power cut."""
+    """Rename a written file, replacing any file of that name; once this returns, the rename survives a power cut."""
     fs = LocalFs()
     fs.sync_file(part)
     fs.replace(part, target)

@@ -1,4 +1,4 @@
-"""A hyperparameter's flag: what trainers declare, and what the fleet reads of it in ``--describe``."""
+"""A hyperparameter's flag: declared by trainers, and read by the fleet from ``--describe``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FlagType(StrEnum):
 
 
 class BoundBy(StrEnum):
-    """The sort of work that takes most of a model's training: hosts measure how fast they are at each."""
+    """The kind of work that takes most of a model's training time: each host measures its own speed at each kind."""
 
     MATRICES = "matrices"  # large products, on the GPU where there is one
     STEPS = "steps"  # small steps, of which the overhead counts

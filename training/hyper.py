@@ -1,4 +1,4 @@
-"""A hyperparameter: its permitted values, for the parser, the help and ``--describe``.
+"""A hyperparameter: its permitted values, used by the parser, the help and ``--describe``.
 
 The families declare theirs in `families`. Standard library only, as these are.
 """
@@ -25,7 +25,7 @@ class Hyper(Flag):
 
     @property
     def allowed(self) -> str:
-        """The permitted values in words, for help texts and refusals."""
+        """The permitted values as a phrase, for help texts and error messages."""
         if self.choices is not None:
             return "one of " + ", ".join(self.choices)
         noun = "a whole number" if self.type is FlagType.INT else "a number"
@@ -79,7 +79,7 @@ def whole(key: str, default: int, low: int, high: int | None, help: str) -> Hype
 
 
 def share(key: str, default: float, help: str) -> Hyper:  # noqa: A002
-    """A share of something that may be all of it: 0 < x ≤ 1."""
+    """A share that may be 1: 0 < x ≤ 1."""
     return Hyper(key=key, type=FlagType.FLOAT, default=default, min=0, max=1, min_open=True, help=help)
 
 
@@ -93,7 +93,7 @@ def learning_rate(default: float, high: float, help: str) -> Hyper:  # noqa: A00
 
 
 def fraction(key: str, default: float, help: str, *, low_open: bool = False) -> Hyper:  # noqa: A002
-    """A share that may never be all of it: 0 ≤ x < 1 (or 0 < x < 1)."""
+    """A share that may not be 1: 0 ≤ x < 1 (or 0 < x < 1)."""
     return Hyper(
         key=key, type=FlagType.FLOAT, default=default, min=0, max=1, min_open=low_open, max_open=True, help=help
     )

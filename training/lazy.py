@@ -1,4 +1,4 @@
-"""Names of a package that are loaded on demand (PEP 562)."""
+"""Load names of a package when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 def attribute(package: str, module: str, name: str) -> Any:
     """Return ``name`` of ``package.module``; raise AttributeError for names of Python's own and for submodules.
 
-    A package's ``__init__`` runs for each of its modules, so it must not load what its neighbours need.
+    A package's ``__init__`` runs when any of its modules is imported, so it must not load what only some of them need.
     """
     if not name.startswith("__") and find_spec(f"{package}.{name}") is None:
         return getattr(import_module(f"{package}.{module}"), name)

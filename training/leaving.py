@@ -1,4 +1,4 @@
-"""The end of a program, without taking its interpreter apart."""
+"""End a program without the interpreter's slow clean-up."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CANNOT_FLUSH = 120  # as the interpreter ends where its standard output cannot b
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with this exit code: what must still be done is done, and the system takes the memory back.
+    """End this process with this exit code, after the remaining duties; the system frees the memory.
 
-    The interpreter would go through all modules and objects once more. With torch that costs half a second of CPU, and
-    in a fork it copies the memory that the processes share. As at its own end, threads that are no daemons are waited
-    for, functions registered with ``atexit`` run, and the standard streams are flushed; a forked child of
-    ``multiprocessing`` ends in the same way.
+    The interpreter's own end would visit all modules and objects. With torch that costs half a second of CPU, and in a
+    forked process it copies shared memory. As at its own end, threads that are no daemons are waited for, functions
+    registered with ``atexit`` run, and the standard streams are flushed; a forked child of ``multiprocessing`` ends in
+    the same way.
     """
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:

@@ -1,4 +1,4 @@
-"""One process at a time: a lock file that the operating system releases however its holder ends."""
+"""Let one process at a time do something: a lock file that the operating system releases however its holder ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTE_BYTES_MAX = 40
 
 
 class LockedError(Exception):
-    """Another process holds the lock; ``holder`` says which, and since when, where that can be read."""
+    """Another process holds the lock; ``holder`` says which, and since when, if that can be read."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(holder)
@@ -23,11 +23,9 @@ class LockedError(Exception):
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold ``path`` for this process alone; LockedError when another one does. The file stays behind.
-
-    A file that its last holder removed before we had it is no lock: then the one that has the name now is taken.
-    OSError when it cannot be made, or is a link: root would make a file wherever its owner let it point.
-    """
+    """Lock ``path`` for this process; LockedError if another one holds the lock. The file is not removed. If its last
+    holder removed it before we locked it, the file that now has the name is locked instead. Raises OSError when it
+    cannot be made, or is a link: root would otherwise create a file wherever the link points."""
     handle = _held(path)
     try:
         _note(handle)
@@ -37,7 +35,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def _held(path: Path) -> int:
-    """The handle of a locked file that has this name."""
+    """A handle of the locked file, which still has this name."""
     while True:
         handle = _open(path)
         try:
@@ -78,8 +76,8 @@ def _lock(handle: int) -> None:
 
 
 def _note(handle: int) -> None:
-    """Write this process's id into the lock file, whose time of change shows since when the lock is held. A full disk
-    keeps no process from holding the lock."""
+    """Write this process's id into the lock file; the file's modification time shows since when the lock is held. If
+    the disk is full, the lock is held without the id."""
     with contextlib.suppress(OSError):
         os.lseek(handle, _NOTE_AT, os.SEEK_SET)
         os.write(handle, f"{os.getpid():<{_NOTE_BYTES_MAX - 1}}\n".encode())

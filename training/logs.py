@@ -1,4 +1,4 @@
-"""The log of a daemon: one line for each message, also with text from outside."""
+"""Format a daemon's log: one line for each message, even if a message contains text from outside."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _Info = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[
 
 
 class OneLine(logging.Formatter):
-    """Control characters are written out, so that no text can begin a line of its own or reach a terminal.
+    """Writes control characters as escapes, so that no text can start a new log line or control a terminal.
 
-    A traceback has lines by nature; they are set off, so that none of them passes for an entry.
+    A traceback's lines are indented, so that none looks like a log entry.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
@@ -25,7 +25,7 @@ class OneLine(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """To standard error, where systemd and people look."""
+    """Send the log to standard error, where systemd and people look."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])

@@ -1,4 +1,4 @@
-"""Text from elsewhere, made safe to show: a job's error must not move a cursor, set a title or reorder a line."""
+"""Make text from elsewhere safe to show: a job's error must not move a cursor, set a title or reorder a line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def printable(text: object) -> str:
 
 
 def one_line(text: object, chars_max: int = 300) -> str:
-    """The non-empty lines of ``text`` side by side, cut in the middle: beginning and end say most."""
+    """The non-empty lines of ``text``, joined; if too long, the middle is cut, as beginning and end say most."""
     joined = " | ".join(line.strip() for line in str(text).splitlines() if line.strip())
     shown = printable(joined)
     if len(shown) <= chars_max:
@@ -32,12 +32,12 @@ def one_line(text: object, chars_max: int = 300) -> str:
 
 
 def printable_lines(text: object) -> list[str]:
-    """Each line of ``text`` made safe; tabs become blanks and the end of a Windows line goes."""
+    """Each line of ``text`` made safe; tabs become blanks and Windows' line ends are removed."""
     return [printable(line.rstrip("\r").expandtabs(8)) for line in str(text).split("\n")]
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the two largest units that matter, rounded: below two minutes to the second."""
+    """A length of time in its two largest units, rounded; below two minutes in seconds."""
     left = max(0, round(seconds))
     if left < 120:
         return f"{left} s" if left < 60 else f"1 min {left % 60} s" if left > 60 else "1 min"
@@ -54,9 +54,9 @@ def _nearest(count: int, unit: int) -> int:
 
 
 def clock_time(at: float, now: float, *, here: bool = False) -> str:
-    """A moment by the clock, for a person who reads it ``now`` (epoch seconds); far away with its day.
+    """A time of day for a person who reads it at ``now`` (epoch seconds); with the date if it is far from now.
 
-    ``here``: by the clock of this machine's zone, for a person who uses it.
+    ``here``: in this machine's time zone, instead of UTC.
     """
     away = abs(at - now)
     form = "%H:%M:%S" if away < 600 else "%H:%M" if away < 72_000 else "%Y-%m-%d %H:%M"
@@ -68,7 +68,7 @@ def clock_time(at: float, now: float, *, here: bool = False) -> str:
 
 
 def left_to(by: object, name: object, *, done: str, here: str, free: str = "") -> str:
-    """The reason for which a host lets a job go to another one; the last three are times by the clock."""
+    """The reason why a job is left to another host than this one; the last three arguments are times of day."""
     done = f"{by} will have {name} done at {done}, here it would take until {here}"
     return f"{done}; free for this host at {free} at the latest" if free else done
 
@@ -83,12 +83,12 @@ def size(count: float) -> str:
 
 
 def json_text(value: Any) -> str:
-    """JSON for machines that is also safe on a terminal: everything beyond plain ASCII is escaped."""
+    """JSON for machines that is also safe on a terminal: everything outside plain ASCII is escaped."""
     return json.dumps(value, indent=2, ensure_ascii=True)
 
 
 def say(text: str) -> None:
-    """Print ``text``. A reader that has seen enough (``| head``) is no error."""
+    """Print ``text``. A reader that closes the pipe (``| head``) is no error."""
     try:
         print(text, flush=True)
     except OSError as error:

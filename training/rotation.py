@@ -1,4 +1,5 @@
-"""Rotations: jobs that differ in the tested host and the seed alone, and their figures as one. PURE: values in and out.
+"""Rotations: jobs that differ only in the tested host and the seed, and the averages of their figures. PURE: values in
+and out.
 
 One host and one seed are an anecdote. A rotation tests every host in turn, and is read by three numbers: the mean over
 hosts of each host's mean over seeds, the spread between hosts, and the worst host.
@@ -15,7 +16,8 @@ from training.contract import Recipe, digest, identity_of
 
 
 class Turn(NamedTuple):
-    """The place of one job in its rotation. ``key`` is equal for all jobs of a rotation, and for no other job."""
+    """The place of one job in its rotation: the tested host and the seed. ``key`` is equal for all jobs of a rotation,
+    and for no other job."""
 
     key: str
     hosts: tuple[str, ...]  # of the rotation, sorted
@@ -24,7 +26,7 @@ class Turn(NamedTuple):
 
 
 def turn_of(spec: Mapping[str, Any]) -> Turn | None:
-    """Find the place of a job dict; None where it does not test one host alone that trains nothing."""
+    """Find a job dict's place in a rotation; None unless it tests exactly one host, which does not train."""
     tested, trained = list(spec.get("test_hosts") or []), list(spec.get("train_hosts") or [])
     seed = spec.get("seed")
     if spec.get("split_recipe") != Recipe.HOST or len(tested) != 1 or not trained or tested[0] in trained:
@@ -37,7 +39,7 @@ def turn_of(spec: Mapping[str, Any]) -> Turn | None:
 
 
 def trains_on_all(spec: Mapping[str, Any], like: Mapping[str, Any], hosts: Sequence[str]) -> bool:
-    """True if a job trains what ``like`` does, but on all of these hosts: a model that one would deploy."""
+    """Tell whether a job trains the model of ``like`` on all of these hosts: the model to deploy."""
     split = dict.fromkeys(("split_recipe", "train_hosts", "test_hosts", "seed"))
     if {**identity_of(spec), **split} != {**identity_of(like), **split}:
         return False
@@ -46,7 +48,7 @@ def trains_on_all(spec: Mapping[str, Any], like: Mapping[str, Any], hosts: Seque
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One figure over a rotation."""
+    """One figure of a rotation: its mean over hosts, spread and worst host."""
 
     mean: float  # over hosts, of each host's mean over seeds
     spread: float | None  # standard deviation between the hosts' means (n - 1); None: of one host there is none
@@ -56,7 +58,7 @@ class Fold:
 
 
 def fold(values: Mapping[str, Sequence[float]], *, low_is_worst: bool = True) -> Fold | None:
-    """Fold the values of each host, one a seed; None where there are none. Every host counts the same."""
+    """Combine the values of each host, one for each seed; None if there are none. Every host counts the same."""
     means = {host: math.fsum(found) / len(found) for host, found in sorted(values.items()) if found}
     if not means:
         return None

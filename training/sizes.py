@@ -1,4 +1,4 @@
-"""Sizes of what grows on a disk, each with its bound and with the command that makes room."""
+"""Sizes of folders and files that grow, each with its limit and the command that makes room."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.printable import size
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """One thing that grows."""
+    """One folder or group of files that grows."""
 
     what: str
     count: int
@@ -24,7 +24,7 @@ class Grown:
 
     @property
     def sentence(self) -> str:
-        """The line for a person: how much there is, how much there can be, and what makes room."""
+        """The line for a person: the size, the limit, and the command that makes room."""
         much = "" if self.bytes is None else f", {size(self.bytes)}"
         verb = f"; {self.verb}" if self.verb else ""
         if self.verb.startswith("cis490"):
@@ -36,7 +36,7 @@ class Grown:
 
 
 def walk(root: Path) -> Iterator[os.DirEntry[str]]:
-    """Every file and every link below a folder; what cannot be looked into is left out."""
+    """Every file and every link below a folder; folders that cannot be read are left out."""
     waiting = [root]
     while waiting:
         try:

@@ -1,4 +1,4 @@
-"""Standard streams that never end a program by what it prints."""
+"""Keep a program from ending because of a character that its output cannot show, or a closed pipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO, Any
 
 
 def replace_unprintable(*streams: IO[Any]) -> None:
-    """From now on, what the encoding of a stream has no sign for becomes a question mark there.
+    """Make streams print a question mark for each character that their encoding lacks.
 
     A pipe on Windows knows some 250 characters (its old code page), and a program that prints an arrow into one would
     end with a UnicodeEncodeError. Without arguments: standard output and standard error.
@@ -20,11 +20,11 @@ def replace_unprintable(*streams: IO[Any]) -> None:
 
 
 def has_seen_enough(error: OSError) -> bool:
-    """Return True when a stream's reader has closed it (``| head``): no mistake."""
+    """Tell whether an error means that a stream's reader has closed it (``| head``), which is no mistake."""
     unnamed = os.name == "nt" and error.errno == errno.EINVAL  # as Windows says it
     return isinstance(error, BrokenPipeError) or unnamed
 
 
 def write_no_more() -> None:
-    """Discard what the interpreter still writes to standard output at its end."""
+    """Discard what the interpreter would still write to standard output at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

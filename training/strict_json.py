@@ -1,8 +1,8 @@
-"""JSON as every reader takes it (I-JSON, RFC 7493): written by us, and demanded of files that others may have touched.
+r"""JSON that every reader accepts (I-JSON, RFC 7493): written by us, and required of files that others may have
+changed.
 
-Python's own parser takes more than others do: halves of characters (``"\\ud800"``), which no file name, address or
-message can carry, and numbers that are none (``NaN``, ``1e999``). What comes in that way would be refused much later,
-by whomever it is sent to.
+Python's parser accepts more than others: halves of characters (``"\ud800"``), which no file name, address or message
+can contain, and ``NaN`` or ``1e999``. A later receiver of such JSON would refuse it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def loads(text: str | bytes) -> Any:
-    """The document that ``text`` is. Raises ValueError when it is none, or none that can be written again."""
+    """Parse ``text``. Raises ValueError when it is not JSON, or could not be written again as strict JSON."""
     try:
         document = json.loads(text)
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
@@ -28,17 +28,18 @@ _CANONICAL = {  # made once: a plan of thousands of jobs is encoded at every rel
 
 
 def canonical(value: Any, *, ascii_only: bool = False) -> str:
-    """Return ``value`` with sorted keys and no spaces, so that equal values have equal text: digests are of it.
+    """Return ``value`` as JSON with sorted keys and no spaces: equal values have equal text, from which digests are
+    made.
 
-    ``ascii_only`` escapes other characters, as the digests of data sets and of the audit always did.
-    Raises ValueError for a number that is none.
+    ``ascii_only`` escapes other characters, as the digests of data sets and of the audit need. Raises ValueError for
+    NaN and infinity.
     """
     return _CANONICAL[ascii_only].encode(value)
 
 
 def dumps(document: Any) -> bytes:
-    """``document`` on one line; half a character in it (of a file name that is no text) becomes a question mark.
+    """``document`` as JSON on one line; half a character in it (from an undecodable file name) becomes a question mark.
 
-    Raises ValueError for a number that is none.
+    Raises ValueError for NaN and infinity.
     """
     return json.dumps(document, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")

@@ -27,19 +27,20 @@ PAIR = "~"  # between the two channels of a correlation
 
 
 def absent(X: AnyArray) -> Bools:
-    """(N, C): which channels of settled windows ``X`` (N, C, T) are absent."""
+    """Mark, (N, C), which channels of settled windows ``X`` (N, C, T) are absent."""
     first: Bools = np.isnan(X[:, :, 0])
     return first
 
 
 def is_settled(X: AnyArray) -> bool:
-    """Tell whether each channel of the windows (N, C, T) is known throughout or absent throughout."""
+    """Tell whether each channel of each window (N, C, T) is either known in all samples or absent from all."""
     unknown = np.isnan(X)
     return bool((unknown.any(axis=2) == unknown.all(axis=2)).all())
 
 
 def settled(X: Floats32) -> Floats32:
-    """The windows (N, C, T) with each channel known throughout, or absent; the same array where that is so."""
+    """Make each channel of the windows (N, C, T) either known in all samples or absent; return ``X`` itself if it is so
+    already."""
     known = ~np.isnan(X)
     share = known.mean(axis=2)
     if ((share == 0) | (share == 1)).all():
@@ -52,7 +53,8 @@ def settled(X: Floats32) -> Floats32:
 
 
 def _bridged(rows: Floats32, known: Bools) -> Floats:
-    """Rows (m, T) without gaps: straight lines between neighbours, and level ends. Each row knows some sample."""
+    """Fill the gaps of rows (m, T) with straight lines between known neighbours; before the first and after the last
+    known value repeat it. Each row knows some sample."""
     samples = rows.shape[1]
     place = np.broadcast_to(np.arange(samples), rows.shape)
     left = np.maximum.accumulate(np.where(known, place, -1), axis=1)
@@ -65,30 +67,31 @@ def _bridged(rows: Floats32, known: Bools) -> Floats:
 
 
 def columns_of(features: Sequence[str], channel: str) -> Ints:
-    """The places of the features that need this channel, by their names: its statistics and its correlations."""
+    """The column numbers of the features that are computed from this channel: its statistics and its correlations."""
     return np.array([i for i, name in enumerate(features) if channel in channels_of(name)], dtype=np.int64)
 
 
 def channels_of(feature: str) -> tuple[str, ...]:
-    """The channels that a feature needs, by its name."""
+    """The names of the channels that a feature, given by its name, is computed from."""
     return tuple(feature.rpartition(".")[0].split(PAIR))
 
 
 def without(X: Floats32, names: Sequence[str], taken: Iterable[str]) -> Floats32:
-    """The windows (N, C, T) of channels ``names`` with those ``taken`` away absent."""
+    """Copy the windows (N, C, T) of channels ``names``, and make the channels ``taken`` absent."""
     result = np.array(X, dtype=np.float32)
     result[:, [names.index(name) for name in taken]] = np.nan
     return result
 
 
 def lacking_hosts(X: AnyArray, host: Names | Coded) -> Bools:
-    """(H, C): which hosts, in the order of their names, lack which channels of settled windows ``X`` (N, C, T)."""
+    """Mark, (H, C), which hosts, in the order of their names, lack which channels of settled windows ``X`` (N, C,
+    T)."""
     return lacking(((start, absent(part)) for start, part in blocks(X)), host)
 
 
 def lacking(gone: Iterable[tuple[int, AnyArray]], host: Names | Coded) -> Bools:
-    """Do the same as :func:`lacking_hosts` for parts of the windows: the number of a part's first window, and its
-    absent channels (n, C)."""
+    """Compute what :func:`lacking_hosts` does from parts of the windows: each part is the number of its first window,
+    and its absent channels (n, C)."""
     of_host = Coded.of(host).codes
     count = np.bincount(of_host)
     lacks: Any = 0
@@ -99,7 +102,7 @@ def lacking(gone: Iterable[tuple[int, AnyArray]], host: Names | Coded) -> Bools:
 
 
 class Rare(NamedTuple):
-    """A channel with values of which too few lie in one window; ``hosts`` is empty where no host has more."""
+    """A channel that has values, but too few of them in any one window; ``hosts`` is empty if no host has more."""
 
     channel: str
     hosts: tuple[str, ...]
@@ -109,7 +112,7 @@ class Rare(NamedTuple):
 
 
 def rare_channels(names: Sequence[str], host: Names | Coded, gone: AnyArray, samples: int) -> list[Rare]:
-    """Channels that slower sensors measure than windows of so many ``samples`` need, in all hosts or in some.
+    """Find the channels that were sampled too slowly for windows of so many ``samples``, on all hosts or on some.
 
     ``gone`` (N, C) counts what is missing in each window.
     """
@@ -163,7 +166,8 @@ def notes_on_absent(
 
 
 def _told_by_gaps(name: str, label: Coded, there: Bools, gone: Floats) -> list[str]:
-    """A sentence on a channel that hosts which have it (``there``) miss in one class, and hardly in the others."""
+    """A sentence about a channel that is missing in one class's windows and hardly in the others', on hosts that
+    measure it (``there``)."""
     mine, share = Coded.of(label.take(there)), gone[there]
     shares = [(float(share[mine.codes == number].mean()), one) for number, one in enumerate(mine.names.tolist())]
     if len(shares) < 2:

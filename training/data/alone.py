@@ -1,4 +1,4 @@
-"""One writer of a data set at a time: two that lay files into one folder cut each other's short."""
+"""Let only one process at a time write a data set: two would cut off each other's files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class FolderBusy(Exception):  # noqa: N818 - reads as what it is
 
 @contextlib.contextmanager
 def alone(out_dir: Path) -> Iterator[None]:
-    """Hold the data set's folder, which is made; FolderBusy while another process does, OSError when it cannot be.
+    """Create and lock the data set's folder.
 
-    A folder that was made for nothing is removed again with its lock, by the holder: another writer's stays.
+    Raises FolderBusy while another process holds the lock, OSError when the folder cannot be made. If the writer leaves
+    a folder that it made empty, it removes the folder with the lock.
     """
     made = not out_dir.exists()
     out_dir.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Windows of extracted episodes: the choice of channels, the hosts' references, the labels."""
+"""Assemble windows from extracted episodes: choose channels, measure the hosts' references, assign labels."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ChosenChannels(NamedTuple):
         return tuple(channel.name for channel in self.channels)
 
     def has(self, meta: Meta, name: str) -> bool:
-        """Tell whether the channel means the same in a recording as in the data set."""
+        """Tell whether the channel has the same meaning in a recording as in the data set."""
         return self.views.get(name, meta.view) == meta.view
 
 
@@ -81,7 +81,8 @@ def _spec(info: ChannelInfo) -> ChannelSpec:
 
 
 def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, str]:
-    """The view of the most hosts, for channels by which views mean two things; none where all have one view."""
+    """For channels that two views define differently, the view that most hosts have; none if all hosts have one
+    view."""
     hosts = {(e.meta.view, e.meta.host) for e in good}
     counts = Counter(view for view, _ in hosts)
     if len(counts) < 2:
@@ -199,7 +200,8 @@ def lengths(options: BuildOptions, sample_hz: float) -> tuple[int, int]:
 
 
 def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) -> WindowPlaces:
-    """The places of an episode's windows, in the order of time; those of a reference have its label."""
+    """The places of an episode's windows in the order of time; all windows of a reference recording get the reference's
+    label."""
     window, stride = lengths(options, sample_hz)
     spans = _spans(episode, options)
     rows, of = placed_rows(episode.ground, spans, window, stride)
@@ -215,6 +217,6 @@ def starts_of(episode: EpisodeFacts, rows: Ints, sample_hz: float) -> Floats:
 
 
 def windows_of(values: Floats32, rows: Indices, window: int) -> Floats32:
-    """Windows (n, C, T) of values (G, C): the ``window`` rows from each of these on."""
+    """Cut windows (n, C, T) from values (G, C): ``window`` rows from each of these first rows."""
     every: Floats32 = np.lib.stride_tricks.sliding_window_view(values, window, axis=0)
     return np.ascontiguousarray(every[rows])

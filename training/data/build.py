@@ -76,7 +76,7 @@ Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wan
 
 
 def _unheard(_what: str, _share: float) -> None:
-    """Report no progress."""
+    """Report no progress: used when the caller wants none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,8 @@ class Summary:
 
 
 def build(episodes: Path, out_dir: Path, options: BuildOptions, progress: Progress = _unheard) -> Summary:
-    """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it, and FolderBusy."""
+    """Build the data set. ¶ Raises DataError, with one sentence, when nothing usable would come of it, and
+    FolderBusy."""
     try:
         paths = find_episodes(episodes.absolute())  # workers of an engine have folders of their own
     except EpisodeError as error:
@@ -130,7 +131,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: BuildOptions, progress
 
 
 def _ends(paths: Sequence[Path]) -> list[Path]:
-    """Files of the first and the last episode: who sees them sees the folder."""
+    """The files of the first and the last episode: a worker that can read both can read the whole folder."""
     found: list[Path] = []
     for path in (*paths[:1], *paths[-1:]):
         found += sorted(path.iterdir()) if path.is_dir() and os.access(path, os.R_OK | os.X_OK) else [path]
@@ -222,7 +223,7 @@ def _made(
 
 
 def _forget(memory: Path, used: Collection[Path]) -> None:
-    """Remove what is remembered of episodes that are gone or changed, and under other options."""
+    """Delete remembered results of episodes that are gone or changed, and those made under other options."""
     for path in memory.iterdir():
         if MEMORY_NAME.fullmatch(path.name) and path not in used:
             path.unlink(missing_ok=True)
@@ -239,7 +240,7 @@ def understand(
     labelling: Labelling,
     options: BuildOptions,
 ) -> Understood:
-    """The table of what was read as what, with all doubts.
+    """The table that says as what each part of the data was read, with all doubts.
 
     Values are measured against the host's reference, and the laboratory's privileged channels may well tell the label.
     """
@@ -283,7 +284,7 @@ def understand(
 
 
 def undeclared(verdicts: Sequence[EpisodeFindings]) -> list[str]:
-    """Sentences on columns that recordings hold and no meta data name: nothing is read of them."""
+    """Sentences about columns that recordings hold but their meta data do not name: they are not read."""
     counts = Counter(name for verdict in verdicts for name in verdict.undeclared)
     return [
         f"column {name} of {count:,} recordings: their meta.json does not declare it"
@@ -292,7 +293,8 @@ def undeclared(verdicts: Sequence[EpisodeFindings]) -> list[str]:
 
 
 def notes_on_views(verdicts: Sequence[EpisodeFindings], views: Mapping[str, str]) -> list[str]:
-    """A sentence on channels that count as absent where a recording's view means something else by them."""
+    """A sentence about channels that count as absent in some recordings, because their view gives the name another
+    meaning."""
     by_view: dict[str, set[str]] = {}
     for meta in (verdict.meta for verdict in verdicts if verdict.ok and verdict.meta is not None):
         for name in {c.name for c in meta.channels} & {name for name, view in views.items() if view != meta.view}:
@@ -304,7 +306,7 @@ def notes_on_views(verdicts: Sequence[EpisodeFindings], views: Mapping[str, str]
 
 
 def doubtful(verdicts: Sequence[EpisodeFindings]) -> list[str]:
-    """A sentence on the values by which some recorder may mean that nothing was measured."""
+    """A sentence about values that some recorders write for "not measured"."""
     counts = Counter(said for verdict in verdicts for said in verdict.doubtful)
     shown = listed([f"{said} in {count} recordings" for said, count in sorted(counts.items())])
     said = f"Repeated, and apart from all other values: {shown}: if nothing was measured there, leave it empty."
@@ -312,7 +314,7 @@ def doubtful(verdicts: Sequence[EpisodeFindings]) -> list[str]:
 
 
 def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptEpisode]:
-    """Every episode's facts, in order: remembered, or read by several processes."""
+    """The facts of every episode, in order: read from memory where remembered, else extracted by several processes."""
     places = [memory / key(path, hz) for path, hz in asked]
     known = [load_facts(place) for place in places]
     new = [number for number, facts in enumerate(known) if facts is None]
@@ -331,7 +333,7 @@ def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptE
 
 
 def _sharing(facts: EpisodeFacts, known: dict[bytes, Meta]) -> EpisodeFacts:
-    """The same facts whose meta data share channels and phases with those of other episodes, without their notes."""
+    """An episode's facts without notes; equal channels and phases become one object for all episodes."""
     meta = facts.verdict.meta
     if meta is None:
         return facts
@@ -348,7 +350,7 @@ def _together(found: Sequence[KeptEpisode], like: FeatureSchema | None) -> list[
 def _one_rate(
     found: Sequence[KeptEpisode], memory: Path, work: BuildWork, like: FeatureSchema | None
 ) -> tuple[list[KeptEpisode], float]:
-    """Bring all episodes to the commonest sampling rate (or the schema's); a slower recording cannot be brought up."""
+    """Resample all episodes to the commonest sampling rate (or the schema's); refuse those that are slower."""
     verdicts = [e.verdict for e in found]
     rates = Counter(one.meta.sample_hz for one in verdicts if one.ok and one.meta)
     if not rates:
@@ -370,7 +372,7 @@ def _one_rate(
 
 
 def _nothing_good(found: Sequence[EpisodeFindings]) -> str:
-    """Explain why there is nothing to cut windows from; a reference never becomes windows."""
+    """Explain why no recording can give windows; reference recordings never give any."""
     others = [one for one in found if not one.is_reference]
     if not others:
         return (
@@ -425,7 +427,7 @@ def _options(args: argparse.Namespace) -> BuildOptions:
 
 
 def describe(summary: Summary) -> str:
-    """The summary in words."""
+    """The summary as text for a person."""
     lines = [
         *summary.understood.lines(),
         f"{summary.episodes} episodes, {summary.baselines} of them references, {len(summary.quarantined)} quarantined",

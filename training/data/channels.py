@@ -1,8 +1,9 @@
 """The channels of a recording: what each one measures, in which unit, and who is allowed to see it.
 
-Two words decide everything downstream. A channel's *kind* says how it is read: a gauge is a level, a counter only
-ever grows and becomes a rate. Its *modes* say who sees it: a detector on a user's machine has the ``realistic``
-channels; the laboratory, which started the behaviour itself and can watch its processes, also has the ``oracle`` ones.
+Two properties of a channel decide how everything after it treats it. A channel's *kind* says how it is read: a gauge is
+a level, a counter only ever grows and becomes a rate. Its *modes* say who sees it: a detector on a user's machine has
+the ``realistic`` channels; the laboratory, which started the behaviour itself and can watch its processes, also has the
+``oracle`` ones.
 
 Recordings declare their channels in ``meta.json``, so other data may have channels that this table lacks; what a
 machine cannot measure is absent from its recordings.
@@ -23,7 +24,7 @@ class Measure(StrEnum):
 
 
 class View(StrEnum):
-    """The origin of a recording's numbers: a whole machine's, or one container's own."""
+    """What a recording's numbers describe: the whole machine, or one container."""
 
     MACHINE = "machine"
     CONTAINER = "container"
@@ -52,7 +53,7 @@ class Channel(NamedTuple):
 
 
 def _channels(kind: Measure, modes: tuple[Mode, ...], table: str) -> tuple[Channel, ...]:
-    """Channels from lines of ``name unit word``; the comments beside a name are for the reader of the table.
+    """Read channels from lines of ``name unit word``; the comment beside a name explains it to a reader of this table.
 
     The word says which hosts have it: ``machine`` or ``container``, only in this view; ``some``, of those with such a
     kernel; ``unlike``, all, but the views mean two things by it.
@@ -147,6 +148,6 @@ UNLIKE = frozenset(c.name for c in SYSTEM_CHANNELS if c.word == "unlike")  # vie
 
 
 def view_of(channels: Iterable[str]) -> View | None:
-    """The view that recordings of these channels have, where a channel of one view alone tells it."""
+    """The view of recordings with these channels, if one of the channels exists in one view alone."""
     views = {CHANNELS[name].word for name in channels if name in CHANNELS} & set(View)
     return View(views.pop()) if len(views) == 1 else None

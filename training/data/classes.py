@@ -1,4 +1,4 @@
-"""The benign classes: said by the owner or by a usual word, never guessed from an order.
+"""The benign classes: named by the owner or recognised by a usual name, never guessed from an order.
 
 Every alarm, false alarm and threshold follows from this one choice, so what is ambiguous is refused. The schema keeps
 the owner's names (`FeatureSchema.benign`); `benign_of` reads them back.
@@ -20,7 +20,8 @@ SHOWN = 12  # names of classes in one sentence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benign:
-    """The benign classes by the owner's names, and why it is these. Without names there is no alarm to raise."""
+    """The benign classes by the owner's names, and the reason why these were chosen. Without names there is no alarm to
+    raise."""
 
     names: tuple[str, ...]
     why: str
@@ -62,7 +63,7 @@ def listed(classes: Sequence[str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """The name as a flag takes it."""
+    """The name in the form that a flag takes."""
     return f'"{name}"' if "," in name else name
 
 
@@ -72,7 +73,7 @@ def _quoting(classes: Sequence[str]) -> str:
 
 
 def stated(benign: Sequence[str]) -> tuple[str, ...]:
-    """The schema's field for these classes: empty where the class called ``benign`` says it itself."""
+    """The value of the schema's field ``benign`` for these classes: empty if the only one is called ``benign``."""
     return () if tuple(benign) == (BENIGN,) else tuple(benign)
 
 

@@ -24,7 +24,7 @@ class Coded:
 
     @classmethod
     def of(cls, names: ArrayLike | Coded) -> Coded:
-        """The same as an array of names; of those that occur."""
+        """Encode an array of names; only names that occur are kept."""
         if isinstance(names, Coded):
             return cls(names.present, _placed(names.codes))
         found, codes = np.unique(np.asarray(names, dtype=np.str_), return_inverse=True)
@@ -32,7 +32,7 @@ class Coded:
 
     @classmethod
     def of_series(cls, parts: Iterable[pl.Series]) -> Coded:
-        """The same as the strings of all parts, without nulls."""
+        """Encode the strings of all parts, leaving out nulls."""
         known: dict[str, int] = {}
         codes = [np.empty(0, dtype=np.int32)]
         for part in parts:
@@ -42,7 +42,7 @@ class Coded:
         return cls(np.array(list(known), dtype=np.str_), np.concatenate(codes)).renamed(list(known))
 
     def renamed(self, names: Sequence[str]) -> Coded:
-        """The rows under other names, one for each; equal ones become one."""
+        """Replace each name by another one; names that become equal are merged."""
         found, place = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
         return Coded(found, place.astype(np.int32)[self.codes])
 
@@ -67,11 +67,11 @@ class Coded:
         return np.asarray(self.names[self.codes[rows]])
 
     def laid(self, room: WorkingMemory = ROOM) -> Names:
-        """All rows as an array of names, in memory or not."""
+        """All rows as an array of names, in memory or in a file."""
         return room.joined((self.strings(here) for here in spans(self.codes)), self.codes.size, self.names.dtype)
 
     def among(self, names: Iterable[str]) -> Bools:
-        """Mark the rows of these names."""
+        """Mark the rows whose name is one of these."""
         return np.isin(self.names, list(names))[self.codes]
 
     @property
@@ -86,7 +86,7 @@ def distinct(names: Names) -> set[str]:
 
 
 def among(names: Names, wanted: Iterable[str]) -> Bools:
-    """Mark the rows of these names."""
+    """Mark the rows whose name is one of these."""
     known, marks = np.array(sorted(wanted), dtype=np.str_), np.empty(names.size, dtype=bool)
     for here in spans(names, step=WIDE_ROWS):
         marks[here] = np.isin(names[here], known)
@@ -94,7 +94,8 @@ def among(names: Names, wanted: Iterable[str]) -> Bools:
 
 
 def numbered(*columns: Coded) -> Codes:
-    """A number for each row, equal where the columns' names are: ascending by the first column, then the next."""
+    """Number the rows so that equal numbers mean equal names in all columns; sorted by the first column, then the
+    next."""
     first, *others = columns
     code = _placed(first.codes)
     for column in others:
@@ -103,7 +104,7 @@ def numbered(*columns: Coded) -> Codes:
 
 
 def _placed(code: Indices) -> Codes:
-    """The numbers of rows without those that none has."""
+    """Renumber the rows without gaps between the numbers."""
     count = int(code.max(initial=-1)) + 1
     if count > CODES_MAX:
         return np.asarray(np.unique(code, return_inverse=True)[1], dtype=np.int32)

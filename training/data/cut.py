@@ -1,4 +1,4 @@
-"""Windows and features of episodes, cut by any process into their places: the other part of a build that costs time.
+"""Cut episodes into windows and compute their features, in any process: the second part of a build that costs time.
 
 What an episode gives depends on nothing but its samples and the :class:`CutPlan`. Its windows go to their places in the
 new data set; its features are remembered like its samples, so that a build that was killed, or a second one, computes
@@ -54,7 +54,7 @@ CODE = digest_of(absences, assemble, features, normalise)
 
 
 class KeptEpisode(NamedTuple):
-    """An episode of a build: its facts, where it comes from, at which rate it was asked for, and its file of samples.
+    """An episode of a build: its facts, its source, the sampling rate asked for, and the file with its samples.
 
     ``sample_hz`` None: at its own.
     """
@@ -69,16 +69,16 @@ class KeptEpisode(NamedTuple):
         return self.facts.verdict
 
     def judged(self, verdict: EpisodeFindings) -> KeptEpisode:
-        """The same under another verdict."""
+        """A copy with another verdict."""
         return self._replace(facts=replace(self.facts, verdict=verdict))
 
     def load(self) -> Extract:
-        """The episode with its samples: from the memory, or where that was damaged from the recording."""
+        """The episode with its samples: from the build's memory, or from the recording if that memory is damaged."""
         return load(self.samples) or extract(self.path, self.sample_hz)
 
 
 class CutPlan(NamedTuple):
-    """The rules by which windows are cut, and the places of the results.
+    """The rules by which windows are cut, and where the results are written.
 
     ``begin`` is the byte of ``tensors`` at which windows begin. ``digests``: the file of those of the windows' samples
     (N, T); None: of references only windows are made.
@@ -94,7 +94,8 @@ class CutPlan(NamedTuple):
 
 
 class CutTask(NamedTuple):
-    """An episode to be cut: its windows' first grid rows, what its host is measured by, and the number of the first."""
+    """An episode to cut: the first grid row of each window, its host's reference, and the number of its first
+    window."""
 
     episode: KeptEpisode
     rows: Codes
@@ -102,7 +103,7 @@ class CutTask(NamedTuple):
     first: int
 
     def features(self, plan: CutPlan) -> Path:
-        """The file of its features, whose name says everything that they depend on."""
+        """The file of its features; its name contains a digest of everything that they depend on."""
         rules = msgspec.json.encode((plan.chosen.channels, plan.chosen.views, plan.sample_hz, plan.window))
         total = hashlib.sha256(f"{CODE_DIGEST} {CODE} {self.episode.samples.name}".encode())
         for part in (rules, msgspec.json.encode(self.references), self.rows.tobytes()):
@@ -111,7 +112,7 @@ class CutTask(NamedTuple):
 
 
 def cut(plan: CutPlan, task: CutTask) -> None:
-    """Cut an episode's windows into their places, and keep their features."""
+    """Cut an episode's windows, write them to their places, and store their features."""
     extracted, window, first = task.episode.load(), plan.window, task.first
     if not extracted.facts.rows or extracted.facts.rows != task.episode.facts.rows:
         raise DataError(f"{task.episode.path} changed while it was read: build again when nothing is written there.")
@@ -156,8 +157,8 @@ def features_of(plan: CutPlan, task: CutTask) -> Floats32:
 def _put(path: Path, at: int, rows: AnyArray) -> None:
     """Write rows at a byte of a file, others of which another process may be writing.
 
-    It is opened for writing alone: over a network, a page that was read to be changed is written back whole, and with
-    it what another machine has written meanwhile.
+    The file is opened for writing only: over a network, a page that was read to be changed is written back whole, and
+    with it what another machine has written meanwhile.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0)), "wb", buffering=0) as file:
         file.seek(at)
@@ -174,7 +175,8 @@ E = TypeVar("E", bound=Loadable)
 
 
 class BuildWork(NamedTuple):
-    """The engine of a build, and the receiver of its progress: the step, and the share of it that is done."""
+    """The engine that carries out a build, and the function to which progress is reported: the step, and the share of
+    it that is done."""
 
     mapped: Callable[..., Iterator[Any]]
     progress: Callable[[str, float], None]
@@ -182,7 +184,7 @@ class BuildWork(NamedTuple):
     always: bool = False  # of an engine that somebody named
 
     def done(self, what: str, function: Callable[[Any], Any], tasks: Sequence[Any], *, much: bool) -> Iterator[Any]:
-        """The results of all tasks, in order; of ``much`` work by the engine."""
+        """The results of all tasks, in order; the engine computes them if there is ``much`` work."""
         for number, result in enumerate((self.mapped if much or self.always else map)(function, tasks)):
             yield result
             self.progress(what, (number + 1) / len(tasks))
@@ -190,7 +192,7 @@ class BuildWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedWindows(Generic[E]):
-    """The places of N windows: those of each episode, and a row for each window, in the order of the episodes."""
+    """The places of N windows: those of each episode, and one row per window, in the order of the episodes."""
 
     episodes: list[E]
     places: list[Codes]
@@ -205,7 +207,7 @@ class PlannedWindows(Generic[E]):
 
     @classmethod
     def of(cls, episodes: Sequence[E], sample_hz: float, options: BuildOptions) -> PlannedWindows[E] | None:
-        """Place the windows of episodes in the order of their ids; None where there is none."""
+        """Number the windows of episodes in the order of their ids; None if there are none."""
         placed = [(episode, places_of(episode.facts, sample_hz, options)) for episode in episodes]
         with_windows = [(episode, places) for episode, places in placed if places.rows.size]
         if not with_windows:
@@ -233,7 +235,7 @@ class PlannedWindows(Generic[E]):
 def cut_at_once(
     planned: PlannedWindows[Extract], chosen: ChosenChannels, references: NormalReferences, window: int
 ) -> WindowSet:
-    """The windows of few episodes, in memory."""
+    """Cut the windows of a few episodes in memory."""
     parts = [
         windows_of(measured_values(one, chosen, references), rows, window)
         for one, rows in zip(planned.episodes, planned.places, strict=True)
@@ -243,7 +245,7 @@ def cut_at_once(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutWindows:
-    """All that is known of windows when the last is in its place. The file of ``digests`` goes afterwards."""
+    """What is known about the windows once the last one is in its place. The file of ``digests`` goes afterwards."""
 
     index: WindowIndex
     features_sha256: str
@@ -253,7 +255,7 @@ class CutWindows:
 
 
 class Cutting(NamedTuple):
-    """The rules by which a build cuts, and its folders."""
+    """The rules by which a build cuts windows, and its folders."""
 
     chosen: ChosenChannels
     measured: NormalReferences
@@ -298,10 +300,10 @@ class Cutting(NamedTuple):
         return ManyWindows(X=X, rows=planned.rows), found
 
     def _in_place(self, plan: CutPlan) -> Path:
-        """Move windows that are all there to where the data set has them.
+        """Move the finished windows into the data set's folder.
 
-        They were cut into a folder whose name no other build has: a worker that was given up, or whose build was
-        killed, may continue, and finds no file to write into.
+        They were cut in a folder whose name no other build uses. A worker that still runs after its build ended then
+        finds no file to overwrite.
         """
         target = self.new / TENSORS_FOLDER / plan.tensors.name
         target.parent.mkdir(exist_ok=True)

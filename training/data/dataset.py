@@ -90,7 +90,7 @@ class WindowSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManyWindows:
-    """A :class:`WindowSet` of so many windows that their names are stored once each."""
+    """A :class:`WindowSet` of so many windows that each name is stored only once."""
 
     X: Floats32
     rows: CodedRows
@@ -117,7 +117,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelling:
-    """The classes: ``names`` in order of their integers, and the ``benign`` ones, which raise no alarm.
+    """The classes: ``names`` in the order of their integers, and the ``benign`` ones, which raise no alarm.
 
     Raises DataError where none is benign, but under the target that has no alarm.
     """
@@ -188,8 +188,8 @@ def write_processed(
 
 @contextmanager
 def making(out_dir: Path) -> Iterator[Path]:
-    """Yield a new folder for a data set. When the block has ended, this folder replaces the data set that was there
-    before."""
+    """Yield a new, empty folder to write a data set into. When the block has ended, this folder replaces the data set
+    that was there before."""
     new = out_dir / NEW_FOLDER
     shutil.rmtree(new, ignore_errors=True)  # of a writer that was killed
     new.mkdir(parents=True)
@@ -201,7 +201,7 @@ def making(out_dir: Path) -> Iterator[Path]:
 
 
 def _put_in_place(new: Path, out_dir: Path) -> None:
-    """Let a whole data set take the place of another."""
+    """Replace a complete data set by another complete one."""
     fs = LocalFs()
     for path in sorted(new.rglob("*")):
         fs.sync_folder(path) if path.is_dir() else fs.sync_file(path)
@@ -213,7 +213,7 @@ def _put_in_place(new: Path, out_dir: Path) -> None:
 
 
 def finish(out_dir: Path) -> None:
-    """Put a data set in place that is whole; its writer, or another reader, may be doing so at the same time.
+    """Move a complete new data set into place, also if its writer or another reader is doing so at the same time.
 
     Raises DataError where it cannot be.
     """
@@ -252,7 +252,8 @@ def write_beside(
     reference: Placed | None = None,
     understood: Understood | None = None,
 ) -> TensorManifest:
-    """Write what belongs to windows and features that lie in the new folder already, and return the manifest.
+    """Write index, validation table and manifest beside windows and features already in the new folder; return the
+    manifest.
 
     Channels come as the files want them, and ``optional`` is known; the rest is as in :func:`write_processed`.
     """
@@ -297,7 +298,7 @@ def write_features(
     parts: Iterable[Floats32],
     progress: Callable[[float], None] = lambda _share: None,
 ) -> str:
-    """Write the feature table, some rows at a time, into the new folder; and return the digest of all features."""
+    """Write the feature table into the new folder, some rows at a time, and return the digest of all features."""
     names = [feature.name for feature in feature_specs(channels)]
     count = len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
@@ -325,7 +326,8 @@ def write_features(
 
 
 def group_ends(episodes: Iterable[tuple[str, int]], usual: int) -> Iterator[int]:
-    """The ends of groups of about ``usual`` rows, at most twice as many: behind episodes that their names choose.
+    """The row numbers at which groups of about ``usual`` rows end, at most twice as many; groups end after episodes
+    chosen by a hash of their names.
 
     Episodes come with the number of the row behind their last. One that comes or goes changes the group that it is in,
     and few others: the next chosen episode ends a group again. A longer episode is cut.
@@ -347,7 +349,7 @@ def group_ends(episodes: Iterable[tuple[str, int]], usual: int) -> Iterator[int]
 
 
 def _drawn(name: str) -> float:
-    """A number from 0 to 1 that a name always has."""
+    """A number from 0 to 1 that depends on nothing but the name."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) / 2**64
 
 
@@ -361,7 +363,7 @@ def _group_rows(windows: int, features: int) -> int:
 
 
 def other_data_set(out_dir: Path, *, built: bool) -> str | None:
-    """A sentence where the folder holds a data set of the other kind (built from episodes, or brought in ready)."""
+    """A sentence if the folder holds a data set of the other kind (built from episodes, or ingested)."""
     finish(out_dir)
     if not (out_dir / TENSORS_FOLDER / tensor_files.MANIFEST).exists():
         return None
@@ -372,7 +374,8 @@ def other_data_set(out_dir: Path, *, built: bool) -> str | None:
 
 
 def remove_leftovers_of_build(out_dir: Path) -> None:
-    """Remove what only a build leaves; of its memory no file that has another's name."""
+    """Remove the files that only a build leaves; of its remembered results, only files with a name that a build
+    gives."""
     (out_dir / REFERENCES_FILE).unlink(missing_ok=True)
     memory = out_dir / MEMORY_FOLDER
     for path in memory.iterdir() if memory.is_dir() else ():
@@ -439,7 +442,7 @@ class Dataset:
 
     @property
     def benign(self) -> tuple[str, ...]:
-        """The classes that raise no alarm; empty: nothing does."""
+        """The classes that raise no alarm; if empty, no class raises any."""
         return benign_of(self.schema)
 
     @property
@@ -511,7 +514,8 @@ def _no_windows(shape: tuple[int, ...]) -> WindowSet:
 
 
 def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
-    """The data on the channels of another schema: what they lack is absent, what a recorder has beyond is left out.
+    """The data on the channels of another schema: channels that the data lack become absent, channels that it lacks are
+    left out.
 
     As they are where that is no matter of hardware: an own name that the schema does not have may be another name for
     what is lacking, and one name may mean two things.
@@ -537,7 +541,7 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
 
 
 def _read_features(path: Path, manifest: TensorManifest, index: StoredIndex, columns: list[int]) -> Floats32:
-    """The features at some places of all: (N, F), in memory or not."""
+    """Read the features of some rows: (N, F), in memory or in a file."""
     names, count = manifest.schema.feature_names, len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
     result = ROOM.empty((count, len(columns)), np.float32)
@@ -612,7 +616,8 @@ def load_validation(path: Path) -> Validation:
 
 
 def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str:
-    """SHA-256 of what reports take from a validation table: its episodes, those that are out, what was understood."""
+    """SHA-256 of what reports take from a validation table: the episodes, the quarantined ones, and what the data were
+    read as."""
     rows = table.select("episode_id", "baseline", "ok", "reasons").sort("episode_id")
     total = hashlib.sha256("\0".join(rows["episode_id"].to_list()).encode())
     for column in ("baseline", "ok"):
@@ -623,7 +628,7 @@ def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str
 
 
 def unwritten(windows: WindowSet, schema: FeatureSchema, reference: WindowSet | None = None) -> Dataset:
-    """The data set that windows of a mode's ``schema`` make, without any file; their labels are class numbers."""
+    """The data set that windows of a mode's ``schema`` form, without writing a file; their labels are class numbers."""
     assert schema.mode is not None, "windows are of one mode"
     recording = Coded.of(windows.rows.recording)
     return Dataset(

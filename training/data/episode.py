@@ -34,7 +34,7 @@ _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class EpisodeError(Exception):
-    """This is not a readable episode; record it again or leave it out."""
+    """The files are not a readable episode; the remedy is to record it again or leave it out."""
 
 
 class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Episode:
 
 
 def new_ulid(clock: Clock, rng: random.Random) -> str:
-    """26 characters: 48 bits of milliseconds, 80 of chance; sorting by name sorts by time."""
+    """A new id of 26 characters: 48 bits of time in milliseconds, 80 random bits; sorting ids sorts them by time."""
     number = (int(clock.now() * 1000) << 80) | rng.getrandbits(80)
     return "".join(_ULID_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
@@ -112,7 +112,8 @@ def find_episodes(root: Path) -> list[Path]:
 
 
 def no_access(error: OSError, path: Path) -> DataError:
-    """Say what cannot be read. That is no fault of the recording, so it is not quarantined: it may be good."""
+    """The error for a folder or file that may not be read. The recording itself may be good, so it is not
+    quarantined."""
     return DataError(
         f"{error.filename or path} cannot be read ({error.strerror or error}): make it readable for this user, or move "
         "the episode elsewhere; one that is left out unseen would change what is learnt."
@@ -169,7 +170,7 @@ def pack(folder: Path, target: Path) -> None:
 
 
 def read_members(path: Path) -> dict[str, bytes]:
-    """The bytes of the three files, from a folder or a packed episode.
+    """The bytes of the three files of a folder or a packed episode.
 
     Raises EpisodeError for damaged content, DataError where nothing can be read.
     """
@@ -211,7 +212,7 @@ def _untar(stream: Any) -> dict[str, bytes]:
 
 
 def digest_of(members: dict[str, bytes]) -> str:
-    """SHA-256 over the members' names, lengths and bytes."""
+    """SHA-256 over the three files' names, lengths and bytes."""
     total = hashlib.sha256()
     for name in MEMBERS:
         total.update(f"{name} {len(members[name])}\n".encode())

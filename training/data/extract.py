@@ -1,4 +1,4 @@
-"""One episode, read and judged: the part of a build that costs time and can be kept.
+"""Read and judge one episode: the first part of a build that costs time, with a result that can be kept.
 
 What was extracted is remembered under the file's name, size and modification time, so that a second build reads only
 what is new. The memory may be deleted at any time. A build keeps the facts of all episodes, and the samples of one.
@@ -33,7 +33,7 @@ NOTHING: Floats32 = np.empty((0, 0), dtype=np.float32)
 
 
 def digest_of(*modules: ModuleType) -> str:
-    """Part of every key: under other code the same file may be judged, gridded or cut differently."""
+    """A digest of the code, part of every key: other code may judge, grid or cut the same file differently."""
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 
 
@@ -64,7 +64,7 @@ class EpisodeFacts:
 
     @property
     def ground(self) -> Grid:
-        """The grid without a value: where windows can lie."""
+        """The grid without values: where windows can lie."""
         holes = np.unpackbits(np.frombuffer(self.holes, dtype=np.uint8), count=self.rows).astype(bool)
         return Grid(self.start_s, self.sample_hz, NOTHING, holes)
 
@@ -118,7 +118,8 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
 
 
 def load(kept: Path, *, samples: bool = True) -> Extract | None:
-    """An extract from its file, also without ``samples``; None where that is absent, torn or of another layout."""
+    """Read an extract from its file, also without ``samples``; None if the file is absent, incomplete or of another
+    layout."""
     try:
         with kept.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             facts = msgspec.json.decode(stored["facts"].tobytes(), type=EpisodeFacts)
@@ -128,13 +129,14 @@ def load(kept: Path, *, samples: bool = True) -> Extract | None:
 
 
 def load_facts(kept: Path) -> EpisodeFacts | None:
-    """The same without the samples, which are not read."""
+    """Read an extract without its samples."""
     found = load(kept, samples=False)
     return None if found is None else found.facts
 
 
 def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
-    """Read an episode and remember it, unless a worker that was lost afterwards has: path, wanted rate, its file."""
+    """Extract an episode and store the result, unless another worker has stored it already; arguments: path, wanted
+    rate, result's file."""
     path, sample_hz, kept = task
     if (known := load_facts(kept)) is not None:
         return known
@@ -146,7 +148,8 @@ def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
 
 
 def key(path: Path, sample_hz: float | None) -> str:
-    """Changes with the file's name, size and time of change, and with what was asked. Raises DataError."""
+    """The key of an episode's result: it changes with the file's name, size and modification time, and with the
+    options. Raises DataError."""
     try:
         files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
         stats = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]

@@ -1,4 +1,4 @@
-"""Summaries of windows: what the tabular models see.
+"""Features of windows: what the tabular models see.
 
 For each channel: level (mean, quantiles, extremes), spread, trend, roughness (differences, lag-1 autocorrelation) and
 where its variation lies in frequency; for the leading channels, how they move together. All pure functions of arrays;
@@ -70,7 +70,8 @@ def feature_specs(channels: tuple[ChannelSpec, ...]) -> tuple[FeatureSpec, ...]:
 
 
 def correlated(channels: tuple[ChannelSpec, ...]) -> tuple[ChannelSpec, ...]:
-    """The channels whose correlations are features: the leading realistic ones, so that both modes share them."""
+    """The channels between which correlations are features: the leading realistic ones, so that both modes share
+    them."""
     return tuple(c for c in channels if Mode.REALISTIC in c.modes)[:CORRELATED_MAX]
 
 
@@ -91,7 +92,7 @@ def extract(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) ->
 
 
 def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) -> Iterator[Floats32]:
-    """The same in blocks of some windows, so that memory stays bounded."""
+    """Compute features of the windows some at a time, so that memory stays bounded."""
     count, width, samples = X.shape
     assert width == len(channels), "a channel a row of each window"
     assert samples >= 4, "shorter windows have no shape"
@@ -109,7 +110,7 @@ def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: fl
 
 
 def _summarise(part: Floats, pairs: list[tuple[int, int]], sample_hz: float, result: Floats32) -> None:
-    """Put the features of windows (n, C, T), which are overwritten where absent, into their rows (n, F)."""
+    """Write the features of windows (n, C, T) into their rows (n, F); absent values in the windows are overwritten."""
     lacks = None
     if not np.isfinite(part).all():
         if np.isinf(part).any() or not is_settled(part):

@@ -1,4 +1,4 @@
-"""Identity of data by content: windows without their numbers, recordings without their names.
+"""Recognise data by content: windows without their numbers, recordings without their names.
 
 A window's digest covers its samples under the channels' names, nothing else: neither its number nor its recording, host
 or time. Two recordings are *kin* when one of their windows begins with samples that the other holds as well, or, on
@@ -34,7 +34,7 @@ TOUCHING = 0.01  # of a window: less than this is no overlap in time but roundin
 
 
 class Pair(NamedTuple):
-    """Two recordings that hold equal windows, and how many; or one that holds some twice."""
+    """Two recordings that hold equal windows, and how many; or one recording that holds some windows twice."""
 
     first: str
     other: str
@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 
 class Kinship(NamedTuple):
-    """The kinship of recordings. ``of`` names, for each of N windows, the one that all its kin count as."""
+    """Which recordings are kin. ``of`` names, for each of N windows, the one that all its kin count as."""
 
     of: Coded
     equal: tuple[Pair, ...]  # whose windows are copies of which recording's, of any host
@@ -53,7 +53,7 @@ class Kinship(NamedTuple):
 
     @property
     def recording(self) -> Names:
-        """The same as an array of names (N)."""
+        """The name of each window's recording as an array (N)."""
         return self.of.laid()
 
 
@@ -120,7 +120,7 @@ def _whole(rows: Digests) -> Digests:
 
 
 def _mixed(z: Digests) -> Digests:
-    """The finaliser of SplitMix64: every bit of the input moves every bit of the output."""
+    """The finaliser of SplitMix64: every input bit affects every output bit."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -137,7 +137,8 @@ def _runs(rows: Digests, length: int) -> Digests:
 
 
 class Marks(NamedTuple):
-    """Runs of samples inside windows, drawn by their content: who cuts the same samples otherwise draws the same."""
+    """Runs of samples inside windows, selected by their content: other windows over the same samples select the same
+    runs."""
 
     window: Indices  # (n,) the window of each run
     digest: Digests  # (n,)
@@ -166,7 +167,7 @@ def marks_of(X: Floats32, names: Sequence[str], every: int, *, telling: bool) ->
 
 
 def run_length(samples: int) -> int:
-    """The number of samples in a run, by which windows are known to share some."""
+    """The length of the runs of samples by which windows are compared."""
     return max(4, samples // 4)
 
 
@@ -207,7 +208,7 @@ def find_kin(X: Floats32, names: Sequence[str], rows: Rows | CodedRows, digests:
 
 
 def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
-    """The sentence for samples that two hosts claim: episode, host, episode, host."""
+    """The sentence for equal samples under two hosts: episode, host, episode, host."""
     one, host, other, elsewhere = strangers
     return (
         f"The recordings {one!r} of {host} and {other!r} of {elsewhere} hold the same samples, and a sample comes "
@@ -216,7 +217,8 @@ def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
 
 
 def _equal_windows(X: Floats32, whole: Digests, of: Indices, chance: _ChanceEquality) -> Counter[tuple[int, int]]:
-    """Count the telling windows that two recordings share, by their numbers; each is compared with its first one."""
+    """Count the windows that two recordings share, and that chance cannot explain; each recording is compared with the
+    first that has the window."""
     order = np.lexsort((of, whole))
     same = np.r_[False, whole[order][1:] == whole[order][:-1]]
     first = np.maximum.accumulate(np.where(same, 0, np.arange(order.size)))
@@ -273,7 +275,7 @@ def _shared_samples(
 
 
 class _ChanceEquality:
-    """Judges whether samples may be equal by chance: by how often their first value, and each step, occurs."""
+    """Judges whether samples may be equal by chance, from how often their first value and each step occur."""
 
     def __init__(self, X: Floats32) -> None:
         """Keep the windows ``X`` (N, C, T); nothing is counted before something asks."""
@@ -283,8 +285,8 @@ class _ChanceEquality:
         self._usual: list[tuple[_Frequencies, _Frequencies]] | None = None
 
     def excluded(self, X: Floats32, rows: Indices, start: int, length: int) -> dict[int, bool]:
-        """Tell for each row whether chance cannot explain its ``length`` samples. The most distinctive channel
-        decides."""
+        """Tell for each row whether its ``length`` samples can not be equal to others by chance. The most distinctive
+        channel decides."""
         if not rows.size:
             return {}
         if self._usual is None:
@@ -308,12 +310,12 @@ class _ChanceEquality:
 
 
 def _constant_where_absent(values: AnyArray) -> Floats32:
-    """Replace absent values by 0: where both of two windows lack a value, that shows nothing about either."""
+    """Replace absent values by 0: a value that both windows lack shows nothing about either."""
     return np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 class _Frequencies(NamedTuple):
-    """The frequency of each value; one that did not is held for half as frequent as one seen once."""
+    """The frequency of each value; one that did not occur counts half as often as one seen once."""
 
     values: Floats32
     bits_of: Floats

@@ -1,4 +1,4 @@
-"""The share of an ingest, or a build, that is done, and the time that is left, for the person who waits."""
+"""Show the person who waits for an ingest or a build which share of it is done, and the time left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUIET_S = 3.0  # a table that takes no longer needs no such words
 
 
 class Meter:
-    """Tells at most every ``every_s`` seconds. ``now`` gives seconds, ``tell`` takes a line."""
+    """Reports progress at most every ``every_s`` seconds. ``now`` gives seconds, ``tell`` takes a line."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Meter:
         every_s: float,
         steps: Mapping[str, float] = STEPS,
     ) -> None:
-        """Begin now; ``steps`` are the shares of the whole time that steps take, in their order."""
+        """Start the clock; ``steps`` are the shares of the whole time that each step takes, in order."""
         self._steps = steps
         self._now, self._tell, self._every_s = now, tell, every_s
         self._begun = now()
@@ -40,7 +40,7 @@ class Meter:
         self._done = self._had = 0.0
 
     def __call__(self, what: str, share: float) -> None:
-        """Take the share of a step that is done; of two reports the larger one counts."""
+        """Report the share of a step that is done; a share smaller than one reported before is ignored."""
         names = list(self._steps)
         before = sum(self._steps[name] for name in names[: names.index(what)])
         self._done = max(self._done, before + self._steps[what] * share)
@@ -55,7 +55,7 @@ class Meter:
 
 
 def on_stderr(steps: Mapping[str, float] = STEPS) -> Meter:
-    """Make a meter whose words stand in one line of a terminal, or each in a line of its own."""
+    """Make a meter that rewrites one line of a terminal, or prints a line per report elsewhere."""
     line = sys.stderr.isatty()
 
     def tell(words: str) -> None:

@@ -1,4 +1,4 @@
-"""Numbers that stand for nothing: "not measured" in a channel, "unlabelled" among the classes.
+"""Numbers that stand for missing values: "not measured" in a channel, "unlabelled" among the classes.
 
 Programs write -999, -1, 255 or 65535 where they know nothing. In a channel that is the strongest signal of all, among
 the labels a class of its own. What surely is such a number is refused, what may be is noted; which flag says what it is
@@ -50,7 +50,7 @@ class StandIn(NamedTuple):
 
 
 def is_usual(value: float) -> bool:
-    """Tell whether programs write this number where nothing is known."""
+    """Tell whether programs usually write this number for "not known"."""
     return value in USUAL or HUGE <= abs(value) < np.inf
 
 
@@ -58,7 +58,7 @@ def is_usual(value: float) -> bool:
 
 
 def stand_in(channel: str, column: AnyArray) -> StandIn | None:
-    """The least or the largest value of a channel, where it stands apart from the others as no measurement does.
+    """The smallest or largest value of a channel, if it is further from the others than a measurement would be.
 
     ``column`` holds samples (S), or windows (N, T) that may overlap: of these a value counts as often as it stands at
     one place of them, so that a single peak in many windows is no repetition.
@@ -87,13 +87,13 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
 
 
 def _ends(column: AnyArray, but: float = np.nan) -> tuple[float, float]:
-    """The least and the largest known value, ``but`` one."""
+    """The smallest and the largest known value other than ``but``."""
     known = column[np.isfinite(column) & (column != but)].astype(np.float64)
     return float(known.min(initial=np.inf)), float(known.max(initial=-np.inf))
 
 
 def _distinct(column: AnyArray, but: float) -> Floats:
-    """The different known values, ``but`` one; of more than DISTINCT_MAX some, drawn by their bits."""
+    """The different known values except ``but``; if more than DISTINCT_MAX, a selection by their bits."""
     found, thinned = np.empty(0), 0
     for here in spans(column):
         part = np.asarray(column[here], dtype=np.float64)
@@ -106,13 +106,13 @@ def _distinct(column: AnyArray, but: float) -> Floats:
 
 
 def _drawn(values: Floats, halvings: int) -> Any:
-    """Mark one value in two to the power of ``halvings``, whatever their order is."""
+    """Select one value in two to the power of ``halvings``, independently of their order."""
     mixed: Digests = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
     return (mixed & np.uint64((1 << halvings) - 1)) == 0
 
 
 def judge_stand_ins(columns: Iterable[tuple[str, AnyArray]], level: Sequence[str]) -> list[str]:
-    """Notes on the channels; raises DataError for a value that is surely no measurement and was not said to be one."""
+    """Notes on stand-ins; raises DataError for a value that is surely no measurement, unless --missing names it."""
     found = [one for name, column in columns if name not in level and (one := stand_in(name, column))]
     sure = [one for one in found if one.sure]
     if sure:
@@ -140,7 +140,7 @@ class Missing(NamedTuple):
 
     @property
     def written(self) -> str:
-        """As a flag takes it, and :func:`read_missing` reads it."""
+        """The value in the form that a flag takes and :func:`read_missing` reads."""
         return f"{self.value!r}" if self.channel is None else f"{self.channel}={self.value!r}"
 
 
@@ -151,7 +151,8 @@ def read_missing(text: str, *, is_like: bool = False) -> Missing:
 
 
 def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence[AnyArray]) -> list[str]:
-    """Make what was said to be missing NaN, in place, and count it. Raises DataError for what is not there."""
+    """Replace the values that the user named as missing by NaN, in place, and count them. Raises DataError for what is
+    not there."""
     counts = {(name, is_like): 0 for is_like in (False, True) for name in names}
     for one in said:
         if one.channel is not None and one.channel not in names and not one.is_like:
@@ -178,7 +179,7 @@ def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence
 
 
 def labelled(y: AnyArray, unlabelled: Sequence[str]) -> Bools:
-    """Mark the labels (N) that name a class: all but ``unlabelled``. Raises DataError for one that is not there."""
+    """Mark the labels (N) that name a class: all except ``unlabelled``. Raises DataError for one that is not there."""
     keep = np.ones(y.shape, dtype=np.bool_)
     for word in unlabelled:
         if y.dtype.kind in "fiu":
@@ -197,7 +198,8 @@ def labelled(y: AnyArray, unlabelled: Sequence[str]) -> Bools:
 
 
 def check_classes(present: Sequence[str], named: Sequence[str]) -> None:
-    """Refuse a label that programs write for no label; ``named`` are said to be classes. Raises DataError.
+    """Refuse a label that programs write for "no label"; labels in ``named`` were declared classes by the user. Raises
+    DataError.
 
     ``present`` are the labels, numbers in their order and shortest form.
     """

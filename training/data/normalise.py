@@ -1,10 +1,10 @@
-"""Making hosts comparable: compressed scales, and each host measured from its own resting level.
+"""Make hosts comparable: compress scales, and measure each host from its own resting level.
 
-Which host a window comes from is readable from its levels alone, far better than what happens in it. So each channel
-is first compressed (a doubling counts the same at every level), then expressed as its distance from the host's resting
-level, a low quantile of its reference: recordings made beforehand, while the host did its ordinary work, chosen
-without regard to labels and never among the windows. A host without a reference is measured from the fleet's median
-resting level, and is said to have none. Files and schemas call a reference ``baseline``.
+A window's levels reveal its host far better than they reveal the behaviour in it. So each channel is first compressed
+(a doubling counts the same at every level), then expressed as its distance from the host's resting level, a low
+quantile of its reference: recordings made beforehand, while the host did its ordinary work, chosen without regard to
+labels and never among the windows. A host without a reference is measured from the fleet's median resting level, and is
+said to have none. Files and schemas call a reference ``baseline``.
 
 Dividing by the reference's spread as well was tried and left out: a busy reference then shrinks everything that its
 host ever does. On the recorded sample, leaving one host out, boosted trees had an AUROC of 0.91 with the resting level,
@@ -59,7 +59,7 @@ class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
     fleet: HostReference | None
 
     def of(self, host: str) -> NormalReferences:
-        """The part of these that values of one host are measured by."""
+        """The part of these references by which values of one host are measured."""
         own = {host: self.hosts[host]} if host in self.hosts else {}
         return NormalReferences(channels=self.channels, hosts=own, fleet=self.fleet)
 
@@ -68,7 +68,7 @@ class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
         return RULE if self.fleet is not None else NO_REFERENCES
 
     def without(self, hosts: Sequence[str]) -> list[str]:
-        """Return those of these hosts that have no reference of their own."""
+        """The hosts, of these, that have no reference of their own."""
         return sorted(set(hosts) - set(self.hosts))
 
 
@@ -77,7 +77,7 @@ def scale_of(unit: str) -> float:
 
 
 def compress(values: Floats32, channels: Sequence[ChannelSpec]) -> Floats32:
-    """Symmetric logarithm of the channels (last axis) that ask for it: sign(v) log(1 + |v| / scale)."""
+    """Apply the symmetric logarithm sign(v) log(1 + |v| / scale) to the channels (last axis) that ask for it."""
     result = np.array(values, dtype=np.float32)
     for i, channel in enumerate(channels):
         if channel.transform == "symlog":
@@ -87,7 +87,7 @@ def compress(values: Floats32, channels: Sequence[ChannelSpec]) -> Floats32:
 
 
 class Recorded(NamedTuple):
-    """A host's references: compressed rows (each (G, C)) of some recordings one after the other, holes left out.
+    """A host's reference recordings: compressed rows (each (G, C)), one recording after the other, without holes.
 
     ``rows`` is how many they are in all.
     """
@@ -98,7 +98,7 @@ class Recorded(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[Floats32]) -> Recorded:
-        """The same of arrays that are there."""
+        """Make one from arrays in memory."""
         return cls(len(parts), sum(map(len, parts)), parts)
 
 
@@ -144,7 +144,7 @@ def _fleet(hosts: Mapping[str, HostReference]) -> HostReference | None:
 
 
 def apply(values: Floats32, host: str, references: NormalReferences) -> Floats32:
-    """Compressed values (..., C) from the host's resting level, clipped to a range that no network chokes on."""
+    """Compressed values (..., C) minus the host's resting level, clipped to a range that every network can process."""
     reference = references.hosts.get(host, references.fleet)
     if reference is not None and references.fleet is not None:
         levels = zip(reference.resting, references.fleet.resting, strict=True)

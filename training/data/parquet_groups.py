@@ -83,7 +83,7 @@ def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> 
 
 
 class ThriftReader:
-    """Values of Thrift's compact protocol, one behind the other."""
+    """Reads values of Thrift's compact protocol, one after another."""
 
     def __init__(self, content: bytes, begin: int = 0) -> None:
         self._content, self._at = content, begin

@@ -1,4 +1,5 @@
-"""The recorder's address: starts ``training.watch.recording.record``, which data must not import."""
+"""Start ``training.watch.recording.record`` under the name ``training.data.record``; data may not import it
+directly."""
 
 from __future__ import annotations
 

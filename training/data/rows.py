@@ -1,4 +1,4 @@
-"""The columns that go with windows: where each comes from, when it was recorded, which class it has."""
+"""The columns that accompany windows: each window's origin, recording time and class."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Rows:
         return int(self.label.size)
 
     def take(self, index: AnyArray) -> Rows:
-        """The rows of the given numbers, or those that a mask selects."""
+        """The rows with the given numbers, or those that a mask selects."""
         return Rows(**{name: column[index] for name, column in self._columns().items()})
 
     @property
@@ -76,7 +76,7 @@ class Rows:
 
     @property
     def coded(self) -> CodedRows:
-        """The same in less memory."""
+        """A copy that stores each name only once, in less memory."""
         names = {name: Coded.of(getattr(self, name)) for name in ("episode", "host", "label")}
         return CodedRows(**names, t_start=self.t_start, t_end=self.t_end)
 
@@ -87,7 +87,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedRows:
-    """A row for each of N windows where these are many: each name once, and its number in the rows."""
+    """A row for each of N windows, for many windows: each name is stored once, and rows hold its number."""
 
     episode: Coded
     host: Coded
@@ -100,11 +100,12 @@ class CodedRows:
 
     @property
     def coded(self) -> CodedRows:
-        """These rows."""
+        """This object itself: it is stored in that form already."""
         return self
 
     def laid(self, label: AnyArray, recording: Names | None = None, window_id: Names | None = None) -> Rows:
-        """The same with a name in each row, and with these labels; without ``recording`` each episode is one."""
+        """A copy with a name in each row, and with these labels; without ``recording`` each episode is one
+        recording."""
         episode = self.episode.laid()
         return Rows(
             episode=episode,

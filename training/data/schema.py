@@ -25,7 +25,7 @@ RATE_ROUNDED = 1e-5  # share by which a rate that was kept to six digits may dif
 
 
 class Timing(StrEnum):
-    """The times of a data set that are seconds; any other is nominal, at one sample a second."""
+    """Says which times of a data set are in seconds; other times only count samples."""
 
     SECONDS = "seconds"  # all
     STARTS = "starts"  # when windows begin; their length is unknown
@@ -56,7 +56,8 @@ class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``mode`` is None for the whole schema. ``label_map`` gives each class name its integer; the order means nothing.
+    """What every number of a data set means; ``mode`` is None for the whole schema. ``label_map`` gives each class name
+    its integer; the order means nothing.
 
     ``target`` is malicious, phase, or class (the owner said that no class is benign). ``benign`` has the owner's names
     of the classes that raise no alarm; empty, and then no part of canonical JSON and hash: the class called ``benign``,
@@ -154,7 +155,7 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
 
 
 def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, Any, Any]:
-    """Find where two plain values first differ, and what stands there. They must differ."""
+    """Find where two plain values first differ, and return both values there. They must differ."""
     pairs: list[tuple[str, Any, Any]] = []
     if isinstance(expected, dict) and isinstance(found, dict):
         dot = f"{path}." if path else ""

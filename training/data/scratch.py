@@ -1,7 +1,7 @@
-"""Arrays that may be larger than memory: they lie in files without a name, and are walked through block by block.
+"""Arrays that may be larger than memory: they are stored in unnamed files and processed block by block.
 
-A file without a name is gone with its process, however that ends. Pages of a file that were read count as memory of the
-process until it gives them back, which each walk does behind each block.
+The system deletes an unnamed file when its process ends for any reason. Pages of a file that were read count as memory
+of the process until it gives them back, which each walk does behind each block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingMemory:
-    """The memory that a step may take: results do not depend on it.
+    """The memory that a step may use; results do not depend on it.
 
     ``part_bytes`` are worked on at a time, and a larger array lies in a file without a name. ``progress`` gets the
     step, and the share that is done.
@@ -41,7 +41,7 @@ class WorkingMemory:
     progress: Callable[[str, float], None] = lambda _what, _share: None
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike, order: Literal["C", "F"] = "C") -> AnyArray:
-        """An array, in memory or not. Raises OSError where the disk has no room for it."""
+        """Make an array, in memory or in an unnamed file. Raises OSError where the disk has no room for it."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if size <= self.part_bytes:
             return np.empty(shape, dtype, order)
@@ -76,7 +76,8 @@ ROOM = WorkingMemory()
 
 
 def reserve(file: IO[bytes], size: int) -> None:
-    """Make a file so long, and let it keep the room: else a full disk ends a program at the first page it lacks."""
+    """Make a file so long, and allocate its disk space: otherwise a full disk kills a program at the first missing
+    page."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
     else:
@@ -90,7 +91,7 @@ def folder_of_large_files() -> str:
 
 
 def blocks(array: AnyArray, part_bytes: int = PART_BYTES) -> Iterator[tuple[int, AnyArray]]:
-    """Walk through the rows of an array: each block with its first row's number."""
+    """Yield blocks of an array's rows, each with its first row's number."""
     step = max(1, part_bytes // max(1, math.prod(array.shape[1:]) * array.itemsize))
     for start in range(0, len(array), step):
         yield start, array[start : start + step]
@@ -98,7 +99,7 @@ def blocks(array: AnyArray, part_bytes: int = PART_BYTES) -> Iterator[tuple[int,
 
 
 def spans(*arrays: AnyArray | None, overlap: int = 0, step: int = SPAN_ROWS) -> Iterator[slice]:
-    """Walk through arrays of one length side by side: slices of some rows, each beginning ``overlap`` rows early."""
+    """Yield slices of some rows of equally long arrays, each beginning ``overlap`` rows early."""
     there = [array for array in arrays if array is not None]
     size = len(there[0])
     for start in range(0, size, step):
@@ -108,7 +109,7 @@ def spans(*arrays: AnyArray | None, overlap: int = 0, step: int = SPAN_ROWS) -> 
 
 
 def fill(target: AnyArray, parts: Iterable[AnyArray]) -> int:
-    """Put arrays one behind the other at the beginning of another, and count their rows."""
+    """Copy arrays one after another into the beginning of another, and count their rows."""
     at = 0
     for part in parts:
         target[at : at + len(part)] = part
@@ -118,20 +119,20 @@ def fill(target: AnyArray, parts: Iterable[AnyArray]) -> int:
 
 
 def edges_of(group: Indices) -> list[tuple[int, int]]:
-    """Find where each group of rows that stand together begins and ends."""
+    """Find where each group of consecutive rows begins and ends."""
     changes = np.flatnonzero(np.diff(group)) + 1
     return list(pairwise([0, *changes.tolist(), group.size])) if group.size else []
 
 
 def columns(array: AnyArray) -> Iterator[AnyArray]:
-    """Walk through the columns of an array (S, C)."""
+    """Yield the columns of an array (S, C)."""
     for place in range(array.shape[1]):
         yield array[:, place]
         release(array)
 
 
 def picked(array: AnyArray, rows: Indices) -> AnyArray:
-    """The rows of these numbers, from all over an array: one touch of a file may map two MiB around it."""
+    """Copy the rows of these numbers from all over an array: mapping one row may map two MiB of a file."""
     if _mapped(array) is None or not rows.size:
         return np.asarray(array[rows])
     parts = []
@@ -142,7 +143,7 @@ def picked(array: AnyArray, rows: Indices) -> AnyArray:
 
 
 def release(array: AnyArray) -> None:
-    """Give back the pages of an array that lies in a file; what was written stays in the file."""
+    """Free the memory pages of an array in a file; what was written stays in the file."""
     mapped = _mapped(array)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

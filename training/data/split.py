@@ -1,4 +1,5 @@
-"""The episodes that train, stop, calibrate and test: leak-free by construction, and checked again afterwards.
+"""Choose the episodes for training, early stopping, calibration and test; no episode is on two sides, and a check
+confirms it.
 
 An episode is the unit everywhere: overlapping windows of one recording are near-copies of each other, and a split that
 shares an episode between two sides measures memory instead of detection. Pure.
@@ -34,11 +35,11 @@ class SplitError(ValueError):
 
 
 class LeakError(SplitError):
-    """A split shares an episode or a host between its sides: a mistake of this program, and nothing trains on it."""
+    """A split has an episode or a host on two sides: an error of this program, which stops before training."""
 
 
 class Side(StrEnum):
-    """The use of a window; the order is that of the reports."""
+    """What a window is used for; reports list the sides in this order."""
 
     TRAIN = "train"
     VAL = "val"
@@ -47,7 +48,7 @@ class Side(StrEnum):
 
 
 class SideCount(NamedTuple):
-    """The counts of one side."""
+    """The numbers of windows and episodes on one side."""
 
     windows: int
     episodes: int
@@ -251,7 +252,7 @@ def _test_by_time(episodes: _Episodes) -> Bools:
 
 
 def _without_overlap(episodes: _Episodes, in_test: Bools, rows: Rows) -> Bools:
-    """Training windows that reach into the test's time on their own host carry the test's samples."""
+    """Leave out training windows that overlap the test's time on their own host: they hold the test's samples."""
     keep = np.ones(len(rows), dtype=bool)
     window_in_test = in_test[episodes.of_window]
     window_host = episodes.host[episodes.of_window]
@@ -272,7 +273,7 @@ def _carve(
     cal_fraction: float,
     rng: np.random.Generator,
 ) -> Ints:
-    """Side of every episode, as the position in `Side`; -1 where it is ``out``."""
+    """The side of every episode, as the position in `Side`; -1 for those marked ``out``."""
     rest = np.flatnonzero(~in_test & ~out)
     needed = MIN_TRAIN_SIDE_EPISODES - (not cal_fraction)
     if rest.size < needed:
@@ -288,7 +289,7 @@ def _carve(
 
 
 def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.random.Generator) -> Ints:
-    """The part of each of E episodes; ``has_class`` is (E, K), ``shares`` sum to 1.
+    """Assign each of E episodes to a part; ``has_class`` is (E, K), ``shares`` sum to 1.
 
     Episodes are lined up by their rarest class, then host, then chance; each goes to the part that
     is furthest behind its share. Every run of the line, so every class and host, is thereby divided
@@ -331,7 +332,8 @@ def _fill_empty_parts(part: Ints, goal: Floats, has_class: Bools) -> None:
 
 
 def _spare(part: Ints, giver: int, taker: int, has_class: Bools, wanted: Bools | None = None) -> bool:
-    """Give one episode, of the ``wanted`` ones, if the giver keeps all its classes without it; whether it could."""
+    """Move one of the ``wanted`` episodes if the giving part keeps all its classes without it; return whether it
+    did."""
     mine = part == giver
     kept = (has_class[mine].sum(axis=0) > 1) | ~has_class
     free = mine & kept.all(axis=1)
@@ -359,7 +361,7 @@ def _check_sides(split: Split, y: Ints, *, supervised: bool, calibrated: bool) -
 
 
 def _refuse_leaks(split: Split, episodes: _Episodes) -> None:
-    """Check on the result what the construction promises, also under ``python -O``. Raises LeakError."""
+    """Check the finished split for episodes or hosts on two sides, also under ``python -O``. Raises LeakError."""
     seen: dict[int, Side] = {}
     for side in Side:
         for row in np.unique(episodes.of_window[split.side(side)]).tolist():

@@ -1,4 +1,4 @@
-"""Windows of a recording in progress: samples come in one by one, windows go out as soon as nothing changes them.
+"""Cut windows from a recording in progress: each window is given out as soon as no later sample can change it.
 
 They are those that ``placed_rows`` lays over the grid of the whole recording (``to_grid``), to the last bit; only a
 channel that is measured for the first time later on is not known to be missing before. No more of the recording is kept
@@ -16,7 +16,7 @@ from training.data.windows import gap_limit_s, holes_between, on_edges
 
 
 class GridWindow(NamedTuple):
-    """A window: its first grid row, when that begins in seconds of the recording, and its grid values (T, C)."""
+    """A window: its first grid row, its start in seconds of the recording, and its grid values (T, C)."""
 
     row: int
     start_s: float
@@ -42,7 +42,7 @@ class WindowStream:
         self.skipped = 0  # windows that a hole touched
 
     def push(self, t: float, values: Floats) -> list[GridWindow]:
-        """Take a sample (C,) of the time ``t``, later than the last; NaN where nothing was measured."""
+        """Take a sample (C,) at the time ``t``, later than the last; NaN where nothing was measured."""
         if self._begin is None:
             self._begin = t
         present = np.isfinite(values)
@@ -56,12 +56,12 @@ class WindowStream:
         return self._cut(at_the_end=False)
 
     def end(self) -> list[GridWindow]:
-        """The windows that only the end of the recording decides."""
+        """The windows that can be decided only once the recording has ended."""
         return self._cut(at_the_end=True) if self._t else []
 
     @property
     def blind_s(self) -> float:
-        """Seconds since the last sample in which nothing was missing that was there before."""
+        """Seconds since the last sample that had all channels measured before."""
         complete = self._complete()
         return self._t[-1] - (self._t[int(np.flatnonzero(complete)[-1])] if complete.any() else self._t[0])
 
@@ -97,7 +97,7 @@ class WindowStream:
         return cuts
 
     def _grid(self, t: Floats, known: Floats, rows: int) -> Floats32 | None:
-        """The values (T, C) of the next window; None where a hole touches it."""
+        """The values (T, C) of the next window; None if it overlaps a hole."""
         rows_here = np.arange(self._row, self._row + self._window + 1, dtype=np.float64)
         edges: Floats = self._edge(0) + self._step * rows_here
         bounds = np.concatenate([[min(edges[0], known[0])], known, [max(self._edge(rows), known[-1])]])

@@ -1,4 +1,4 @@
-"""A table of what a data set was understood to be, in about ten lines.
+"""A table of about ten lines that says as what a data set was read.
 
 The user sees it at the end of an ingest or a build; it lies in the validation table's Parquet metadata, so that a
 report can begin with it. It says what was read as what, and what was left out; nothing is computed from it, but that
@@ -29,7 +29,7 @@ NO_WINDOW = "it is shorter than a window"
 
 
 class Understood(msgspec.Struct, frozen=True, kw_only=True):
-    """The roles in which the parts of a data set were read.
+    """As what the parts of a data set were read.
 
     Times in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` null where unknown.
 
@@ -67,7 +67,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     stand_ins: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def lines(self) -> list[str]:
-        """The table for people; each line begins with what it is about."""
+        """The table as text; each line begins with its subject."""
         rows = [
             ("benign", self._benign()),
             ("read", self.source),
@@ -128,7 +128,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(validation: Path) -> Understood | None:
-    """Read what this validation table's data set was understood to be; None where its file says nothing of it.
+    """Read this table from the file of a validation table; None if the file has none.
 
     Raises DataError when the file cannot be read.
     """
@@ -140,12 +140,12 @@ def read(validation: Path) -> Understood | None:
 
 
 def metadata(understood: Understood | None) -> dict[str, str]:
-    """Return what goes into the validation table's file beside its rows."""
+    """The table as metadata of the validation table's file."""
     return {} if understood is None else {KEY: msgspec.json.encode(understood).decode()}
 
 
 def recordings_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The fields that follow from the rows of the validation table."""
+    """The fields that are computed from the rows of the validation table."""
     usable = [row for row in rows if row["ok"] and not row["baseline"]]
     empty = Counter(" ".join(row["reasons"]) or NO_WINDOW for row in usable if not row["windows"])
     return {
@@ -173,7 +173,8 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _seconds(value: float, scale: float | None = None) -> str:
-    """A time without the rounding of a rate of six digits: 480 and not 479.999; ``scale`` is what the rate measured."""
+    """A time without the rounding error of a six-digit rate: 480 and not 479.999; ``scale`` is the time that the rate
+    covers."""
     whole = round(value)
     if abs(value - whole) <= ROUNDED * (value if scale is None else scale):
         value = whole

@@ -46,7 +46,7 @@ INDEX_ROWS = 1 << 18  # at a time
 
 
 class WindowIndex:
-    """A row for each window: which it is, where it comes from, and its class. Made of a part of the rows at a time."""
+    """A row for each window: its id, its origin, and its class. Made of a part of the rows at a time."""
 
     def __init__(self, rows: Rows | CodedRows) -> None:
         """Number the windows of each episode in their order."""
@@ -66,7 +66,7 @@ class WindowIndex:
         return names
 
     def episode_ends(self) -> Iterator[tuple[str, int]]:
-        """Walk through the episodes: the name of each, and the number behind its last row."""
+        """Yield each episode's name, and the number of the row after its last."""
         of = self._rows.episode
         for here in spans(of.codes, overlap=1):
             part = of.codes[here]
@@ -133,7 +133,7 @@ def place_tensors(folder: Path, X: Floats32, order: list[int], *, name: str = TE
 
 
 def begin_tensors(path: Path, shape: tuple[int, int, int]) -> int:
-    """Make a file of windows that are to come, and return the byte at which they begin.
+    """Make a file for windows to be written later, and return the byte at which they begin.
 
     Raises OSError where the disk has no room for them.
     """
@@ -150,7 +150,7 @@ def _header(file: IO[bytes], shape: tuple[int, ...]) -> None:
 
 
 def map_tensors(path: Path) -> Floats32:
-    """The windows of a file that was just written."""
+    """Memory-map the windows of a file that was just written."""
     placed: Floats32 = np.load(path, mmap_mode="r")
     return placed
 
@@ -202,12 +202,12 @@ def read_manifest(folder: Path) -> TensorManifest:
 
 
 def open_windows(folder: Path, manifest: TensorManifest) -> tuple[Floats32, StoredIndex]:
-    """The windows, memory-mapped read-only, and their rows, after their digests were checked. Raises DataError."""
+    """The windows, memory-mapped read-only, and their rows; their digests are checked first. Raises DataError."""
     return _opened(folder / TENSORS, folder / INDEX, manifest.shape, (manifest.tensor_sha256, manifest.index_sha256))
 
 
 def open_reference(folder: Path, manifest: TensorManifest) -> tuple[Floats32, StoredIndex] | None:
-    """The same of the reference recordings, or None where there are none. Raises DataError."""
+    """The windows and rows of the reference recordings, or None if there are none. Raises DataError."""
     if manifest.baseline_shape is None or manifest.baseline_sha256 is None:
         return None
     paths = folder / REFERENCE_TENSORS, folder / REFERENCE_INDEX
@@ -235,10 +235,10 @@ def _opened(
 
 
 class StoredIndex:
-    """The rows that go with the windows of a data set, of which a part is in memory at a time."""
+    """The rows that accompany the windows of a data set; only a part is in memory at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Look at the file. Raises OSError or PolarsError."""
+        """Open the file and read its metadata. Raises OSError or PolarsError."""
         self._path, self._stamp = path, _stamp(path)
         rows = pl.scan_parquet(path, glob=False)
         self._schema = rows.collect_schema()
@@ -253,11 +253,11 @@ class StoredIndex:
         return self._rows.select(name).slice(low, high - low).collect().to_series()
 
     def parts(self, name: str) -> Iterator[pl.Series]:
-        """Walk through a column."""
+        """Yield a column in parts."""
         return (self.part(name, low, low + INDEX_ROWS) for low in range(0, len(self), INDEX_ROWS))
 
     def coded(self) -> CodedRows:
-        """All columns but the windows' own names."""
+        """All columns except the windows' own ids."""
         episode, host, label = (Coded.of_series(self.parts(name)) for name in ("episode_id", "host", "label"))
         t_start, t_end = (
             np.concatenate([np.empty(0), *(part.to_numpy() for part in self.parts(name))])
@@ -266,19 +266,19 @@ class StoredIndex:
         return CodedRows(episode=episode, host=host, label=label, t_start=t_start, t_end=t_end)
 
     def texts(self, name: str) -> Names:
-        """A column of names of which each occurs once."""
+        """A column in which every name occurs once."""
         width = max((cast("int", part.str.len_chars().max()) for part in self.parts(name) if len(part)), default=1)
         dtype = np.dtype((np.str_, max(1, width)))
         return ROOM.joined((np.array(part.to_list(), dtype=dtype) for part in self.parts(name)), len(self), dtype)
 
     def digest(self) -> str | None:
-        """The digest of the values; None where these are not all of an index."""
+        """The digest of the values; None if the values are not a complete index."""
         known = self._schema == INDEX_SCHEMA and not any(self._rows.null_count().collect().row(0))
         return _index_sha256(self.parts) if known else None
 
     @property
     def is_unchanged(self) -> bool:
-        """The file is the one that was looked at first."""
+        """Tell whether the file is still the one that was first opened."""
         return _stamp(self._path) == self._stamp
 
 
@@ -300,7 +300,7 @@ def array_sha256(array: AnyArray) -> str:
 
 
 def begun_sha256(dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
-    """The digest of such an array before its bytes, for who has them one after the other."""
+    """The digest object of an array's dtype and shape, to be updated with its bytes block by block."""
     return hashlib.sha256(f"{dtype.str}{shape}".encode())
 
 

@@ -1,4 +1,4 @@
-"""Judging episodes before anything is learnt from them.
+"""Judge episodes before they are used for training.
 
 Each finding is a small function: an episode in, reasons out, one sentence each (none: it has nothing to say). An
 episode with a reason is quarantined: it is never trained on, and every report says how many there were. What is odd
@@ -79,7 +79,7 @@ def unreadable(episode_id: str, reason: str) -> EpisodeFindings:
 
 
 def judge(episode: Episode, name: str) -> EpisodeFindings:
-    """Put an episode before every finding. ``name`` is the id that its folder or file claims."""
+    """Run every check on an episode. ``name`` is the id that its folder or file claims."""
     reasons = list(_identity(episode.meta, name))
     fatal = list(_time(episode))
     found = EpisodeFindings(
@@ -128,7 +128,7 @@ def _identity(meta: Meta, name: str) -> Iterator[str]:
 
 
 def _time(episode: Episode) -> Iterator[str]:
-    """Check the times: without sound ones every other question is meaningless."""
+    """Check the times: if they are wrong, no other check means anything."""
     meta, t = episode.meta, episode.t
     if not (0 < meta.sample_hz < 10_000 and meta.duration_s > 0 and meta.started_at >= 0):
         yield "Its sampling rate, duration or start is not a sensible number."
@@ -184,7 +184,7 @@ def _stand_ins(episode: Episode) -> Iterator[str]:
 
 
 def _found(episode: Episode) -> list[StandIn]:
-    """Values that may stand for "not measured"; a counter may rest anywhere, but below zero."""
+    """Values that may mean "not measured"; a counter may stay at any value except one below zero."""
     found = [stand_in(c.name, episode.values[:, i]) for i, c in enumerate(episode.meta.channels)]
     counters = {c.name for c in episode.meta.channels if c.kind == Measure.COUNTER}
     return [one for one in found if one and (one.value < 0 or one.channel not in counters)]
@@ -223,7 +223,7 @@ def _labels(episode: Episode) -> Iterator[str]:
 
 
 def _labelling(episode: Episode) -> str:
-    """Digest of what the labels say, each phase by the class that it is declared to be."""
+    """A digest of the labels, with each phase replaced by its declared class."""
     said = [(p, episode.meta.phases.get(p)) for p in episode.label_phase]
     return hashlib.sha256(f"{episode.label_t.tolist()}{said}".encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Windows of samples: pure functions of arrays.
+"""Cut windows of samples; all functions are pure.
 
 Recorders sample when they get the processor, not exactly on time. So first everything is put on an even grid, where
 counters become rates; then windows are laid over the grid at a fixed stride. A window never leaves its episode, never
@@ -57,7 +57,8 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
 
 
 def on_edges(edges: Floats, t: Floats, values: Floats, is_counter: Bools) -> Floats32:
-    """Values (S, C) between each two edges: rates of the growth of counters, levels of gauges; NaN without any."""
+    """Values (S, C) between neighbouring edges: growth per second of counters, levels of gauges; NaN where there are
+    none."""
     result = np.full((len(edges) - 1, values.shape[1]), np.nan, dtype=np.float32)
     for channel in np.flatnonzero(np.isfinite(values).any(axis=0)).tolist() if len(result) else ():
         present = np.isfinite(values[:, channel])
@@ -90,7 +91,7 @@ def holes_between(edges: Floats, bounds: Floats, limit_s: float) -> Bools:
 
 
 def class_spans(label_t: Sequence[float], classes: Sequence[str | None], end_s: float) -> list[ClassSpan]:
-    """Stretches of one class, in time order: (from, to, class); phases of equal class that follow each other are one.
+    """Stretches of one class in the order of time: (from, to, class); neighbouring phases of equal class are merged.
 
     ``None`` is time that no class is known for.
     """
@@ -106,7 +107,8 @@ def class_spans(label_t: Sequence[float], classes: Sequence[str | None], end_s: 
 
 
 def placed_rows(grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int) -> tuple[Ints, Ints]:
-    """Place windows of ``window`` rows, ``stride`` rows apart: the first row of each, and the number of its span."""
+    """Place windows of ``window`` rows at every ``stride`` rows: the first row of each, and the number of its
+    stretch."""
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks
     blocked = np.concatenate([[0], np.cumsum(grid.holes)])

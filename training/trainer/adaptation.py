@@ -1,4 +1,4 @@
-"""Fitting a trained model to a host by the host's reference: its level, and what another training needs."""
+"""Fit a trained model to a new host by the host's reference: set the host's level, or prepare another training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from training.trainer.training_windows import fresh_references
 
 
 def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
-    """The command line that a checkpoint was trained with, on the data and into the folders that ``names`` say."""
+    """The command line that a checkpoint was trained with, with the data and folders in ``names`` instead of its
+    own."""
     model, split, data = str(document["model"]), document["split"], names.data
     return TrainerArgs(
         model=model,
@@ -100,7 +101,8 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
 
 
 def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:
-    """The thresholds that the model gives the hosts added, before it learns from them. Raises ``BadData``."""
+    """The thresholds that the model gives the added hosts, before it learns from their references. Raises
+    ``BadData``."""
     rule = rule_for_hosts(model.document)
     if rule is None:
         raise BadData(
@@ -119,7 +121,7 @@ def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None)
 
 
 def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
-    """Write the checkpoint with the levels of the hosts added, and the weights as they are. Raises ``BadData``."""
+    """Write the checkpoint with the added hosts' levels, and with unchanged weights. Raises ``BadData``."""
     document, levels, fitted = dict(model.document), None, settled(model.fitted, added.inputs)
     if document["levels"] is not None:
         added.require(FEWEST, "a level")
@@ -137,5 +139,5 @@ def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
 
 
 def without_envelope(document: Json) -> JsonDict:
-    """A checkpoint's document as `checkpoint.write` takes it."""
+    """A checkpoint's document without what `checkpoint.write` adds."""
     return {key: value for key, value in document.items() if key not in ("format", "version", "sidecar", "digest")}

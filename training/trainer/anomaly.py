@@ -1,4 +1,4 @@
-"""Anomaly scores: how far a window lies from benign ones, in several views of it, each on one scale of surprise.
+"""Anomaly scores: how unlike a window is to benign ones, measured in several views on one scale of surprise.
 
 A view is a row of numbers about a window: the means of its channels, their spreads, what a network makes of them. In
 each view a window is measured from the ordinary work of its own host (`Centres`), by its distance to the nearest benign
@@ -37,7 +37,8 @@ FEW = 4  # reference windows that count as much for a host's centre as all train
 
 @dataclass(frozen=True, slots=True)
 class Centres:
-    """The middle of each host's ordinary work in one view (D,), drawn towards the training windows' where it is short.
+    """The middle of each host's ordinary work in one view (D,); with a short reference it is drawn towards the training
+    windows' middle.
 
     A host without a reference is measured from the middle of the training windows.
     """
@@ -50,7 +51,7 @@ class Centres:
         return cls(_mean(benign, np.zeros(benign.shape[1])), {})
 
     def settled(self, references: AnyArray, host: Names) -> Centres:
-        """Return these centres and those of the hosts of reference windows (M, D)."""
+        """Add the centres of the hosts of reference windows (M, D) to these."""
         own = dict(self.own)
         for name in sorted(set(host.tolist())):
             mine = references[host == name]
@@ -73,7 +74,7 @@ def _mean(values: AnyArray, otherwise: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The distance to the nearest benign windows after whitening: what they do every day counts little.
+    """The distance to the nearest benign windows after whitening, which makes usual variation count little.
 
     Rows are measured from their hosts' centres already; what is absent (NaN) lies at the centre. The nearest ones are
     looked for in single precision, their distances are then taken in double.
@@ -117,7 +118,7 @@ class Neighbours:
         return np.concatenate(found) if found else np.zeros(rows.shape)
 
     def _near(self, rows: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """By block: the gaps (b, k, D) to the nearest neighbours, as they are and whitened."""
+        """Yield, block by block, the gaps (b, k, D) to the nearest neighbours, before and after whitening."""
         white = self.benign @ self.whiten
         norms = np.square(white).sum(axis=1)
         exact = white.astype(np.float64)
@@ -150,7 +151,7 @@ class Surprise:
 
     @classmethod
     def fit(cls, benign: Floats) -> Surprise:
-        """``benign`` (m,): scores of windows that no score was fitted on."""
+        """Learn from ``benign`` (m,), scores of windows that nothing was fitted on."""
         ladder = np.sort(benign)
         edge = _edge(ladder.size)
         excess = float((ladder[edge:] - ladder[edge]).mean())
@@ -205,7 +206,7 @@ class Surprises:
 
     @classmethod
     def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, *, neighbours: int) -> Surprises:
-        """Learn from ``benign`` windows, and on ``judged`` ones, benign too, how rare a distance is.
+        """Learn from ``benign`` windows; from ``judged`` ones, benign too, learn how rare a distance is.
 
         ``ordinary`` are windows of hosts' references: centres come from them. Of training hosts they may be among
         ``benign`` as well.
@@ -214,7 +215,7 @@ class Surprises:
         return cls(views)
 
     def settled(self, ordinary: Sided) -> Surprises:
-        """The same, measuring the hosts of these reference windows from them."""
+        """A copy that measures the hosts of these reference windows from the references."""
         return self._with(lambda name, centres: centres.settled(ordinary.tables[name], ordinary.host))
 
     def _with(self, made: Callable[[str, Centres], Centres]) -> Surprises:
@@ -243,12 +244,12 @@ class Surprises:
         }
 
     def recalled(self, centres: Mapping[str, Mapping[str, Sequence[float]]]) -> Surprises:
-        """The same with centres that were kept."""
+        """A copy with centres that a checkpoint kept."""
         own = {name: {host: np.array(one) for host, one in hosts.items()} for name, hosts in centres.items()}
         return self._with(lambda name, usual: replace(usual, own=own.get(name, {})))
 
     def arrays(self) -> dict[str, AnyArray]:
-        """All that was learnt, by name; ``load`` makes the same again."""
+        """All learnt arrays by name, from which ``load`` rebuilds an equal object."""
         found: dict[str, AnyArray] = {}
         for name, view in self.views.items():
             near, rare = view.near, view.surprise
@@ -264,7 +265,7 @@ class Surprises:
 
     @classmethod
     def load(cls, names: Sequence[str], arrays: Mapping[str, AnyArray]) -> Surprises:
-        """Raises ``LookupError`` where one is missing."""
+        """Rebuild the object from its arrays."""
 
         def view(name: str) -> FittedView:
             def own(key: str) -> AnyArray:
@@ -280,7 +281,8 @@ class Surprises:
 
 
 def shares_of(names: Sequence[str], lead: float = 0.0) -> dict[str, float]:
-    """Each view's share of the score, 1 in all: the mean of ``names``, a ``lead`` (0 to 1) of it given to the first.
+    """Each view's share of the score, 1 in all: equal for the views ``names``, but the first gets a ``lead`` (0 to 1)
+    beforehand.
 
     With a lead of one half the first, the channel means, counts as much as all of them together.
     """
@@ -306,11 +308,11 @@ class ChosenViews:
 
 
 def choose(names: Sequence[str], surprises: Floats, strange: Bools, *, network: Sequence[str]) -> ChosenViews:
-    """Choose by windows of the training side that nothing was fitted on, by their surprises (n, V).
+    """Choose the views of the score by surprises (n, V) of training-side windows that nothing was fitted on.
 
-    Those ``strange`` (n,) are not benign. Candidates: each view alone, the mean of all without the ``network``, and the
-    mean of all; of equal ones the first. Views of a network alone, and pairs, are none: the best of many on a few
-    windows is mostly luck. Without a strange window it is the mean of all.
+    Those ``strange`` (n,) are not benign. Candidates are each view alone, the mean of all without the ``network``, and
+    the mean of all; among equals the first wins. A network's views alone, and pairs of views, are no candidates: the
+    best of many on a few windows is mostly luck. Without a strange window it is the mean of all.
     """
     column = {name: surprises[:, number] for number, name in enumerate(names)}
 
@@ -330,5 +332,5 @@ def choose(names: Sequence[str], surprises: Floats, strange: Bools, *, network: 
 
 
 def weighed(shares: Mapping[str, float], column: Mapping[str, Floats]) -> Floats:
-    """(n,) the score: surprises by view (n,) in their shares, added up in a fixed order."""
+    """(n,) the score: the sum of each view's surprise (n,) times its share, in a fixed order."""
     return np.asarray(sum(share * column[name] for name, share in shares.items()))

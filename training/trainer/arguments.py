@@ -1,4 +1,4 @@
-"""A trainer's command line: the contract's flags, and the hyperparameters of one model from ``flags``.
+"""A trainer's command line: the flags of the trainer contract, and the hyperparameters of one model from ``flags``.
 
 Standard library only, like the table itself.
 """
@@ -47,14 +47,14 @@ class TrainerArgs:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Ends with one sentence and exit code 2 where argparse would print its usage as well."""
+    """A parser that ends with one sentence and exit code 2, without argparse's usage text."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (see --help)\n")
 
 
 def parse(argv: Sequence[str], *, program: str, models: Sequence[str]) -> TrainerArgs:
-    """Check a command line of ``program``, which trains ``models``.
+    """Parse and check the command line of ``program``, which trains ``models``.
 
     Ends the process like argparse: code 0 after ``--help`` and ``--describe``, code 2 and one
     sentence on stderr for a mistake.
@@ -81,7 +81,7 @@ def _unknown(flag: str, parser: argparse.ArgumentParser, model: str) -> str:
 
 
 def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
-    """The parser of one model's command line; with ``None`` the help lists what all of them share."""
+    """The parser of one model's command line; with ``None`` it knows only the flags that all models share."""
     parser = _Parser(
         prog=f"python -m {program}",
         allow_abbrev=False,
@@ -129,7 +129,7 @@ def _whole(low: int, high: int) -> Callable[[str], Value]:
 
 
 def _add_contract(parser: _Parser, *, full: bool) -> None:
-    """The flags of the contract with the fleet; ``full`` ones need the summary and schema named."""
+    """Add the flags of the trainer contract; with ``full`` summary and schema must be named."""
     beside = "" if full else " (default: beside --tensors)"
     add = parser.add_argument
     add("--mode", choices=[m.value for m in Mode], required=True, help="channels that the model may see")

@@ -1,4 +1,4 @@
-"""The bar every model has to clear: plain methods on the same features, split and threshold rule.
+"""Plain methods that every model must beat, on the same features, split and threshold rule.
 
 They have all that a model has: the references that train, validation windows once these have made their choice, each
 host's level, a rule of incidents by their own calibration windows, and, where they score anomalies, features from the
@@ -54,7 +54,8 @@ def run_baselines(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, JsonDict]:
-    """Fit on the training side and judge on the test side: logistic_regression, isolation_forest, mahalanobis, lof.
+    """Fit the plain methods on the training side and judge them on the test side: logistic_regression,
+    isolation_forest, mahalanobis, lof.
 
     ``windows`` are *all* windows of the mode, ``own`` those of references that tell levels; ``test`` and ``cal`` are
     the model's own `Scored` (rows as in the split).
@@ -96,7 +97,7 @@ def run_baselines(
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The scores of a plain method: of windows of the test and calibration sides, and of references."""
+    """The scores of a plain method: of test and calibration windows, and of references."""
 
     kind: str  # supervised or anomaly
     test: Scored
@@ -107,7 +108,7 @@ class Plain:
 def plain_answers(
     windows: Joined, own: GivenWindows, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
 ) -> dict[str, Plain | Json]:
-    """Fit the plain methods on the training side, and score; {kind, note} of one that could not be had.
+    """Fit the plain methods on the training side and score; a method that fails gives {kind, note}.
 
     Sides of more than ``MAX_JUDGED_ROWS`` windows are thinned.
     """
@@ -171,7 +172,7 @@ def _thinned(rows: AnyArray, limit: int) -> AnyArray:
 
 
 def _fit_scaler(fit: AnyArray) -> Callable[[AnyArray], Floats]:
-    """Standardise by the training rows; what is missing becomes their median, what is far off is clipped."""
+    """Standardise features by the training rows; replace missing values by the median and clip outliers."""
     known = np.where(np.isfinite(fit), fit, np.nan).astype(np.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column without any value has no median
@@ -196,7 +197,8 @@ Score = Callable[[Floats], Floats]  # from features
 
 
 def _logistic_regression(train: Side, val: Side, fit: Side, classes: int, seed: int) -> Callable[[Floats], Floats]:
-    """The best on the validation side of plain and quantile-normal features at a few strengths, fitted on both.
+    """Try plain and quantile-normal features at several regularisation strengths; refit the best on training and
+    validation side.
 
     From features to the probabilities of all classes.
     """

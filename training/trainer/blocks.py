@@ -1,4 +1,4 @@
-"""Pieces that several networks share."""
+"""Layers and helpers that several networks share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 def steps_of(samples: int, most: int) -> int:
-    """The least stride that leaves at most ``most`` steps of ``samples``."""
+    """The smallest stride that leaves at most ``most`` of ``samples`` steps."""
     return math.ceil(samples / most)
 
 
@@ -28,7 +28,7 @@ class Patches(nn.Module):
 
 
 def pad_to(x: Tensor, multiple: int) -> Tensor:
-    """Repeat the last sample until the length is a multiple."""
+    """Repeat the last sample until the number of samples is a multiple of a given one."""
     missing = -x.shape[-1] % multiple
     return functional.pad(x, (0, missing), mode="replicate") if missing else x
 
@@ -37,20 +37,21 @@ SPARED = 0.5  # share of the windows in which a channel that some training windo
 
 
 def known(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``x`` with 0, the middle after normalising, for what is absent; and which of it is known."""
+    """``x`` with absent values replaced by 0, the middle after normalising; and a mask of the known ones."""
     there = ~x.isnan()
     return torch.where(there, x, 0.0), there
 
 
 class Perturb(nn.Module):
-    """While training, no window is seen twice alike: (B, C, T) to the same shape.
+    """Change training windows at random, so that a network never sees one twice in the same form: (B, C, T) to the same
+    shape.
 
-    Levels of whole channels shift, as they do between hosts; samples are noisy; now and then a channel says nothing at
-    all. On recordings of four hosts, trained on two and tested on the other two, this was worth 0.03 AUROC.
-    ``strength`` is the shift's deviation in normalised units. A channel that is absent says nothing either; those
-    ``spare``, which some hosts lack, are hidden in half of the windows. Networks that were given a mask of present
-    channels learnt to recognise hosts by it: of five channels that two of four hosts lacked this cost ``cnn`` 0.015
-    AUROC on the next host, and gave ``mlp`` 0.004.
+    Levels of whole channels shift, as they do between hosts; samples are noisy; sometimes a whole channel is hidden. On
+    recordings of four hosts, trained on two and tested on the other two, this was worth 0.03 AUROC. ``strength`` is the
+    shift's deviation in normalised units. A hidden channel looks like an absent one; those ``spare``, which some hosts
+    lack, are hidden in half of the windows. Networks that were given a mask of present channels learnt to recognise
+    hosts by it: of five channels that two of four hosts lacked this cost ``cnn`` 0.015 AUROC on the next host, and gave
+    ``mlp`` 0.004.
     """
 
     spare: Tensor
@@ -75,7 +76,7 @@ class Perturb(nn.Module):
         return x
 
     def _shares(self, x: Tensor) -> Tensor | float:
-        """The share of the windows in which a channel is hidden, for all alike or (C, 1)."""
+        """The share of windows in which a channel is hidden: one number for all channels, or (C, 1)."""
         if not len(self.spare):
             return self.hidden
         shares = torch.full((x.shape[1], 1), self.hidden if x.shape[1] >= self.FEWEST else 0.0, device=x.device)
@@ -83,7 +84,7 @@ class Perturb(nn.Module):
 
 
 class MeanMax(nn.Module):
-    """(B, C, T) → (B, 2C): what is usual in a window, and what was extreme in it."""
+    """(B, C, T) → (B, 2C): each channel's mean and maximum over the window."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat((x.mean(dim=-1), x.amax(dim=-1)), dim=1)

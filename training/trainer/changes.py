@@ -1,9 +1,9 @@
-"""The line "this host has changed since 13:40": the rule of `training.trainer.shift_test` on a growing record.
+"""Report "this host has changed since 13:40": apply the rule of `training.trainer.shift_test` to a growing record.
 
-Windows of a host come in one by one, and close *stretches* of a minute. At some of them the record is looked at: ever
-more rarely as it grows, and the n-th time with the n (n + 1)-th part of the error rate, so that over all looks together
-at most one unchanged host in a hundred is reported as changed. A reported change stays (is *latched*) until a person
-confirms it or brings a new reference. A `Record` never touches a score, a threshold or an incident.
+Windows of a host come in one by one, and close *stretches* of a minute. The record is tested at some of them, ever more
+rarely as it grows. The n-th test uses the error rate divided by n (n + 1), so that over all tests at most one unchanged
+host in a hundred is reported as changed. A reported change stays (is *latched*) until a person confirms it or brings a
+new reference. A `Record` never touches a score, a threshold or an incident.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EPOCH_LIKE = 1e8  # seconds: smaller ones are no dates
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A channel that left its place: its ``measure`` (level or spread), from a median to another, since when.
+    """A channel whose level or spread (``measure``) shifted: the medians before and after, and since when.
 
     The medians are of the windows as models see them (normalised), not in the channel's unit.
     """
@@ -73,7 +73,7 @@ def when(seconds: float | None, start: int | None) -> str:
 
 
 def in_order(rows: Rows) -> Ints:
-    """The numbers of all windows in time order, those of a recording together."""
+    """The numbers of all windows in time order; windows of one recording stay together."""
     _, recording = np.unique(rows.recording, return_inverse=True)
     begins = np.full(recording.max(initial=-1) + 1, np.inf)
     np.minimum.at(begins, recording, rows.t_start)
@@ -81,7 +81,7 @@ def in_order(rows: Rows) -> Ints:
 
 
 def once_a_channel(moved: Iterable[Moved]) -> tuple[Moved, ...]:
-    """The surest measure of each channel, in the order given."""
+    """For each channel only its surest measure, in the order given."""
     first: dict[str, Moved] = {}
     for one in moved:
         first.setdefault(one.channel, one)
@@ -113,7 +113,7 @@ class Measures:
         return features[:, list(self.columns)]
 
     def usual(self, features: Values) -> Floats:
-        """The stretches (R, M) of a reference, of its windows' features."""
+        """The stretches (R, M) of a reference, from the features of its windows."""
         record = Record()
         for row in self.take(features):
             record.grow("", None, row, self.windows)
@@ -127,7 +127,8 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class ClosedStretch:
-    """A minute of one recording: when and with which window of the host it begins, and the means of its measures."""
+    """A complete stretch: a minute of one recording, with its start, the number of its first window, and the means of
+    its measures."""
 
     began: float | None
     window: int
@@ -137,7 +138,7 @@ class ClosedStretch:
 
 @dataclass(slots=True)
 class OpenStretch:
-    """A stretch whose last window has not come."""
+    """A stretch that is still being filled with windows."""
 
     began: float | None
     window: int
@@ -148,7 +149,7 @@ class OpenStretch:
 
 @dataclass(frozen=True, slots=True)
 class ToldChange:
-    """A change as it was reported: ``at`` is the end of the record then, ``window`` the first one of the change."""
+    """A reported change: ``at`` is the end of the record when it was reported, ``window`` the change's first window."""
 
     at: float | None
     since: float | None
@@ -163,7 +164,7 @@ class ToldChange:
 
 @dataclass(slots=True)
 class Record:
-    """A host's stretches beside those that are usual there, and the reported change; to be kept as it is."""
+    """A host's stretches, those of its reference, and the reported change; it is stored between runs."""
 
     usual: list[bytes] = field(default_factory=list)
     reference: str = ""  # digest of the reference: another one begins a new record
@@ -179,17 +180,19 @@ class Record:
     told: ToldChange | None = None
 
     def beside(self, usual: Values) -> Record:
-        """The record beside this reference (R, M): a new one, unless it is the same, or there is none (R = 0)."""
+        """The record for this reference (R, M): this one if the reference is equal or missing (R = 0), else a new
+        one."""
         kept = [_packed(row) for row in usual[-MOST:]]
         digest = hashlib.sha256(b"".join(kept)).hexdigest()[:16] if kept else ""
         return self if digest in ("", self.reference) else Record(usual=kept, reference=digest)
 
     def take(self, piece: str, began: float | None, ended: float | None, values: Values, measures: Measures) -> bool:
-        """Take the next window (M,) of the recording ``piece``; True where it shows a change that is new."""
+        """Add the next window (M,) of the recording ``piece``; return True if it reveals a new change."""
         return self.grow(piece, began, values, measures.windows) and self._look(ended, measures)
 
     def grow(self, piece: str, began: float | None, values: Values, windows: int) -> bool:
-        """Add the next window (M,) to the stretches of so many; True where that closes one."""
+        """Add the next window (M,) to the open stretch, which so many windows complete; return True if it is complete
+        now."""
         closed = False
         if piece != self.piece:
             closed = self.end(windows)
@@ -200,11 +203,11 @@ class Record:
         return closed or one.windows == windows
 
     def means(self, measures: Measures) -> Floats:
-        """The stretches (N, M) that are closed."""
+        """The means (N, M) of the complete stretches."""
         return _unpacked([one.means for one in self.stretches], measures)
 
     def confirmed(self) -> Record:
-        """The record that takes what the host does since the change for its usual work."""
+        """A record that accepts the host's behaviour since the change as its usual work."""
         if self.told is None:
             return self
         usual = [one.means for one in self.stretches if one.window >= self.told.window]
@@ -223,7 +226,7 @@ class Record:
         return one
 
     def end(self, windows: int) -> bool:
-        """End a recording: its rest is a stretch if it is half of one or all that there is."""
+        """End a recording: its open stretch is kept if at least half full, or if it is the recording's only one."""
         one, self.growing = self.growing, None
         if one is None or not (self.first_of_piece or 2 * one.windows > windows):
             return False

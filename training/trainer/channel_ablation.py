@@ -1,4 +1,4 @@
-"""The price of a channel: how a model does on hosts that lack it.
+"""Measure what a missing channel costs: how well a model does on hosts that lack the channel.
 
 Channels that machines may lack are taken away from the test windows, one at a time and all at once; model and threshold
 stay. Those are the channels that only some hosts of the data set have, and those of the recorder that not every machine
@@ -31,7 +31,7 @@ SHOWN = ("auroc", "tpr", "fpr")
 
 
 def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
-    """The channels that ``every``, only ``some`` and ``none`` of the hosts have from which the model has learnt."""
+    """The channels that ``every``, only ``some`` and ``none`` of the training hosts have."""
     rows = np.sort(np.concatenate((split.train, split.val, split.cal)))
     gone = ((here.start, _gone(inputs, rows[here])) for here in spans(rows, step=WIDE_ROWS))
     lacks = lacking(gone, inputs.rows.host[rows])
@@ -42,7 +42,7 @@ def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
 
 
 def to_take_away(inputs: Inputs, test: Ints) -> list[str]:
-    """The channels that machines may lack, of those that some test window has."""
+    """The channels that some machines may lack, and that some test window has."""
     optional = OPTIONAL | set(inputs.schema_fields.get("optional", ()))
     has = np.zeros(len(inputs.channel_names), dtype=bool)
     for here in spans(test, step=WIDE_ROWS):
@@ -70,7 +70,7 @@ def prices(
     seed: int,
     stop: Stop,
 ) -> JsonDict:
-    """Tell which training hosts have which channels, and the figures with optional ones taken away.
+    """Say which training hosts have which channels, and compute the test figures with optional channels removed.
 
     JSON values: ``every``, ``some``, ``none``; ``whole`` has auroc, tpr and fpr of the windows judged, and each of
     ``without`` the ``channels`` taken away, the same figures, and ``gap``, its AUROC less the whole one's, on the same
@@ -107,7 +107,7 @@ def prices(
 
 
 def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: Ints) -> Inputs:
-    """The inputs of some windows, and of all references, as hosts without these channels would have recorded them."""
+    """The inputs of some windows, and of all references, with these channels removed."""
     names = [str(feature["name"]) for feature in inputs.schema_fields["features"]]
     columns = np.unique(np.concatenate([columns_of(names, channel) for channel in channels]))
 
@@ -133,7 +133,7 @@ def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: Ints)
 
 
 def lacked(inputs: Inputs, document: Json) -> dict[str, list[str]]:
-    """The channels that each host here lacks, of those that the model has learnt from; without hosts that lack none."""
+    """For each host in these data, the model's channels that it lacks; hosts that lack none are left out."""
     never = set(document["channels"]["none"])
     lacks = lacking_hosts(inputs.tensors[:, :, :1], inputs.rows.host)
     found = {}
@@ -144,7 +144,7 @@ def lacked(inputs: Inputs, document: Json) -> dict[str, list[str]]:
 
 
 def price_of(channels: Sequence[str], document: Json) -> Json | None:
-    """The figures of the smallest set measured that holds all of ``channels``; None where there is none."""
+    """The figures of the smallest measured set of channels that contains ``channels``; None if no set does."""
     measured = document["channels"].get("without", ())
     holding = [one for one in measured if set(channels) <= set(one["channels"])]
     return min(holding, key=lambda one: len(one["channels"]), default=None)

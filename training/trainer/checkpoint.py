@@ -88,7 +88,7 @@ class _Members(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A verified checkpoint: the JSON document, and the sidecar's bytes as they were hashed."""
+    """A verified checkpoint: the JSON document, and the sidecar's verified bytes."""
 
     document: Json
     sidecar: bytes
@@ -103,7 +103,7 @@ class Checkpoint:
 
 
 def write(out_dir: Path, document: Json, sidecar: bytes, suffix: str) -> Path:
-    """Write sidecar, then checkpoint, each atomically; the path of the checkpoint."""
+    """Write the sidecar, then the checkpoint, each atomically; return the checkpoint's path."""
     stem = f"{document['model']}_{document['mode']}"
     name = stem + suffix
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,8 @@ def write(out_dir: Path, document: Json, sidecar: bytes, suffix: str) -> Path:
 
 
 def read(path: Path) -> Checkpoint:
-    """A checkpoint whose sidecar is the one it names; raises ``CheckpointError`` before reading weights."""
+    """Read a checkpoint and its sidecar, and check the sidecar's digest before any weight is read; raises
+    ``CheckpointError``."""
     document = _read_json(path)
     try:
         members = msgspec.convert(document, _Members)
@@ -151,7 +152,7 @@ def digest_of(document: Json) -> str:
 
 
 def _check(members: _Members) -> None:
-    """Raises ValueError when the numbers of the classes, or a hyperparameter, cannot be those of a training."""
+    """Raise ValueError when the class numbers, or a hyperparameter, cannot come from a training."""
     if sorted(members.label_map.values()) != list(range(len(members.label_map))):
         raise ValueError("the classes are not numbered from 0 on")
     for side in Side:
@@ -187,7 +188,7 @@ def _read_json(path: Path) -> JsonDict:
 
 
 def schema_of(checkpoint: Checkpoint) -> FeatureSchema:
-    """The schema of the data that the model was made for. Raises ``CheckpointError``."""
+    """The schema of the data that the model was trained on. Raises ``CheckpointError``."""
     learnt = checkpoint.document.get("schema")
     try:
         return msgspec.convert(learnt["fields"] if learnt else None, FeatureSchema)
@@ -196,7 +197,7 @@ def schema_of(checkpoint: Checkpoint) -> FeatureSchema:
 
 
 def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
-    """Refuse data that the model was not made for, naming the first field that differs."""
+    """Refuse data of another schema than the model's, naming the first field that differs."""
     try:
         require_same(schema_of(checkpoint), found)
     except SchemaMismatch as error:

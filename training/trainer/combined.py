@@ -1,11 +1,11 @@
-"""``combined``: one score of a supervised part, which knows classes, and an anomaly part, which knows benign windows.
+"""``combined``: one score from a supervised part, which knows classes, and an anomaly part, which knows benign windows.
 
 A classifier does not catch behaviours that it was not shown; distances from a host's own ordinary work do not depend on
 what was shown. Both parts are surprises on one scale, log odds and -log p among benign windows, and a logistic
 regression makes a probability of them. Its weights are chosen on the training side alone, by windows that neither part
 has learnt from: of behaviours that the supervised part was shown, and of behaviours that were left out of it, in the
-shares that ``new_share`` expects. The same windows choose how much of the anomaly part the channel means are. How the
-alarm divides among the classes is the supervised part's word.
+shares that ``new_share`` expects. The same windows choose how much of the anomaly part the channel means are. The
+supervised part alone decides how the alarm's probability divides among the classes.
 """
 
 from __future__ import annotations
@@ -77,14 +77,16 @@ class Weights:
 
 
 def _bounded(values: Floats) -> Floats:
-    """The same order within ±``FARTHEST``, and hardly bent near 0: ties would lose what a part still tells."""
+    """Compress log odds into ±``FARTHEST`` without changing their order, almost linearly near 0: clipping would make
+    ties."""
     return np.asarray(FARTHEST * np.tanh(values / FARTHEST))
 
 
 def choose(odds: Floats, surprise: Floats, alarming: Bools, weight: Floats) -> tuple[tuple[float, float, float], float]:
-    """``start``, ``odds`` and ``surprise`` of `Weights`: the logistic regression of least weighted loss, and this loss.
+    """Fit ``start``, ``odds`` and ``surprise`` of `Weights` by a weighted logistic regression; return them and the
+    loss.
 
-    All arrays (n,). Neither part ever speaks against an alarm for being more surprised.
+    All arrays (n,). More surprise of a part never lowers the log odds of an alarm.
     """
     both = np.stack((np.ones_like(odds), _bounded(odds), _bounded(surprise)), axis=1)
     sign = np.where(alarming, 1.0, -1.0)
@@ -141,11 +143,11 @@ class Combined:
         return Outputs(proba=made)
 
     def settled(self, ordinary: GivenWindows) -> Combined:
-        """The same, whose anomaly part measures the hosts of these reference windows from them."""
+        """A copy whose anomaly part measures the hosts of these reference windows from the references."""
         return replace(self, anomaly=self.anomaly.settled(ordinary))
 
     def own(self) -> JsonDict:
-        """JSON values for a checkpoint that is adapted to hosts: what it measures them from."""
+        """The hosts' centres as JSON values, for a checkpoint that is adapted to hosts."""
         return self.anomaly.own()
 
     def usual(self) -> Floats32:
@@ -153,7 +155,7 @@ class Combined:
         return self.anomaly.usual()
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """(n, C): what each channel adds to the log odds, by the weights of the parts."""
+        """(n, C): what each channel adds to the log odds of an alarm, weighted like the parts."""
         mine = taken(asked, self.name)
         if mine is not asked:
             usual = self.supervised.usual()
@@ -179,7 +181,7 @@ class Combined:
 
 
 def taken(windows: W, name: str) -> W:
-    """The windows as the family of this name takes them."""
+    """The windows in the form that the family of this name learns from."""
     return replace(windows, X=windows.features) if FAMILIES[name].takes is Takes.FEATURES else windows
 
 
@@ -197,7 +199,7 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[
 
 
 def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
-    """The hyperparameters of a part: its family's defaults, and those asked for."""
+    """A part's hyperparameters: its family's defaults, overridden by those asked for."""
     found = FAMILIES[part].defaults()
     if hyper["epochs"]:
         found["epochs" if "epochs" in found else "n_estimators"] = hyper["epochs"]
@@ -210,7 +212,7 @@ def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def fit(task: Task) -> Combined:
-    """Train both parts on all of the training side, then again in folds, whose windows choose the weights."""
+    """Train both parts on the whole training side, then again in folds; the windows of the folds choose the weights."""
     learnt = np.concatenate((task.split.train, task.split.val))
     if not task.is_benign.any() or task.is_benign[learnt].all():
         raise BadData(
@@ -245,19 +247,19 @@ def _anomaly(task: Task, keeper: Keeper) -> ssl.Anomaly:
 
 
 class Parts:
-    """The trainings of one model, one after the other, as stages of one run with one progress."""
+    """Runs the trainings of one model in sequence, as stages of one run with one progress."""
 
     def __init__(self, task: Task, parts: int) -> None:
         self._task, self._parts, self._number = task, parts, 0
         self._stages = Stages(task.keeper)
 
     def run(self, name: str, train: Callable[[Keeper], T], *, curve: bool = False) -> T:
-        """Train one of the model's own parts."""
+        """Run the training of one of the model's parts."""
         self._begin(curve=curve)
         return self._stages.run(name, train)
 
     def answer(self, name: str, ask: Callable[[Keeper], Floats]) -> Floats | None:
-        """The answers of a fold (n,), kept or made; None where it had too little to learn from."""
+        """A fold's scores (n,), stored or computed; None if the fold had too little to learn from."""
 
         def made(keeper: Keeper) -> bytes | None:
             try:
@@ -277,7 +279,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """The windows of the training side in folds, and the behaviours to leave out, each with the fold that judges it.
+    """The training windows in folds, and the behaviours to leave out; each behaviour is judged by one fold.
 
     A fold has whole hosts where the split asks for hosts and enough of them train, else whole recordings.
     """
@@ -316,7 +318,7 @@ class Folds:
 
 
 def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.Anomaly) -> tuple[Weights, float]:
-    """The weights of the parts, and the lead of the channel means within the anomaly part."""
+    """Choose the parts' weights, and the lead of the channel means within the anomaly part."""
     if folds.why:
         return Weights.fixed(folds.why), 0.0
 

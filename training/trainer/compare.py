@@ -1,10 +1,11 @@
-"""``python -m training.trainer.compare A.ckpt.json B.ckpt.json … DATA``: is one really better, or was it the draw?
+"""``python -m training.trainer.compare A.ckpt.json B.ckpt.json … DATA``: test whether one model is better, or only
+lucky.
 
-All models score the windows that none of them saw: the test side of the split that their checkpoints name, made
-again from ``DATA``, the data set that both were trained on, and checked against its fingerprint. Other data are
-refused, and so are models that divided their common data in different ways; with ``--other-data`` they are judged
-where neither has learnt. What oracle channels are worth is the gap between an oracle model and a realistic one. Two
-folders are two rotations, compared host by host.
+All models score the windows that none of them saw: the test side of the split that their checkpoints name, made again
+from ``DATA``, the data set that both were trained on, and checked against its fingerprint. Other data are refused, and
+so are models that split their common data differently. With ``--other-data`` both are judged on windows that neither
+has learnt from. What oracle channels are worth is the gap between an oracle model and a realistic one. Two folders are
+two rotations, compared host by host.
 """
 
 from __future__ import annotations

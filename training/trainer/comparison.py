@@ -1,4 +1,4 @@
-"""Models beside each other on the windows that none of them saw: the gaps, paired by episode, and who is first.
+"""Compare models on windows that none of them saw: gaps paired by episode, and which model is first.
 
 `compare` is the program.
 """
@@ -32,13 +32,13 @@ SAME_CHANNELS = (
 def compare(
     *models: Judged, n_resamples: int = 1000, seed: int = 0, other_data: bool = False, paths: Sequence[Path] = ()
 ) -> JsonDict:
-    """The AUROC of the models, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
+    """The AUROC of each model, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
 
     Of two models also their ``gap``, and ``gaps``: those of what is caught (tpr) and of false alarms (fpr) at the
     thresholds of both, null where one has none. Of more than two their ``standings`` on the test that judges all: each
-    has ``p`` (Holm), ``tied`` with the first and ``wins``; ``optimism`` is that of the first. All must have been
-    trained on the data judged; ``other_data`` allows others, and leaves out what one has seen. ``paths`` of the
-    checkpoints name models that would otherwise have one name.
+    has ``p`` (Holm), ``tied`` with the first and ``wins``; ``optimism`` is how much the first one's value is too high
+    for having been chosen here. All must have been trained on the data judged; ``other_data`` allows others, and leaves
+    out what one has seen. ``paths`` of the checkpoints name models that would otherwise have one name.
     """
     (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
@@ -71,7 +71,7 @@ def compare(
 
 
 def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classes, **draws: int) -> JsonDict:
-    """The first of the models, and how much it flatters itself; each is told its place."""
+    """Write each model's place into its entry; return which one is first, and its optimism."""
     if len({by_class(one, classes) for one in scored}) > 1:
         raise BadData("an AUROC over classes cannot be compared with one of alarms")
     if any(one["auroc"]["value"] is None for one in models):
@@ -93,14 +93,14 @@ def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classe
 
 
 def _rates(scored: Scored, alarm: Bools, classes: Classes) -> JsonDict:
-    """The shares caught and of false alarms at the model's own thresholds."""
+    """The share of caught windows and of false alarms, at the model's own thresholds."""
     episode, n_clusters = clusters(scored.rows.recording)
     counts = AlarmMeasure(~classes.is_benign(scored.y), alarm, episode, n_clusters).counts()
     return {name: shown_rate(*each) for name, each in counts.items()}
 
 
 def names_of(models: Sequence[Judged], paths: Sequence[Path]) -> list[str]:
-    """The names of models; those of one family and mode with the last part in which their files' paths differ."""
+    """Names for models; models of equal family and mode also get the last part in which their files' paths differ."""
     names = [one.name for one in models]
     if not paths:
         return names
@@ -115,7 +115,7 @@ def names_of(models: Sequence[Judged], paths: Sequence[Path]) -> list[str]:
 
 
 def _same_channels(models: Sequence[Judged]) -> bool:
-    """Several modes that see the same: the data set has no channel for the oracle alone."""
+    """Tell whether the modes see the same channels: the data set has none for ``oracle`` alone."""
     return len({one.document["mode"] for one in models}) > 1 and all(one.inputs.hides_nothing for one in models)
 
 
@@ -135,7 +135,7 @@ def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
 
 
 def _shared_test(models: Sequence[Judged]) -> Ints:
-    """The test side of all, which must be one: of the data set that all were trained on."""
+    """The test side that all models share, on the data set that all were trained on."""
     splits = [split_again(one) for one in models]
     for one, split in zip(models, splits, strict=True):
         if split.fingerprint != one.document["split"]["fingerprint"]:
@@ -152,7 +152,7 @@ def _shared_test(models: Sequence[Judged]) -> Ints:
 
 
 def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
-    """Windows, of any data, from recordings of which no model has learnt, stopped or calibrated by any part."""
+    """Windows, of any data, from recordings that no model used for training, stopping or calibration."""
     recording = models[0].inputs.rows.recording
     used, unknown = np.zeros(recording.size, dtype=bool), []
     for one in models:
@@ -246,7 +246,8 @@ def paired_rates(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> JsonDict:
-    """Alarms of ``a`` beyond those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or None.
+    """The alarm rates of ``a`` minus those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or
+    None.
 
     Resampled like `paired_gap`: with the same episodes for both. Where no resample differs, as where few episodes alarm
     at all, the interval is as wide as so few episodes allow.

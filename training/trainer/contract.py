@@ -1,7 +1,7 @@
-"""A trainer as the fleet sees it: exit codes, progress lines, and the polite stop.
+"""A trainer's interface to the fleet: exit codes, progress lines, and the request to stop.
 
-Standard library only, so that a signal is answered properly while the ML libraries are still being imported. An own
-trainer may keep the same contract in any language (docs/trainer-contract.md).
+Standard library only, so that a signal is answered properly while the ML libraries are still being imported. A custom
+trainer in any language may follow the same contract (docs/trainer-contract.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training.contract import THREAD_VARIABLES, Exit
 
 
 class TrainerError(Exception):
-    """A training that cannot continue, said in one sentence with the remedy in it.
+    """A training cannot continue; the text is one sentence with the remedy.
 
     ├─ BadArguments   the command line asks for something that cannot be
     ├─ Unreachable    an engine or its workers are not there, or were lost: the same command may do it later
@@ -45,32 +45,34 @@ class EngineUnreachable(TrainerError):  # noqa: N818
 
 
 class Interrupted(Exception):  # noqa: N818 - it is not an error
-    """The worker or a person asked the trainer to stop; what it has learnt so far is kept."""
+    """The worker or a person asked the trainer to stop; the state learnt so far is saved."""
 
 
 class Stop:
-    """A request to stop, noticed at the next safe point: a step, a tree, a phase of the run."""
+    """A request to stop, which the trainer obeys at its next safe point: a step, a tree, or a phase of the run."""
 
     def __init__(self) -> None:
         self.requested = False
         self._at_once = False
 
     def listen(self) -> None:
-        """Take the polite signals of this platform (SIGTERM, Ctrl-C, Ctrl-Break) as requests."""
+        """Treat this platform's stop signals (SIGTERM, Ctrl-C, Ctrl-Break) as requests to stop."""
         for number in _polite():
             signal.signal(number, self._request)
 
     def end(self) -> None:
-        """Listen no more: what is decided is not changed by a signal.
+        """Ignore further stop signals: the run's result is decided.
 
-        Python's own handlers end before the process does, and a finished run would die of a signal in between.
+        Python restores the default handlers before its process ends, and a signal would then kill a run that has
+        finished.
         """
         for number in _polite():
             signal.signal(number, signal.SIG_IGN)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise ``Interrupted`` as soon as a stop is requested, wherever the work is: while nothing is there to keep.
+        """Raise ``Interrupted`` as soon as a stop is requested, at any place in the code, while there is no state to
+        save.
 
         Importing a library and reading data take seconds, and have no safe points.
         """
@@ -100,16 +102,16 @@ def _polite() -> list[int]:
 
 
 class Keeper(Protocol):
-    """Keeps the state of an interrupted run (see state_file.StateFile)."""
+    """Saves the state of a run that is interrupted (see state_file.StateFile)."""
 
     def load(self) -> bytes | None: ...
 
     def watch(self, snapshot: Callable[[], bytes]) -> None:
-        """Let ``snapshot`` tell what to keep from now on."""
+        """Use ``snapshot`` from now on to get the state to save."""
         ...
 
     def tick(self) -> None:
-        """A safe point: keep the state if it is due."""
+        """Mark a safe point: save the state if it is due."""
         ...
 
 
@@ -154,11 +156,11 @@ class Progress:
         self.event("epoch", **fields, seconds=round(now - self._began, 3), eta_s=round(eta_s, 1))
 
     def begin_epochs(self, done: int) -> None:
-        """The epochs start now, with ``done`` of them already behind a resumed run."""
+        """Start counting epochs; a resumed run has ``done`` of them already."""
         self._phase = (self._done + done, self._clock.monotonic())
 
     def training(self, left: int, *, curve: bool = True) -> None:
-        """Begin a training of this run, after which as many as ``left`` follow; earlier ones are behind it.
+        """Begin one of the run's trainings; ``left`` more follow, and the earlier ones count as done.
 
         Without ``curve`` its losses are not reported: they are not those of the model that the run makes.
         """
@@ -190,7 +192,7 @@ def perform(
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> int:
-    """Do ``work`` and return the exit code for how it ended, with one sentence on ``err`` if not well."""
+    """Call ``work``, and return the exit code for its outcome; after a failure also write one sentence to ``err``."""
     out, err = out or sys.stdout, err or sys.stderr
     progress = Progress(out, clock or SystemClock())
     if stop is not None:
@@ -252,7 +254,7 @@ def _first_line(error: Exception) -> str:
 
 
 def limit_threads(threads: int) -> None:
-    """Hold every numerical library to ``threads``: those that are imported later, and those that are already."""
+    """Limit every numerical library to ``threads``: those imported already and those imported later."""
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     if "numpy" in sys.modules:  # forked from a process that has imported some, with one thread each
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

@@ -1,8 +1,9 @@
-"""``python -m training.trainer.drift CKPT DATA``: which hosts have changed, and whether alarms hold there.
+"""``python -m training.trainer.drift CKPT DATA``: report which hosts have changed, and whether alarms can be believed
+there.
 
-Of each host in ``DATA``, a processed data set, the windows in time order are held against its reference recordings by
+Of each host in ``DATA``, a processed data set, the windows in time order are compared with its reference recordings by
 the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change is reported with its
-channels and its beginning. An attack that stays is such a change as well: so nothing here lowers an alarm.
+channels and its beginning. A lasting attack looks the same, so nothing here lowers an alarm.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Drift:
     outside_since: float | None = None
 
     def lines(self) -> list[str]:
-        """The host's lines for a person."""
+        """The lines of text about one host."""
         looked = f"{self.measures} measures of {self.stretches:,} stretches beside {self.reference:,} of its reference"
         if not self.tells:
             said = f"too little to tell ({looked}). Record more, or a longer reference."
@@ -154,7 +155,7 @@ class Drift:
 
 
 def drift(judged: Judged) -> list[Drift]:
-    """Hold each host of the data against its own reference."""
+    """Compare each host of the data with its own reference."""
     import numpy as np
 
     from training.trainer import ranges
@@ -218,7 +219,7 @@ def _of(host: str, rows: Ints, judged: Judged, odd: Bools) -> Drift:
 
 
 def _doubts(host: str, rows: Ints, judged: Judged, odd: Bools) -> tuple[str, ...]:
-    """Sentences that speak against the alarms on a host, whether it changed or not."""
+    """Sentences that cast doubt on the alarms on a host, whether it changed or not."""
     said = []
     if odd[rows].mean() >= STRANGE:
         said.append(f"{odd[rows].mean():.0%} of its windows are unlike all that the model has learnt from.")

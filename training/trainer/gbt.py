@@ -61,7 +61,7 @@ HELD_TWICE = 2  # times its size in single precision takes a window that is held
 
 @dataclass(frozen=True, slots=True)
 class BoosterPart:
-    """A trained booster, and the line under it if it started from one."""
+    """A trained booster, and the linear model that it started from, if any."""
 
     booster: xgboost.Booster
     linear: Linear | None
@@ -73,7 +73,7 @@ class BoosterPart:
         return softmax(_logits(self.booster, matrix) / self.temperature)
 
     def contributions(self, values: Floats32, threads: int) -> Floats:
-        """(n, K, F + 1) what each feature adds to each logit, and last what is there without any; exact for trees."""
+        """(n, K, F + 1): what each feature adds to each logit, and last the constant part; exact for trees."""
         matrix = _matrix(values, self.linear, threads)
         raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), dtype=np.float64)
         found = raw if raw.ndim == 3 else np.stack((np.zeros_like(raw), raw), axis=1)
@@ -122,7 +122,7 @@ class Gbt:
         return self.contributions(asked.X, asked.alarm)[:, :-1] @ asked.parts
 
     def contributions(self, X: Floats32, alarm: Bools) -> Floats:
-        """(n, F + 1): what each feature adds to the margin of an alarm, and last what is there without any.
+        """(n, F + 1): what each feature adds to the margin of an alarm, and last the constant part.
 
         The margin is the mean over the parts, by their weights, of the log odds; of several classes on one side their
         margins count by their probabilities. Each row sums to it.
@@ -145,7 +145,7 @@ class Gbt:
         return np.where(absent, line.center.astype(np.float32), values)
 
     def sidecar(self) -> bytes:
-        """XGBoost's own JSON of the first part; line and second booster are attributes in it."""
+        """XGBoost's own JSON of the first part; its attributes hold the linear model and the second booster."""
         first, second = self.parts
         assert second.linear is not None
         raw = base64.b64encode(_raw(second.booster)).decode()
@@ -164,14 +164,14 @@ class Gbt:
 
 
 class BoostingState(msgspec.Struct):
-    """The boosting under way: the booster at its last stretch, and the rounds so far."""
+    """A boosting in progress: the booster after its last stretch of rounds, and its losses so far."""
 
     model: bytes | None = None
     history: History = []
 
 
 def fit(task: Task) -> Gbt:
-    """Search for the number of rounds at each start, then boost with all that may be learnt from."""
+    """For each start, search for the number of rounds, then boost again on training and validation windows."""
     if task.device == "cuda" and not xgboost.build_info().get("USE_CUDA"):
         raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
     train = task.split.train
@@ -227,7 +227,7 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, _hyper: object)
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """Windows as XGBoost takes them, and those of them that a loss is computed on."""
+    """Windows in XGBoost's binned form, and those windows on which a loss is computed."""
 
     matrix: xgboost.DMatrix
     shown: Ints | None  # places in the matrix; None: all
@@ -239,9 +239,10 @@ class Binned:
 
 
 class Bins:
-    """Sorts each side once for both starts: only the line differs.
+    """Bins each side's features once for both starts, which differ only in the linear model below the trees.
 
-    Of more windows than are held the bins lie in files until ``files`` is left. The trees are the same.
+    If there are more windows than fit into memory, the bins are in files until ``files`` is closed. The trees are the
+    same.
     """
 
     def __init__(self, task: Task, files: ExitStack) -> None:
@@ -250,7 +251,8 @@ class Bins:
         self._paged_before = 0
 
     def of(self, rows: Ints, linear: Linear | None) -> Binned:
-        """``rows`` in bins, from ``linear`` on. What once had a line under it cannot lose it."""
+        """The windows ``rows`` in bins, starting from the margins of ``linear``. A matrix that once got such margins
+        cannot lose them."""
         binned = self._made.get(rows.size)
         if binned is None:
             binned = self._made[rows.size] = self._sort(rows)
@@ -259,7 +261,8 @@ class Bins:
         return binned
 
     def judge(self, rows: Ints, linear: Linear | None, train: Binned) -> Binned:
-        """``rows`` to stop by, from ``linear`` on; in the bins of ``train`` where they are not held as they are."""
+        """The windows ``rows`` that decide when to stop, starting from ``linear``; in the bins of ``train`` if they do
+        not fit into memory."""
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):
             matrix = _matrix(task.X[rows], linear, task.threads)
@@ -284,7 +287,8 @@ class Bins:
         return Binned(matrix, shown, y[shown], weights)
 
     def _holds(self, windows: int) -> bool:
-        """XGBoost's pages on a GPU would be another way to learn, and a GPU needs them least."""
+        """Tell whether so many windows are kept in memory: always on a GPU, where XGBoost's pages would change the
+        trees."""
         task = self._task
         return task.device == "cuda" or task.limits.holds(windows, 4 * task.X.shape[1])
 
@@ -318,13 +322,13 @@ def bytes_of_page(windows: int, features: int, bins: int) -> int:
 
 
 def require_room(folder: Path, size: int) -> None:
-    """Raise OSError where the disk has no room for so many bytes: XGBoost would end the process without a sentence."""
+    """Raise OSError if the disk lacks so many bytes: XGBoost itself would end the process without a message."""
     if shutil.disk_usage(folder).free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 class Pages(xgboost.DataIter):
-    """Windows for XGBoost's external memory, ``step`` of them at a time; what it makes of them lies in ``files``."""
+    """Feeds windows to XGBoost's external memory, ``step`` at a time; XGBoost stores its bins in ``files``."""
 
     def __init__(
         self,
@@ -383,7 +387,7 @@ def _linear(task: Task, start: int, rows: Ints) -> Linear | None:
 
 @dataclass(frozen=True, slots=True)
 class Boosting:
-    """One boosting of the several of a run: its number among them, and the rounds ``before`` it, for progress."""
+    """One of the boostings of a run: its number, and the rounds ``before`` it, for progress."""
 
     task: Task
     keeper: Keeper
@@ -391,7 +395,7 @@ class Boosting:
     before: int
 
     def boost(self, train: Binned, judge: Binned | None, rounds: int) -> tuple[xgboost.Booster, History]:
-        """Boost for ``rounds``, or until the loss that ``judge`` finds has not fallen for ``patience``."""
+        """Boost for ``rounds``, or until the loss on ``judge`` has not fallen for ``patience`` rounds."""
         task, cache = self.task, [train.matrix, *([] if judge is None else [judge.matrix])]
         most = task.whole("n_estimators")
         saved = self.keeper.load()
@@ -454,14 +458,14 @@ def _matrix(values: Floats32, linear: Linear | None, threads: int) -> xgboost.DM
 
 
 def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: Ints | None = None) -> Floats:
-    """(n, K), for every number of classes, of all windows or of some places."""
+    """(n, K) for any number of classes, of all windows or of some."""
     raw = np.asarray(booster.predict(matrix, output_margin=True))
     raw = (raw if places is None else raw[places]).astype(np.float64)
     return raw if raw.ndim == 2 else np.stack((np.zeros_like(raw), raw), axis=1)
 
 
 def _booster(task: Task, cache: list[xgboost.DMatrix], model: bytes | None, number: int) -> xgboost.Booster:
-    """A booster with a seed of its own that continues from ``model``."""
+    """A booster with a random seed of its own that continues from ``model``."""
     parameters = _parameters(task) | {"seed": task.seed * 100_003 + number}
     booster = xgboost.Booster(parameters, cache)
     if model is not None:

@@ -1,4 +1,4 @@
-"""Incidents: the windows of one host joined, so that a person is called once and not for each window.
+"""Incidents: join a host's alarming windows, so that a person is called once and not for each window.
 
 A window *alarms* when its score exceeds its threshold; ``margin`` is score minus threshold. The windows of a recording
 in the order of time are a *run*, which a gap ends. An incident is raised at an alarming window when enough of the last
@@ -28,7 +28,7 @@ GAP_STRIDES = 2  # between the end of a window and the beginning of the next, fr
 
 
 class JoinBy(StrEnum):
-    """The way in which the last windows of a run are taken together."""
+    """How the last windows of a run are combined."""
 
     COUNT = "count"  # at least k of the last n alarm
     MEAN = "mean"  # the mean margin of the last n is above zero
@@ -105,7 +105,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """All that the next window of a stream needs to know of those before it."""
+    """All that is needed about earlier windows of a stream to process its next one."""
 
     recent: tuple[Window, ...] = ()  # of the run, at most n - 1
     last: Window | None = None
@@ -114,7 +114,7 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class StreamStep:
-    """The state after a window, the incident that was over before it, and the one that it raised."""
+    """The result of a window: the new state, the incident that ended before it, and the incident that it raised."""
 
     state: StreamState
     over: Incident | None = None
@@ -122,7 +122,7 @@ class StreamStep:
 
 
 def step(rule: JoinRule, state: StreamState, window: Window) -> StreamStep:
-    """Take the next window of a stream; one that is not later than the last is known already and changes nothing."""
+    """Process the next window of a stream; a window that is not later than the last one changes nothing."""
     if state.last is not None and window.t_start <= state.last.t_start:
         return StreamStep(state)
     joined = state.last is not None and window.t_start - state.last.t_end <= rule.gap_s
@@ -160,7 +160,8 @@ def _of(together: Sequence[Window]) -> Incident:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Windows by stream and time; ``order`` (N,) are their places before they were sorted, the others are in it."""
+    """Windows sorted by stream and time; ``order`` (N,) are their places before sorting, the other arrays are
+    sorted."""
 
     order: Ints
     stream: Ints
@@ -169,7 +170,7 @@ class Runs:
 
     @classmethod
     def of(cls, stream: AnyArray, t_start: Floats, t_end: Floats) -> Runs:
-        """Sort windows (N,) of named streams; of windows that begin at one moment the first one stays."""
+        """Sort windows (N,) of named streams; of windows that begin at the same time only the first is kept."""
         number = np.unique(stream, return_inverse=True)[1]
         order = np.lexsort((t_start, number))
         later = (np.diff(number[order]) != 0) | (np.diff(t_start[order]) > 0)
@@ -180,7 +181,7 @@ class Runs:
         return int(self.order.size)
 
     def joined(self, gap_s: float) -> Bools:
-        """(N,): the window continues the run of the one before it."""
+        """(N,): whether the window continues the run of the window before it."""
         same = (np.diff(self.stream) == 0) & (self.t_start[1:] - self.t_end[:-1] <= gap_s)
         return np.r_[False, same][: len(self)]
 
@@ -200,10 +201,10 @@ class FoundIncidents:
 
 
 def find(rule: JoinRule, runs: Runs, margin: Floats) -> FoundIncidents:
-    """All incidents; ``margin`` (N,) in the order of ``runs``.
+    """Find all incidents; ``margin`` (N,) is in the order of ``runs``.
 
-    Alarming windows less than ``quiet_s`` apart are one group, and each group raises one incident at most: at the first
-    of them at which there are enough.
+    Alarming windows less than ``quiet_s`` apart are one group, and each group raises one incident at most: at its first
+    window at which the rule is met.
     """
     alarming = np.flatnonzero(margin > 0)
     if not alarming.size:
@@ -221,7 +222,8 @@ def find(rule: JoinRule, runs: Runs, margin: Floats) -> FoundIncidents:
 
 
 def _enough_at(rule: JoinRule, place: Ints, margin: Floats) -> Bools:
-    """(N,): enough of the windows up to each one, of its run. Sums go from the oldest window on, as in ``step``."""
+    """(N,): whether the last windows of the run, up to this one, meet the rule. Sums go from the oldest window on, as
+    in ``step``."""
     values = (margin > 0).astype(np.float64) if rule.join is JoinBy.COUNT else margin
     total = np.zeros(margin.size)
     for back in range(min(rule.n, margin.size) - 1, -1, -1):

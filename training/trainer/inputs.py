@@ -1,4 +1,4 @@
-"""The data set as a trainer sees it: the windows of one mode, and which episodes were kept out."""
+"""The data set as a trainer sees it: the windows of one mode, and the episodes that were quarantined."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Inputs:
 
     @property
     def timed(self) -> Rows:
-        """The rows with NaN for the times that are no seconds by the schema."""
+        """The rows, with NaN for times that are not seconds by the schema."""
         timing = self.schema_fields.get("time", "seconds")
         unknown = np.full(self.y.shape, np.nan)
         start, end = self.rows.t_start, self.rows.t_end
@@ -80,7 +80,7 @@ class Inputs:
 
     @property
     def hides_nothing(self) -> bool:
-        """Both modes see the same channels: a model of one is a model of the other."""
+        """Tell whether both modes see the same channels; then a model of one is a model of the other."""
         return all(len(channel["modes"]) > 1 for channel in self.schema_fields["channels"])
 
 
@@ -118,7 +118,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
 
 
 def _require_its_own(path: Path, validation: Validation, data: Dataset) -> None:
-    """Refuse the validation table of another data set: what a report says of quarantined episodes would be its."""
+    """Refuse the validation table of another data set, whose quarantined episodes the report would name."""
     other = data.validation_digest != validation.digest
     unknown = sorted(distinct(data.rows.episode) - validation.good - set(validation.quarantined))
     if other or unknown:
@@ -137,7 +137,7 @@ def from_dataset(
     understood: Understood | None = None,
     scenarios: Mapping[str, str] = MappingProxyType({}),
 ) -> Inputs:
-    """Take from a loaded data set what a family needs; features are made from the windows where none were read."""
+    """Convert a loaded data set to what a family needs; features are computed from the windows if none were read."""
     features = data.features
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
@@ -183,7 +183,7 @@ def split_inputs(
 ) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
-    No recording is on two sides, nor is what it shares with another.
+    No recording is on two sides, and recordings that share samples are on one side.
     """
     if inputs.kinship.strangers is not None:
         raise BadData(of_two_hosts(inputs.kinship.strangers))

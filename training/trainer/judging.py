@@ -1,6 +1,6 @@
-"""The answers of a trained model for a data set: the checkpoint verified, its schema held to, each window scored.
+"""Score a data set with a trained model: verify the checkpoint, check the schema, score each window.
 
-All programs that use a model begin here: `score`, `compare`, `drift`, `adapt` and `watch`.
+All programs that use a model call this module: `score`, `compare`, `drift`, `adapt` and `watch`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The answers of a checkpoint for every window of a data set; ``inputs`` and ``scored`` are in its order."""
+    """A checkpoint's scores for every window of a data set; ``inputs`` and ``scored`` are in the data set's order."""
 
     document: Json
     inputs: Inputs
@@ -137,7 +137,8 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
 
 
 def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedModel, Dataset]:
-    """The verified model, and the windows of its mode. Raises ``BadData``, also for data of another schema."""
+    """The verified model, and the windows that its mode may see. Raises ``BadData``, also for data of another
+    schema."""
     found = _known(checkpoint)
     try:
         own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
@@ -149,7 +150,7 @@ def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedMod
 
 
 def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:
-    """The model measuring the hosts of the data from their references there, and the data as it takes them."""
+    """The model, now measuring the data's hosts from their references, and the data in the form that it takes."""
     inputs = from_dataset(loaded, takes=model.family.takes)
     return settled(model.fitted, inputs), inputs
 
@@ -191,7 +192,7 @@ def judged_by(
 def _references(
     document: Json, fitted: Fitted, inputs: Inputs, *, anomalies: bool
 ) -> tuple[ReferenceScores, HostLevels | None]:
-    """The scores of the references here that trained nothing, and the levels of anomaly scores that follow."""
+    """The scores of these references that the model has not trained on, and the levels for anomaly scores."""
     raw, recorded = references_of(fitted, inputs, fresh_references(document, inputs)), document["levels"]
     levels = None
     if anomalies and recorded is not None:
@@ -200,7 +201,7 @@ def _references(
 
 
 def rule_for_hosts(document: Json) -> HostThresholds | None:
-    """The rule by which references change a model's threshold; None for a model that learnt none."""
+    """The rule by which references change a model's threshold; None for a model that has none."""
     threshold = document["threshold"]
     if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
         return None
@@ -208,7 +209,7 @@ def rule_for_hosts(document: Json) -> HostThresholds | None:
 
 
 def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
-    """The channels that carried an incident's alarms in this data set; None where none of them was explained."""
+    """The channels that carried an incident's alarms in this data set; None if none of its alarms was explained."""
     rows = judged.inputs.timed
     runs = runs_of(rows, stride_of(rows, nominal_s=float(judged.inputs.schema_fields["stride_s"])))
     within = (runs.t_start >= one.incident.began) & (runs.t_end <= one.incident.last)
@@ -219,9 +220,9 @@ def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
 
 
 def sides(judged: Judged) -> Names | None:
-    """The side (N) of each window when the model was trained; None where the checkpoint cannot say.
+    """The side (N) that each window was on when the model was trained; None if the checkpoint cannot tell.
 
-    Of the data set it was trained on by the split itself, which is exact; of another one by content.
+    In the data set that it was trained on the split itself tells, exactly; in another one the windows' content.
     """
     inputs = judged.inputs
     if same_data(judged.document, inputs):
@@ -233,7 +234,7 @@ def sides(judged: Judged) -> Names | None:
 
 
 def split_again(judged: Judged) -> Split:
-    """The split that the checkpoint names, of the data that were judged. Raises ``BadData``."""
+    """Repeat the checkpoint's split on the data that were scored. Raises ``BadData``."""
     recorded = judged.document["split"]
     return split_inputs(
         judged.inputs,
@@ -250,14 +251,14 @@ def split_again(judged: Judged) -> Split:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """A part's scoring by a checkpoint, for any worker that sees it and the data; both are absolute paths."""
+    """Scores a part of the windows on any worker that can read checkpoint and data; both paths are absolute."""
 
     checkpoint: Path
     data: Path
     threads: int
 
     def __call__(self, begin: int) -> Outputs:
-        """Score the windows from this one on."""
+        """Score one part of the windows, beginning with this one."""
         fitted, inputs = _ready(self.checkpoint, self.data, self.threads)
         rows = np.arange(begin, min(begin + PART, inputs.y.size))
         return fitted.predict(inputs.given, rows)
@@ -265,14 +266,15 @@ class Scoring:
 
 @functools.lru_cache(1)
 def _ready(checkpoint: Path, data: Path, threads: int) -> tuple[Fitted, Inputs]:
-    """The model and the windows, kept by a worker from one part to the next."""
+    """The model and the windows; a worker keeps them in memory for its next part."""
     limit_threads(threads)
     model, loaded = opened(checkpoint, data, threads=threads)
     return settled_on(model, loaded)
 
 
 def judge_in_parts(checkpoint: Path, data: Path, mapped: Mapped, *, threads: int = 1) -> Judged:
-    """Like `judging.judge`; ``mapped``, the map of an engine, has its workers score the windows. Raises ``BadData``."""
+    """Score like `judging.judge`; with ``mapped``, an engine's map function, its workers score the windows. Raises
+    ``BadData``."""
     model, loaded = opened(checkpoint, data, threads=threads)
     scoring = Scoring(checkpoint.absolute(), data.absolute(), threads)
     parts = list(mapped(scoring, range(0, len(loaded), PART)))

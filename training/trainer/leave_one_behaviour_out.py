@@ -1,7 +1,7 @@
-"""Trainings without one behaviour each: which there are, and what these models say of what they were not shown.
+"""Train again without one behaviour at a time: decide which, and store these models' scores of the behaviour left out.
 
-A family that trains in seconds does so for every report; of the others the recipe ``behaviour`` asks for it. All of it
-belongs to one run: it stops and resumes as one, and is in its run key.
+Families that train in seconds do so for every report, the others only with the recipe ``behaviour``. All of it belongs
+to one run: it stops and resumes as one, and is in its run key.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ class LeaveOutPlan:
 
     @property
     def speaks(self) -> bool:
-        """The report has something to say of new behaviours."""
+        """Tell whether the report has a section on new behaviours."""
         return bool(self.left_out or self.never_trained or self.why)
 
 
 def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervised: bool) -> LeaveOutPlan:
-    """Decide what is left out. Raises ``BadData`` where the recipe asks for it and there are too few behaviours."""
+    """Decide which behaviours are left out. Raises ``BadData`` where the recipe asks for it and there are too few
+    behaviours."""
     behaviour = inputs.behaviour
     learnt, tested = (_names(behaviour[rows]) for rows in (np.concatenate((split.train, split.val)), split.test))
     calibrated = _names(behaviour[split.cal])
@@ -68,7 +69,7 @@ def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervise
 
 
 def _lacking(split: Split, inputs: Inputs, *, supervised: bool) -> str | None:
-    """A reason for which nothing can be learnt from what is left; None where it can."""
+    """The reason why the remaining windows cannot train a model; None if they can."""
     is_benign = inputs.classes.is_benign(inputs.y)
     if not split.train.size or not split.val.size or not is_benign[split.cal].any():
         return "without its recordings a side is empty"
@@ -89,7 +90,8 @@ def _listed(names: set[str]) -> str:
 
 
 def packed(one: Unshown | str) -> bytes:
-    """Pack the answer of a training without a behaviour, or the reason why it failed, for a run's state."""
+    """Pack the scores of a model trained without a behaviour, or the reason why that training failed, for a run's
+    state."""
     if isinstance(one, str):
         return msgspec.msgpack.encode(one)
     alarm = None if one.alarm is None else one.alarm.tolist()

@@ -1,6 +1,6 @@
-"""The memory that a training takes: what is held, and what is read a part at a time.
+"""Limits on a training's memory: how much is kept in memory, and how much is read at a time.
 
-Decided by the sizes of the data alone, never by what happens to be free: equal inputs must take equal ways.
+The data's size alone decides, never the free memory: equal inputs must be computed in equal ways.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from training.data.values import JsonDict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimits:
-    """Bytes are those of the windows as a family learns from them, in single precision.
+    """Limits in bytes of the windows as a family learns from them, in single precision.
 
-    Up to ``held_bytes`` training windows lie in memory, and an epoch of a network takes them in any order. Of more it
-    takes *runs* of ``run`` neighbours in any order, and within a *pool* of as many runs as fit into ``pool_bytes`` the
-    windows in any order; trees look at them in pages of ``page_bytes``, which changes no tree.
+    Up to ``held_bytes`` training windows lie in memory, and an epoch of a network takes them in any order. If there are
+    more, it takes *runs* of ``run`` neighbours in any order, and within a *pool* of as many runs as fit into
+    ``pool_bytes`` the windows in any order; trees look at them in pages of ``page_bytes``, which changes no tree.
     """
 
     held_bytes: int = 1 << 29
@@ -25,11 +25,11 @@ class MemoryLimits:
     run: int = 256
 
     def holds(self, windows: int, bytes_each: int) -> bool:
-        """Tell whether so many windows lie in memory."""
+        """Tell whether so many windows are kept in memory."""
         return windows * bytes_each <= self.held_bytes
 
     def to_dict(self) -> JsonDict:
-        """JSON values for a run key: nothing for the usual ones, which are a part of the code."""
+        """JSON values for a run key; empty for the usual limits, which are part of the code."""
         return {} if self == LIMITS else {"limits": asdict(self)}
 
 

@@ -25,7 +25,8 @@ BLOCK = 16_384  # windows
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Features (n, F) to margins. The first four are (F,): see ``_squash``. An absent feature counts as usual."""
+    """A linear map from features (n, F) to margins. The first four are (F,): see ``_squash``. An absent feature counts
+    as its median."""
 
     center: Floats
     scale: Floats
@@ -35,7 +36,7 @@ class Linear:
     bias: Floats  # (1,) or (K,); ABSENT for a class without a window
 
     def margins(self, X: Floats32, rows: Ints | None = None) -> Floats32:
-        """(n,) log odds for two classes, else (n, K): of the windows at ``rows``, or of all."""
+        """(n,) log odds for two classes, else (n, K): for the windows at ``rows``, or for all."""
         count = len(X) if rows is None else rows.size
         found = np.empty((count, self.bias.size), dtype=np.float32)
         for start in range(0, count, BLOCK):  # in double precision, but never all of it
@@ -45,7 +46,7 @@ class Linear:
         return found.squeeze(1) if found.shape[1] == 1 else found
 
     def contributions(self, X: Floats32) -> Floats:
-        """(n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is the rest of it."""
+        """(n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is not included."""
         return np.asarray(self._standard(X.astype(np.float64))[:, None, :] * self.weights.T)
 
     def _standard(self, values: Floats) -> Floats:
@@ -66,7 +67,7 @@ def fit_linear(X: Floats32, y: Ints, weights: Floats, classes: int, rows: Ints |
 
     ``y`` (n,) and they are of the windows at ``rows`` of ``X``, or of all.
 
-    Of more than two ``classes`` some may have no window: their margins are there, and rule them out.
+    Of more than two ``classes`` some may have no window: they get margins that rule them out.
     """
     chosen = evenly(y.size, MOST_FITTED)
     values = X[chosen if rows is None else rows[chosen]].astype(np.float64)

@@ -1,11 +1,10 @@
-"""The training loop of every network, from top to bottom.
+"""The training loop of all networks.
 
-Nothing in a step waits for a GPU, which gets its work ahead of time: the sum of the losses stays there and is read once
-an epoch. That a loss was not finite shows in the sum, and from then on the optimiser takes no step.
+No step waits for the GPU, whose work is queued: the sum of the losses stays on the GPU and is read once an epoch. That
+a loss was not finite shows in the sum, and from then on the optimiser takes no step.
 
-It can be left after any step and taken up again with the same result: the order of an epoch is a
-function of seed and epoch, the learning rate a function of the step, and everything else that
-matters is listed in ``LoopState`` and saved.
+The loop can stop after any step and resume with the same result: the order of an epoch is a function of seed and epoch,
+the learning rate a function of the step, and everything else that matters is listed in ``LoopState`` and saved.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class LoopSpec:
 
 @dataclass(slots=True)
 class LoopState:
-    """All that the loop knows besides weights, optimiser and random state."""
+    """All that the loop must save besides weights, optimiser and random state."""
 
     epoch: int = 0  # epochs completed
     step: int = 0  # steps taken in the current epoch
@@ -65,7 +64,7 @@ def train(
     stop: Stop,
     keeper: Keeper,
 ) -> list[dict[str, float | int | None]]:
-    """Train ``net`` in place and leave it with the weights of its best epoch; the history.
+    """Train ``net`` in place, set it to the weights of its best epoch, and return the history.
 
     ``loss_of(rows)`` is the mean loss of the training ``windows`` at ``rows`` (B,), at their place; ``validate()``
     gives the validation loss, which decides when to stop, and a metric for people. Without it the
@@ -134,7 +133,8 @@ def _diverged(epoch: int, spec: LoopSpec) -> str:
 
 
 def _optimizer(net: nn.Module, spec: LoopSpec) -> torch.optim.AdamW:
-    """Weight decay pulls matrices only: a bias or a scale of a norm has no reason to be small."""
+    """Make the optimiser; weight decay applies to matrices only, as biases and scales of norms have no reason to be
+    small."""
     learnt = [parameter for parameter in net.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in learnt if getattr(parameter, "decays", parameter.ndim > 1)]
     chosen = {id(parameter) for parameter in matrices}
@@ -144,12 +144,12 @@ def _optimizer(net: nn.Module, spec: LoopSpec) -> torch.optim.AdamW:
 
 
 def _hold_back(optimizer: torch.optim.Optimizer, total: Tensor) -> None:
-    """Have the next step change nothing if ``total`` is not finite, which only the device learns."""
+    """Make the next step change nothing if ``total`` is not finite, without moving ``total`` to the CPU."""
     optimizer.found_inf = (total * 0).ne(0).float()  # type: ignore[attr-defined]
 
 
 def _batches(windows: Windows, spec: LoopSpec, epoch: int) -> Sequence[Tensor]:
-    """The windows of an epoch in batches; a last batch of one is left out, which no norm can bear.
+    """The windows of an epoch in batches; a last batch of a single window is left out, as norms cannot process it.
 
     Drawn on the CPU, so that every device learns in the same order, and moved once.
     """
@@ -160,7 +160,7 @@ def _batches(windows: Windows, spec: LoopSpec, epoch: int) -> Sequence[Tensor]:
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, spec: LoopSpec, step: int, steps: int) -> None:
-    """Up in a line, down in a half cosine."""
+    """Set the learning rate: a linear rise, then half a cosine down."""
     done = step / max(steps, 1)
     if done < WARM_UP:
         share = FIRST + (1 - FIRST) * done / WARM_UP

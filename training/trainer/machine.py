@@ -1,4 +1,4 @@
-"""Everything of this machine that can change a result: the device, and the run key made of everything that does."""
+"""What can change a result on this machine: the device, and the run key, which contains all of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGES = ("data", "trainer")  # what trainers are made of, below training/
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """Runs of equal keys give byte-identical files. No host name, path, date or duration is in it."""
+    """Runs of equal keys give byte-identical files. It contains no host name, path, date or duration."""
 
     facts: Json
 
@@ -38,7 +38,7 @@ class RunKey:
         return {"digest": self.digest, **self.facts}
 
     def with_processors(self, mixed: Sequence[Json]) -> RunKey:
-        """Return the key of a run that unlike processors trained in turn, which no run of one of them has."""
+        """The key of a run that was trained partly on one kind of processor and partly on another."""
         return self if not mixed else RunKey({**self.facts, "mixed": [dict(each) for each in mixed]})
 
 
@@ -51,7 +51,7 @@ def run_key(
     adapted: Json | None = None,
     limits: MemoryLimits = LIMITS,
 ) -> RunKey:
-    """The key of this run; ``adapted`` names what a model is adapted from and to, where it is."""
+    """The key of this run; ``adapted`` says from what and to what a model is adapted, if it is."""
     spec = {
         "model": args.model,
         "mode": args.mode.value,
@@ -89,7 +89,7 @@ def digest_of(names: Names) -> str:
 
 
 def code_digest() -> str:
-    """SHA-256 of the sources that make a model: a commit would change with every edited page."""
+    """SHA-256 of the sources that affect a model; a commit would also change with every edited page."""
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     neutral = sorted(root.glob("*.py"))  # what trainers share with the fleet
@@ -114,7 +114,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def cpu(*, torch_too: bool) -> JsonDict:
-    """Instruction sets that the numerical libraries chose: other ones round differently."""
+    """The instruction sets that the numerical libraries chose; other ones round differently."""
     from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
     blas = {
@@ -157,7 +157,7 @@ def device_name(device: str) -> str:
 
 
 def driver_version() -> str:
-    """The version of NVIDIA's driver, such as `580.65.06`; `unknown` where its library does not tell."""
+    """The version of NVIDIA's driver, such as `580.65.06`; `unknown` if its library cannot tell."""
     import pynvml
 
     try:
@@ -168,7 +168,7 @@ def driver_version() -> str:
 
 
 def settle_torch(threads: int) -> None:
-    """Make torch repeatable: explicit threads, deterministic kernels or an error."""
+    """Make torch repeatable: set its threads, and allow deterministic kernels only."""
     import torch
 
     torch.set_num_threads(threads)

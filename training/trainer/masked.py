@@ -20,10 +20,10 @@ PASSES = 4  # each channel is hidden in exactly one of them
 
 
 class MaskedModel(nn.Module):
-    """An encoder of what is left of a window, and a linear reconstruction of the patches.
+    """An encoder of the visible part of a window, and a linear reconstruction of the hidden patches.
 
-    A lone channel has no others to be guessed from: of it patches are hidden. A channel that is absent is hidden
-    always, and nothing is asked of it.
+    If there is only one channel, patches of it are hidden instead. An absent channel is always hidden, and no loss is
+    computed for it.
     """
 
     def __init__(self, channels: int, samples: int, hyper: Mapping[str, Value]) -> None:
@@ -34,20 +34,20 @@ class MaskedModel(nn.Module):
         self.parts = channels if channels > 1 else self.encoder.length  # what can be hidden
 
     def draw(self, batch: int, share: float, device: torch.device) -> Tensor:
-        """(B, parts): at random about ``share`` of each window's parts, at least one and never all of several."""
+        """(B, parts): mark at random about ``share`` of each window's parts, at least one and never all of several."""
         count = min(max(1, round(share * self.parts)), max(self.parts - 1, 1))
         order = torch.rand(batch, self.parts, device=device).argsort(dim=1)
         return order < count
 
     def loss(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """Mean squared residual of what was hidden."""
+        """The mean squared error of the hidden part."""
         x, there = known(x)
         unseen = self._spread(hidden)
         asked = unseen * there
         return (self._residuals(x, unseen, there) ** 2 * asked).sum() / asked.sum().clamp_min(1)
 
     def once_each(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and mean square (B, C) of each channel's residuals, every part guessed from the others once.
+        """Mean and mean square (B, C) of each channel's residuals, when every part is guessed once from the others.
 
         Of a channel that is absent they are 0 and NaN.
         """
@@ -69,7 +69,7 @@ class MaskedModel(nn.Module):
         return torch.cat((middle[:, 0], (tokens - middle).square().mean(dim=1).sqrt()), dim=1)
 
     def _residuals(self, x: Tensor, unseen: Tensor, there: Tensor) -> Tensor:
-        """Guess minus truth (B, C, T), from what is ``there`` and not ``unseen`` (both B, C, T)."""
+        """Guess minus truth (B, C, T); ``there`` marks known values, ``unseen`` hidden ones (both B, C, T)."""
         unseen = torch.where(there, unseen, 1.0)
         tokens = self.encoder(torch.cat((x * (1 - unseen), unseen), dim=1))
         guess = self.rebuild(tokens).unflatten(-1, (self.channels, -1)).permute(0, 2, 1, 3)

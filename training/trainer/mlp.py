@@ -1,8 +1,8 @@
 """``mlp``: several small networks on window features, trained side by side and averaged.
 
-One such network on a thousand windows depends on its seed as much as on the data; eight of them
-cost one batched product and agree. Each has a straight way from input to output, so that it starts
-from a linear model and adds to it only what the validation windows confirm.
+One such network on a thousand windows depends on its seed as much as on the data; eight of them cost one batched
+product and agree. Each also connects input and output directly, so that it starts as a linear model; the validation
+windows stop what it adds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from training.trainer.blocks import SPARED, known
 
 
 class MembersLinear(nn.Module):
-    """(M, B, inputs) → (M, B, outputs), with weights of its own for each of M members."""
+    """(M, B, inputs) → (M, B, outputs): a linear layer with separate weights for each of M members."""
 
     def __init__(self, members: int, inputs: int, outputs: int, *, zero: bool = False) -> None:
         super().__init__()
@@ -36,8 +36,8 @@ class MembersLinear(nn.Module):
 class Mlp(nn.Module):
     """Features (B, F) → logits of the members (M, B, K).
 
-    What is absent counts as usual; ``spare`` has the features of each channel that some hosts lack: while training they
-    are hidden in half of the windows.
+    An absent feature counts as its median; ``spare`` has the features of each channel that some hosts lack: while
+    training they are hidden in half of the windows.
     """
 
     def __init__(

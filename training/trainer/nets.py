@@ -25,10 +25,9 @@ class Net(nn.Module):
 def build(
     model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], spare: Sequence[Sequence[int]] = ()
 ) -> Net:
-    """A fresh network for windows of ``shape``: (F,) features, or (C, T) channels and samples.
+    """Make an untrained network for windows of ``shape``: (F,) features, or (C, T) channels and samples.
 
-    ``spare``, of use while training: the places of each channel that some training windows lack, of its features or its
-    own.
+    ``spare``, used while training, has the input places of each channel that some training windows lack.
     """
     family = FAMILIES[model]
     module, _, name = family.body.partition(":")

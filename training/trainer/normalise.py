@@ -1,4 +1,4 @@
-"""Bringing inputs to one scale, fitted on training windows only and stored inside the network.
+"""Bring inputs to one scale; the scale is fitted on training windows only and stored inside the network.
 
 Both are modules with buffers, so that the sidecar always holds the numbers that the weights were
 learnt with. Constant inputs become exactly zero, on every host; what is absent stays NaN.
@@ -20,8 +20,8 @@ MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
 class QuantileNormal(nn.Module):
     """Each feature (B, F) to a standard normal by its training quantiles, linear in between.
 
-    Heavy tails and unlike units lose their force, and a value beyond all training values counts as
-    the most extreme of them instead of swamping a sum.
+    Heavy tails and different units no longer matter, and a value beyond all training values counts as the most extreme
+    of them instead of swamping a sum.
     """
 
     kind = "quantile-normal"
@@ -67,7 +67,7 @@ class QuantileNormal(nn.Module):
 
 
 def _mean_over_ties(knots: Floats32, normal: Floats) -> Floats:
-    """One score for equal knots: a value that many windows share has one place, the middle."""
+    """Give equal knots one score, the middle of theirs: a value that many windows share has one place."""
     if knots[0] == knots[-1]:
         return np.zeros_like(normal)
     _, group = np.unique(knots, return_inverse=True)
@@ -75,7 +75,7 @@ def _mean_over_ties(knots: Floats32, normal: Floats) -> Floats:
 
 
 class RobustAsinh(nn.Module):
-    """Each channel of (B, C, T): centred on the median, scaled by the middle half, tails by asinh.
+    """Each channel of (B, C, T): centred on the median, scaled by the interquartile range, tails compressed by asinh.
 
     Bytes a second span six decades between idle and busy: linear near the usual, logarithmic far
     from it, and never undefined. Afterwards each channel has mean 0 and variance 1 in training.

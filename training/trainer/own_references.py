@@ -1,4 +1,4 @@
-"""A host's own references, read from recordings of its ordinary work: for a watch, and for adapting a model to it."""
+"""Read a host's own references from recordings of its ordinary work, to watch the host or to adapt a model to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.trainer.contract import BadData
 
 @dataclass(frozen=True, slots=True)
 class OwnReferences:
-    """A host's own references: what is usual there, and the windows (M) of these recordings."""
+    """A host's own references: its resting levels, and the windows (M) of these recordings."""
 
     references: normalise.NormalReferences
     windows: WindowSet | None

@@ -1,4 +1,4 @@
-"""The range of values that a model was trained on: kept in its checkpoint, held against the windows it scores.
+"""The range of values that a model was trained on: stored in its checkpoint, compared with the windows that it scores.
 
 Of each channel: the lowest and highest value, and how rough its quietest and its liveliest window is (the mean size of
 the steps from sample to sample). A window lies outside when some channel leaves its range by more than half of it, or
@@ -34,7 +34,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
-    """By channel, over the windows ``rows``; without those that all of them lack."""
+    """The range of each channel over the windows ``rows``; channels that all of them lack are left out."""
     channels = _channels(inputs)
     edges = np.stack([np.full(len(channels), edge) for edge in (np.inf, -np.inf, np.inf, -np.inf)])
     for here in spans(rows, step=WIDE_ROWS):
@@ -52,7 +52,7 @@ def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
 
 
 def outside(inputs: Inputs, document: Json) -> Bools:
-    """(N, C): which windows leave the range, of those that a checkpoint keeps, of which channel."""
+    """(N, C): which windows leave a checkpoint's range, in which channel."""
     ranges, channels = msgspec.convert(document["ranges"], dict[str, Range]), _channels(inputs)
     odd = np.zeros((len(inputs.features), len(channels)), dtype=bool)
     for here in spans(inputs.features, step=WIDE_ROWS):
@@ -72,7 +72,7 @@ def outside(inputs: Inputs, document: Json) -> Bools:
 
 
 def said_of(inputs: Inputs, document: Json) -> list[str]:
-    """A sentence for each host of whose windows a notable share lies outside."""
+    """A sentence for each host that has a notable share of windows outside."""
     return [
         f"{share:.0%} of the windows of {host} lie outside of what the model was trained on (most often in "
         f"{', '.join(worst)}): what it says of them is a guess."
@@ -82,7 +82,7 @@ def said_of(inputs: Inputs, document: Json) -> list[str]:
 
 
 def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, list[str]]]:
-    """The share of each host's windows that lie outside of a checkpoint's ranges, and the channels most often so."""
+    """The share of each host's windows outside a checkpoint's ranges, and the channels that are outside most often."""
     odd, names, found = outside(inputs, document), _channels(inputs), {}
     for host in np.unique(inputs.rows.host).tolist():
         here = odd[inputs.rows.host == host]
@@ -96,7 +96,7 @@ def _channels(inputs: Inputs) -> list[str]:
 
 
 def _statistics(inputs: Inputs, rows: Ints | slice) -> list[Floats]:
-    """Each of ``KEPT``, (n, C), from the features: these begin with all statistics of each channel in turn."""
+    """The statistics ``KEPT``, each (n, C), read from the features, which begin with all statistics of each channel."""
     channels = len(inputs.schema_fields["channels"])
     width = channels * len(STATISTICS)
     by_channel = inputs.features[rows][:, :width].reshape(-1, channels, len(STATISTICS))

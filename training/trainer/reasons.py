@@ -1,9 +1,9 @@
-"""Reasons for alarms: the channels and the seconds of a window that carried its score.
+"""Reasons for alarms: the channels and the seconds of a window that raised its score most.
 
 A family says of each channel by how much it raised the score (``Fitted.carried``). What raised it makes the shares;
-what lowered it has none, and neither has a channel that the window lacks. Stretches of a second are ranked by taking
-them away: what is usual on the host stands there instead, and the score falls. Nothing here is random. "Carried the
-score" says what the model looked at, not what caused it.
+what lowered it has none, and neither has a channel that the window lacks. Stretches of a second are ranked by replacing
+them with the host's usual values, and measuring how far the score falls. Nothing here is random. "Carried the score"
+says what the model looked at, not what caused it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CARRIES = 1.25  # times an even share, from which a stretch is named
 
 
 def parts_of(features: Sequence[str], channels: Sequence[str]) -> Floats:
-    """(F, C): how much of each feature is each channel's; a correlation is half of one's and half of the other's."""
+    """(F, C): the part of each feature that belongs to each channel; a correlation belongs half to each of two."""
     found = np.zeros((len(features), len(channels)))
     place = {name: number for number, name in enumerate(channels)}
     for row, feature in enumerate(features):
@@ -42,13 +42,14 @@ def parts_of(features: Sequence[str], channels: Sequence[str]) -> Floats:
 
 
 def log_odds(proba: Floats, alarm: Bools) -> Floats:
-    """(n,): logarithms of the odds that some class of an alarm is there, of probabilities (n, K)."""
+    """(n,): the log odds that a window is of some class that alarms, from probabilities (n, K)."""
     p, rest = (proba[:, mine].sum(axis=1).clip(1e-12) for mine in (alarm, ~alarm))
     return np.asarray(np.log(p) - np.log(rest))
 
 
 def shares(carried: Floats, lacks: Bools | None = None) -> Floats:
-    """Shares (n, C) of each score in all that raised it; zeros where nothing did, and for what is lacking."""
+    """Shares (n, C) of each channel in what raised a window's score; zeros if nothing raised it, and for absent
+    channels."""
     up = np.where(np.isfinite(carried), carried, 0.0).clip(0.0)
     if lacks is not None:
         up[lacks] = 0.0
@@ -57,12 +58,12 @@ def shares(carried: Floats, lacks: Bools | None = None) -> Floats:
 
 
 def together(each: ArrayLike) -> Floats:
-    """The shares (C,) of windows (n, C) as one."""
+    """The shares (C,) of several windows (n, C), combined."""
     return shares(np.asarray(each, dtype=np.float64).sum(axis=0, keepdims=True))[0]
 
 
 def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
-    """The channels that carried most, of shares (C,), and their shares."""
+    """The channels with the largest of the shares (C,), and their shares."""
     order = np.argsort(-share, kind="stable")[:most].tolist()
     return [(channels[place], float(share[place])) for place in order if share[place] > 0]
 
@@ -72,7 +73,8 @@ def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """The median of each channel (C,) and feature (F,) on a host: of its reference, or else of the training windows."""
+    """The median of each channel (C,) and feature (F,) on a host: of its reference, or of the training windows if it
+    has none."""
 
     channels: Floats32
     features: Floats32 | None  # None: the model learns from samples, and has no reference here
@@ -107,7 +109,7 @@ def feature_names(windows: Inputs) -> list[str]:
 
 
 def asked_of(fitted: Fitted, windows: Inputs, rows: Ints) -> WindowsToExplain:
-    """Ask for these windows."""
+    """The windows to explain, in the form that a family takes."""
 
     def usual() -> Floats32:
         found = np.empty((rows.size, *windows.X.shape[1:]), dtype=np.float32)
@@ -134,13 +136,13 @@ def _by_host(windows: Inputs, rows: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
-    """The stretches of a window's samples, a second each; longer ones where there would be too many."""
+    """Divide a window's samples into stretches of a second; longer ones if there would be too many."""
     step = max(1, round(sample_hz), -(-samples // MOST_STRETCHES))
     return [(start, min(start + step, samples)) for start in range(0, samples, step)]
 
 
 def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: Ints) -> Floats:
-    """(n, S): by how much the score falls when all channels are as usual in a stretch of the window."""
+    """(n, S): how far the score falls when all channels have their usual values in a stretch of the window."""
     fields = windows.schema_fields
     channels = msgspec.convert(fields["channels"], tuple[ChannelSpec, ...])
     tensors = np.array(windows.tensors[rows], dtype=np.float32)
@@ -167,8 +169,8 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
-    """The explanations of n windows, whose ``rows`` they name: each channel's share of a score. The shares of a window
-    add up to 1, or to 0 where nothing raised its score."""
+    """The explanations of n windows, at ``rows``: each channel's share of the score. The shares of a window add up to
+    1, or to 0 where nothing raised its score."""
 
     rows: Ints
     channels: tuple[str, ...]
@@ -178,18 +180,19 @@ class Reasons:
     alarms: int  # as many there were; more than n where not all were explained
 
     def named(self, share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
-        """The channels that carried most, of shares (C,)."""
+        """The channels with the largest of the shares (C,)."""
         return named(self.channels, share, most)
 
     def mean(self, rows: Ints) -> Floats | None:
-        """The shares (C,) of several windows together, of those that were explained; None of none."""
+        """The shares (C,) of several windows together, using only explained ones; None if none is explained."""
         here = np.isin(self.rows, rows)
         return together(self.share[here]) if here.any() else None
 
     def moments(self, number: int) -> list[tuple[float, float]]:
-        """The spans of the n-th window with clearly more than their even share, neighbours joined.
+        """The spans of the n-th window with clearly more than an equal share of the score; neighbouring spans are
+        joined.
 
-        All that raised the score where none has; nothing where no stretch lowers it by its going.
+        If no span has, all that raised the score; none if replacing a stretch never lowers the score.
         """
         share, spans = self.moment[number], list[tuple[float, float]]()
         more = share * share.size >= CARRIES
@@ -204,7 +207,8 @@ class Reasons:
 def explain(
     fitted: Fitted, windows: Inputs, rows: Ints, *, most: int = MOST_EXPLAINED, seconds: bool = True
 ) -> Reasons:
-    """Explain the scores of these windows, or of ``most`` evenly drawn ones of them; ``seconds`` cost the most."""
+    """Explain the scores of these windows, or of at most ``most`` of them, evenly drawn; the ``seconds`` cost most
+    time."""
     drawn, hz = rows[evenly(rows.size, most)], windows.schema_fields["sample_hz"]
     lacks = absent(windows.tensors[drawn])
     spans = stretches_of(windows.tensors.shape[2], hz)
@@ -224,7 +228,7 @@ def explain(
 
 
 def reported(fitted: Fitted, windows: Inputs, rows: Ints) -> JsonDict:
-    """The channels that carried the alarms ``rows`` together, as JSON values for a report."""
+    """The channels that carried the alarms at ``rows`` together, as JSON values for a report."""
     found = explain(fitted, windows, rows, most=MOST_REPORTED, seconds=False)
     mean = found.mean(rows)
     named = [] if mean is None else found.named(mean, REPORTED)
@@ -236,5 +240,5 @@ def reported(fitted: Fitted, windows: Inputs, rows: Ints) -> JsonDict:
 
 
 def in_words(named: Sequence[tuple[str, float]]) -> str:
-    """``net_tx_bytes 41 %, cpu_user 22 %``; a phrase where nothing carried a score."""
+    """``net_tx_bytes 41 %, cpu_user 22 %``; a phrase if no channel raised the score."""
     return ", ".join(f"{channel} {100 * share:.0f} %" for channel, share in named) or "no channel of its own"

@@ -1,7 +1,7 @@
 """``gru`` and ``lstm``: a window read in both directions, step by step.
 
-Long windows are shortened to at most 64 steps first: a state forgets what lay hundreds of steps
-back, and the time grows with every one of them.
+Long windows are shortened to at most 64 steps first: a recurrent state forgets what was hundreds of steps earlier, and
+each step costs time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""References of the hosts that train: the first half learns as benign windows, the other half tells their levels.
+"""References of training hosts: the model learns from the first half as benign windows; the other half sets the hosts'
+levels.
 
-A level by windows that a model has learnt from would be too low: it has learnt to call them benign. So no reference
-window serves both, and those of hosts that train nothing all tell levels.
+Windows that a model has learnt from would give too low a level: it has learnt to call them benign. So no reference
+window serves both, and hosts that train nothing use all theirs for the level.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from training.trainer.task import Fitted, Outputs, Settling
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Places of reference windows: those that train, and those that tell levels."""
+    """The numbers of reference windows that train, and of those that set levels."""
 
     train: Ints
     level: Ints
 
 
 def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
-    """Part the references of hosts that train, and ``also`` of these.
+    """Divide the references of training hosts, and of the hosts ``also``, into the two halves.
 
-    Nothing trains where no class, or more than one, is what a reference shows.
+    No reference trains unless exactly one class can be the class of references.
     """
     host = inputs.reference_host
     trains: list[int] = []
@@ -49,13 +50,13 @@ def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
 
 
 def learnt_from(split: Split) -> Ints:
-    """The windows that teach weights, or how long to learn."""
+    """The windows that teach weights, or how long to train."""
     return np.concatenate((split.train, split.val))
 
 
 @dataclass(frozen=True)
 class Joined:
-    """All windows, and behind them the reference windows that train: fields of a task."""
+    """All windows, followed by the reference windows that train: fields of a task."""
 
     X: Floats32
     features: Floats32
@@ -67,7 +68,7 @@ class Joined:
 
 
 def join(inputs: Inputs, split: Split, train: Ints) -> Joined:
-    """Put the reference windows ``train`` behind the others, on the training side; no other side changes."""
+    """Append the reference windows ``train`` to the windows, on the training side; other sides do not change."""
     if not train.size:
         rows = inputs.rows
         return Joined(inputs.X, inputs.features, inputs.y, rows.host, rows.recording, inputs.behaviour, split)
@@ -86,13 +87,14 @@ def join(inputs: Inputs, split: Split, train: Ints) -> Joined:
 
 
 def _names(first: Names, second: Names) -> Names:
-    """One behind the other, in memory or not."""
+    """Join two arrays of names, in memory or in a file."""
     return ROOM.joined((first, second), first.size + second.size, np.result_type(first, second))
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """References of hosts that are new to a model, to adapt it to them; ``inputs`` has them as its references.
+    """References of hosts that are new to a model, in order to adapt it to them; ``inputs`` holds them as its
+    references.
 
     ``base`` is the digest of the checkpoint, ``data`` that of the data set that it was trained on. ``kept`` has the
     thresholds of the hosts before the model learns from their references.
@@ -121,7 +123,7 @@ class Added:
         return {"checkpoint": self.base, "data": self.data, "reference": self.digest, "windows": windows}
 
     def require(self, fewest: int, what: str) -> None:
-        """Refuse references of too few windows. Raises ``BadData``."""
+        """Refuse references with too few windows. Raises ``BadData``."""
         for name, windows in self.to_dict()["windows"].items():
             if windows < fewest:
                 raise BadData(
@@ -130,7 +132,7 @@ class Added:
                 )
 
     def onto(self, inputs: Inputs) -> Inputs:
-        """The data set that the model was trained on, with these references. Raises ``BadData`` for another one."""
+        """Add these references to the data set that the model was trained on. Raises ``BadData`` for another one."""
         if inputs.digest != self.data:
             raise BadData(
                 "--data is not the data set that the model was trained on: name that one, or leave --data out to set "
@@ -148,7 +150,7 @@ class Added:
         )
 
     def check(self, inputs: Inputs, split: Split) -> None:
-        """Refuse another split than the model's, and hosts that have trained it. Raises ``BadData``."""
+        """Refuse a split other than the model's, and added hosts that have trained it. Raises ``BadData``."""
         if split.fingerprint != self.split:
             raise BadData("the data set is divided by other rules now than when the model was trained: train it again")
         known = sorted(set(inputs.rows.host[learnt_from(split)].tolist()) & set(self.hosts))
@@ -160,7 +162,7 @@ class Added:
 
 
 class _Stacked:
-    """Two arrays as one, as far as trainers look at it: the first may be a memory map that must not be copied."""
+    """Two arrays that trainers use as one: the first may be a memory map that must not be copied."""
 
     def __init__(self, first: Floats32, second: Floats32) -> None:
         self._parts = first, second
@@ -181,19 +183,19 @@ class _Stacked:
 
 
 def stacked(first: Floats32, second: Floats32) -> Floats32:
-    """``second`` behind ``first`` (N, …), of which only the rows asked for are read."""
+    """Append ``second`` to ``first`` (N, …) without copying; only the rows asked for are read."""
     return cast("Floats32", _Stacked(first, second))
 
 
 def settled(fitted: Fitted, inputs: Inputs) -> Fitted:
-    """The model that measures the hosts with a reference here from it, where its family does so."""
+    """The model after it measured the hosts that have a reference here, if its family measures hosts."""
     if not isinstance(fitted, Settling) or not inputs.reference_host.size:
         return fitted
     return fitted.settled(inputs.ordinary)
 
 
 def references_of(fitted: Fitted, inputs: Inputs, places: Ints) -> ReferenceScores:
-    """The alarm scores of some reference windows; anomaly scores are not yet measured from their hosts' levels."""
+    """The alarm scores of some reference windows; anomaly scores are not yet relative to their hosts' levels."""
     host, marks = inputs.reference_host[places], inputs.reference_marks[places]
     outputs = fitted.predict(inputs.ordinary, places)
     if outputs.proba is not None:
@@ -203,7 +205,7 @@ def references_of(fitted: Fitted, inputs: Inputs, places: Ints) -> ReferenceScor
 
 
 def scored_by(outputs: Outputs, rows: Rows, levels: HostLevels | None, classes: Classes) -> Scored:
-    """A model's answers for windows, as scores; anomaly scores from the levels of their hosts."""
+    """A model's scores of windows; anomaly scores are relative to their hosts' levels."""
     score = outputs.score
     if score is not None and levels is not None:
         score = levels.applied(score, rows.host)

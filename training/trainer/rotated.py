@@ -1,7 +1,7 @@
-"""Two rotations host by host: which family is ahead on hosts left out of training, and on how many of them.
+"""Compare two rotations host by host: which family is better on hosts left out of training, and on how many of them.
 
 Each pair of models that tested the same host with the same seed is compared on the windows that neither saw; the gaps
-are folded as a rotation's figures are.
+are averaged over hosts like a rotation's figures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Turns = Mapping[tuple[str, int], Path]  # (tested host, seed) -> checkpoint
 def compare_rotations(
     a: Path, b: Path, data: Path, *, n_resamples: int = 1000, seed: int = 0, threads: int = 1
 ) -> JsonDict:
-    """Compare the rotations whose checkpoints lie below two folders; JSON values. Raises ``BadData``."""
+    """Compare the rotations whose checkpoints are below two folders; JSON values. Raises ``BadData``."""
     first, second = turns_in(a), turns_in(b)
     shared = sorted(first.keys() & second.keys())
     if not shared:
@@ -102,7 +102,7 @@ def mean(values: list[float]) -> float:
 
 
 def in_words(found: Json) -> str:
-    """Draw a line for each host, and the fold."""
+    """A table with a line for each host, and the mean over hosts."""
     wide = max(4, *map(len, found["hosts"]))
     lines = [f"{'host':{wide}}  first  second     gap"]
     for host, each in found["hosts"].items():

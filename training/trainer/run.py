@@ -1,7 +1,7 @@
 """``python -m training.trainer.run``: train one supervised model and report on it.
 
-This file only reads the command line, for ``run_ssl`` as well. What happens then is in ``session.py``; what a model is,
-in the file that bears its name.
+This file only reads the command line, also for ``run_ssl``. ``session.py`` trains; each model family is in the file of
+its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training.trainer.contract import Progress, Stop, limit_threads, perform
 def main(
     argv: Sequence[str] | None = None, *, program: str = "training.trainer.run", models: Sequence[str] = RUN_MODELS
 ) -> int:
-    """Train what the command line asks for; the exit code is the contract's."""
+    """Train as the command line says; the exit code is one of the trainer contract."""
     replace_unprintable()
     args = parse(sys.argv[1:] if argv is None else argv, program=program, models=models)
     limit_threads(args.threads)

@@ -1,7 +1,6 @@
 """``python -m training.trainer.run_ssl``: pre-train the self-supervised model and report on it.
 
-It needs no more than ``--mode --validation --tensors --out-dir --reports-dir``; summary and schema
-are looked for beside the tensors.
+It needs only ``--mode --validation --tensors --out-dir --reports-dir``; it finds summary and schema beside the tensors.
 """
 
 from __future__ import annotations

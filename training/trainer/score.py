@@ -1,13 +1,13 @@
-"""``python -m training.trainer.score CKPT DATA``: what a trained model says of new windows.
+"""``python -m training.trainer.score CKPT DATA``: score new windows with a trained model.
 
 ``DATA`` is a processed data set (a folder like ``data/processed``) of the schema that the model was trained on;
 anything else is refused before a weight is read. Each window gets its score, the probability of each class where the
 model has classes, whether it raises an alarm, and the side it was on when the model was trained (``new``: on none).
-What a reader of the scores must know stands on standard error, and a summary: windows, alarms, incidents, which
-channels hosts lack and what that costs, and whether to believe it. ``--incidents`` writes the incidents to a file,
-``--explain`` adds the channels that carried each alarm. With ``--state`` a recording may come in pieces: incidents that
-were open at the end of one continue in the next, and what was scored before changes nothing. A changed host is reported
-until ``--confirm-change`` or a new reference; no alarm is lowered by that.
+Remarks on the scores go to standard error, with a summary: windows, alarms, incidents, missing channels and their cost,
+and whether to believe the scores. ``--incidents`` writes the incidents to a file, ``--explain`` adds the channels that
+carried each alarm. With ``--state`` a recording may come in pieces: incidents that were open at the end of one continue
+in the next, and windows that were scored before are ignored. A changed host is reported until ``--confirm-change`` or a
+new reference; alarms are not suppressed meanwhile.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _judged(names: argparse.Namespace) -> Judged:
-    """Judge the windows, in one process or spread over the engine that was named."""
+    """Score the windows, in one process or on the engine that the user named."""
     from training.contract import TENSORS_FOLDER
     from training.data.tensors import MANIFEST
     from training.trainer.judging import LIBRARIES, judge, judge_in_parts

@@ -1,4 +1,4 @@
-"""A trained model on windows: a row each, their incidents, and how the hosts have been.
+"""Apply a trained model to windows: a row for each, their incidents, and whether hosts have changed.
 
 `score` is the program.
 """
@@ -40,14 +40,15 @@ PART_ROWS = 1 << 18  # windows of which rows are made at a time
 
 
 def why(judged: Judged) -> Reasons:
-    """The reasons of the alarms. Raises ``BadArguments`` where the model has no threshold."""
+    """Explain the alarms. Raises ``BadArguments`` where the model has no threshold."""
     if judged.alarm is None:
         raise BadArguments(f"{judged.name} has no threshold, so no window is an alarm to explain: leave out --explain")
     return explain(judged.fitted, judged.inputs, np.flatnonzero(judged.alarm))
 
 
 def parts(judged: Judged, side: Names | None, reasons: Reasons | None = None) -> Iterator[Any]:
-    """Polars frames with a row a window, at least one frame; with ``reasons`` also what carried the alarms."""
+    """Polars frames with a row for each window, at least one frame; with ``reasons`` also the channels that carried the
+    alarms."""
     explained, count = _explained(reasons), judged.scored.y.size
     for start in range(0, max(count, 1), PART_ROWS):
         yield _part(judged, side, explained, slice(start, min(start + PART_ROWS, count)))
@@ -82,7 +83,8 @@ def _part(judged: Judged, side: Names | None, explained: Explained | None, here:
 
 
 def _explained(reasons: Reasons | None) -> Explained | None:
-    """The values of ``EXPLAINED``: ``name 41 %, …`` and, of models that learn from samples, ``1-2 s, …``."""
+    """The values of the columns ``EXPLAINED``: ``name 41 %, …``, and for models that learn from samples ``1-2 s,
+    …``."""
     if reasons is None:
         return None
     found: Explained = {}
@@ -94,7 +96,7 @@ def _explained(reasons: Reasons | None) -> Explained | None:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The incidents, the changes of the hosts that have changed, by name, and notes."""
+    """The incidents, the changed hosts with their changes, and notes."""
 
     called: list[Called]
     changed: dict[str, ToldChange]
@@ -102,10 +104,10 @@ class Followed:
 
 
 def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = ()) -> Followed:
-    """Go through the windows in time; nothing is found where the model has no threshold.
+    """Process the windows in the order of time; without a threshold nothing is found.
 
-    With a ``state`` file they continue from its content, which is then renewed; the changes of the hosts ``confirm``
-    are confirmed before. Raises ``TrainerError``.
+    With a ``state`` file incidents and changes continue from it, and the file is updated. The changes of the hosts
+    ``confirm`` are confirmed first. Raises ``TrainerError``.
     """
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
     if thresholds is None:
@@ -146,7 +148,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
 
 
 def _changed(judged: Judged, streams: Streams, new: Bools) -> dict[str, ToldChange]:
-    """Add the windows marked ``new`` to the records of their hosts; those here that have changed, now or before."""
+    """Add the windows marked ``new`` to their hosts' records; return the hosts of this data set that have changed."""
     inputs, rows = judged.inputs, judged.inputs.timed
     measures = Measures.of(inputs.schema_fields)
     hosts = np.unique(rows.host).tolist()
@@ -167,7 +169,8 @@ def _changed(judged: Judged, streams: Streams, new: Bools) -> dict[str, ToldChan
 
 
 def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | None = None) -> Any:
-    """A polars frame with a row an incident; times are those of the windows. With ``reasons`` also what carried it."""
+    """A polars frame with a row for each incident; times are those of the windows. With ``reasons`` also what carried
+    it."""
     columns: JsonDict = {
         "incident_id": pl.String,
         "episode_id": pl.String,
@@ -195,7 +198,8 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
 
 
 def remarks(judged: Judged, side: Names | None) -> list[str]:
-    """Collect what a reader of the scores must know: which rows are no test, and how unlike the data are."""
+    """What a reader of the scores must know: which windows are no test of the model, and how unlike its training data
+    they are."""
     if side is None:
         first = f"Which of these windows {judged.name} has seen is not known: {TOO_MANY}."
     else:
@@ -236,7 +240,7 @@ def write(frames: Iterator[Any], names: argparse.Namespace) -> None:
 
 
 def write_file(frames: Iterator[Any], path: Path) -> None:
-    """Write a table that comes in parts, at least one."""
+    """Write a table that is given in parts, at least one."""
     try:
         if path.suffix == ".parquet":
             _write_parquet(frames, path)
@@ -253,7 +257,7 @@ def _as_csv(frames: Iterator[Any]) -> Iterator[str]:
 
 
 def _as_json(frames: Iterator[Any]) -> Iterator[str]:
-    """One list of the rows of all parts."""
+    """One list with the rows of all parts."""
     yield "["
     for number, frame in enumerate(frames):
         yield "," * bool(number) + frame.write_json()[1:-1]

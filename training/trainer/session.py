@@ -1,4 +1,4 @@
-"""One training from the data set to checkpoint and report: the steps, in their order, and nothing else."""
+"""One training from data set to checkpoint and report, step by step."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """The part that all trainings of one run share; references of hosts ``also`` train."""
+    """What all trainings of one run share; references of the hosts ``also`` train too."""
 
     args: TrainerArgs
     inputs: Inputs
@@ -146,7 +146,7 @@ class RunSetup:
         return TrainedModel(self.args, self.inputs, split, parted, joined, fitted, levels, self.kept)
 
     def task(self, joined: Joined, keeper: Keeper) -> Task:
-        """One training of a family, on the sides that ``joined`` has."""
+        """The task of one training of a family, on the sides in ``joined``."""
         args, inputs = self.args, self.inputs
         return Task(
             **vars(joined),
@@ -186,7 +186,7 @@ def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A trained model, and the data that it is judged on."""
+    """A trained model, and the data on which it is judged."""
 
     args: TrainerArgs
     inputs: Inputs
@@ -208,11 +208,11 @@ class TrainedModel:
         return scored_by(outputs, own, self.levels, self.inputs.classes)
 
     def references(self) -> ReferenceScores:
-        """The scores of the reference windows that tell levels."""
+        """The scores of the reference windows that set levels."""
         return references_of(self.fitted, self.inputs, self.parted.level).measured(self.levels)
 
     def point(self, cal: Scored, references: ReferenceScores) -> OperatingPoint | None:
-        """The threshold by the calibration side; None where no class is benign."""
+        """The threshold from the calibration side; None if no class is benign."""
         if not self.inputs.classes.benign:
             return None
         target = float(self.args.hyper["target_fpr"])
@@ -222,7 +222,7 @@ class TrainedModel:
         return replace(point, hosts=replace(point.hosts, kept=self.kept))
 
     def of_unshown(self, name: str) -> Unshown:
-        """Ask this model of a behaviour that it was not shown."""
+        """Score a behaviour that this model was not trained on."""
         refuse_shown(self.split, self.inputs.behaviour, name)
         places = places_of(name, self.inputs.behaviour[self.split.test])
         test = self.scored(self.split.test[places])
@@ -235,7 +235,7 @@ class TrainedModel:
 def _without_each(
     setup: RunSetup, left_out: LeaveOutPlan, judged: TrainedModel, stages: Stages
 ) -> list[tuple[str, Unshown | str]]:
-    """Train again without each behaviour, and ask these models of it; or the reason why one could not be trained."""
+    """Train again without each behaviour in turn and score it; if a training fails, record the reason."""
     inputs, found = judged.inputs, list[tuple[str, Unshown | str]]()
 
     def answer(name: str, keeper: Keeper) -> bytes:
@@ -263,7 +263,8 @@ def _judge(
     left_out: LeaveOutPlan,
     tried: Sequence[tuple[str, Unshown | str]],
 ) -> tuple[OperatingPoint | None, Choice | None, JsonDict, JsonDict]:
-    """Thresholds and rule of incidents from the calibration side; the price of channels, and the report."""
+    """Choose thresholds and the rule of incidents on the calibration side, measure missing channels, and build the
+    report."""
     args, inputs, split, classes = judged.args, judged.inputs, judged.split, judged.inputs.classes
     test, cal = judged.scored(split.test), judged.scored(split.cal)
     stop.check()
@@ -341,7 +342,7 @@ def _new_behaviours(
     test: Scored,
     point: OperatingPoint | None,
 ) -> JsonDict:
-    """The report's word on behaviours that were not shown; nothing where there is nothing to say."""
+    """The report's section on behaviours left out of training; empty if there are none."""
     if not left_out.speaks:
         return {}
     known = ShownModel(test, None if point is None else point.alarms(test), judged.inputs.classes)
@@ -357,7 +358,7 @@ def _new_behaviours(
 
 
 def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None) -> list[JsonDict]:
-    """The share of the windows of each scenario that raises an alarm; nothing without a threshold."""
+    """The share of each scenario's windows that raise an alarm; empty without a threshold."""
     alarm = None if point is None else point.alarms(test)
     if alarm is None:
         return []
@@ -366,7 +367,7 @@ def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None)
 
 
 def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> JsonDict | None:
-    """The feature that comes closest to a ranking too good to be true, alone; None where there is none such."""
+    """The single feature with the highest AUROC, if the model's own AUROC is too good to be true; else None."""
     value = evaluation.metrics["auroc"]["value"]
     if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
         return None
@@ -375,7 +376,7 @@ def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> JsonDi
 
 
 def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, stop: Stop) -> JsonDict | None:
-    """The channels that carried the alarms of the test side, true and false ones apart; None without a threshold."""
+    """The channels that carried true and false alarms on the test side; None without a threshold."""
     if point is None or point.threshold is None:
         return None
     stop.check()
@@ -388,7 +389,8 @@ def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, s
 def _incidents(
     inputs: Inputs, split: Split, *, cal: Scored, test: Scored, point: OperatingPoint | None
 ) -> tuple[Choice | None, JsonDict | None]:
-    """The rule of incidents by the calibration side, and its figures on the test side; None without a threshold."""
+    """The rule of incidents chosen on the calibration side, and its figures on the test side; None without a
+    threshold."""
     if point is None or point.threshold is None:
         return None, None
     nominal_s = float(inputs.schema_fields["stride_s"])
@@ -396,7 +398,7 @@ def _incidents(
 
 
 def _notes(judged: TrainedModel, key: machine.RunKey) -> list[str]:
-    """Collect the sentences, beside those on the split, that a reader of the numbers must know."""
+    """Sentences, besides those about the split, that a reader of the numbers must know."""
     inputs = judged.inputs
     notes = [] if judged.levels is None else judged.levels.notes(inputs.rows.host)
     if "mixed" in key.facts:
@@ -439,7 +441,7 @@ def _document(judged: TrainedModel, point: OperatingPoint | None, key: machine.R
 
 
 def _write_timing(args: TrainerArgs, timing: Json) -> None:
-    """Write what differs between equal runs, beside the report and outside the bundle."""
+    """Write what differs between equal runs (durations) beside the report, outside the bundle."""
     args.reports_dir.mkdir(parents=True, exist_ok=True)
     path = args.reports_dir / f"{args.model}_{args.mode}_timing.json"
     write_whole(path, json.dumps(timing, indent=1).encode() + b"\n")

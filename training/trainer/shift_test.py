@@ -1,12 +1,12 @@
-"""The time from which a host is no longer as it was: a lasting shift of some measure, found by ranks.
+"""Find when a host changed: a lasting shift of some measure, detected by ranks.
 
 A host's record is cut into *stretches* (of a minute, or a whole recording that is shorter), each with a mean of every
-measure; those of its reference come first. For a start of the change that is tried, all stretches from there to the
-last one are held against all before it, the reference among them, by the rank-sum test (Mann and Whitney 1947): exact
-where one side is short, else by its normal approximation. Stretches of one recording that resemble those before them
-count for less: the statistic is divided by the root of 1 + 2 Σ r, over the correlations r of ranks some stretches apart
-(Newey and West 1987; at least (1 + r) / (1 - r) by the nearest alone, r raised by its standard error). Starts are tried
-at ever longer ends of the record, so that a short excursion that is over is no change. The p value of the best start is
+measure; those of its reference come first. For each start tried, all stretches from there on are compared with all
+stretches before it, including the reference, by the rank-sum test (Mann and Whitney 1947): exact where one side is
+short, else by its normal approximation. Stretches of one recording that resemble those before them count for less: the
+statistic is divided by the root of 1 + 2 Σ r, over the correlations r of ranks some stretches apart (Newey and West
+1987; at least (1 + r) / (1 - r) by the nearest alone, r raised by its standard error). Starts are tried ever further
+from the record's end, so that a short deviation that is over does not count. The p value of the best start is
 multiplied by the number of starts tried, and corrected for the number of measures after Holm (1979).
 
 A shift is reported if it is large too: of a stretch before and one after it, the later one is higher (or lower) in at
@@ -36,7 +36,7 @@ FARTHEST = 40  # stretches apart that are looked at for correlation
 
 @dataclass(frozen=True, slots=True)
 class StretchSeries:
-    """The stretches of one host in time order, each with the means of M measures; NaN: not measured.
+    """One host's stretches in time order, each with the means of M measures; NaN: not measured.
 
     ``usual`` (R, M) are those of its reference, ``values`` (N, M) the others; ``recording`` (N,) numbers what was
     recorded in one piece: stretches of two pieces are no neighbours.
@@ -52,7 +52,7 @@ class StretchSeries:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A measure that has left its place: from stretch ``start`` of the series on, from a median to another."""
+    """A measure that shifted: since stretch ``start`` of the series, from one median to another."""
 
     measure: int
     start: int
@@ -66,7 +66,7 @@ class Shift:
 
 
 def find(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> list[Shift]:
-    """The measures that changed permanently, the surest first; none where too little was recorded to tell."""
+    """The measures that shifted permanently, the surest first; none if too few stretches were recorded to tell."""
     measures = [
         one for one in (_measure(series, number) for number in range(series.values.shape[1])) if one is not None
     ]
@@ -83,7 +83,7 @@ def find(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> list[Shift
 
 
 def can_tell(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> bool:
-    """Tell whether a change as plain as can be would be noticed: every stretch after it above every one before."""
+    """Tell whether the largest possible change would be detected: every later stretch above every earlier one."""
     starts = _starts(len(series.usual), len(series))
     if not starts:
         return False
@@ -92,8 +92,8 @@ def can_tell(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> bool:
 
 
 def reference_needed(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> int | None:
-    """The stretches of reference with which all of ``values`` could be distinguished from it; None: no number would
-    do."""
+    """How many stretches of reference would suffice to detect a change in all of ``values``; None if no number
+    would."""
     n, measures = len(series), series.values.shape[1]
     for usual in range(FEWEST, 4 * max(n, EXACT)):
         pieces = np.concatenate([np.full(usual, -1), series.recording])
@@ -103,13 +103,13 @@ def reference_needed(series: StretchSeries, *, error_rate: float = ERROR_RATE) -
 
 
 def _plainest(pieces: Ints, start: int) -> float:
-    """The p value where every stretch from ``start`` on is above every one before, and none resembles another."""
+    """The p value if every stretch from ``start`` on is above every one before, and neighbours are uncorrelated."""
     alike = max(0, int((pieces[1:] == pieces[:-1]).sum()) - 1)  # one pair may be of the two sides
     return _p(pieces.size - start, start, 1.0, pieces.size + 1, _decaying(0.0, alike, pieces.size))
 
 
 def _starts(usual: int, values: int) -> list[int]:
-    """The starts to try, as places behind the reference and in it: the longest end is everything that is new."""
+    """The starts to try, as stretch numbers after the reference; the first is the first new stretch."""
     total, starts = usual + values, []
     length = float(FEWEST)
     while length < values:
@@ -122,7 +122,7 @@ def _starts(usual: int, values: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """A measure of which enough was seen: its values in order, those of the reference first, and what follows."""
+    """A measure with enough values: the values in order, those of the reference first, and their ranks."""
 
     number: int
     values: Floats
@@ -137,7 +137,7 @@ class _Measure:
         return _p(self.ranks.size - start, start, _rising(self.ranks, start), self.unlike, widening)
 
     def least(self) -> float:
-        """The lowest p value that it can have: as if no stretch resembled the one before."""
+        """The lowest p value that the measure can have: the one without correlation between neighbours."""
         return min(1.0, min(self.p(start, 1.0) for start in self.starts) * len(self.starts))
 
 
@@ -154,7 +154,7 @@ def _measure(series: StretchSeries, number: int) -> _Measure | None:
 
 
 def _of(one: _Measure) -> tuple[Shift, float]:
-    """The likeliest change of a measure, and the share of pairs that rise."""
+    """The likeliest shift of a measure, and the share of pairs that rise."""
     ranks, starts, everything = one.ranks, one.starts, one.values
     # Beside a shift's true place its own stretches would seem to resemble each other on the wrong side.
     places = {start: _place(ranks, starts, start) for start in starts}
@@ -168,14 +168,15 @@ def _of(one: _Measure) -> tuple[Shift, float]:
 
 
 def _place(ranks: Floats, starts: Sequence[int], tried: int) -> int:
-    """The likeliest start between those that are tried beside this one."""
+    """The likeliest start among those between the neighbours of this one."""
     near = starts.index(tried)
     between = range(starts[max(0, near - 1)], starts[min(near + 1, len(starts) - 1)] + 1)
     return max(between, key=lambda start: abs(_rising(ranks, start) - 0.5) * sqrt((ranks.size - start) * start))
 
 
 def _rising(ranks: Floats, start: int) -> float:
-    """The share of the pairs of a window before ``start`` and one after it in which the later one is higher."""
+    """The share of pairs of an earlier and a later stretch, before and after ``start``, in which the later one is
+    higher."""
     n = ranks.size - start
     return (float(ranks[start:].sum()) - n * (n + 1) / 2) / (n * start)
 
@@ -190,13 +191,15 @@ def _p(n: int, m: int, rising: float, unlike: float, widening: float) -> float:
 
 
 def _tail(n: int, m: int, most: int) -> float:
-    """The chance that at most ``most`` of the n x m pairs are ordered the rarer way, if all orders are as likely."""
+    """The probability that at most ``most`` of the n x m pairs are in the rarer order, if all orders are equally
+    likely."""
     return float(_orders(n, m)[most]) / comb(n + m, n) if most >= 0 else 0.0
 
 
 @lru_cache(maxsize=64)  # of some 20 KB each
 def _orders(n: int, m: int) -> Floats:
-    """The number of orders of n and m values with at most so many of the n x m pairs one way, up to half of them.
+    """For each number up to half of the n x m pairs: how many orders of n and m values have at most that many pairs one
+    way.
 
     Sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Below the
     middle terms only grow, so that nothing cancels.
@@ -213,14 +216,14 @@ def _orders(n: int, m: int) -> Floats:
 
 
 def _unlike(values: Floats) -> float:
-    """The number of values and one, less what ties take away: what the variance of the rank sum grows with."""
+    """The number of values plus one, minus a correction for ties: the factor in the variance of the rank sum."""
     _, counts = np.unique(values, return_counts=True)
     ties = float((counts.astype(np.float64) ** 3 - counts).sum())
     return values.size + 1 - ties / (values.size * (values.size - 1))
 
 
 def _widening(ranks: Floats, pieces: Ints, start: int) -> float:
-    """The factor by which the variance of the rank sum grows as stretches of one recording resemble each other.
+    """The factor by which correlation between stretches of one recording widens the variance of the rank sum.
 
     An estimate of a correlation r from n pairs is too low by about (1 + 3 r) / n (Kendall 1954), which is added.
     """
@@ -245,9 +248,10 @@ def _widening(ranks: Floats, pieces: Ints, start: int) -> float:
 
 
 def _decaying(r: float, count: int, size: int) -> float:
-    """The factor of `_widening` for a correlation ``r`` of ``count`` neighbours that those farther apart follow from.
+    """The factor of `_widening` for a correlation ``r`` of ``count`` neighbouring pairs, assuming it decays with
+    distance.
 
-    It is raised by its standard error: few pairs may give one that is too low, and of many measures some do.
+    ``r`` is raised by its standard error, because few pairs may give too low a value.
     """
     if not count:
         return 1.0

@@ -1,9 +1,9 @@
-"""``transformer_ssl``: tells how unlike a window is to benign ones, in views of it that need no labels.
+"""``transformer_ssl``: measures how unlike a window is to benign ones, in several views that need no labels.
 
-Four views are plain statistics; two are those of a network that learnt on benign windows to guess hidden channels from
+Four views are plain statistics; two come from a network that learnt, on benign windows, to guess hidden channels from
 the others. Labels are used twice and never for the weights: malicious windows are kept out of training, and labelled
-windows of the training hosts choose which views make the score (`anomaly.choose`). The network is part of it only
-where it adds: over most data sets tried it adds .00 to .03 AUROC.
+windows of the training hosts choose which views make the score (`anomaly.choose`). The network is part of it only where
+it adds: over most data sets tried it adds .00 to .03 AUROC.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SURPRISES = "surprises."  # begins their arrays' names in the sidecar
 
 
 class ViewMaker(nn.Module):
-    """Makes the views of windows: normalising, and the network where a view needs one."""
+    """Computes the views of windows: it normalises them, and applies the network if a view needs it."""
 
     def __init__(
         self, channels: int, samples: int, features: int, hyper: Mapping[str, Value], *, network: bool = True
@@ -53,7 +53,7 @@ class ViewMaker(nn.Module):
         self.body = MaskedModel(channels, samples, hyper) if network else None
 
     def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, Floats32]:
-        """The named views of normalised windows ``x`` (n, C, T); what is absent is NaN, but in the embedding.
+        """The named views of normalised windows ``x`` (n, C, T); absent values are NaN, except in the embedding.
 
         The network is asked only where one of its views is named.
         """
@@ -77,7 +77,7 @@ class ViewMaker(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A detector, what is usual in each of its views, and the share of each view's surprise in the score.
+    """A detector: the views, what is usual in each, and each view's share of the score.
 
     Hosts without a centre are measured from the middle of the training windows; see ``settled``.
     """
@@ -115,14 +115,14 @@ class Anomaly:
         return weighed(self.shares, dict(zip(self.shares, surprises.T, strict=True)))
 
     def led(self, lead: float) -> Anomaly:
-        """The same, with this lead of its first view (see `anomaly.shares_of`)."""
+        """A copy that gives its first view this lead (see `anomaly.shares_of`)."""
         shares = shares_of(tuple(self.shares), lead)
         first, share = next(iter(shares.items()))
         why = f"no label is asked: the mean of all views, {first} with {share:.0%} of it" if lead else None
         return replace(self, shares=shares, judgement={**self.judgement, **({"why": why} if why else {})})
 
     def settled(self, ordinary: GivenWindows) -> Anomaly:
-        """The same, measuring the hosts of these reference windows from them."""
+        """A copy that measures the hosts of these reference windows from the references."""
         seen = self.whole(ordinary, np.arange(len(ordinary.host)), tuple(self.surprises.views))
         return replace(self, surprises=self.surprises.settled(seen))
 
@@ -131,7 +131,7 @@ class Anomaly:
         return self.detector.normalise.middle.numpy()
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """(n, C): the channels' shares of the distances, each as much as its surprise is of the score.
+        """(n, C): each channel's share of the distances, weighted by each view's surprise and share of the score.
 
         Nothing of an embedding, which knows no channels.
         """
@@ -160,17 +160,18 @@ class Anomaly:
         }
 
     def own(self) -> JsonDict:
-        """JSON values for a checkpoint that is adapted to hosts: what it measures them from."""
+        """The hosts' centres as JSON values, for a checkpoint that is adapted to hosts."""
         return {"centres": self.surprises.centres()}
 
     def whole(self, given: GivenWindows, rows: Ints, names: Sequence[str]) -> Sided:
-        """Windows in the named views."""
+        """All windows in the named views, in one table."""
         parts = list(self.seen(given, rows, names))
         tables = {name: np.concatenate([part.tables[name] for part in parts]) for name in names}
         return Sided(tables, np.concatenate([part.host for part in parts]))
 
     def seen(self, given: GivenWindows, rows: Ints, names: Sequence[str]) -> Iterator[Sided]:
-        """The same, by block: memory does not grow with their number. Of no window an empty block."""
+        """The windows in the named views, block by block, so that memory does not grow with their number. Without
+        windows there is one empty block."""
         seen = windows(given.X, rows, self.detector.normalise, self.device, resident_bytes=0)
         self.detector.eval()
         for part in torch.arange(len(seen)).split(AT_ONCE):
@@ -185,7 +186,7 @@ def fit(task: Task) -> Anomaly:
 
 
 def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> Anomaly:
-    """Like ``fit``, with these views; a network learns only where one of them is its own.
+    """Fit like ``fit``, but only these views; the network trains only if one of them needs it.
 
     Without ``by_labels`` the score is the mean of all of them, and labels only keep malicious windows out. Raises
     ``BadData`` where there are too few benign windows.
@@ -243,7 +244,7 @@ def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> ChosenViews:
 
 
 def _strange(task: Task) -> Ints:
-    """Windows of the training side that are not benign; nothing was fitted on them."""
+    """Windows of the training side that are not benign; no view was fitted on them."""
     sides = np.concatenate((task.split.train, task.split.val))
     strange = sides[~task.is_benign[sides]]
     return strange[evenly(strange.size, MOST_STRANGE)]
@@ -279,7 +280,7 @@ def _pretrain(task: Task, detector: ViewMaker, learn: Ints, judge: Ints, device:
 
 
 def mean_error(errors: Tensor) -> Tensor:
-    """(n,): the mean over the channels of each window (n, C), those that are absent left out."""
+    """(n,): each window's mean over its channels (n, C), without absent ones."""
     return errors.nanmean(dim=1) if errors.isnan().any() else errors.mean(dim=1)
 
 

@@ -1,6 +1,6 @@
-"""A run of several trainings, kept as one state; and the plot of most of them: search for a length, then refit.
+"""Several trainings as one run with one saved state; most follow one pattern: search for the length, then refit.
 
-A stage that has ended is not trained again by a resumed run. The stage under way resumes from its own state.
+A stage that has ended is not trained again by a resumed run. The unfinished stage resumes from its own state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _RunState(msgspec.Struct):
-    """The state of a run: what became of the stages that ended, and the state of the one under way."""
+    """The state of a run: the results of the finished stages, and the state of the unfinished one."""
 
     name: str = ""
     now: bytes | None = None
@@ -26,7 +26,7 @@ class _RunState(msgspec.Struct):
 
 
 class Stages:
-    """Keeps the stages of a run in the outer keeper's state. To the stage under way it is the keeper itself."""
+    """Saves the stages of a run in the outer keeper's state. The current stage uses this object as its keeper."""
 
     def __init__(self, outer: Keeper) -> None:
         self._outer = outer
@@ -46,7 +46,7 @@ class Stages:
         return result
 
     def answer(self, name: str, work: Callable[[Keeper], bytes | None]) -> bytes | None:
-        """Run a stage of which only this answer is needed, unless it is kept already."""
+        """Run a stage whose result can be stored, unless it is stored already, and return the result."""
         if name not in self._kept.ended:
             self._begin(name)
             self._kept.ended[name] = work(self)
@@ -54,7 +54,7 @@ class Stages:
         return self._kept.ended[name]
 
     def load(self) -> bytes | None:
-        """Load the state of the stage under way."""
+        """The state of the current stage."""
         own = self._kept.now if self._kept.name == self._name else None
         return self._kept.ended.get(self._name, own)
 
@@ -76,9 +76,10 @@ class Stages:
 
 
 class Search(msgspec.Struct, frozen=True):
-    """The result of a search for how long to train: until the validation loss was lowest, and how sure to be then.
+    """The result of a search for the training's length: the length with the lowest validation loss, and the temperature
+    there.
 
-    ``model`` has the weights of that moment where nothing is trained again.
+    ``model`` has the weights at that length if no refit follows.
     """
 
     length: int
@@ -91,9 +92,10 @@ class Search(msgspec.Struct, frozen=True):
 def search_then_refit(
     stages: Stages, name: str, search: Callable[[Keeper], Search], refit: Callable[[Search, Keeper], bytes] | None
 ) -> tuple[Search, bytes]:
-    """Search by the validation windows, then train for about as long on these as well; without ``refit`` only search.
+    """Search on the validation windows, then train for about as long with these included; without ``refit`` only
+    search.
 
-    The search, and the trained model.
+    Return the search's result and the trained model.
     """
     kept = stages.answer(f"search {name}", lambda keeper: msgspec.msgpack.encode(search(keeper)))
     assert kept is not None, "a search ends with a result"
@@ -106,6 +108,6 @@ def search_then_refit(
 
 
 def best_epoch(history: History) -> int:
-    """The number of the epoch (or round), at least 1, after which the validation loss was lowest; 0 without any."""
+    """The number of the epoch (or round), at least 1, with the lowest validation loss; 0 without any."""
     losses = [float(row["val_loss"] or 0.0) for row in history]
     return 1 + int(np.argmin(losses)) if losses else 0

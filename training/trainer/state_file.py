@@ -1,4 +1,4 @@
-"""The state of an interrupted run, from which it resumes: here or on another machine."""
+"""The saved state of an interrupted training run, from which the run resumes on this or another machine."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PROCESSOR = frozenset({"cpu", "threads"})  # facts that change how sums are roun
 
 
 class StateFile:
-    """Keeps an interrupted run's state; it belongs to one run key and is refused by any other.
+    """Saves an interrupted run's state; the state belongs to one run key and is refused by runs with another key.
 
-    One line of JSON (run key, its facts and SHA-256), then the state. It is renewed every
-    ``EVERY_S``, so that a power cut costs minutes, and removed when the run is done.
+    One line of JSON (run key, its facts and SHA-256), then the state. It is saved every ``EVERY_S``, so that a power
+    cut costs minutes, and removed when the run is done.
 
-    A run that moved may resume on another processor, which rounds differently: of unlike facts only ``PROCESSOR`` ones
-    are taken, and :attr:`mixed` then names them all.
+    A run that moved may resume on another processor, which rounds differently: only the ``PROCESSOR`` facts may differ,
+    and :attr:`mixed` then lists all processors.
     """
 
     EVERY_S = 60.0
@@ -51,11 +51,11 @@ class StateFile:
 
     @property
     def mixed(self) -> list[Json]:
-        """The processors that this run was trained on, when they are unlike: each once, in their order."""
+        """The processors that this run was trained on, in order and each once, if they differ; else empty."""
         return [*self._processors, self._processor(self._facts)] if self._processors else []
 
     def load(self) -> bytes | None:
-        """The state of this run, or None: a torn file or another run's counts as none."""
+        """The saved state of this run, or None: a damaged file or another run's state counts as none."""
         header, state = self._read()
         if header.get("run_key") is None or self._unlike(header):
             return None
@@ -70,7 +70,8 @@ class StateFile:
         return state
 
     def stranger(self) -> str | None:
-        """Return why the saved state here is another run's (this run then starts afresh); None where none is."""
+        """The reason why the saved state belongs to another run, so that this run starts from the beginning; None if
+        there is no such state."""
         header, _ = self._read()
         if header.get("run_key") is None or not (odd := self._unlike(header)):
             return None
@@ -78,7 +79,8 @@ class StateFile:
         return f"a run that was interrupted here cannot resume: {named or 'something'} changed since"
 
     def _unlike(self, header: Json) -> set[str]:
-        """Name the facts that keep this run from going on from a state; an unknown one where they do not tell."""
+        """The names of the facts in which another run's state differs from this run; an empty name if it does not
+        tell."""
         if header["run_key"] == self._run_key:
             return set()
         theirs = header.get("facts")
@@ -92,7 +94,7 @@ class StateFile:
         return {name: facts.get(name) for name in sorted(PROCESSOR)}
 
     def _read(self) -> tuple[JsonDict, bytes]:
-        """Header and state; nothing where there is none, or a torn one."""
+        """The file's header and state; empty if there is no file, or a damaged one."""
         try:
             header, _, state = self._path.read_bytes().partition(b"\n")
             facts = json.loads(header)
@@ -108,7 +110,7 @@ class StateFile:
             self.save()
 
     def save(self) -> None:
-        """Keep what the watched run would need to resume; nothing when it has not begun."""
+        """Save what the watched run needs to resume; nothing if the run has not begun."""
         if self._snapshot is None:
             return
         state = self._snapshot()

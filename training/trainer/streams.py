@@ -1,8 +1,8 @@
-"""The incidents of scored windows, stream by stream, and the small file in which their state outlives a program.
+"""The incidents of scored windows, stream by stream, and the small file that keeps their state between programs.
 
 A stream is a recording of one host, or the samples of a host that is watched. Windows that were seen before change
-nothing, so that scoring in pieces gives what scoring at once gives, and a restart repeats no call. Beside the incidents
-the file keeps of each host how it has been (`changed.Record`).
+nothing: scoring in pieces equals scoring at once, and a restart repeats no call. The file also keeps each host's record
+of stretches (`changed.Record`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LONGEST_NOTE = 64  # bytes
 
 
 class StreamsError(ValueError):
-    """The state file is no state file, or cannot be read; the message says what to do."""
+    """The state file cannot be read or is something else; the message says what to do."""
 
 
 class Undelivered(TypedDict):
-    """A call that a hook, by its name, has not taken."""
+    """A call to a person that the named hook has not delivered."""
 
     to: str
     told: JsonDict
@@ -52,9 +52,9 @@ class _File(msgspec.Struct, kw_only=True):
 
 @dataclass(slots=True)
 class Streams:
-    """The states of streams by name, under one rule of one checkpoint, and the records of hosts.
+    """The states of streams by name, for one checkpoint and rule, and the records of hosts.
 
-    ``undelivered``: calls that no hook took yet.
+    ``undelivered``: calls that no hook has delivered yet.
     """
 
     checkpoint: str  # its digest
@@ -64,26 +64,26 @@ class Streams:
     hosts: dict[str, Record] = field(default_factory=dict)
 
     def knows(self, stream: str, window: Window) -> bool:
-        """Tell whether a window was fed before, or is older than one that was."""
+        """Tell whether a window was processed before, or is older than one that was."""
         state = self.states.get(stream)
         return state is not None and state.last is not None and window.t_start <= state.last.t_start
 
     def record(self, host: str) -> Record:
-        """The record of a host, which it begins where there is none."""
+        """The record of a host; a new one if it has none."""
         found = self.hosts[host] = self.hosts.pop(host, Record())
         if len(self.hosts) > MOST_HOSTS:
             self.hosts.pop(next(iter(self.hosts)))
         return found
 
     def confirm(self, host: str) -> ToldChange | None:
-        """Accept a host's reported change as its work from now on; None where none was."""
+        """Accept a host's reported change as its usual work from now on; None if no change was reported."""
         record = self.hosts.get(host, Record())
         if record.told is not None:
             self.hosts[host] = record.confirmed()
         return record.told
 
     def feed(self, stream: str, window: Window) -> StreamStep:
-        """Take the next window of a stream."""
+        """Process the next window of a stream."""
         found = step(self.rule, self.states.pop(stream, StreamState()), window)
         self.states[stream] = found.state
         if len(self.states) > MOST_STREAMS:
@@ -91,15 +91,15 @@ class Streams:
         return found
 
     def identity(self, stream: str, incident: Incident) -> str:
-        """An id that the same incident always has."""
+        """The id of an incident: the same incident always gets the same id."""
         return _id(self.checkpoint, stream, f"{incident.raised:.6f}")
 
     def name_of(self, host: str, told: ToldChange) -> str:
-        """An id that the same change always has."""
+        """The id of a change: the same change always gets the same id."""
         return _id(self.checkpoint, host, "changed", str(told.at), str(told.window))
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         kept = _File(
             format=FORMAT,
             version=VERSION,
@@ -113,7 +113,8 @@ class Streams:
         write_whole(path, msgspec.json.encode(kept) + b"\n")
 
     def load(self, path: Path) -> str | None:
-        """Resume from the file, where it is one of this checkpoint and rule; else a sentence on why it is not.
+        """Resume from the file if it belongs to this checkpoint and rule; otherwise return a sentence that says why
+        not.
 
         Raises StateError for a file that is something else, which is left as it is.
         """
@@ -141,13 +142,13 @@ def _id(*parts: str) -> str:
 
 
 def rule_of(document: Json) -> JoinRule:
-    """The rule of a checkpoint that has a threshold. Raises ValueError for a damaged one."""
+    """The rule in a checkpoint that has a threshold. Raises ValueError for a damaged one."""
     return JoinRule.from_dict(document["incidents"] or {})
 
 
 @dataclass(slots=True)
 class Called:
-    """An incident of a stream as it stands: ``over`` when a later window showed its end."""
+    """A stream's incident in its latest form: ``over`` once a later window showed its end."""
 
     id: str
     stream: str
@@ -157,7 +158,8 @@ class Called:
 
 
 def feed_all(streams: Streams, windows: Iterable[tuple[str, str, Window]]) -> list[Called]:
-    """Take windows (stream, host, window) in their order; all incidents that were open, as they stand at the end."""
+    """Process windows (stream, host, window) in order; return all incidents that were open at any time, in their latest
+    form."""
     by_id: dict[str, Called] = {}
 
     def note(stream: str, host: str, incident: Incident, *, over: bool) -> None:
@@ -183,9 +185,9 @@ def note_of(state: Path) -> Path:
 
 
 def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
-    """Leave a note that confirms the change that ``state`` tells of ``host``. Raises ``BadArguments``.
+    """Leave a note that confirms the reported change of ``host`` in the file ``state``. Raises ``BadArguments``.
 
-    ``streams`` are empty ones of the model.
+    ``streams`` must be new and of the same model.
     """
     try:
         other = streams.load(state)
@@ -199,7 +201,7 @@ def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
 
 
 def take_note(state: Path, streams: Streams, host: str, *, keep: Callable[[ToldChange], object]) -> ToldChange | None:
-    """Confirm the change that a note beside ``state`` names, if it was reported; ``keep`` the streams, and remove the
+    """Confirm the change named by a note beside ``state``, if it was reported; save by ``keep``, and remove the
     note."""
     note = note_of(state)
     try:

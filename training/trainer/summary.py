@@ -1,4 +1,5 @@
-"""The scores of a data set in some lines for a person: windows, alarms, what was missing, and whether to believe it."""
+"""A summary of a data set's scores for a person: windows, alarms, missing channels, and whether to believe the
+scores."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def lines(
     reasons: Reasons | None = None,
     changed: Mapping[str, ToldChange] | None = None,
 ) -> list[str]:
-    """The summary; each line begins with what it is about.
+    """The summary; each line begins with its subject.
 
     ``called`` are the incidents, ``reasons`` of the alarms, ``changed`` the hosts that have changed.
     """
@@ -77,7 +78,7 @@ def _by_host(judged: Judged) -> list[str]:
 
 
 def _some(lines: Sequence[str]) -> list[str]:
-    """The first of the lines, and how many more there are."""
+    """The first lines, and a line that says how many more there are."""
     return [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
 
 
@@ -102,7 +103,7 @@ def _incident(one: Called) -> str:
 
 
 def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> list[str]:
-    """A line for each host, and for each incident, with the channels that carried its alarms."""
+    """A line for each host and each incident, with the channels that carried its alarms."""
     if reasons is None:
         return []
     host = judged.inputs.rows.host
@@ -119,7 +120,7 @@ def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> l
 
 
 def _levels(judged: Judged) -> list[str]:
-    """A line for each host whose threshold is another than the calibrated one."""
+    """A line for each host whose threshold differs from the calibrated one."""
     hosts, calibrated = judged.hosts, judged.calibrated
     if hosts is None or calibrated is None:
         return []
@@ -138,7 +139,7 @@ def _levels(judged: Judged) -> list[str]:
 
 
 def told_apart(one: float, other: float) -> tuple[str, ...]:
-    """Two numbers in as many digits as tell them apart, three at least; none where six do not."""
+    """Two numbers with as many digits as show that they differ, at least three; none if six digits do not show it."""
     for digits in range(3, MOST_DIGITS + 1):
         shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
         if shown[0] != shown[1]:
@@ -147,7 +148,7 @@ def told_apart(one: float, other: float) -> tuple[str, ...]:
 
 
 def _missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:
-    """A line for each set of missing channels: on which hosts, and what its lack has cost on the test side."""
+    """A line for each set of missing channels: on which hosts, and what their lack cost on the test side."""
     by_set: dict[tuple[str, ...], list[str]] = {}
     for host, names in missing.items():
         by_set.setdefault(tuple(names), []).append(host)

@@ -1,4 +1,4 @@
-"""The supervised networks: a classifier's loss and its predictions, used by the shared training loop."""
+"""The supervised networks: a classifier's loss and predictions, as the shared training loop uses them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STEPS = 16  # of integrated gradients
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A trained network with what is needed to build it again."""
+    """A trained network, and what is needed to build it again."""
 
     net: Net
     shape: tuple[int, ...]
@@ -72,10 +72,10 @@ class Classifier:
         return self.net.normalise.middle.cpu().numpy()
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """Integrated gradients of the log odds, on the straight way from what is usual: they add up to its rise.
+        """Integrated gradients of the log odds, along a line from the usual values: they add up to the log odds' rise.
 
-        Better than taking a channel away alone, which misses what two channels say together: of `cnn`'s alarms on an
-        unseen host 1 % stayed without the five channels that it named first, and 9 % without the other way's.
+        Removing one channel at a time misses what two channels show together. Without the five channels named first, 1
+        % of `cnn`'s alarms on an unseen host remained; with the other method 9 %.
         """
         rise = _integrated(self.net, asked, self.device)
         return rise.sum(axis=2) if rise.ndim == 3 else rise @ asked.parts
@@ -88,7 +88,7 @@ class Classifier:
 
 
 def fit(task: Task) -> Classifier:
-    """Search for the best epoch by the validation windows; then learn again from these as well.
+    """Search for the best epoch by the validation windows, then train again with these included.
 
     The second training takes about as long as the first one needed to be at its best.
     """
@@ -114,7 +114,7 @@ def fit(task: Task) -> Classifier:
 def _train(
     task: Task, rows: Ints, val: Ints | None, keeper: Keeper, found: Search | None = None
 ) -> tuple[Net, History]:
-    """A fresh network, trained on ``rows``: to the best epoch for ``val``, or to the one ``found``."""
+    """Train a new network on ``rows``: up to the best epoch for ``val``, or for the length ``found``."""
     torch.manual_seed(task.seed)
     device = torch.device(task.device)
     net = build(task.model, task.X.shape[1:], task.classes, task.hyper, task.spare)
@@ -148,7 +148,7 @@ def _train(
 
 
 def _for_few(spec: loop.LoopSpec, model: str, windows: int) -> loop.LoopSpec:
-    """Reduce the batch size where ``mlp`` learns from few windows. The other families always use small batches.
+    """Reduce the batch size if ``mlp`` learns from few windows. The other families always use small batches.
 
     With 256 windows in a step the passes over a few hundred were over before much was learnt.
     """
@@ -158,14 +158,14 @@ def _for_few(spec: loop.LoopSpec, model: str, windows: int) -> loop.LoopSpec:
 
 
 def loss_at(rows: Tensor, body: nn.Module, train: Windows, labels: Tensor, weight: Tensor, smoothing: float) -> Tensor:
-    """The mean loss of the members at ``rows`` of ``train`` and ``labels``, both at the place of ``train``."""
+    """The mean loss of the members at ``rows`` of ``train`` and ``labels``, which are on the device of ``train``."""
     logits = body(train.take(rows))  # (M, B, K)
     truth = moved(labels[rows], logits.device).expand(logits.shape[0], -1)
     return smoothed(logits.flatten(0, 1), truth.flatten(), weight, smoothing)
 
 
 def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) -> Tensor:
-    """The weighted cross-entropy of ``logits`` (B, K) with ``smoothing``, equal to torch's to the bit.
+    """Weighted cross-entropy of ``logits`` (B, K) with label ``smoothing``, bit for bit equal to torch's.
 
     With weights and smoothing ``functional.cross_entropy`` selects the labels that are not to be ignored, and a GPU has
     to be waited for to learn how many there are. Here all count.
@@ -177,10 +177,10 @@ def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) ->
 
 
 def _shorter(spec: loop.LoopSpec, found: Search) -> loop.LoopSpec:
-    """Shorten the schedule so that it ends where the search was best, but never after only a few epochs.
+    """Shorten the learning-rate schedule to the length that the search found, but not below a minimum of epochs.
 
-    Cut off in mid-schedule instead, with the rate still high, the result was two to three points
-    worse; and the best of a few noisy validation windows may come by chance in an early epoch.
+    Stopping in the middle of a longer schedule, with the rate still high, was two to three points worse; and the best
+    of a few noisy validation windows may come by chance in an early epoch.
     """
     epochs = max(found.length, spec.epochs // LEAST_SHARE)
     return replace(spec, epochs=epochs, before=len(found.history))
@@ -213,7 +213,7 @@ def loop_spec(task: Task) -> loop.LoopSpec:
 
 
 def mean_logits(net: Net, given: Windows) -> Floats:
-    """(n, K): logarithms of the members' mean probabilities, on the CPU."""
+    """(n, K): logarithms of the mean of the members' probabilities, on the CPU."""
     found = torch.empty(0, dtype=torch.float64, device=given.place)
     with torch.no_grad():
         for rows in torch.arange(len(given), device=given.place).split(AT_ONCE):
@@ -227,7 +227,7 @@ def mean_logits(net: Net, given: Windows) -> Floats:
 
 
 def _integrated(net: Net, asked: WindowsToExplain, device: torch.device) -> Floats:
-    """Like ``asked.X``: by how much each value raises the log odds of an alarm, from the usual one on."""
+    """(shape of ``asked.X``): how much each value, compared with the usual one, raises the log odds of an alarm."""
     net.eval()
     alarm = torch.from_numpy(asked.alarm).to(device)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The values that a family learns from and those that it returns."""
+"""What a model family gets for a training, and what it returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ History = list[dict[str, float | int | None]]
 
 @dataclass(frozen=True, slots=True)
 class GivenWindows:
-    """Windows as a model is given them: ``X`` as its family takes them, their features, and the host of each."""
+    """Windows as a model gets them: ``X`` in its family's form, their features, and each one's host."""
 
     X: Floats32  # (N, F) features, or (N, C, T) samples
     features: Floats32  # (N, F)
@@ -36,7 +36,7 @@ class GivenWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowsToExplain(GivenWindows):
-    """Windows (n) whose scores are to be explained, and what is usual in the place of each of their values."""
+    """Windows (n) whose scores are to be explained, and the usual value that replaces each of their values."""
 
     usual: Callable[[], Floats32]  # like X; trees never ask for it
     parts: Floats  # (F, C): how much of each feature is each channel's
@@ -49,7 +49,8 @@ class WindowsToExplain(GivenWindows):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One training. ``X`` is (N, F) features or (N, C, T) samples, by what the family takes."""
+    """One training: its windows, labels, split and options. ``X`` is (N, F) features or (N, C, T) samples, by what the
+    family takes."""
 
     model: str
     X: Floats32
@@ -79,7 +80,7 @@ class Task:
 
     @cached_property
     def spare(self) -> tuple[tuple[int, ...], ...]:
-        """The places in ``X`` of each channel that some of the windows learnt from lack, and some have."""
+        """The places in ``X`` of each channel that some of the training windows lack, and some have."""
         rows = np.concatenate((self.split.train, self.split.val))
         lacking = self.lacking(rows)
         some = np.flatnonzero((lacking > 0) & (lacking < rows.size))
@@ -89,7 +90,7 @@ class Task:
         return tuple(tuple(columns_of(self.names, name).tolist()) for name in alone if PAIR not in name)
 
     def lacking(self, rows: Ints) -> Ints:
-        """Count the windows that lack each channel (C,), or each feature (F,)."""
+        """How many windows lack each channel (C,), or each feature (F,)."""
         count = np.zeros(self.X.shape[1], dtype=np.int64)
         for here in spans(rows, step=WIDE_ROWS):
             count += np.isnan(self.X[rows[here], :, 0] if self.X.ndim == 3 else self.X[rows[here]]).sum(axis=0)
@@ -118,7 +119,7 @@ class Fitted(Protocol):
 
     @property
     def course(self) -> str:
-        """One sentence: how the model that is kept came of the search that its history shows."""
+        """One sentence: how the search in the history led to the model that is kept."""
         ...
 
     def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
@@ -130,7 +131,7 @@ class Fitted(Protocol):
         ...
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """(n, C): by how much each channel raised the score of each window, in units of the family's own."""
+        """(n, C): how much each channel raised the score of each window, in the family's units."""
         ...
 
     def sidecar(self) -> bytes:
@@ -144,24 +145,24 @@ class Fitted(Protocol):
 
 @runtime_checkable
 class Settling(Protocol):
-    """A trained model that measures each host from its own reference."""
+    """A trained model that measures each host from the host's own reference."""
 
     def settled(self, ordinary: GivenWindows) -> Fitted:
-        """The same, measuring the hosts of these windows from them; hosts without one from the training windows."""
+        """A copy that measures the hosts of these windows from them, and other hosts from the training windows."""
         ...
 
     def own(self) -> JsonDict:
-        """JSON values to put among the facts, for ``load``: what its hosts are measured from."""
+        """JSON values for the checkpoint's facts, used by ``load``: what hosts are measured from."""
         ...
 
 
 @runtime_checkable
 class Weighed(Protocol):
-    """A trained model whose parts, or views, were weighed or chosen by labelled windows."""
+    """A trained model whose parts, or views, were weighted or chosen by labelled windows."""
 
     @property
     def chosen_by(self) -> Ints:
-        """The rows of the data set that chose; none of the test side."""
+        """The rows of the data set that the choice used; none is on the test side."""
         ...
 
 
@@ -171,10 +172,10 @@ def evenly(count: int, most: int) -> Ints:
 
 
 def class_weights(y: Ints, classes: int) -> Floats:
-    """(K,) weights between even windows and even classes; their mean over ``y`` is 1.
+    """(K,) weights between equal windows and equal classes; their mean over ``y`` is 1.
 
-    Full balance at 1:100 would let a handful of windows decide everything, none would ignore them:
-    the square root stands between.
+    At 1:100, full balance would let a few windows decide everything, and no balance would ignore them; the square root
+    is a compromise.
     """
     counts = np.bincount(y, minlength=classes).astype(np.float64)
     weights = np.where(counts > 0, 1 / np.sqrt(np.maximum(counts, 1)), 0.0)
@@ -197,9 +198,8 @@ def log_loss(y: Ints, proba: Floats, weights: Floats) -> float:
 def tempered(y: Ints, logits: Floats, weights: Floats) -> tuple[float, float]:
     """(loss, temperature): the log loss of softmax(logits / temperature) at its best temperature.
 
-    Judged as they are, models that grow ever surer look worse while they still get better at telling
-    the classes apart, and would be stopped too early. How sure to be is settled afterwards, by this
-    one number.
+    Without a temperature, an overconfident model looks worse while it still learns to separate the classes, and would
+    be stopped too early. The temperature then corrects the confidence.
     """
     losses: dict[int, float] = {}
 
@@ -220,7 +220,7 @@ def tempered(y: Ints, logits: Floats, weights: Floats) -> tuple[float, float]:
 
 
 def quick_metric(y: Ints, proba: Floats) -> float | None:
-    """The progress line's figure: AUROC for two classes, accuracy for more; None where undefined."""
+    """The metric of a progress line: AUROC for two classes, accuracy for more; None if undefined."""
     if y.size == 0:
         return None
     if proba.shape[1] > 2:

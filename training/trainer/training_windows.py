@@ -1,11 +1,11 @@
-"""The windows that a model has seen, known by content: kept in its checkpoint, asked by ``score`` and ``compare``.
+"""Recognise by content the windows that a model has seen; its checkpoint stores them for ``score`` and ``compare``.
 
-Windows that are cut from the same samples elsewhere are known by marks: runs of a quarter of a window that their own
-content draws, four to eight in a window, so that both cuts draw the same.
+Windows that are cut from the same samples elsewhere are known by marks: runs of a quarter of a window, selected by
+their content, four to eight in a window, so that any cut selects the same.
 
 The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each (of a million windows
 one in 280 million others would be mistaken for one of them). A digest covers the channels that the model's mode may
-see, and neither number, name, host nor time.
+see, but no number, name, host or time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SeenWindows(msgspec.Struct, frozen=True):
         return _unpacked(self.sides, "sides", side)
 
     def marked(self, side: Side) -> Digests:
-        """Return the digests of one side's marks, in the same form as :meth:`digests`."""
+        """The digests of one side's marks, in the same form as :meth:`digests`."""
         return _unpacked(self.marks, "marks", side)
 
 
@@ -68,7 +68,8 @@ def _unpacked(kept: dict[Side, str] | None, what: str, side: Side) -> Digests:
 
 
 def keep(inputs: Inputs, split: Split, references: Ints) -> SeenWindows:
-    """Return what a checkpoint stores of the windows on each side; ``references`` are places of those that trained."""
+    """The digests that a checkpoint stores for the windows on each side; ``references`` are the reference windows that
+    trained."""
     digests = inputs.window_digests
     if digests.size + references.size > MOST_WINDOWS:
         return SeenWindows(sides=None, marks=None, every=1)
@@ -89,7 +90,7 @@ def keep(inputs: Inputs, split: Split, references: Ints) -> SeenWindows:
 
 
 def fresh_references(document: Json, inputs: Inputs) -> Ints:
-    """The places of reference windows that the model has not learnt from, by content; all where it cannot say."""
+    """The reference windows that the model has not learnt from, by content; all if the checkpoint cannot tell."""
     seen = msgspec.convert(document["seen"], SeenWindows)
     places = np.arange(inputs.reference_host.size)
     if seen.sides is None or not places.size:
@@ -99,7 +100,7 @@ def fresh_references(document: Json, inputs: Inputs) -> Ints:
 
 
 def _every(windows: int, samples: int) -> int:
-    """One in how many runs is a mark: a power of two, so that a window has enough of them and a checkpoint few."""
+    """Every how many runs one is a mark: a power of two that gives each window enough marks and a checkpoint few."""
     runs, every = samples - run_length(samples) + 1, 1
     while runs > MARKS * every or runs * windows > MOST_MARKS * every:
         every *= 2
@@ -116,9 +117,9 @@ def _short(digests: Digests) -> Digests:
 
 
 def sides_by_content(document: Json, inputs: Inputs) -> Names | None:
-    """The side (N) that each window, or part of it, was on in training, or ``new``; None where it is unknown.
+    """The side (N) that each window, or part of it, was on in training, or ``new``; None if unknown.
 
-    A window that was on two sides counts for the first: what trained a model is no test of it.
+    A window that was on two sides counts for the first: a window that trained a model cannot test it.
     """
     seen = msgspec.convert(document["seen"], SeenWindows)
     if seen.sides is None:
@@ -141,12 +142,12 @@ def sides_by_content(document: Json, inputs: Inputs) -> Names | None:
 
 
 def same_data(document: Json, inputs: Inputs) -> bool:
-    """Return True when the model was trained on this very data set."""
+    """Tell whether the model was trained on exactly this data set."""
     return bool(document["run_key"]["data"] == inputs.digest)
 
 
 def sides_of_split(split: Split, windows: int) -> Names:
-    """The side (N) of each window of the data set that ``split`` divides; what was purged is ``new``."""
+    """The side (N) of each window of the data set that ``split`` divides; purged windows are ``new``."""
     side = np.full(windows, NEW, dtype="U5")
     for name in Side:
         side[split.side(name)] = name.value

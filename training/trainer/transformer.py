@@ -15,12 +15,12 @@ PATCHES = 16  # about, where the patch is chosen for you
 
 
 def patch_of(samples: int, hyper: Mapping[str, Value]) -> int:
-    """Samples in a patch, never more than the window has."""
+    """The number of samples in a patch, never more than the window has."""
     return min(int(hyper["patch"]) or steps_of(samples, PATCHES), samples)
 
 
 class Block(nn.Module):
-    """Attention, then a small network on each token; each adds to what came in (B, L, D)."""
+    """Attention, then a small network on each token; each adds its output to its input (B, L, D)."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Windows (B, C, T) → tokens (B, L, D). ``hidden`` (B, L) marks patches it may not see."""
+    """Windows (B, C, T) → tokens (B, L, D). ``hidden`` (B, L) marks patches that it may not see."""
 
     def __init__(self, channels: int, samples: int, hyper: Mapping[str, Value]) -> None:
         super().__init__()

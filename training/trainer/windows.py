@@ -1,8 +1,8 @@
-"""Windows where the loop wants them: normalised once and resident on the device, or read when they are needed.
+"""Provide normalised windows to the training loop: kept on the device, or read from disk when needed.
 
-There is no DataLoader and no worker process: a permuted index into a resident tensor was four to
-six times faster, and repeats exactly. What does not fit stays memory-mapped: to learn from it is read pool by pool
-(`Pooled`), and to be looked at in its order batch by batch (`Streamed`).
+There is no DataLoader and no worker process: a permuted index into a resident tensor was four to six times faster, and
+repeats exactly. Windows that do not fit stay memory-mapped: training reads them pool by pool (`Pooled`), evaluation
+batch by batch (`Streamed`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Windows(Protocol):
 
     @property
     def place(self) -> torch.device:
-        """The device on which ``take`` wants its rows."""
+        """The device on which ``take`` expects its rows."""
         ...
 
     def take(self, rows: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class Windows(Protocol):
         ...
 
     def order(self, generator: Generator, batch: int) -> Tensor:
-        """The rows (n,) in the order in which an epoch takes them, drawn again, ``batch`` after ``batch``."""
+        """The rows (n,) in a newly drawn order for an epoch, ``batch`` after ``batch``."""
         ...
 
 
@@ -97,7 +97,7 @@ class Streamed:
 
 @dataclass(slots=True)
 class Pooled:
-    """Windows of which a pool is resident at a time, in the order that was drawn last.
+    """Windows of which one pool at a time is on the device, in the order drawn last.
 
     Runs of neighbours are shuffled, and the windows of as many runs as fit into a pool: a batch holds windows from all
     over the data, and each of its epochs reads every one of them once, nearly in the order of the file. Pools are whole
@@ -142,14 +142,15 @@ class Pooled:
 
 
 def moved(values: Tensor, device: torch.device) -> Tensor:
-    """``values`` on ``device``: to a GPU from pinned memory, since a copy from other memory waits for all its work."""
+    """Copy ``values`` to ``device``: to a GPU from pinned memory, since a copy from other memory waits for all its
+    work."""
     if values.device.type == device.type:
         return values
     return values.pin_memory().to(device, non_blocking=True)
 
 
 def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
-    """The windows at ``rows``, ascending, normalised: in the memory of ``data`` where they fit into it."""
+    """The normalised windows at ascending ``rows``, in the memory of ``data`` if they fit."""
     if len(data) < len(rows) or data.ndim == 1:
         data = torch.empty((len(rows), *streamed.X.shape[1:]), dtype=torch.float32, device=streamed.device)
     for start in range(0, len(rows), BLOCK):
@@ -162,7 +163,7 @@ def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
 def windows(
     X: AnyArray, rows: Ints, normalise: nn.Module, device: torch.device, *, resident_bytes: int | None = None
 ) -> Windows:
-    """``rows`` of ``X`` (N, …) through ``normalise``, where that is, and then on ``device``, to be looked at."""
+    """The windows at ``rows`` of ``X`` (N, …), normalised by ``normalise`` and moved to ``device``, for evaluation."""
     streamed = Streamed(X, rows, normalise, device)
     most = _resident_bytes(device, LIMITS) if resident_bytes is None else resident_bytes
     if rows.size * streamed.bytes_each > most:
@@ -171,7 +172,7 @@ def windows(
 
 
 def to_learn_from(X: AnyArray, rows: Ints, normalise: nn.Module, device: torch.device, limits: MemoryLimits) -> Windows:
-    """The same, to be taken in any order."""
+    """The windows at ``rows`` of ``X``, normalised and on ``device``, for training in any order."""
     streamed = Streamed(X, rows, normalise, device)
     if rows.size * streamed.bytes_each > _resident_bytes(device, limits):
         return Pooled(streamed, limits)

@@ -1,1 +1,1 @@
-"""Watching this very host with a trained model: samples in, incidents out."""
+"""Watch this host with a trained model: take samples, report incidents."""

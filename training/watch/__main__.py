@@ -2,10 +2,9 @@
 
     python -m training.watch artifacts/gbt_realistic.ckpt.json --reference data/episodes
 
-Reads the recorder's channels (psutil and /proc; nothing leaves the host but what a hook carries away), and puts them
-through the windows, features, scores and incident rule of ``score``. It prints a line when an incident is raised and
-one when it is over; notes go to standard error. Ctrl-C and SIGTERM end it; started again it resumes, and makes no
-second call for one incident.
+Reads the recorder's channels (psutil and /proc; only hooks send anything off the host), and computes windows, features,
+scores and incidents as ``score`` does. It prints a line when an incident is raised and one when it is over; notes go to
+standard error. Ctrl-C and SIGTERM end it. When started again it resumes, and does not call twice for one incident.
 """
 
 from __future__ import annotations

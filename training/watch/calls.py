@@ -1,8 +1,8 @@
-"""Calling a person: an incident's document, its line for people, and the hooks that carry it away.
+"""Call a person: an incident's document, its line of text, and the hooks that deliver it.
 
-A hook is a command, which gets the incident as JSON on its standard input, a web address, to which it is posted, or the
-fleet, which a command of its own tells. They run beside the watch, each one call at a time; a call that fails is tried
-again until it is taken, with the same id.
+A hook is a command that gets the incident as JSON on its standard input, a web address to which it is posted, or the
+fleet's receiver. Hooks run in threads beside the watch, each delivering one call at a time. A failed call is tried
+again, with the same id, until it is delivered.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEVER_TAKEN = 65  # its exit code for what the receiver refuses for good
 
 
 class Hook(NamedTuple):
-    """A way to carry calls away; ``call`` raises ``HookError`` for one that was not taken."""
+    """Delivers calls in one way; ``call`` raises ``HookError`` if the call was not delivered."""
 
     name: str  # under which its calls are kept
     call: Callable[[Mapping[str, Any]], None]
@@ -47,11 +47,11 @@ class Hook(NamedTuple):
 
 
 class HookError(Exception):
-    """A hook did not take a call; the message is a sentence, and no secret is in it."""
+    """A hook did not deliver a call; the message is a sentence without secrets."""
 
 
 class HookRefusedError(HookError):
-    """A hook will never take this call."""
+    """A hook can never deliver this call, so that trying again is useless."""
 
 
 def incident_document(
@@ -124,7 +124,8 @@ def moment(at: float, form: str = "%Y-%m-%d %H:%M:%SZ") -> str:
 
 
 def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
-    """Tell the fleet's receiver at ``url``, in the name of ``host``. Raises ValueError for flags that cannot do it."""
+    """Make a hook that reports to the fleet's receiver at ``url``, in the name of ``host``. Raises ValueError for flags
+    with which it cannot."""
     words = [sys.executable, "-m", REPORTER, "--receiver-url", url, "--host-id", host]
     words += ["--tls-dir", tls_dir] if tls_dir else []
     code, wrong = _reported([*words, "--check"], b"")
@@ -141,7 +142,7 @@ def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
 
 
 def _reported(words: Sequence[str], data: bytes) -> tuple[int, str]:
-    """Start the command that tells the fleet: its exit code, and the sentence that it ended with."""
+    """Run the command that reports to the receiver; return its exit code and its last sentence."""
     try:
         # In a session of its own: a Ctrl-C that ends the watch lets its last call arrive.
         done = subprocess.run(
@@ -156,7 +157,7 @@ def _reported(words: Sequence[str], data: bytes) -> tuple[int, str]:
 
 
 def command_hook(command: str) -> Hook:
-    """Start ``command`` for each call. Raises ValueError for a line that no shell could read."""
+    """Make a hook that starts ``command`` for each call. Raises ValueError for a line that no shell could read."""
     words = shlex.split(command)
     if not words:
         raise ValueError("--exec names no command")
@@ -178,7 +179,8 @@ def command_hook(command: str) -> Hook:
 
 
 def webhook(address: str) -> Hook:
-    """Post each call to ``address``, which must be http or https, and may be a secret. Raises ValueError."""
+    """Make a hook that posts each call to ``address``, which must be http or https; it may contain a secret. Raises
+    ValueError."""
     if not address.startswith(("http://", "https://")):
         raise ValueError("--webhook must begin with https:// or http://")
 
@@ -206,9 +208,9 @@ def webhook(address: str) -> Hook:
 
 
 class Courier:
-    """Carries calls to the hooks, each in a thread of its own: one that is down keeps no other waiting.
+    """Delivers calls to the hooks, each in a thread of its own, so that a failing hook delays no other.
 
-    ``waiting`` is what is not taken yet, by hook and oldest first; calls for hooks that this start does not name stay.
+    ``waiting`` has the undelivered calls by hook, oldest first; calls for hooks that this run does not have are kept.
     """
 
     def __init__(self, hooks: Sequence[Hook], waiting: Sequence[Undelivered], say: Callable[[str], None]) -> None:
@@ -234,7 +236,7 @@ class Courier:
         return len(self._others)
 
     def asked(self, told: Mapping[str, Any]) -> list[Undelivered]:
-        """The calls that ``told`` makes, one for each hook of its event."""
+        """The calls that ``told``, a document, causes: one for each hook that takes its event."""
         return [{"to": hook.name, "told": dict(told)} for hook in self._hooks.values() if told["event"] in hook.events]
 
     def put(self, told: Mapping[str, Any]) -> None:
@@ -250,7 +252,7 @@ class Courier:
             self._lock.notify_all()
 
     def end(self, within_s: float) -> None:
-        """Let what waits have one more try, and stop."""
+        """Try each waiting call once more, and stop."""
         with self._lock:
             self._ended = True
             self._lock.notify_all()
@@ -277,7 +279,7 @@ class Courier:
         return self._ended or self._news != since
 
     def _carried(self, hook: Hook, told: Mapping[str, Any]) -> bool:
-        """Return True for a call that needs no further try."""
+        """Tell whether a call needs no further try."""
         kind = "change" if told["event"] in OF_CHANGE else "incident"
         what = f"{kind} {told['id']}" if "id" in told else "that this host is watched"
         try:

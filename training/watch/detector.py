@@ -1,4 +1,4 @@
-"""Samples of a host in, scored windows out: windows, features and scores are those of ``build`` and ``score``."""
+"""Turn a host's samples into scored windows, with the windows, features and scores of ``build`` and ``score``."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class ScoredWindow(NamedTuple):
 
 
 class HostDetector:
-    """Scores the windows of one host as its samples come.
+    """Scores one host's windows as its samples arrive.
 
-    ``began_at`` is the moment of time 0 in epoch seconds. ``judged`` has the first windows once there are ``FEW``: they
-    say what the host lacks and how unlike it is.
+    ``began_at`` is the moment of time 0 in epoch seconds. ``judged`` has the first ``FEW`` windows: they show which
+    channels the host lacks and how unlike the training hosts it is.
     """
 
     def __init__(self, model: OpenedModel, own: OwnReferences, *, host: str, view: str, began_at: float) -> None:
@@ -94,7 +94,7 @@ class HostDetector:
         )
 
     def push(self, t: float, sample: Sample) -> list[ScoredWindow]:
-        """Take a sample of the time ``t``, in seconds since ``began_at``; the windows that it completes."""
+        """Take a sample at the time ``t``, in seconds since ``began_at``; return the windows that it completes."""
         names = self._schema.channel_names
         found = [sample.get(name) if usable else None for name, usable in zip(names, self._usable, strict=True)]
         values = np.array([np.nan if value is None else float(value) for value in found])
@@ -112,11 +112,11 @@ class HostDetector:
 
     @property
     def lost(self) -> int:
-        """The windows so far that a hole between samples touched: they were not examined."""
+        """The number of windows not examined so far, because a hole between samples touched them."""
         return self._lost + self._stream.skipped
 
     def end(self) -> list[ScoredWindow]:
-        """The windows that only the end decides."""
+        """The windows that can be decided only once the recording has ended."""
         return self._scored(self._stream.end())
 
     def _scored(self, cuts: Sequence[GridWindow]) -> list[ScoredWindow]:
@@ -147,11 +147,11 @@ class HostDetector:
 
     @property
     def _fitted(self) -> Fitted:
-        """The model, which measures this host from its reference where its family does so."""
+        """The model, measuring this host from its reference if its family does so."""
         return self._model.fitted if self._known is None else self._known.fitted
 
     def _shares(self, judged: Judged) -> dict[int, Floats]:
-        """The shares of the channels in each alarm, by its number."""
+        """Each alarm's shares of the channels, by the alarm's number."""
         inputs, alarm = judged.inputs, judged.alarm
         alarms = np.flatnonzero([] if alarm is None else alarm)
         if not alarms.size:
@@ -170,9 +170,10 @@ class HostDetector:
         return dict(zip(found.rows.tolist(), found.share, strict=True))
 
     def moments(self, began: float, until: float) -> list[tuple[float, float]]:
-        """The spans (epoch seconds) that carried the latest alarms, of windows that start from ``began`` to ``until``.
+        """The spans (epoch seconds) that carried the latest alarms, among windows that begin from ``began`` to
+        ``until``.
 
-        Each second of a window costs as much as a score: this is for an incident, not for every alarm.
+        Each second of a window costs as much as scoring it, so this is computed for incidents, not for every alarm.
         """
         spans: list[tuple[float, float]] = []
         for inputs, row in self._alarms:
@@ -199,7 +200,7 @@ class HostDetector:
 
 
 def joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same time in spans that do not touch, in order."""
+    """The spans in order, with touching spans merged."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1] + TOUCH_S:
@@ -215,7 +216,7 @@ def _rows(host: str, starts: Sequence[float], ends: Sequence[float]) -> Rows:
 
 
 def require_watchable(schema: FeatureSchema, model: OpenedModel) -> None:
-    """Refuse models of which this host's recorder can measure nothing, or that raise no alarm."""
+    """Refuse models that raise no alarm, or whose channels this host's recorder cannot measure at all."""
     document = model.document
     if schema.time is not Timing.SECONDS or not set(schema.channel_names) & set(CHANNELS):
         raise BadData(

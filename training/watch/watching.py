@@ -1,4 +1,5 @@
-"""One host under a model: its samples become windows, incidents and changes, which are kept and carried away."""
+"""Watch one host with a model: samples become windows, incidents and changes, which are stored and delivered to
+hooks."""
 
 from __future__ import annotations
 
@@ -51,14 +52,14 @@ JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin o
 
 
 def state_path(document: Mapping[str, Any], host: str) -> Path:
-    """The file where state is kept when none is named: the service's folder, or the user's."""
+    """The state file to use if the user names none: in the service's folder, or the user's."""
     home = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME")
     folder = Path(home) if home else Path.home() / ".local" / "state"
     return folder / "cis490-watch" / f"{document['model']}_{document['mode']}-{host}.json"
 
 
 def confirm(names: argparse.Namespace) -> str:
-    """Leave a note for the watch. Raises ``TrainerError``."""
+    """Leave a note that makes the running watch confirm the host's change. Raises ``TrainerError``."""
 
     document = read(names.checkpoint).document
     kept_in = names.state or state_path(document, names.host)
@@ -67,7 +68,7 @@ def confirm(names: argparse.Namespace) -> str:
 
 
 def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[HostWatch, Collector, float]:
-    """Open everything, and refuse what cannot be watched; ``held`` keeps the state file for this process alone.
+    """Open all files and refuse what cannot be watched; the context ``held`` locks the state file for this process.
 
     Raises ``TrainerError``.
     """
@@ -135,7 +136,7 @@ def samples(
     stop: Stop,
     for_s: float | None,
 ) -> None:
-    """Take samples until it is asked to stop, or for ``for_s`` seconds; late ones are skipped, as by the recorder."""
+    """Take samples until asked to stop, or for ``for_s`` seconds; samples that come late are skipped."""
     begun, tick = clock.monotonic(), 0
     watch.detector.began_at = clock.now()
     watch.forget_the_future(clock.now())
@@ -155,7 +156,7 @@ def samples(
 
 @dataclass
 class HostWatch:
-    """One host under one model: scored windows become incidents, which are kept, printed and carried away."""
+    """Watches one host with one model: scored windows become incidents, which are stored, printed and delivered."""
 
     detector: HostDetector
     streams: Streams
@@ -176,7 +177,7 @@ class HostWatch:
     _lost_said: bool = False
 
     def begin(self) -> None:
-        """Say what a reader of the incidents must know before the first of them."""
+        """Print what a reader of the incidents must know before the first one."""
         rule = self.streams.rule
         what = f"an incident is {rule.words}, until {rule.quiet_s:g} s are quiet"
         self.say(f"watching {self.host} with {self.model}: {what}")
@@ -194,13 +195,13 @@ class HostWatch:
             self.say(f"incident {self.streams.identity(self.host, known.open)} was open when the last watch ended")
 
     def _take_up(self) -> None:
-        """Look for a note that confirms a change."""
+        """Look for a note that confirms a change, and confirm it."""
         carry = partial(self._carry_change, event="confirmed")
         if (told := take_note(self.kept_in, self.streams, self.host, keep=carry)) is not None:
             self.say(f"confirmed: {self.host} {told.words}; it is held against that from now on")
 
     def forget_the_future(self, now: float) -> None:
-        """Drop what was kept by a clock that was ahead: its windows would hide those of now."""
+        """Drop state from a time when the clock was ahead: otherwise its windows would hide the present ones."""
         known = self.streams.states.get(self.host)
         if known is not None and known.last is not None and known.last.t_start > now:
             self.say("what was kept is of a time that has not come yet: begun afresh")
@@ -219,14 +220,14 @@ class HostWatch:
                 self.say(doubt)
 
     def _show_life(self, now: float) -> None:
-        """Let the hooks that listen for it hear now and then that this host is watched."""
+        """Tell the hooks that want to know it, from time to time, that this host is watched."""
         if 0 <= now - self._alive_at < ALIVE_EVERY_S:
             return
         self._alive_at = now
         self.courier.put({**self._about(WATCHING), "every_s": ALIVE_EVERY_S})
 
     def finish(self) -> None:
-        """Take what only the end decides, and say what there was."""
+        """Process the windows that need the recording's end, and print a summary."""
         self._feed(self.detector.end())
         self.say(f"{self.windows:,} windows, {self.alarms:,} above the threshold, {self.raised:,} incidents")
         self._say_lost()
@@ -241,7 +242,7 @@ class HostWatch:
             )
 
     def close(self) -> None:
-        """Let the hooks end, and keep the state."""
+        """Stop the hooks, and save the state."""
         self.courier.end(LAST_CALLS_S)
         self.keep()
 
@@ -269,7 +270,7 @@ class HostWatch:
                 self._kept_at = one.window.t_end
 
     def _hold_against_the_usual(self, seen: ScoredWindow, measures: Values) -> None:
-        """Add a window to the host's record, and tell the change that it shows."""
+        """Add a window to the host's record, and report a change that it shows."""
         self._take_up()
         record, window, piece = self.streams.record(self.host), seen.window, f"{self.detector.began_at:.3f}"
         closed = record.closed
@@ -280,7 +281,7 @@ class HostWatch:
             self.keep()
 
     def _about(self, event: str, **named: str) -> dict[str, Any]:
-        """The beginning of each document that leaves this watch."""
+        """The fields with which each document of this watch begins."""
         mine = {"host": self.host, "model": self.model, "checkpoint": self.streams.checkpoint}
         return {"event": event, **named, **mine}
 
@@ -288,13 +289,13 @@ class HostWatch:
         print(json.dumps(said) if self.as_json else line(said), file=self.out, flush=True)
 
     def _carry_change(self, told: ToldChange, event: str) -> dict[str, Any]:
-        """Let the hooks that listen for it hear of a change, and keep the state."""
+        """Give a change to the hooks that take changes, and save the state."""
         said = change_document(self._about(event, id=self.streams.name_of(self.host, told)), told)
         self._keep_and_put(said)
         return said
 
     def _keep_and_put(self, said: Mapping[str, Any]) -> None:
-        """Keep before anybody hears of it: no later event repeats its call unknowingly."""
+        """Save the state before the hooks get a call, so that a restart does not repeat the call."""
         self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(said)]
         self.streams.save(self.kept_in)
         self.courier.put(said)
@@ -314,6 +315,6 @@ class HostWatch:
         self._print(told)
 
     def _why(self, incident: Incident) -> list[tuple[str, float]]:
-        """The channels that carried the incident's alarms, of the last ones that this watch has seen."""
+        """The channels that carried the incident's alarms, among the recent alarms that are still in memory."""
         mine = [share for start, share in self._shares if incident.began <= start < incident.last]
         return named(self.detector.channels, together(mine)) if mine else []

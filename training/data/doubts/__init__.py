@@ -1,1 +1,1 @@
-"""Doubts about data: what may mean otherwise than it says is noted, and refused where it surely does."""
+"""Detect data that may not mean what they say: note what is likely, refuse what is certain."""

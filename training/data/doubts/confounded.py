@@ -1,4 +1,5 @@
-"""Notes on data in which something else tells the classes apart, or counts twice. All functions are pure.
+"""Notes on data in which something other than the behaviour separates the classes, or one measurement counts twice. All
+functions are pure.
 
 A model cannot know which of two things that always go together it is to learn: the host, the hour, or the behaviour.
 """
@@ -19,7 +20,7 @@ RECORDINGS_LEAST = 2  # of a host, to say that its classes follow each other: on
 
 
 def doubled_channels(windows: WindowsInQuestion) -> list[str]:
-    """Name channels that hold the values of another. One that never changes is named elsewhere."""
+    """Name the channels whose values equal those of another channel. One that never changes is named elsewhere."""
     X, names = windows.X, windows.channels
     low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
     digests = [hashlib.sha256() for _ in names]
@@ -38,7 +39,7 @@ def doubled_channels(windows: WindowsInQuestion) -> list[str]:
 
 
 def confounded(windows: WindowsInQuestion) -> list[str]:
-    """Say where hosts, or times, tell the classes apart."""
+    """Say where the host, or the time, separates the classes."""
     rows, benign = windows.rows, windows.benign
     found = [*_classes_of_one_host(rows), *_hosts_of_one_side(rows, benign)]
     return [*found, *_sides_in_time(rows, benign)] if windows.timed and windows.one_clock else found

@@ -1,6 +1,6 @@
-"""Values that stand still where measured ones move: stand-ins inside the range, padding, data filled forward.
+"""Find values that are constant where measured ones change: stand-ins for missing values, padding, data filled forward.
 
-All of it has natural causes as well, so it is noted and never refused. A few windows are enough to see it. All
+Each has natural causes as well, so a note is made and nothing is refused. A few windows are enough to see it. All
 functions are pure.
 """
 
@@ -35,11 +35,11 @@ ON_TIME = 0.95  # of them
 
 
 def one_sided(windows: WindowsInQuestion) -> list[str]:
-    """A sentence on each value that windows of some classes repeat, and those of the others hardly ever hold.
+    """Describe each value that windows of some classes repeat and windows of the other classes hardly ever hold.
 
     One of each channel that is not exempt, on all hosts together or on one. Idle hours repeat a value as well: in long
-    runs, and next to where the others end. Those are no matter of this. The value is named where windows hold it as it
-    was recorded.
+    runs, and next to where the others end. Such repetition is not reported here. The value is named where windows hold
+    it as it was recorded.
     """
     found: dict[str, str] = {}
     X, label, host = windows.X, windows.rows.label, windows.rows.host
@@ -70,7 +70,8 @@ def one_sided(windows: WindowsInQuestion) -> list[str]:
 
 
 def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[Ints, Ints, str, str]]:
-    """The rows of one side and of the other, with their names: benign and not, then each class and the others."""
+    """Divide the rows in two, in several ways: benign and the rest, then each class and all others; each side has a
+    name."""
     classes = label.take(among).present.tolist()
     good = [name for name in classes if name in benign]
     groups = [good, [name for name in classes if name not in good]] if good else []
@@ -85,18 +86,18 @@ def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[
 
 
 def _few(rows: Ints, samples: int) -> Ints:
-    """Some of the rows of windows of so many samples."""
+    """Draw some of the rows of windows of so many samples."""
     return evenly(rows, max(WINDOWS_MIN, SAMPLES_MAX // samples))
 
 
 def _moving(windows: Floats32) -> Floats32:
-    """The windows (N, T) in which a channel moves: a value that fills whole ones is a state."""
+    """The windows (N, T) in which a channel changes: a value that fills whole windows is a state."""
     moving: Floats32 = windows[windows.min(axis=1) < windows.max(axis=1)]
     return moving
 
 
 def _repeated(windows: Floats32) -> tuple[float | None, float]:
-    """The value that a channel's windows (N, T) repeat as no measurement does, and its share; or none."""
+    """The value that a channel's windows (N, T) repeat more often than a measurement would, and its share; or none."""
     moving = _moving(windows)
     if moving.size < SAMPLES_MIN:
         return None, 0.0
@@ -119,9 +120,10 @@ def _repeated(windows: Floats32) -> tuple[float | None, float]:
 
 
 def padding(windows: WindowsInQuestion) -> list[str]:
-    """Say which class's windows end, or begin, in a constant stretch over all channels, and no other's do.
+    """Name the class whose windows, alone among the classes, end or begin with a stretch in which no channel changes.
 
-    What is still by nature is so at either end; windows that are still as a whole say nothing.
+    Naturally constant windows are constant at both ends, so they are not reported; windows that never change are
+    ignored.
     """
     X, label = windows.X, windows.rows.label
     classes = label.names.tolist()
@@ -143,7 +145,7 @@ def padding(windows: WindowsInQuestion) -> list[str]:
 
 
 def _still_ends(X: Floats32) -> tuple[float, float]:
-    """Shares of the windows (N, C, T) of which some samples at the beginning, and at the end, are all equal."""
+    """Shares of the windows (N, C, T) whose first samples, and whose last samples, are all equal."""
     run = max(PADDED_MIN, X.shape[2] // 8)
     moves = np.any(np.abs(np.diff(X, axis=2)) > 0, axis=1)  # (N, T - 1)
     alive = moves.any(axis=1)
@@ -183,7 +185,7 @@ def filled_forward(windows: WindowsInQuestion) -> list[str]:
 
 
 def _usual_step(gaps: Ints) -> int:
-    """The number of samples from one change to the next, all but always; 1 where it varies, 0 where few are seen."""
+    """The number of samples between almost all pairs of changes; 1 if it varies, 0 if there are few changes."""
     if gaps.size < CHANGES_MIN:
         return 0
     values, counts = np.unique(gaps, return_counts=True)

@@ -1,7 +1,7 @@
-"""Judging episodes beside each other: copies, parts of each other, and who calls different things by one name.
+"""Compare episodes with each other: find copies, overlapping recordings, and names used with two meanings.
 
-Each finding takes all verdicts and gives them back, those that are odd with one reason more. Where most of the others
-agree, the odd one is at fault; without a majority all of them are.
+Each check takes all verdicts and returns them; an episode that contradicts the others gets one more reason. Where most
+of the others agree, the odd one is at fault; without a majority all of them are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Said = dict[str, str]  # what an episode calls something, by its name
 
 
 def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | None = None) -> list[EpisodeFindings]:
-    """Add what only the company of the other episodes shows; ``like`` is the schema that the result must have."""
+    """Add the reasons that show only when episodes are compared; ``like`` is the schema that the result must have."""
     judged = _without_copies(verdicts)
     usual = {} if like is None else {c.name: _declared(c.kind, _recorded_unit(c), c.modes) for c in like.channels}
     where = "elsewhere" if like is None else "in the schema"
@@ -77,13 +77,13 @@ def _sketch(verdict: EpisodeFindings) -> Digests:
 
 
 def _among(sketch: Digests, entries: Digests) -> Bools:
-    """Mark the entries that are among ascending ones."""
+    """Mark the entries that occur in a sorted array."""
     place = np.minimum(np.searchsorted(entries, sketch), max(0, entries.size - 1))
     return entries[place] == sketch if entries.size else np.zeros(sketch.size, dtype=bool)
 
 
 def _in_several(sketches: Sequence[Digests]) -> Digests:
-    """The entries that occur more than once: the only ones that tell of two recordings."""
+    """The entries that occur more than once; only these can show that two recordings share samples."""
     parts = np.uint64(1 + sum(sketch.size for sketch in sketches) // SORTED)
     found = [np.empty(0, dtype=np.uint64)]
     for part in range(int(parts) if sketches else 0):
@@ -94,7 +94,8 @@ def _in_several(sketches: Sequence[Digests]) -> Digests:
 
 
 def _part_of(first: EpisodeFindings, verdict: EpisodeFindings, count: int) -> str | None:
-    """Recordings of one host may overlap a little: they are kept on one side, where data are divided."""
+    """The reason to reject a recording that shares most of its samples with another, or any with another host's; else
+    None."""
     # What lies beyond the other's last entry it may hold as well, and does not list.
     comparable = int((_sketch(verdict) <= _sketch(first)[-1]).sum())
     if count < FEWEST_SHARED:
@@ -120,9 +121,9 @@ def _odd_ones_out(
     usual: Mapping[str, str],
     sentence: str,
 ) -> list[EpisodeFindings]:
-    """Two episodes that call different things by one name cannot be in one data set; the majority decides.
+    """Reject episodes that give one name another meaning than the majority does.
 
-    ``usual`` is beyond dispute; ``sentence`` takes the name, what the odd one says and what it should.
+    ``usual`` is what is right without a vote; ``sentence`` takes the name, the odd episode's value and the right value.
     """
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for verdict in verdicts:
@@ -143,7 +144,7 @@ def _odd_ones_out(
 
 
 def _majority(votes: Counter[str]) -> str | None:
-    """Return what most say; None where as many say something else."""
+    """The value that most episodes have; None if there is a tie."""
     ranked = votes.most_common(2)
     return None if len(ranked) > 1 and ranked[0][1] == ranked[1][1] else ranked[0][0]
 

@@ -1,4 +1,5 @@
-"""Channels that a detector should not see by their values: row numbers, ids, running totals, the label again.
+"""Channels that a detector should not see, recognised by their values: row numbers, ids, running totals, copies of the
+label.
 
 They are refused with the flags that say otherwise; those of one value are noted. All functions are pure.
 """
@@ -21,7 +22,7 @@ BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset
 
 
 def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
-    """Collect the channels by what is suspicious in them: the words of :meth:`Course.kind`."""
+    """Group the suspicious channels by the reason: the words of :meth:`Course.kind`."""
     X, names, rows = windows.X, windows.channels, windows.rows
     groups = [column.codes for column in (rows.label, rows.host, rows.episode)]
     several = rows.episode.names.size < len(X)  # windows a recording
@@ -45,7 +46,8 @@ def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
 
 
 def _of_channels(X: Floats32, order: Indices) -> Iterator[tuple[list[Indices], list[Floats32]]]:
-    """Some windows at a time, in this order: by channel those that have it, by number and with their values (n, T)."""
+    """Yield some windows at a time, in this order: for each channel the numbers of those that have it, and their values
+    (n, T)."""
     for _, rows in blocks(order, 8 * max(1, PART_BYTES // (4 * X.shape[1] * X.shape[2]))):
         part = X[rows] if (np.diff(rows) == 1).all() else picked(X, rows)
         there = ~np.isnan(part[:, :, 0])
@@ -55,10 +57,10 @@ def _of_channels(X: Floats32, order: Indices) -> Iterator[tuple[list[Indices], l
 
 
 class Course:
-    """A channel's values in the order of recordings and time, in little memory however many they are."""
+    """How a channel's values run over recordings and time, kept in little memory however many there are."""
 
     def __init__(self, classes: int, hosts: int, recordings: int) -> None:
-        """Count nothing yet; the groups are numbered from 0."""
+        """Start with no counts; the groups are numbered from 0."""
         self._ranges = [np.tile([[np.inf], [-np.inf]], count) for count in (classes, hosts, recordings)]
         self._falls = self._rises = 0  # inside windows
         self._falls_later = self._rises_later = 0  # from one to the next of their recording
@@ -66,8 +68,8 @@ class Course:
         self._to_bottom = True
 
     def _behind_the_last(self, values: Floats32, recording: Indices) -> tuple[Floats32, Indices, Bools]:
-        """Put the last window before these. Return the windows, their recordings, and which windows follow one of
-        the same recording."""
+        """Put the last window of the part before in front of these. Return the windows, their recordings, and which
+        windows follow one of the same recording."""
         if self._last is not None:
             values, recording = np.concatenate([self._last[1], values]), np.r_[self._last[0], recording]
         self._last = int(recording[-1]), values[-1:].copy()
@@ -90,7 +92,7 @@ class Course:
         self._rises_later += int((follows & (between > 0)).sum())
 
     def kind(self, *, several: bool) -> str | None:
-        """The way its values look, if that is suspicious; ``several``: windows a recording.
+        """Name what its values look like, if that is suspicious; ``several``: windows a recording.
 
         ``labels`` have one value a class, ``of_hosts`` one a host, ``of_recordings`` one a recording, and ``ids`` one
         that the next recording of the host has not. ``totals`` never fall inside a recording, ``remainders`` never
@@ -123,11 +125,12 @@ class Course:
         return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
 
     def rewind(self) -> None:
-        """Begin with the first window again."""
+        """Start again at the first window, for a second pass."""
         self._last = None
 
     def add_falls(self, values: Floats32, recording: Indices) -> None:
-        """Look at the next windows again: a level sinks a little; a total that was reset continues at its bottom."""
+        """Look at the next windows in a second pass: a level falls a little, a total that was reset restarts at its
+        lowest value."""
         if not len(values):
             return
         bottom = np.minimum(self._ranges[2][0], 0.0)
@@ -152,7 +155,8 @@ def _each_its_own(values: Floats | None) -> bool:
 
 
 def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
-    """Notes on the channels; raises DataError for one that is nearly surely no channel and was not said to be one."""
+    """Notes on suspicious channels; raises DataError for one that is almost surely an id or total, unless a flag said
+    otherwise."""
     found = suspects(windows)
     labels, totals, reset, remainders, ids = (
         [name for name in found.get(kind, ()) if name not in windows.exempt]

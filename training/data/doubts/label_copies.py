@@ -1,4 +1,4 @@
-"""Channels that alone separate the classes: a noisy or delayed copy of the label, or a strong measurement.
+"""Channels that alone separate the classes: either a noisy or delayed copy of the label, or a strong measurement.
 
 Only the owner knows which, so a channel whose threshold tells benign samples from the others on every host is noted,
 and refused only where it is practically a state that follows the label. Whole windows are looked at, and their halves:
@@ -34,14 +34,14 @@ SAMPLES_MIN = 20  # of each class on a host
 
 
 class Telling(NamedTuple):
-    """Channels by how they tell the classes."""
+    """Channels, grouped by how they separate the classes."""
 
     states: tuple[str, ...] = ()  # two values (one a class), as the label has
     levels: tuple[str, ...] = ()  # any others
 
 
 def telling(windows: WindowsInQuestion) -> Telling:
-    """Find the channels that tell the classes."""
+    """Find the channels that separate the classes."""
     X, benign, label = windows.X, windows.benign, windows.rows.label
     classes, of_class = label.names, label.codes
     alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1
@@ -72,7 +72,7 @@ def telling(windows: WindowsInQuestion) -> Telling:
 def _known(
     values: Floats32, hosts: Sequence[Indices], *groups: Sequence[Indices]
 ) -> tuple[list[Floats32], list[Indices], list[Indices]]:
-    """A channel's windows (N, T) of each host that has some, without those that lack it; and their classes."""
+    """A channel's windows (N, T) of each host that measures it, without those that lack it; and their classes."""
     drawn = [picked(values, rows) for rows in hosts]
     kept = [~np.isnan(windows[:, 0]) for windows in drawn]
     samples, by_class, by_alarm = (
@@ -92,7 +92,7 @@ def _tells(
 
 
 def _drawn(of_class: Indices, of_host: Indices, wanted: Sequence[bool]) -> list[Indices]:
-    """Some windows of each host that is wanted, evenly from each class."""
+    """Draw some windows of each host, equally many from each class."""
     order = np.lexsort((of_class, of_host))
     edges = np.flatnonzero(np.diff(of_host[order]) | np.diff(of_class[order])) + 1
     by_host: dict[int, list[Indices]] = {}
@@ -111,7 +111,7 @@ def _has_two(of_class: Indices, of_host: Indices) -> Bools:
 
 
 def _threshold_tells(samples: Sequence[Floats32], alarm: Sequence[Indices], slack: float) -> bool:
-    """One threshold tells the classes on every host that has both, the same way round."""
+    """Tell whether one threshold separates the classes, in the same direction, on every host that has both."""
     way = None
     for values, raised in zip(samples, alarm, strict=True):
         there, others = values[raised == 1].ravel(), values[raised == 0].ravel()
@@ -132,7 +132,7 @@ def _auroc(there: Floats32, others: Floats32) -> float:
 
 
 def _is_state(samples: Sequence[Floats32], groups: Sequence[Indices], slack: float) -> bool:
-    """The channel has a value for each class, nearly always, and no third."""
+    """Tell whether the channel has nearly always one value per class, and no third value."""
     values = np.concatenate([part.ravel() for part in samples])
     of = np.repeat(np.concatenate(groups), samples[0].shape[1])
     present, of = np.unique(of, return_inverse=True)
@@ -150,7 +150,7 @@ def _is_state(samples: Sequence[Floats32], groups: Sequence[Indices], slack: flo
 
 
 def notes_on_copies(found: Telling, windows: WindowsInQuestion) -> list[str]:
-    """A sentence on channels of which one alone tells the classes.
+    """A sentence about channels that alone separate the classes.
 
     Raises DataError for a state that follows the label, where a flag can say that it is measured.
     """
@@ -177,7 +177,8 @@ MOVED = tuple(number / 4 for number in range(-8, 9))  # by so many
 
 
 def label_again(windows: WindowsInQuestion) -> list[str]:
-    """Sentences on channels that copy the label, and on others that follow it. Raises DataError for a sure copy."""
+    """Sentences about channels that copy the label, and about others that follow it. Raises DataError for a sure
+    copy."""
     copies = telling(windows)
     notes = notes_on_copies(copies, windows)
     known = {*windows.exempt, *copies.states, *copies.levels}
@@ -189,7 +190,7 @@ def label_again(windows: WindowsInQuestion) -> list[str]:
 
 
 def echoes(windows: WindowsInQuestion) -> list[str]:
-    """Name the channels that follow what raises an alarm, late or smoothed."""
+    """Name the channels that follow the alarm classes late, or smoothed."""
     X, names, rows, benign = windows.X, windows.channels, windows.rows, windows.benign
     classes, t_start = rows.label.names, rows.t_start
     if not benign and classes.size != 2:
@@ -225,7 +226,7 @@ def echoes(windows: WindowsInQuestion) -> list[str]:
 
 
 def _recordings_of_both(episode: Coded, alarm: Bools) -> Iterable[Ints]:
-    """The rows of the longest recordings that have windows of either side."""
+    """The rows of the longest recordings that have benign as well as other windows."""
     of = episode.codes
     counts, raised = np.bincount(of), np.bincount(of, alarm)
     both = np.flatnonzero((raised > 0) & (raised < counts))

@@ -1,4 +1,4 @@
-"""Values that one host reports in another unit than all others. All functions are pure."""
+"""Detect a host that reports a channel in another unit than all other hosts. All functions are pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEVEL_VALUES, LEVEL_WINDOWS = 1 << 23, 64  # of a host that show it
 
 
 def other_units(windows: WindowsInQuestion) -> list[str]:
-    """Name channels whose values on one host are all of another size than on each other host: another unit?
+    """Name the channels whose values on one host differ in size from those on every other host.
 
     Compared are the sizes of what is not zero, without the outermost twentieths; of a host with
     more than LEVEL_VALUES values windows are drawn evenly.

@@ -1,4 +1,4 @@
-"""Names that are spelled alike: a host or a class under two spellings would be two."""
+"""Detect names that look alike: a host or a class under two spellings would count as two."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABEL = "label"
 
 
 def tidy(names: Names, what: str) -> Names:
-    """Names without spaces around them. Raises DataError for one that says nothing, and for two that look alike."""
+    """Strip spaces around names. Raises DataError for one that says nothing, and for two that look alike."""
     found, place = np.unique(names, return_inverse=True)
     stripped = np.array([name.strip() for name in found.tolist()])
     if "" in stripped:
@@ -59,7 +59,7 @@ def hosts_alike(windows: WindowsInQuestion) -> list[str]:
 
 
 def alike_hosts(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs that differ by a domain that only one of them names (h0, h0.lan), a closing dot, or - and _."""
+    """Pairs of names that differ only by a domain that one of them has (h0, h0.lan), a closing dot, or - and _."""
     found: list[tuple[str, str]] = []
     known: dict[str, str] = {}
     # Short names first; of two with a domain each (db.eu, db.us) nothing is said.
@@ -76,7 +76,7 @@ def alike_hosts(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _as_it_looks(name: str) -> str:
-    """The name without case, invisible signs, and differences of encoding (a letter and its accent may be two)."""
+    """The name without case and invisible characters, in one Unicode encoding."""
     if name.isascii():
         return " ".join(name.casefold().split())
     seen = "".join(sign for sign in name if unicodedata.category(sign) != "Cf")

@@ -1,4 +1,4 @@
-"""The windows that detectors of doubts look at, and the form that all these detectors have."""
+"""The windows that the detectors of doubts look at, and the signature that all these detectors share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.data.values import Floats32, Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowsInQuestion:
-    """N windows of T samples on C channels, with what is known of them."""
+    """N windows of T samples on C channels, with what is known about them."""
 
     X: Floats32  # (N, C, T)
     channels: Sequence[str]
@@ -27,14 +27,14 @@ class WindowsInQuestion:
 
     @property
     def remedy(self) -> str:
-        """The way to leave a channel out."""
+        """The flag that leaves a channel out."""
         if self.by_flags:
             return "--ignore NAME; --level NAME if it is measured"
         return "if so, take it out of each meta.json"
 
 
 def evenly(rows: Ints, most: int) -> Ints:
-    """At most so many of the rows, evenly drawn."""
+    """At most so many of the rows, drawn at even distances."""
     return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.int64)]
 
 

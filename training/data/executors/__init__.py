@@ -1,1 +1,1 @@
-"""Engines that carry work out: processes of this machine, a Dask or Ray cluster, Slurm. Same results on each."""
+"""Engines that carry out tasks: processes of this machine, a Dask or Ray cluster, Slurm; all give equal results."""

@@ -1,4 +1,4 @@
-"""The face of an engine: a ``concurrent.futures.Executor``, and what its errors mean."""
+"""The interface of an engine: a ``concurrent.futures.Executor``, and the errors that it may raise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class EngineError(Exception):
 
 
 class WorkerLost(EngineError):  # noqa: N818 - reads as what it is
-    """Worker after worker was lost with the same tasks."""
+    """One worker after another was lost while it had the same tasks."""
 
 
 class TaskLost(Exception):  # noqa: N818 - reads as what it is
@@ -20,7 +20,7 @@ class TaskLost(Exception):  # noqa: N818 - reads as what it is
 
 
 def no_trouble() -> str | None:
-    """Report no trouble: an engine that always answers."""
+    """Report no trouble: the check of an engine that always answers."""
     return None
 
 
@@ -37,7 +37,7 @@ class Engine(NamedTuple):
     chunk_most: int = 1  # … and that may wait for one another
 
     def chunk(self, tasks: int) -> int:
-        """Return the number of tasks, of so many in all, for one way to a worker."""
+        """The number of tasks that are sent to a worker at once, of so many in all."""
         return max(self.chunk_least, min(self.chunk_most, -(-tasks // (4 * self.width))), 1)
 
 

@@ -1,4 +1,4 @@
-"""Engines by the names that a user gives them: ``processes``, ``dask:tcp://HOST:PORT``, ``slurm:PARTITION``."""
+"""Engine names as a user writes them: ``processes``, ``dask:tcp://HOST:PORT``, ``slurm:PARTITION``."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 
 class Name(NamedTuple):
-    """The name of an engine: its kind, and where it is; "" for processes of this machine."""
+    """An engine's name: its kind and its address; the address of processes on this machine is ""."""
 
     kind: str = HERE
     address: str = ""
 
     @property
     def far(self) -> bool:
-        """True where workers may be other machines, or other environments of this one."""
+        """Tell whether workers may be other machines, or other Python environments of this one."""
         return self.kind != HERE
 
     @classmethod
@@ -57,7 +57,7 @@ PROCESSES = Name()
 
 
 def add_executor(parser: argparse.ArgumentParser, *, processes: str) -> None:
-    """Add the flags by which a program's user names an engine; ``processes``: how many there are without ``--jobs``."""
+    """Add the flags that name an engine; ``processes`` is the number of processes used without ``--jobs``."""
 
     def name(text: str) -> Name:
         try:
@@ -83,7 +83,7 @@ def add_executor(parser: argparse.ArgumentParser, *, processes: str) -> None:
 def spread_over(
     name: Name, jobs: int | None, *, libraries: Sequence[str], files: Sequence[Path], folder: Path
 ) -> Iterator[Mapped]:
-    """A map over an engine, which is opened at once. Raises EngineError.
+    """Yield a ``map`` function that runs on the engine, which is opened at once. Raises EngineError.
 
     ``jobs``: how much is done at once, at most; None: as much as the engine can. Workers elsewhere must have the same
     ``libraries`` and see the same ``files``, and read and write below ``folder``.

@@ -1,4 +1,5 @@
-"""A Dask cluster that runs already. Its scheduler itself gives the tasks of a lost worker to others."""
+"""Run tasks on a Dask cluster that is running already. Its scheduler itself gives the tasks of a lost worker to
+others."""
 
 from __future__ import annotations
 

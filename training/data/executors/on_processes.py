@@ -1,4 +1,4 @@
-"""Processes of this machine, which end with the one that started them, however it ends."""
+"""Run tasks in processes of this machine; they end when the process that started them ends for any reason."""
 
 from __future__ import annotations
 

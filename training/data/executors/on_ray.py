@@ -1,4 +1,4 @@
-"""A Ray cluster that runs already. Ray itself does the tasks of a lost worker again."""
+"""Run tasks on a Ray cluster that is running already. Ray itself does the tasks of a lost worker again."""
 
 from __future__ import annotations
 

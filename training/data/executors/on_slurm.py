@@ -1,4 +1,4 @@
-"""A partition of a Slurm cluster: each chunk of tasks is a job, with its files in a folder that all machines share.
+"""Run tasks on a Slurm partition: each chunk of tasks is a Slurm job, with files in a folder that all machines share.
 
 submitit writes and submits the jobs. Their states are asked of ``squeue``, which every cluster answers: accounting,
 which submitit would ask, is absent on small ones. Options of ``sbatch`` that a cluster demands are given by its own
@@ -103,7 +103,8 @@ def open_engine(partition: str, jobs: int | None, folder: Path) -> Engine:
 
 
 def state_of(job_id: str) -> tuple[str, str]:
-    """Ask the controller for a job's state and the reason of its waiting; without an answer "" and why."""
+    """Ask the Slurm controller for a job's state and the reason for its waiting; if it does not answer, return "" and
+    why."""
     done = _asked("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T|%r")
     if "Invalid job id" in done.stderr:
         return "forgotten", ""

@@ -1,4 +1,4 @@
-"""Tasks on their way to a worker and back: plain bytes, which are checked there before they are unpacked.
+"""Pack tasks as plain bytes for a worker and back; the worker checks the versions before it unpacks them.
 
 An engine carries ``pickle.loads`` and bytes, and so needs nothing of ours. The bytes call :func:`work` at the worker
 with the expected versions as text, and with the tasks still packed: a worker with other code refuses, instead of
@@ -59,7 +59,7 @@ def _fact(kind: str, name: str) -> str | int | None:
 
 
 def packed(expect: tuple[Fact, ...], function: Callable[[Any], Any], tasks: Sequence[Any]) -> bytes:
-    """Bytes that do the tasks when they are unpickled."""
+    """Bytes that carry out the tasks when they are unpickled."""
     assert getattr(function, "__module__", None) != "__main__", "the program of a worker is another one"
     return pickle.dumps(_Call(expect, pickle.dumps((function, tasks))))
 
@@ -73,7 +73,7 @@ def unpacked(outcome: bytes) -> list[Any]:
 
 
 class _Call:
-    """A call of `work` that is made where this is unpickled."""
+    """An object that calls `work` when it is unpickled."""
 
     def __init__(self, *given: Any) -> None:
         self._given = given
@@ -83,7 +83,7 @@ class _Call:
 
 
 def work(expect: tuple[Fact, ...], tasks: bytes) -> bytes:
-    """Do tasks at a worker, after a look at whether it is one that may."""
+    """Carry out tasks at a worker, after checking that the worker may."""
     try:
         _check(expect)
         function, given = pickle.loads(tasks)  # noqa: S301 - from the process that this worker serves
@@ -100,7 +100,7 @@ def work(expect: tuple[Fact, ...], tasks: bytes) -> bytes:
 
 @functools.lru_cache(8)
 def _check(expect: tuple[Fact, ...]) -> None:
-    """Raise EngineError where this process differs from the expected one."""
+    """Raise EngineError if this worker's Python, code, libraries or files differ from the expected ones."""
     for kind, name, wanted in expect:
         own = _fact(kind, name)
         if own != wanted:
@@ -109,7 +109,7 @@ def _check(expect: tuple[Fact, ...]) -> None:
 
 
 def absent(error: BaseException) -> EngineError | None:
-    """The sentence for a worker that does not have this project; None for other errors.
+    """The sentence for a worker on which this project is not installed; None for other errors.
 
     Engines wrap the error, some with the whole traceback: its words remain.
     """
@@ -120,7 +120,7 @@ def absent(error: BaseException) -> EngineError | None:
 
 @functools.cache
 def code_digest() -> str:
-    """SHA-256 of the code that may work at a worker."""
+    """SHA-256 of the code that a worker may run."""
     total = hashlib.sha256()
     for path in sorted(path for pattern in CODE for path in (ROOT / "training").glob(pattern)):
         total.update(f"{path.relative_to(ROOT).as_posix()}\n".encode() + path.read_bytes())

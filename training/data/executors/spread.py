@@ -1,4 +1,4 @@
-"""Tasks spread over an engine: in chunks, with results in order; a task lost with its worker is sent again."""
+"""Spread tasks over an engine in chunks, with results in order; tasks lost with a worker are sent again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASK_S = 5.0  # of waiting, after which the engine is asked for trouble
 
 
 class _Chunk:
-    """Tasks that are sent, and sent again when they are lost."""
+    """A chunk of tasks; it is sent again when its worker is lost."""
 
     future: Future[bytes]
 
@@ -34,7 +34,7 @@ class _Chunk:
             raise self._engine.verdict(error) from None
 
     def outcome(self) -> bytes | None:
-        """Return what came back; None where nothing has yet. Raises what ended the tasks."""
+        """The chunk's results; None while there are none. Raises what ended the tasks."""
         if not self.future.done():
             return None
         try:
@@ -77,7 +77,7 @@ def spread(
 
 
 def _first(engine: Engine, chunks: Sequence[_Chunk], ask_s: float) -> bytes:
-    """Wait for the first chunk's outcome; lost ones of all are sent again meanwhile."""
+    """Wait for the first chunk's results; meanwhile send lost chunks again."""
     while True:
         wait([chunks[0].future], ask_s)
         first, *_ = [chunk.outcome() for chunk in chunks]

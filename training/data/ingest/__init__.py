@@ -1,4 +1,4 @@
-"""Windows from elsewhere: tables as people have them, archives, and what other recorders wrote."""
+"""Ingest windows from other sources: tables of samples, array archives, and the files of other recorders."""
 
 from __future__ import annotations
 

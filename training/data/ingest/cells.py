@@ -1,4 +1,4 @@
-"""The cells of a table, in DuckDB: columns c0 … cn in the order of the file, and rows in theirs.
+"""The cells of a table, stored in DuckDB: columns c0 … cn in the order of the file, and rows in the file's order.
 
 DuckDB parses, stores, counts, and moves to disk what its memory does not hold. It decides nothing: all cells of text
 stay text, and our own patterns say which are numbers (see `numerals`), so that each version of it gives the same.
@@ -45,7 +45,7 @@ class CellStore:
     """A table whose columns have ``names``, to be closed. Without a ``dialect`` of text its columns have types."""
 
     def __init__(self, path: Path, names: Sequence[str], room: WorkingMemory, dialect: Dialect | None = None) -> None:
-        """Hold nothing yet, of a table with these columns."""
+        """Start a store without cells, for a table with these columns."""
         import duckdb  # 70 MB that only a table needs
 
         self.path, self.names, self.dialect, self.rows = path, tuple(names), dialect, 0
@@ -60,16 +60,16 @@ class CellStore:
 
     @property
     def folder(self) -> Path:
-        """The folder of files that are gone with the cells."""
+        """A folder for files that are deleted with the store."""
         return Path(self._folder.name)
 
     def close(self) -> None:
-        """Give back memory and disk."""
+        """Free the memory and the disk space."""
         self._connection.close()
         self._folder.cleanup()
 
     def column(self, name: str) -> str:
-        """The column of this name, in a query."""
+        """The expression that names this column in a query."""
         return f"c{self.names.index(name)}"
 
     def has_cells(self, name: str) -> bool:
@@ -82,13 +82,13 @@ class CellStore:
         return [cell or "" for cell in row]
 
     def take(self, columns: Mapping[str, AnyArray], order: Sequence[str]) -> None:
-        """Take the cells from arrays, in the order of some columns, equal ones as they come."""
+        """Store cells from arrays, in the order of some columns; rows that are equal there keep their order."""
         self._connection.register("given", dict(columns))
         numbered = "(SELECT *, row_number() OVER () - 1 AS place FROM given)"
         self.load(numbered, f"ORDER BY {', '.join([*order, 'place'])}")
 
     def load(self, source: str, where: str = "") -> None:
-        """Take the cells from a table function of DuckDB, and let no later query read a file or change a setting."""
+        """Store cells from a table function of DuckDB; afterwards no query may read a file or change a setting."""
         self._execute(f"CREATE TABLE cells AS FROM {source} {where}")
         self._execute("SET enable_external_access = false")
         self._execute("SET lock_configuration = true")
@@ -96,18 +96,19 @@ class CellStore:
         self.types = {column: kind for column, kind, *_ in self._execute("DESCRIBE cells").fetchall()}
 
     def ask(self, chosen: str, rest: str = "", *values: str) -> list[tuple[Any, ...]]:
-        """All that is chosen from the cells. Raises OSError for a full disk, MemoryError."""
+        """Run a query on the cells and return all rows. Raises OSError for a full disk, MemoryError."""
         return self._execute(f"SELECT {chosen} FROM cells {rest}", *values).fetchall()  # noqa: S608 - names are c0 … cn
 
     def parts(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, list[AnyArray]]]:
-        """Expressions of columns, for so many rows at a time: the number of the first, and an array for each."""
+        """Evaluate expressions for so many rows at a time: yield the number of the first row, and an array for each
+        expression."""
         chosen = ", ".join(f"{column} AS a{number}" for number, column in enumerate(columns))
         for low in range(0, self.rows, rows):
             some = f"SELECT {chosen} FROM cells WHERE rowid >= {low} AND rowid < {low + rows}"  # noqa: S608
             yield low, list(self._execute(some).fetchnumpy().values())
 
     def series(self, column: str, rows: int) -> Iterator[pl.Series]:
-        """An expression, for so many rows at a time, with nulls."""
+        """Evaluate an expression for so many rows at a time, with nulls."""
         for _, (found,) in self.parts([column], rows):
             plain = np.ma.getdata(found)
             values = pl.Series(plain.tolist(), dtype=pl.String) if plain.dtype == object else pl.Series(plain)
@@ -132,7 +133,7 @@ class CellStore:
 
 
 def row_order(t: Floats | None, group: Codes, room: WorkingMemory) -> Ints:
-    """The numbers of rows in the order of their groups and times."""
+    """The row numbers, sorted by group and time."""
     keys = {"g": group} | ({} if t is None else {"t": t})
     with closing(CellStore(Path(), (), room)) as store:
         store.take(keys, list(keys))
@@ -154,7 +155,7 @@ def _unreadable(path: Path, why: str) -> DataError:
 
 
 def open_cells(path: Path, columns: Sequence[str] = (), room: WorkingMemory = ROOM) -> CellStore:
-    """Read the table in a file; ``columns`` names those of a file that does not. Raises DataError."""
+    """Read the table in a file; ``columns`` names the columns of a file without a header. Raises DataError."""
     try:
         before = path.stat()
         found = parquet_cells(path, room) if path.suffix.lower() == PARQUET else _text_cells(path, columns, room)
@@ -214,7 +215,7 @@ def closed_on_error(store: CellStore) -> Iterator[CellStore]:
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """The names, each that is there already with a number behind it."""
+    """The names, with a number appended to each that occurred before."""
     seen: Counter[str] = Counter()
     found = []
     for name in names:
@@ -224,11 +225,11 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 
 
 def _tidied(names: Sequence[str]) -> tuple[str, ...]:
-    """The names without spaces around them, if they are different names then, too."""
+    """The names without spaces around them, unless two of them would become equal."""
     stripped = tuple(name.strip() for name in names)
     return stripped if len(set(stripped)) == len(names) else tuple(names)
 
 
 def literal(text: str) -> str:
-    """The text as it stands in a query."""
+    """The text as a literal in a query."""
     return "'" + text.replace("'", "''") + "'"

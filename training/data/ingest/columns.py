@@ -1,4 +1,4 @@
-"""The columns of a table that are channels, and the channels that a detector should not see.
+"""Decide which columns of a table are channels, and which of these a detector should not see.
 
 A row number, an id or a running total among the channels makes a perfect detector of noise. So names and values that
 look like one are refused with the flags that say otherwise. All functions are pure.
@@ -29,7 +29,8 @@ SUMMED_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The user's word on columns: hidden from realistic, left out, totals, levels all the same, missing values."""
+    """What the user's flags say of columns: hidden from realistic, left out, totals, levels despite their look, missing
+    values."""
 
     oracle: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -39,7 +40,7 @@ class Wanted:
 
 
 def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: str) -> list[str]:
-    """The columns that are channels, by name, however the table has them. Raises DataError for row numbers and ids."""
+    """The names of the columns that are channels. Raises DataError for row numbers and ids."""
     channels = sorted(name for name in columns if name not in roles.columns)
     if len(channels) > CHANNELS_MAX:
         raise too_wide(len(channels), CHANNELS_MAX, where)
@@ -93,7 +94,8 @@ def check_rounding(columns: Iterable[tuple[str, AnyArray]], host: Names) -> None
 
 
 def check_rounding_of(name: str, column: AnyArray, of_host: Indices) -> None:
-    """The same of one channel, with a row (of one value or several) for each number of a host."""
+    """Refuse one channel whose changes are lost in 32 bits, with a row (of one value or several) for each number of a
+    host."""
     values = np.asarray(column, dtype=np.float64).reshape(of_host.size, -1)
     largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for _, part in _some(values)), default=0.0)
     with np.errstate(over="ignore"):
@@ -109,7 +111,7 @@ def check_rounding_of(name: str, column: AnyArray, of_host: Indices) -> None:
 
 
 def _within(values: Floats, group: Indices) -> float:
-    """Standard deviation inside the groups, whose own levels are no signal."""
+    """Standard deviation inside the groups, after each group's own mean is subtracted."""
     groups = int(group.max()) + 1
     counts, sums = np.zeros(groups), np.zeros(groups)
     for rows, part in _some(values):
@@ -124,7 +126,7 @@ def _within(values: Floats, group: Indices) -> float:
 
 
 def _some(values: Floats) -> Iterator[tuple[slice, Floats]]:
-    """Some rows of an array at a time: always as many, so that sums are the same wherever there is less memory."""
+    """Some rows of an array at a time: always equally many, so that sums do not depend on the memory."""
     for start in range(0, len(values), SUMMED_ROWS):
         rows = slice(start, start + SUMMED_ROWS)
         yield rows, values[rows]

@@ -1,4 +1,4 @@
-"""The copies among windows from elsewhere: refused, or taken along as one recording and said to be."""
+"""Find copies among ingested windows; refuse them, or with a flag treat them as one recording and note it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.data.ingest.ingested import SAMPLES_MIN, Ingested
 
 
 def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
-    """The windows with what is to be noted of their recordings. Raises DataError for copies, unless ``allow``.
+    """The windows, with notes on the copies among their recordings. Raises DataError for copies, unless ``allow``.
 
     Copies under two hosts are refused in any case: only their owner knows whose they are.
     """

@@ -1,4 +1,4 @@
-"""The dialect of a table of text: its encoding, delimiter, quotes and header.
+"""The dialect of a text table: its encoding, delimiter, quotes and header.
 
 DuckDB's sniffer finds the layout (it tries dialects and types on the first lines), a byte order mark or the bytes
 themselves tell the encoding. What was found is said to the user.
@@ -101,7 +101,7 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
 
 
 def _torn(lines: Sequence[str], skip: int) -> str:
-    """The first line that has another number of columns than most, and the remedy; ``skip`` lines stand before all."""
+    """The first line whose number of columns differs from most, and the remedy; ``skip`` lines precede the table."""
     sign = max((sign for sign in DELIMITERS if sign != " "), key=lambda sign: sum(line.count(sign) for line in lines))
     reader = csv.reader(lines, delimiter=sign)
     counts: dict[int, int] = {}
@@ -117,7 +117,7 @@ def _torn(lines: Sequence[str], skip: int) -> str:
 
 
 def as_utf8(path: Path, dialect: Dialect, folder: Path) -> Path:
-    """The file in UTF-8, with one delimiter between two columns and one end of lines: itself, or a copy."""
+    """The file in UTF-8 with one delimiter and one line ending: the file itself if it is so, or a copy."""
     if dialect.encoding in ("utf-8", "utf-8-sig") and not dialect.aligned and not dialect.mixed_ends:
         return path
     copy = folder / "table.csv"
@@ -131,7 +131,7 @@ def _squeezed(line: str) -> str:
 
 
 def _is_aligned(lines: Sequence[str]) -> bool:
-    """Return True for lines whose columns stand below each other, with spaces alone between them."""
+    """Tell whether the columns of the lines are aligned and separated by spaces alone."""
     return all(re.search(r"\S {2,}\S", line) and not re.search(r"[,;|\t]", line) for line in lines) and (
         len({len(line.split()) for line in lines}) == 1
     )
@@ -169,7 +169,7 @@ def _has_mixed_ends(path: Path) -> bool:
 
 
 def _remarks(path: Path, encoding: str) -> tuple[int, str]:
-    """Count the lines of remarks before the names of the columns; also the last of them."""
+    """Count the comment lines before the column names; return also the last of them."""
     last = ""
     with path.open(encoding=encoding, newline="\n") as file:
         for number, line in enumerate(islice(file, REMARKS_MAX)):
@@ -180,7 +180,8 @@ def _remarks(path: Path, encoding: str) -> tuple[int, str]:
 
 
 def _named_in(remark: str, delimiter: str, columns: int) -> list[str]:
-    """The names of the columns in a line of remarks (``# t,x``), as numpy writes them; none if they are not as many."""
+    """The column names in a comment line (``# t,x``), as numpy writes them; none if their number differs from that of
+    the columns."""
     if not remark.startswith("#"):
         return []
     words = remark.lstrip("# ").strip()
@@ -207,7 +208,7 @@ def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
 
 
 def too_wide(columns: int, most: int, where: str) -> DataError:
-    """The error for a table that is rather one of whole windows."""
+    """The error for a table with so many columns that each row is probably a whole window."""
     return DataError(
         f"{where} has {columns:,} columns, more than {most:,}: if each row is a whole window, one column a sample, "
         "bring it as an array X of a .npz file; else leave columns out."

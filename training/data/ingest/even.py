@@ -1,4 +1,4 @@
-"""Samples as they come, made even: copies and doubles folded, fast recordings averaged, nothing bridged over a gap.
+"""Bring samples to an even rate: merge copies and doubles, average fast recordings, never bridge a gap.
 
 The rules, which depend on no order of rows and on no unit of time:
 
@@ -33,21 +33,21 @@ DOUBLES_BESIDE = 3  # times in a row: two courses under one name
 
 
 def rows_of_doubles(t: Floats, recording: Rows) -> Rows:
-    """The rows, sorted by recording and time, that share both with another."""
+    """The rows, sorted by recording and time, that share both with another row."""
     same = ~_changes(t, recording)[1:]
     rows: Rows = np.flatnonzero(np.r_[False, same] | np.r_[same, False])
     return rows
 
 
 def _changes(*keys: AnyArray) -> Bools:
-    """Mark the rows at which some key is another than in the row before, and the first."""
+    """Mark the first row, and each row at which some key differs from the row before."""
     changes = np.ones(keys[0].size, dtype=np.bool_)
     changes[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return changes
 
 
 def first_of_copies(values: Floats, *keys: AnyArray) -> Bools:
-    """Mark the rows but for copies of earlier ones: equal in all ``keys`` (S) and ``values`` (S, C), NaN included."""
+    """Mark all rows except copies of earlier rows: equal in all ``keys`` (S) and ``values`` (S, C), NaN included."""
     keep = np.ones(len(values), dtype=np.bool_)
     if not keep.size:
         return keep
@@ -66,7 +66,7 @@ def first_of_copies(values: Floats, *keys: AnyArray) -> Bools:
 
 
 class Folded(NamedTuple):
-    """Rows to keep, how many others were ``folded`` into them, and ``torn``: a row that cannot be."""
+    """The rows to keep, how many others were ``folded`` into them, and ``torn``: a row that cannot be merged."""
 
     keep: Bools
     folded: int = 0
@@ -74,7 +74,7 @@ class Folded(NamedTuple):
 
 
 def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, totals: Bools) -> Folded:
-    """Fold rows of one time in one recording (S), sorted by both, of values (S, C); some channels are ``totals``.
+    """Merge rows of one recording and time (S), sorted by both, of values (S, C); some channels are ``totals``.
 
     The values of the rows to keep are changed in place. Many doubles, some in a row or of unlike labels are two
     recordings, or times that are rounded.
@@ -101,7 +101,7 @@ def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, to
 
 
 def _too_many(t: Floats, recording: Rows) -> int | None:
-    """A doubled row of a recording that has too many of them, or else too many in a row."""
+    """A doubled row of a recording that has too many of them, or too many in a row."""
     begins = np.flatnonzero(_changes(t, recording))
     of, is_double = recording[begins], np.diff(np.r_[begins, t.size]) > 1
     many = np.bincount(of, is_double) > np.maximum(1, DOUBLES_MAX * np.bincount(of))
@@ -113,18 +113,18 @@ def _too_many(t: Floats, recording: Rows) -> int | None:
 
 
 def own_step(t: Floats) -> float:
-    """The mean step of a recording but for its pauses; a median is that of the shorter ones where steps alternate."""
+    """The mean step of a recording without its pauses; where steps alternate, a median would be the shorter one."""
     steps = np.diff(t)
     return float(steps[steps <= PAUSE * np.median(steps)].mean())
 
 
 def is_uneven(t: Floats, hz: float, *, changes: bool) -> bool:
-    """Return True for a recording that has to be resampled; ``changes``: a part of it has another rate."""
+    """Tell whether a recording has to be resampled; ``changes``: a part of it has another rate."""
     return t.size > 1 and bool(changes or own_step(t) * hz < FASTER or np.diff(t).min() * hz < SHORT)
 
 
 class Slots(NamedTuple):
-    """Samples a step apart, but for gaps: each with the ``row`` it begins with; and what their values are made of."""
+    """Evenly spaced samples, with gaps: each has the ``row`` that it begins with, and the rows that it averages."""
 
     row: Rows
     t: Floats
@@ -135,7 +135,7 @@ class Slots(NamedTuple):
     weight: Floats  # of each row in a rate
 
     def values(self, column: Floats, *, is_rate: bool) -> Floats:
-        """The values of a channel; ``is_rate``: it was made of a total."""
+        """The values of a channel; ``is_rate``: computed from a running total."""
         weight = self.weight if is_rate else np.ones(column.size)
         means = _means(column.astype(np.float64), weight, self.begins)[self.full]
         half = (means[self.after - 1] + means[self.after]) / 2
@@ -143,7 +143,7 @@ class Slots(NamedTuple):
 
 
 def resampled(t: Floats, label: AnyArray, hz: float) -> Slots:
-    """One recording's samples, two or more, by slots of ``1 / hz`` seconds.
+    """Put one recording's samples, at least two, into slots of ``1 / hz`` seconds.
 
     A slot with less than half of the samples that its recording's own step would put there, or with two labels, stays
     empty. A recorder that pauses may continue at another moment of the slot: each stretch has slots of its own.
@@ -175,7 +175,7 @@ def resampled(t: Floats, label: AnyArray, hz: float) -> Slots:
 
 
 def _means(values: Floats, weight: Floats, begins: Rows) -> Floats:
-    """The weighted means of runs of rows (S) that begin at ``begins``, of what is known."""
+    """The weighted means of the known values in runs of rows (S) that begin at ``begins``."""
     known = ~np.isnan(values)
     weight = np.where(known, weight, 0.0)
     total = np.add.reduceat(weight, begins)
@@ -185,7 +185,7 @@ def _means(values: Floats, weight: Floats, begins: Rows) -> Floats:
 
 
 def rates(total: Floats, t: Floats, group: Rows) -> Floats:
-    """A running total as its growth by the second; a total that falls was reset, which counts as no growth.
+    """A running total's growth per second; a total that falls was reset, and that step counts as no growth.
 
     Growth counts from one known value to the next, and is the later one's. What has nothing to grow from, a group's
     first value and the one behind a gap, takes the rate of the next value. Rows are sorted by group and time.
@@ -205,7 +205,7 @@ def rates(total: Floats, t: Floats, group: Rows) -> Floats:
 
 
 def _wider(t: Floats, group: Rows, usual: float) -> Bools:
-    """Mark the times (S), sorted by group, behind steps of more than ``usual`` times their own group's median one."""
+    """Mark the times (S), sorted by group, that follow a step longer than ``usual`` times the group's median step."""
     found = np.zeros(t.size, dtype=np.bool_)
     step = np.diff(t)
     rows = np.flatnonzero((np.diff(group) == 0) & (step > 0))

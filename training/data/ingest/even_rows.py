@@ -1,4 +1,4 @@
-"""The rows of a table made even, with what is to be said of it: each touch is counted, and the unclear is refused."""
+"""Bring the rows of a table to an even rate; count and report each change, and refuse what is unclear."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN = 3  # recordings in one sentence
 
 
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
-    """The rows once each, in 32 bits, with the growth by the second of channels that are totals. Raises DataError.
+    """The rows without repetitions, in 32 bits; channels that are totals become growth per second. Raises DataError.
 
     They are sorted by recording and time, or, without a clock, by recording alone.
     """
@@ -54,7 +54,7 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> Sampl
 
 
 def _falls(total: AnyArray, group: Codes) -> tuple[int, int]:
-    """Count the steps of a running total down, and all of them: from one known value of a group to the next."""
+    """Count the steps, between known values of a group, at which a running total falls, and all steps."""
     known = ~np.isnan(total)
     steps = np.diff(total[known])[np.diff(group[known]) == 0]
     return int((steps < 0).sum()), int(np.isfinite(steps).sum())
@@ -65,7 +65,8 @@ def _times(count: int) -> str:
 
 
 def _once(rows: SampleRows, totals: Bools) -> SampleRows:
-    """The rows in their order without copies, and of several at one time in a recording one. Raises DataError.
+    """The rows in their order without copies; several rows at one time in a recording are merged into one. Raises
+    DataError.
 
     What the rows held, their values among it, is changed in place.
     """
@@ -120,15 +121,16 @@ def _folded(rows: SampleRows, totals: Bools) -> tuple[SampleRows, list[str]]:
 
 
 def local_times(rows: SampleRows) -> str:
-    """Words on what else dates without a zone may be, for an error."""
+    """The part of an error that says what dates without a zone may mean."""
     local = ", or are local times of the night when clocks are set back (bring UTC)"
     return local if rows.t_role.startswith(times.NO_ZONE) else ""
 
 
 def check_night(rows: SampleRows, group: Codes) -> None:
-    """Refuse local times of a night when clocks were set back: one hour has samples of two. Raises DataError.
+    """Refuse local times of a night when clocks were set back: two hours of samples then have the same times. Raises
+    DataError.
 
-    Rows of one time are refused before; others lie between each other, and would be averaged.
+    Rows of equal times were refused before; rows that interleave would be averaged.
     """
     assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
@@ -149,7 +151,7 @@ def check_night(rows: SampleRows, group: Codes) -> None:
 
 
 def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
-    """Note local times of a night when clocks were set forward: an hour without samples, and what seems a gap."""
+    """A note on local times of a night when clocks were set forward: the skipped hour looks like a gap."""
     assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
         return ()
@@ -165,13 +167,13 @@ def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
 
 
 def _jumps(rows: SampleRows, group: Codes, least: float) -> Iterator[int]:
-    """The rows behind which more than so many seconds lie before their recording's next."""
+    """The rows that are followed, in their recording, by a gap of more than so many seconds."""
     assert rows.t is not None
     yield from np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.t) > least)).tolist()
 
 
 def _step(t: Floats, low: int, high: int) -> float:
-    """The usual step without the rows of that hour."""
+    """The usual step, computed without the rows around that hour."""
     beside = np.diff(t[[low - 1, high]]) if low > 0 and high < t.size else np.empty(0)
     return float(np.median(np.r_[np.diff(t[:low]), np.diff(t[high:]), beside]))
 
@@ -201,7 +203,7 @@ def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
 
 
 def check_years(rows: SampleRows, group: Codes) -> None:
-    """Refuse a recording whose times jump by years: its clock was set on the way. Raises DataError."""
+    """Refuse a recording whose times jump by years: its clock was set while it ran. Raises DataError."""
     assert rows.t is not None
     for before in _jumps(rows, group, YEAR_S):
         after = before + 1
@@ -213,7 +215,7 @@ def check_years(rows: SampleRows, group: Codes) -> None:
 
 
 def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bool) -> SampleRows:
-    """The sorted rows of each recording (``group``) at ``hz``: those that come faster or crowded are resampled.
+    """The sorted rows of each recording (``group``) at ``hz``; recordings that are faster or uneven are resampled.
 
     Raises DataError for a part that is slower, or, where the rate was not ``said``, far faster.
     """
@@ -258,7 +260,8 @@ def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bo
 
 
 def _check_parts(rows: SampleRows, row: int, odd: Sequence[float], hz: float, *, said: bool) -> None:
-    """Refuse a recording with a part that is slower, or without the user's word far faster. Raises DataError."""
+    """Refuse a recording with a part that is slower than the rate, or, if the user gave no rate, far faster. Raises
+    DataError."""
     if odd and min(odd) < hz:
         raise DataError(
             f"A part of the rows of {name_of(rows, row)} is sampled at {min(odd):.4g} Hz, the others at {hz:g} Hz: say "

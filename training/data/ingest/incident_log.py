@@ -1,4 +1,4 @@
-"""Labels from elsewhere: a log of incidents (from, to, what) laid over the samples of a table that has no labels.
+"""Label samples by a log of incidents (from, to, what), for a table that has no labels.
 
 A sample has the label of the incident in whose time it lies. One in two incidents of unlike labels has none, and so has
 one in no incident unless the user says which class the rest is: a log names what people noticed, and the time between
@@ -45,7 +45,7 @@ class IncidentLog:
     others: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what the other columns hold, by name
 
     def check_zone(self, role: str, where: str) -> None:
-        """Refuse a log whose dates name no zone beside a table with dates that do or seconds, or the other way.
+        """Refuse a log whose dates name no zone beside a table in UTC or seconds, or the reverse.
 
         Seconds count from 1970 in UTC, and dates without a zone are more likely local time.
         """
@@ -115,7 +115,7 @@ def _column(names: Sequence[str], words: Sequence[str], what: str, path: Path) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """The label of each sample, ``""`` for none, and what is to be said of it."""
+    """The label of each sample, ``""`` for none, and the notes on them."""
 
     label: Coded = field(default_factory=lambda: Coded.of([]))
     left_out: tuple[str, ...] = ()
@@ -159,7 +159,8 @@ def label_samples(t: Floats, host: Coded, incidents: IncidentLog, *, rest: str |
 
 
 def _check_hosts(hosts: Sequence[str], incidents: IncidentLog) -> None:
-    """Refuse a log whose hosts would be lost: in a column of another name, or spelled otherwise. Raises DataError."""
+    """Refuse a log whose hosts would be ignored: in a column of another name, or spelled otherwise. Raises
+    DataError."""
     for name, values in incidents.others.items() if incidents.host is None and len(hosts) > 1 else ():
         if not values.isdisjoint(hosts):
             raise DataError(
@@ -218,7 +219,7 @@ def _nowhere(t: Floats, hosts: Sequence[str], incidents: IncidentLog) -> str:
 
 
 def with_labels(table: Stored, labelled: Labelled, source: str) -> Stored:
-    """The labelled rows of a table, with their labels, which come from the file ``source``."""
+    """The labelled rows of a table; their labels come from the file ``source``."""
     keep = (labelled.label.names != "")[labelled.label.codes]
     roles = replace(table.roles, columns={**table.roles.columns, Role.LABEL: source})
     table = replace(table, roles=roles, columns=(*table.columns, str(Role.LABEL)))

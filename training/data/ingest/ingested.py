@@ -1,4 +1,4 @@
-"""Windows from elsewhere, on their way into a processed data set."""
+"""Ingested windows before they are written as a processed data set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNKNOWN_HOST = "unknown"
 
 
 class Empty(NamedTuple):
-    """A recording that gave no window."""
+    """A recording that gave no window, and why."""
 
     episode: str
     host: str
@@ -48,7 +48,7 @@ class Empty(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The samples of one recording, each counted once, also those in no window; the share of values that lack."""
+    """The samples of one recording, each counted once, also those in no window; and the share of missing values."""
 
     samples: int
     gaps: int
@@ -92,7 +92,7 @@ class Ingested:
 
     @property
     def t_end(self) -> Floats:
-        """NaN without a clock and a rate; the start where only the rate is unknown."""
+        """The times at which windows end: NaN without clock and rate; the start if only the rate is unknown."""
         if self.timing is Timing.SECONDS:
             return self.t_start + self.window_s
         return self.t_start + (np.nan if self.timing is Timing.NONE else 0.0)
@@ -130,7 +130,7 @@ def channel_specs(
 
 
 def measured(seconds_or_hz: float) -> float:
-    """A rate or step that was read off time stamps, to six digits: the rest is rounding of the stamps.
+    """A rate or step read off time stamps, rounded to six digits: further digits are rounding errors of the stamps.
 
     It becomes part of the schema, and two files of one recorder must have the same.
     """
@@ -138,8 +138,8 @@ def measured(seconds_or_hz: float) -> float:
 
 
 def rate_of_step(step_s: float) -> float:
-    """The rate of samples a step apart, by :func:`measured`; of a longer step than a second it is that whose step has
-    six digits, as 0.00333333 Hz is not 300 s."""
+    """The sampling rate for a step, by :func:`measured`; for steps over a second the step is rounded instead, as
+    0.00333333 Hz is not 300 s."""
     hz, step = measured(1 / step_s), measured(step_s)
     return hz if step <= 1 or abs(hz * step - 1) < EXACT else 1 / step
 
@@ -159,7 +159,7 @@ def own_episodes(X: AnyArray, channels: Sequence[str]) -> Names:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidClasses:
-    """The user's word on the classes: names by number, which are benign, and which labels are none."""
+    """The user's flags about classes: names by number, which are benign, and which labels mean none."""
 
     labels: tuple[str, ...] = ()
     benign: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ FOR_SCORING = "There are no labels: training.trainer.score takes this data set, 
 
 
 def check_says_nothing(said: SaidClasses, where: str) -> None:
-    """Refuse words on the classes of data that have none. Raises DataError."""
+    """Refuse flags about classes if the data have no classes. Raises DataError."""
     flags = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
     given = [flag.replace("_", "-") for flag in flags if getattr(said, flag)]
     if given:
@@ -262,7 +262,7 @@ def _with_benign(labels: Names, names: Sequence[str], said: SaidClasses) -> Labe
 
 
 def unite(host: Names, episode: Names) -> Names:
-    """Names of recordings that are known by host and episode: with the host's where ids occur on several."""
+    """Recording names from host and episode: the host is added where several hosts use the same episode ids."""
     pairs, place = np.unique(np.stack([host, episode]), axis=1, return_inverse=True)
     if np.unique(pairs[1]).size == pairs.shape[1]:
         return episode
@@ -344,7 +344,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
 
 
 def _said_rare(one: Rare, windows: Ingested) -> str:
-    """Say of a channel why windows lack it, and what helps; without the full stop."""
+    """Say why windows lack values of a channel, and the remedy; without a full stop."""
     samples, timed = windows.X.shape[2], windows.timing is Timing.SECONDS
     of = f" of {'the hosts' if len(one.hosts) > 1 else 'the host'} {listed(one.hosts)}" if one.hosts else ""
     share = "all" if one.share == 1 else f"{min(one.share, 0.999):.1%} of them"
@@ -363,7 +363,7 @@ def _said_rare(one: Rare, windows: Ingested) -> str:
 
 
 def _known_enough(gone: AnyArray, samples: int, host: Coded, most: float) -> Bools:
-    """Mark the windows that miss no more than a share ``most`` of what their host has, and something of it is left."""
+    """Mark the windows that lack at most a share ``most`` of what their host measures, and not all of it."""
     of_host = host.codes
     least = np.full((of_host.max() + 1, gone.shape[1]), samples)
     np.minimum.at(least, of_host, gone)
@@ -394,7 +394,7 @@ def _by_class(label: Coded, out: Bools) -> str:
 
 
 def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:
-    """The rows of the validation table, and what the data were understood to be. Raises DataError."""
+    """The rows of the validation table, and the table of what the data were read as. Raises DataError."""
     if windows.X.ndim != 3 or 0 in windows.X.shape:
         raise DataError(f"X must be (windows, channels, samples), but its shape is {windows.X.shape}.")
     if windows.X.shape[2] < SAMPLES_MIN:
@@ -431,7 +431,7 @@ def write(
 
 
 def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
-    """The table of what was read as what."""
+    """The table that says as what each part of the data was read."""
     start, timed = windows.t_start, windows.timing is Timing.SECONDS
     end = float((start if windows.timing is Timing.NONE else windows.t_end).max())
     return Understood(

@@ -1,7 +1,7 @@
-"""Windows made to have the schema of another data set, so that a model of that one can score them.
+"""Convert windows to the schema of another data set, so that a model trained on that one can score them.
 
-What the other has and these lack is missing, as on a host without it; what these have beyond it is left out. What
-means something else is refused.
+Channels that only the other has become absent; channels that only these have are left out. Channels with another
+meaning are refused.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
 
 
 def _check_spelling(own: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse a channel that reads like one of --like that seems missing here. Raises DataError."""
+    """Refuse a channel that looks like a missing channel of --like under another spelling. Raises DataError."""
     lacking = {_as_read(name): name for name in known if name not in own}
     for name in own:
         other = None if name in known else lacking.get(_as_read(name))
@@ -92,7 +92,7 @@ def _check_spelling(own: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _as_read(name: str) -> str:
-    """The name without case, spaces, signs and a unit at its end; as it is where nothing else is left."""
+    """The name without case, spaces, signs and unit; unchanged if nothing else would be left."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     found = IN_BRACKETS.search(plain)
     unit = "".join(WORD.findall(found[1])) if found else ""
@@ -128,7 +128,7 @@ def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
 
 
 def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
-    """The windows with the classes of the schema; those without a label are of its benign one."""
+    """The windows with the classes of the schema; windows without a label get its benign class."""
     names = tuple(sorted(schema.label_map, key=schema.label_map.__getitem__))
     present = windows.label.present.tolist()
     benign = benign_of(schema)
@@ -146,7 +146,7 @@ def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
 
 
 def _renaming(windows: Ingested, present: Sequence[str], names: Sequence[str], benign: Sequence[str]) -> str:
-    """Say how labels get the ``names`` of the other data set; those that are numbers have a flag for it."""
+    """Say how to give labels the ``names`` of the other data set; numeric labels have a flag for it."""
     numbers = windows.benign.why in (NUMBERS, BOOLEANS) or all(name.isdecimal() for name in present)
     largest = max((int(name) for name in present if name.isdecimal()), default=1)
     if numbers and largest < len(names):

@@ -1,4 +1,4 @@
-"""Windows from a NumPy archive: arrays X and y, and what else is known of them.
+"""Read windows from a NumPy archive: arrays X and y, and optional arrays about them.
 
 X        (N, C, T) numbers        the windows
 y        (N)  numbers or names    their classes; 0 and 1 are benign and malicious
@@ -158,7 +158,7 @@ def read_npz(
 def _chosen(
     X: AnyArray, names: list[str], hidden: Bools, hz: float | None, wanted: Wanted, where: str
 ) -> tuple[AnyArray, list[str], Bools, list[str]]:
-    """The channels that stay, running totals as rates; and notes on their values."""
+    """The channels that are kept, running totals as rates; and notes on their values."""
     unknown = [name for name in wanted.ignore if name not in names]
     if unknown:
         raise DataError(f"--ignore names {unknown[0]!r}, which is no channel of {where}.")
@@ -183,7 +183,7 @@ def _chosen(
 
 
 def _check_equal_times(X: AnyArray, t: Floats, episode: Names) -> None:
-    """Refuse unlike windows of one recording that begin at one time: the alarms a day would be wrong.
+    """Refuse different windows of one recording that begin at one time: the number of alarms a day would be wrong.
 
     Copies are another matter, and judged as such. Raises DataError.
     """
@@ -199,13 +199,13 @@ def _check_equal_times(X: AnyArray, t: Floats, episode: Names) -> None:
 
 
 def _as_float32(X: AnyArray) -> Floats32:
-    """The windows as they are kept; what no 32-bit number holds becomes infinite, and is refused as that."""
+    """The windows in 32 bits; numbers too large for that become infinite, which is refused later."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(X, dtype=np.float32)
 
 
 def _booleans(values: AnyArray) -> Bools:
-    """Read which channels are hidden; text says true or false, as ``bool("False")`` would be true."""
+    """Read booleans, also as the texts true and false, because ``bool("False")`` would be true."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
     words = [str(value).strip().casefold() for value in values.astype(str).tolist()]

@@ -1,7 +1,7 @@
-"""Numerals: which cells of text are numbers, and which sign stands before their decimals.
+"""Decide which text cells are numbers, and whether their decimal sign is a point or a comma.
 
-Spreadsheets and loggers write them in their country's way. What two readings fit is refused: ``1.234`` is a thousand
-or a fraction. DuckDB counts the cells that fit each pattern here; the rest is decided from the counts.
+Spreadsheets and loggers write them in their country's way. A number with two possible readings is refused: ``1.234`` is
+a thousand or a fraction. DuckDB counts the cells that fit each pattern here; the rest is decided from the counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Fact = Callable[[str], str]
 
 
 class Kind(StrEnum):
-    """The content of a column."""
+    """What a column holds."""
 
     WHOLE = "whole numbers"
     NUMBER = "numbers"
@@ -60,12 +60,12 @@ class Verdict:
 
 
 def fits(pattern: str) -> Fact:
-    """The condition that the whole of an expression fits a pattern."""
+    """The condition that an expression matches a pattern as a whole."""
     return lambda cell: f"regexp_full_match({cell}, {literal(pattern)})"
 
 
 def without_words(cell: str) -> str:
-    """The cell without blanks around it; NULL for a word that means nothing."""
+    """The expression for the cell without spaces around it; NULL for a word that means "no value"."""
     trimmed = f"trim({cell}, {literal(BLANK)})"
     return f"CASE WHEN lower({trimmed}) IN ({', '.join(map(literal, NOTHING))}) THEN NULL ELSE {trimmed} END"
 
@@ -105,7 +105,7 @@ WRITTEN: Mapping[str, Fact] = {  # of cells without words
 
 
 class Counts:
-    """The numbers of a column's cells that fit each fact."""
+    """How many of a column's cells match each pattern."""
 
     def __init__(self, counts: Mapping[str, int], known: str = "known") -> None:
         self._counts, self._known = counts, counts[known]
@@ -115,19 +115,19 @@ class Counts:
         return self._counts[fact] > 0
 
     def each(self, *facts: str) -> bool:
-        """Tell whether there is something in the cells, and each fits one of these facts, which exclude each other."""
+        """Tell whether some cells are not empty, and each of these matches exactly one of the patterns."""
         return 0 < self._known == sum(self._counts[fact] for fact in facts)
 
     @property
     def may_be_thousands(self) -> bool:
-        """Tell whether each cell reads as a whole number with points between thousands, beside some without them."""
+        """Tell whether all cells read as whole numbers, some with points between thousands and some without."""
         return self.each("thousands") and self.any("point_groups") and (self.any("whole") or self.any("several_points"))
 
 
 def counted_facts(
     store: CellStore, names: Sequence[str], facts: Mapping[str, Fact], cell: Fact = str, most: int | None = None
 ) -> dict[str, dict[str, int]]:
-    """Count for each column the cells that fit each fact; of the first ``most`` rows, or of all."""
+    """Count for each column the cells that match each pattern; of the first ``most`` rows, or of all."""
     found: dict[str, dict[str, int]] = {}
     step = max(1, AT_ONCE // len(facts))
     for low in range(0, len(names), step):
@@ -142,7 +142,7 @@ def counted_facts(
 def kinds_of(
     store: CellStore, names: Sequence[str], as_written: Collection[str] = (), decimal: str | None = None
 ) -> tuple[dict[str, Verdict], str]:
-    """The kinds of columns, and how decimals are written if that is unusual; ids stay ``as_written``.
+    """The kinds of columns, and a note on how decimals are written if that is unusual; ids stay ``as_written``.
 
     ``decimal`` is the user's word on the sign before decimals. Raises DataError for numbers with two readings.
     """
@@ -188,7 +188,7 @@ def kinds_of(
 
 
 def _check_header(store: CellStore, names: Collection[str]) -> None:
-    """Refuse files that were put one behind the other with their headers. Raises DataError."""
+    """Refuse a file made by concatenating files with their headers. Raises DataError."""
     again = " AND ".join(f"{store.column(name)} = ?" for name in names)
     ((row,),) = store.ask("min(rowid)", f"WHERE {again}", *names) if names else ((None,),)
     if row is not None:
@@ -206,7 +206,7 @@ def _written(store: CellStore, names: Sequence[str]) -> dict[str, Counts]:
 def _with_decimals(
     store: CellStore, columns: Mapping[str, Counts], delimiter: str, decimal: str | None
 ) -> dict[str, Verdict]:
-    """The numbers of those columns that hold some, in a table with decimal commas. Raises DataError.
+    """The numeric columns of a table that has decimal commas. Raises DataError.
 
     ``1,234`` and ``1.234`` beside decimal commas are thousands or decimals: a column in which no cell tells is refused.
     With other signs than commas between columns ``1,234`` is a decimal where another column's commas surely are, no

@@ -1,4 +1,4 @@
-"""``python -m training.data.ingest``: bring windows that you already have into a data set that trainers read.
+"""``python -m training.data.ingest``: convert windows that you already have into a data set that trainers read.
 
     python -m training.data.ingest windows.npz --out-dir data/processed
     python -m training.data.ingest samples.csv --window-s 4 --stride-s 2 --out-dir data/processed
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepared(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
-    """Read what is named, and judge it. Raises DataError."""
+    """Read and judge the named input. Raises DataError."""
     most = 0.0 if args.drop_nan else args.max_missing
     windows = set_apart(without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room), room)
     wanted = _wanted(args)
@@ -229,7 +229,7 @@ def _share(text: str) -> float:
 
 
 def _moment(text: str) -> float:
-    """Seconds since 1970 of a time that names its zone, or in UTC."""
+    """A time as seconds since 1970; a time without a zone is in UTC."""
     try:
         return float(text)
     except ValueError:
@@ -279,7 +279,7 @@ def _missing(text: str) -> list[Missing]:
 
 
 def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
-    """Choose the reader; an option that the format has no use for is a mistake, not a wish to be ignored."""
+    """Choose the reader for the input; refuse an option that its format does not use."""
     recorder = _recorder(args)
     if args.rest is not None and args.labels_from is None:
         _usage("--rest has no effect without --labels-from: leave it out")
@@ -312,7 +312,7 @@ def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
 
 
 def _recorder(args: argparse.Namespace) -> Recorder | None:
-    """The recorder whose samples are wanted; None for a file."""
+    """The recorder that the flags name; None if they name a file."""
     named = [recorder for recorder in RECORDERS if getattr(args, recorder.name)]
     if len(named) + (args.file is not None) != 1:
         _usage(f"give one file, or one of {', '.join(recorder.flag for recorder in RECORDERS)}")
@@ -360,7 +360,7 @@ def _said(args: argparse.Namespace) -> SaidClasses:
 
 
 def _nothing_else(args: argparse.Namespace) -> bool:
-    """Return True when a log of incidents gives labels, and no option names the rest."""
+    """Tell whether a log of incidents gives the labels and no option names the class of other samples."""
     return args.labels_from is not None and args.rest is None
 
 
@@ -376,7 +376,7 @@ def _cut(args: argparse.Namespace, like: FeatureSchema | None = None) -> WindowC
 
 
 def _cut_like(cut: WindowCut, folder: Path | None) -> WindowCut:
-    """The same cut with the windows of another data set, where nothing else is said of them. Raises DataError."""
+    """Take the window options from the data set of --like, if there is one. Raises DataError."""
     if folder is None:
         return cut
     schema = _schema(folder)
@@ -390,7 +390,7 @@ def _wanted(args: argparse.Namespace) -> Wanted:
 
 
 def _missing_by(args: argparse.Namespace) -> tuple[Missing, ...]:
-    """Collect what --missing says, and said when the data set of --like was made. Raises DataError."""
+    """The missing values named by --missing, and by the data set of --like. Raises DataError."""
     if args.like is None:
         return tuple(args.missing)
     validation = (args.like if args.like.is_dir() else args.like.parent) / VALIDATION_FILE
@@ -400,7 +400,7 @@ def _missing_by(args: argparse.Namespace) -> tuple[Missing, ...]:
 
 
 def _in_question(windows: Ingested, exempt: Collection[str] = ()) -> WindowsInQuestion:
-    """The windows for the detectors of doubts."""
+    """The windows in the form that the detectors of doubts take."""
     return WindowsInQuestion(
         X=windows.X,
         channels=[channel.name for channel in windows.channels],

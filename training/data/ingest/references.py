@@ -1,4 +1,4 @@
-"""References in windows from elsewhere: marked in the file, and set apart from all that trains or tests.
+"""References among ingested windows: marked in the file, and kept out of training and test.
 
 Until windows are cut, the mark is a label of its own: no window crosses a change of label, so none holds both.
 """
@@ -23,7 +23,7 @@ MARK = "(reference)"  # the label, until the windows are set apart
 
 
 def marks(values: AnyArray, what: str, way_out: str) -> Bools:
-    """Read true and false, 1 and 0. Raises DataError for anything else."""
+    """Read marks from true and false, or 1 and 0. Raises DataError for anything else."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
     words = [word.strip().casefold() for word in values.astype(str).tolist()]
@@ -64,7 +64,8 @@ def marked(
 
 
 def set_apart(windows: Ingested, room: WorkingMemory = ROOM) -> Ingested:
-    """The windows without those of references, which stand beside them. Raises DataError where no others are left."""
+    """Move the windows of references out of the windows into a set of their own. Raises DataError where no others are
+    left."""
     mark = windows.label.among([MARK])
     if not mark.any():
         return windows

@@ -1,7 +1,7 @@
-"""The columns of a table that mean something: time, label, host, episode and window, by their usual names or as said.
+"""Find the columns with a role: time, label, host, episode and window, by their usual names or by flags.
 
-Every other column is a channel. A name that could mean a role beside another that could is refused with the flag that
-says which one it is. All functions are pure.
+Every other column is a channel. Two columns that could both have one role are refused with the flag that says which one
+it is. All functions are pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from training.data.errors import DataError
 
 
 class Role(StrEnum):
-    """The meaning of a column; its value is the column's name in everything behind the reader."""
+    """The role of a column; its value is the column's name in all code after the reader."""
 
     TIME = "t"
     LABEL = "label"
@@ -87,7 +87,7 @@ class Roles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns that are no channels."""
+        """All columns that are not channels."""
         return (*self.columns.values(), *((self.clock,) if self.clock else ()), *self.second_labels)
 
 
@@ -111,7 +111,7 @@ def unit_in(name: str, *, is_time: bool = False) -> str | None:
 
 
 def plural_of(name: str) -> Role | None:
-    """The role of which a column's name is the plural (``hosts``): rather a count than the role itself."""
+    """The role whose plural a column is named after (``hosts``): that is rather a count than the role itself."""
     word = plain(name)
     singular = {f"{name}s": role for role, names in NAMES.items() for name in names}
     return None if any(word in names for names in NAMES.values()) else singular.get(word)
@@ -152,7 +152,7 @@ def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
 
 
 def _word(role: Role, name: str) -> str:
-    """The name as it stands in NAMES, if it does: without a closing "id", and of a time without its unit."""
+    """The name as listed in NAMES, if it is: without "id" at its end, and for a time without its unit."""
     if role is Role.TIME and unit_in(name) and not IN_BRACKETS.search(name):
         name = SUFFIX.sub("", name)
     word = plain(name)

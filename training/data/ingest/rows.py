@@ -1,4 +1,4 @@
-"""The rows of a table in long form, read column by column, and refused where one name is used for two recordings."""
+"""Read the rows of a table in long form column by column; refuse a name that is used for two recordings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling doe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowCut:
-    """The way in which recordings become windows; ``hz`` None: read off the times.
+    """How recordings are cut into windows; ``hz`` None: read off the times.
 
     ``t_unit`` and ``time_format`` (of strptime) are None where they are not given. ``episode_s`` is the length of the
     episodes into which recordings are cut; None: those of a table that names none are cut by a rule.
@@ -95,7 +95,7 @@ class SampleRows:
         return self.host if self.episode is None else self.episode
 
     def at(self, rows: Indices, values: AnyArray | None = None) -> SampleRows:
-        """The rows of these numbers; their ``values`` where they are not the same."""
+        """The rows of these numbers; ``values`` replaces their values if given."""
         if values is None:
             values = self.room.empty((rows.size, self.values.shape[1]), self.values.dtype, "F")
             for place in range(values.shape[1]):
@@ -115,7 +115,7 @@ class SampleRows:
 
 
 def missing_roles(columns: Sequence[str], *, is_cut: bool) -> tuple[str, ...]:
-    """Say what follows from a role that no column has, and which channels are called nearly like one."""
+    """Say what follows from a role that no column has, and which channels have almost its name."""
     notes = []
     if Role.HOST not in columns:
         notes.append("There is no column host: all rows count as one machine's.")
@@ -156,7 +156,7 @@ def check_numbers(table: Stored) -> None:
 
 
 def _other_than_numbers(table: Stored, name: str) -> str:
-    """Describe what a column holds instead of numbers; of text, the first cell that is no number, as one spoils all."""
+    """Describe what a column holds instead of numbers; for text, name the first cell that is not a number."""
     odd, row, first = table.odd_cells(name)
     if odd and odd == table.store.rows and re.match(UNIT_BEHIND, first):
         return f"numbers with a unit behind them, the first {first!r} (write it into the column's name)"
@@ -180,7 +180,8 @@ def _tidy(names: Coded, what: str) -> Coded:
 
 
 def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
-    """The time of each row in seconds, and what it was read as; None where there is no clock. Raises DataError."""
+    """The time of each row in seconds, and the unit or format in which it was read; None if there is no clock. Raises
+    DataError."""
     if Role.TIME in table.columns:
         said = times.SaidTimes(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
         return times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path))
@@ -191,7 +192,7 @@ def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
 
 
 def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) -> SampleRows:
-    """The rows that count, in the order of the file. Raises DataError."""
+    """The rows that are used, in the order of the file. Raises DataError."""
     host = hosts_of(table)
     episode, window = (
         _tidy(strings(table, role), str(role)) if role in table.columns else None
@@ -239,7 +240,7 @@ def _marks(table: Stored) -> Bools:
 
 
 def _check_whole(largest: int, name: str) -> None:
-    """Refuse whole numbers so large that 64-bit floats make one of several. Raises DataError."""
+    """Refuse whole numbers so large that different ones become equal as 64-bit floats. Raises DataError."""
     if largest > WHOLE_MAX:
         raise DataError(
             f"The channel {name!r} holds whole numbers of up to {largest:,}, of which the last digits would be "
@@ -248,7 +249,8 @@ def _check_whole(largest: int, name: str) -> None:
 
 
 def _check_sense(column: str, labels: TableClasses, said: SaidClasses) -> None:
-    """Refuse a yes or no that no flag explains in a column that is called after the benign ones. Raises DataError."""
+    """Refuse a yes-or-no column named after the benign class, unless a flag says which value is benign. Raises
+    DataError."""
     word = plain(column).removeprefix("is")
     if said.benign or said.labels or said.no_benign or word not in (*USUAL, *ALSO_BENIGN):
         return
@@ -296,7 +298,7 @@ def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
 
 
 def _labels(table: Stored) -> tuple[AnyArray, Codes]:
-    """The different labels, ascending, and the number of each row's; a cell that is empty is NaN, or that word."""
+    """The different labels, ascending, and each row's number among them; an empty cell counts as NaN."""
     if table.labels is not None:
         return table.labels.names, table.labels.codes
     first = next(table.parts(Role.LABEL))
@@ -314,7 +316,7 @@ def _filled(numbers: pl.Series) -> AnyArray:
 
 
 def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, list[str]]:
-    """The rows whose label names a class, and what is to be said of the others. Raises DataError."""
+    """The rows whose label names a class, and notes on the others. Raises DataError."""
     if not unlabelled:
         return table, []
     values, codes = _labels(table)
@@ -340,7 +342,7 @@ def _names_of_hosts(table: Stored) -> set[str]:
 
 
 def check_labels_repeated(rows: SampleRows) -> None:
-    """Refuse a class of a single sample, which no window can be of. Raises DataError."""
+    """Refuse a class with a single sample: no window can have it. Raises DataError."""
     counts = np.bincount(rows.label, minlength=len(rows.labels.names))
     once = sorted(rows.labels.names[number] for number in np.flatnonzero(counts == 1).tolist())
     if once:
@@ -354,7 +356,8 @@ def check_labels_repeated(rows: SampleRows) -> None:
 
 
 def check_begun_once(rows: SampleRows, group: Codes, kept: Ints | None, what: str) -> None:
-    """Refuse a group of rows, in the order of the file, whose times start over and overlap; some rows are ``kept``.
+    """Refuse a group of rows, in the order of the file, whose times start over and overlap; only rows marked ``kept``
+    count.
 
     Raises DataError.
     """
@@ -375,7 +378,7 @@ def check_begun_once(rows: SampleRows, group: Codes, kept: Ints | None, what: st
 
 
 def out_of_order(t: Floats, group: Codes) -> int:
-    """Count the rows that stand behind a later one of their group."""
+    """Count the rows that are earlier than a row before them in their group."""
     order = np.argsort(group, kind="stable")
     values, rank = np.unique(t[order], return_inverse=True)
     begin = np.cumsum(np.diff(group[order], prepend=-1) != 0) * values.size  # so that no group reaches into the next
@@ -386,10 +389,11 @@ def out_of_order(t: Floats, group: Codes) -> int:
 
 
 def check_interleaved(rows: SampleRows, group: Codes) -> None:
-    """Refuse a host's sorted rows that jump to and fro, as two recordings do where no column says which row is whose.
+    """Refuse a host's sorted rows that alternate between two recordings, when no column says which row belongs to
+    which.
 
-    Their steps alternate, or half of their channels are nearer to the last sample but one than to the last. Who names
-    the episodes has said that they are one. Raises DataError.
+    Their steps alternate, or half of their channels are nearer to the last sample but one than to the last. If the user
+    named the episode column, the rows are taken as one recording. Raises DataError.
     """
     if rows.t is None or rows.episode is not None:
         return
@@ -405,7 +409,7 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
 
 
 def _steps_alternate(t: Floats) -> bool:
-    """Every other step is long, evenly, and the others are short: rounding and delays do not alternate so."""
+    """Tell whether long and short steps alternate evenly, which rounding and delays do not cause."""
     steps = np.diff(t)
     quartiles = [np.quantile(steps[first::2], (0.1, 0.5, 0.9)) for first in (0, 1)]
     short, long = sorted(quartiles, key=lambda found: float(found[1]))
@@ -431,7 +435,8 @@ def name_of(rows: SampleRows, row: int) -> str:
 
 
 def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower: bool = False) -> None:
-    """Refuse recordings of another rate, or only those that no mean brings to it (``slower``). Raises DataError."""
+    """Refuse recordings of another rate; with ``slower`` only those too slow to be averaged to the rate. Raises
+    DataError."""
     assert rows.t is not None
     first = [low for low, _ in edges_of(group)]
     by_group = times.usual_steps(rows.t, group, [str(number) for number in range(len(first))])
@@ -448,7 +453,7 @@ def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower
 
 
 def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
-    """The sampling rate of rows whose ``group`` is their recording (or window), checked against each."""
+    """The sampling rate of rows whose ``group`` is their recording (or window); each group is checked against it."""
     steps = steps_inside(rows, group)
     if not (steps > 0).any():
         if cut.hz:

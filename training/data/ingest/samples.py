@@ -82,7 +82,7 @@ ROUNDING = 1e-5  # of a window's length that was reckoned from a rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """A log of incidents that labels the samples; ``rest`` is the class of those in none."""
+    """A log of incidents that labels the samples; ``rest`` is the class of samples in no incident."""
 
     path: Path
     rest: str | None = None
@@ -101,10 +101,10 @@ def read_long(
     scoring: bool = False,
     room: WorkingMemory = ROOM,
 ) -> Ingested:
-    """Read and cut the table; ``roles`` is what the flags say of its columns, ``columns`` the names of all of them.
+    """Read and cut the table; ``roles`` are the columns named by flags, ``columns`` the names of all columns.
 
-    ``decimal`` is the sign before decimals, where it is said; for ``scoring`` a table needs no labels. What comes out
-    does not depend on the ``room``. Raises DataError.
+    ``decimal`` is the sign before decimals, where it is said; for ``scoring`` a table needs no labels. The result does
+    not depend on ``room``, the memory to use. Raises DataError.
     """
     table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal)
     with closing(table.store):
@@ -114,7 +114,7 @@ def read_long(
 def read_recorded(
     found: RecordedTable, cut: WindowCut, *, said: SaidClasses, wanted: Wanted, log: Log | None = None
 ) -> Ingested:
-    """Cut what another recorder measured: each channel is known, and without a log all of it is benign.
+    """Cut samples of another recorder: its channels are known, and without a log all samples are benign.
 
     Raises DataError.
     """
@@ -214,7 +214,8 @@ def cut_table(
 
 
 def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled, WindowCut]:
-    """The rows of the table to which the log gives a label, and the cut as its times are read. Raises DataError."""
+    """The rows of the table to which the log gives a label, and the cut options with the format of its times. Raises
+    DataError."""
     if Role.LABEL in table.roles.columns:
         raise DataError(
             f"{table.path} has labels of its own in {table.called(Role.LABEL)!r}: leave them out with --ignore, or "
@@ -243,7 +244,8 @@ def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled
 
 
 def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, str | None]:
-    """Read times in the form that is said, or as usual where they are not written so; also the form that they have.
+    """Read times in the format that the user gave, or as usual if they are not so written; return also the format
+    found.
 
     A table and its log may be written unlike. Raises DataError.
     """
@@ -257,7 +259,7 @@ def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, 
 
 
 def _meanings(table: Stored, t_role: str) -> dict[str, str]:
-    """The meaning of each column that is no channel, in the order of the table."""
+    """The meaning of each column that is not a channel, in the order of the table."""
     meant = {
         Role.LABEL: "class",
         Role.TIME: t_role,
@@ -346,7 +348,7 @@ def _given_windows(rows: SampleRows, cut: WindowCut) -> _Windows:
 
 
 def _fill(X: Floats32, at: int, rows: SampleRows, low: int, begins: Ints) -> None:
-    """Put the windows that begin at these rows behind ``low`` into ``X``, from its window ``at`` on."""
+    """Copy the windows that begin at these rows after ``low`` into ``X``, from window ``at`` on."""
     samples = X.shape[2]
     for start, some in blocks(begins, 8 * rows.room.rows(X[:1].nbytes)):
         part = rows.values[low + int(some[0]) : low + int(some[-1]) + samples]
@@ -356,12 +358,12 @@ def _fill(X: Floats32, at: int, rows: SampleRows, low: int, begins: Ints) -> Non
 
 
 def _unknown(values: Floats32, low: int = 0, high: int | None = None) -> int:
-    """Count the values of these rows that nothing was measured for."""
+    """Count the values of these rows that were not measured."""
     return sum(int(np.count_nonzero(np.isnan(column[low:high]))) for column in columns(values))
 
 
 def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
-    """Refuse a window whose rows are not the samples of one stretch. Raises DataError."""
+    """Refuse a window whose rows are interrupted by a gap or a change of label. Raises DataError."""
     assert rows.t is not None
     assert rows.window is not None
     steps = np.diff(rows.t.reshape(-1, samples), axis=1)
@@ -380,7 +382,7 @@ def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
 
 
 def _check_timed(table: Stored) -> None:
-    """Refuse a table without windows and without the times to cut it by. Raises DataError."""
+    """Refuse a table that has neither windows nor the times to cut windows by. Raises DataError."""
     if Role.TIME not in table.roles.columns:
         raise DataError(
             f"{table.path} has no column of times, by which it would be cut: name it with --time NAME, or, if its rows "
@@ -480,7 +482,8 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
 
 
 def _hosts_without_reference(rows: SampleRows, first: Ints) -> list[str]:
-    """A note on hosts of whose reference no stretch is as long as a window; ``first`` are the rows windows begin at."""
+    """A note on hosts whose reference has no stretch as long as a window; ``first`` are the rows at which windows
+    begin."""
     if MARK not in rows.labels.names:
         return []
     mark = rows.labels.names.index(MARK)
@@ -509,10 +512,9 @@ def _episodes(
 ) -> tuple[dict[str, tuple[int, int]], tuple[str, ...]]:
     """Cut long recordings into episodes by ``cut.episode_s``, or by a rule where no column names episodes.
 
-    What is only scored is in no need of several, and should lose no sample between them.
-    Each is known by its first row, and the one behind its last.
-    Windows of one recording resemble their neighbours, so that no split may part them at a single sample: a window's
-    length is left out between two episodes.
+    Data that are only scored stay one episode, so that no samples between episodes are lost. An episode is given by its
+    first row and the row after its last. Windows of one recording resemble their neighbours, so that no split may part
+    them at a single sample: a window's length is left out between two episodes.
     """
     assert rows.t is not None
     if cut.episode_s is not None and cut.episode_s < 2 * window_s * (1 - ROUNDING):
@@ -558,7 +560,7 @@ def _episodes(
 
 
 def episode_length(span_s: float, window_s: float) -> float | None:
-    """The length of the episodes of a recording of which nothing says them: a tenth of it, or more if that is short.
+    """The length of episodes when the table names none: a tenth of the recording, or more if that is short.
 
     An episode holds eight windows, one beside the other, and the gap before it; None for a recording too short for
     three, which stays one.
@@ -568,7 +570,7 @@ def episode_length(span_s: float, window_s: float) -> float | None:
 
 
 def stretch_edges(t: Floats, label: AnyArray, hz: float) -> Ints:
-    """Find where stretches without a break begin, and the end.
+    """Find where stretches without a break begin, and where the last one ends.
 
     A break is a gap, a step too short, or a change of label.
     """

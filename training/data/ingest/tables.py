@@ -1,4 +1,4 @@
-"""A table of samples as people have it: which columns mean what, and what their cells hold."""
+"""A table of samples as the user has it: what its columns mean, and what their cells hold."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SampleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A table whose cells DuckDB holds until it is closed. Only the rows ``keep`` count.
+    """A table whose cells are kept in DuckDB until it is closed. Only the rows ``keep`` count.
 
     A column with a role has the role's name in ``columns``; ``roles`` holds what it is called in the file.
     """
@@ -56,7 +56,7 @@ class Stored:
 
     @property
     def height(self) -> int:
-        """The number of rows that count."""
+        """The number of rows that are used."""
         return self.store.rows if self.keep is None else int(np.count_nonzero(self.keep))
 
     @property
@@ -65,11 +65,11 @@ class Stored:
         return tuple(sorted(name for name in self.columns if name not in {str(role) for role in self.roles.columns}))
 
     def called(self, role: Role) -> str:
-        """The column's name in the file."""
+        """The file's name for the column with a role."""
         return self.roles.columns.get(role, str(role))
 
     def named(self, column: str) -> str:
-        """The name in the file of a column."""
+        """The file's name for a column."""
         return self.called(Role(column)) if column in self.roles.columns else column
 
     def parts(self, role: Role) -> Iterator[pl.Series]:
@@ -126,7 +126,7 @@ class Stored:
         return dict(zip(names, self.store.ask(most)[0], strict=True)) if names else {}
 
     def only(self, keep: Bools, labels: Coded | None = None) -> Stored:
-        """The table with only those of its rows that ``keep`` marks, and with other ``labels`` for these."""
+        """The table with only those rows that ``keep`` marks, and with other ``labels`` for them."""
         if self.keep is not None:
             whole = self.keep.copy()
             whole[whole] = keep
@@ -167,7 +167,7 @@ def read_table(
 
 
 def stored(table: SampleTable, room: WorkingMemory = ROOM) -> Stored:
-    """The same of a table in memory."""
+    """Store a table that is in memory."""
     with tempfile.TemporaryDirectory() as folder:
         table.rows.write_parquet(file := Path(folder) / f"rows{PARQUET}")
         store = parquet_cells(file, room)
@@ -195,7 +195,7 @@ def _table(
 
 
 def read_plain(path: Path) -> pl.DataFrame:
-    """Read a small table as it is. Raises DataError."""
+    """Read a small table with all cells unchanged. Raises DataError."""
     store = open_cells(path)
     try:
         cast = {Kind.NUMBER: "TRY_CAST({} AS DOUBLE)", Kind.BOOLEAN: "CAST({} AS BOOLEAN)"}
@@ -222,7 +222,7 @@ def check_fits(path: Path, size: int, free: int) -> None:
 
 
 def left(names: Sequence[str], ignored: Collection[str], path: Path) -> list[str]:
-    """The names of the columns that are not ignored. Raises DataError."""
+    """The names of the columns that are kept. Raises DataError."""
     unknown = [name for name in ignored if name not in names]
     if unknown:
         raise DataError(f"--ignore names {unknown[0]!r}, which is no column of {path}.")

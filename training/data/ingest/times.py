@@ -1,4 +1,5 @@
-"""Times from elsewhere in seconds, or refused: a guessed unit makes every number of alarms a day a lie.
+"""Convert times of other sources to seconds; refuse unclear units, since a wrong guess falsifies every number of alarms
+a day.
 
 Dates become seconds since 1970. Numbers are in the unit that was said, that their column's name ends in, or that makes
 them a time of this century (milliseconds since 1970 are 1,000 times too many seconds); else seconds, and refused where
@@ -50,7 +51,7 @@ BLOCK = 32  # steps in which a rate of its own shows through jitter and lost sam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidTimes:
-    """The unit of numbers and the format of dates: as the user said them, and as the column's name does."""
+    """The unit of numbers and the format of dates, from the user's flags and from the column's name."""
 
     unit: str | None = None
     named: str | None = None
@@ -100,7 +101,7 @@ def _are_numbers(parts: Iterable[pl.Series]) -> bool:
 
 
 def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str) -> tuple[_Cells, bool, str]:
-    """Dates from text in UTC, whether they name a zone, and which reading of days and months was taken."""
+    """Dates in UTC from text, whether they name a zone, and the order of day and month that was used."""
     if said.format is not None:
         zones, said_form = "%z" in said.format or "%Z" in said.format, said.format
         return _read(lambda: (part.str.to_datetime(said_form, time_zone="UTC") for part in parts()), what), zones, ""
@@ -130,7 +131,7 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
 
 
 def _read(parts: _Cells, what: str) -> _Cells:
-    """The dates, or DataError while they are read."""
+    """Read the dates, and turn any failure into a DataError."""
 
     def checked() -> Iterator[pl.Series]:
         try:
@@ -160,14 +161,14 @@ def _parts_of_dates(text: pl.Series) -> list[pl.Series]:
 
 
 def _written(text: pl.Series, order: int) -> pl.Series:
-    """The dates as year, month, day and time of day."""
+    """The dates as texts of year, month, day and time of day."""
     first, _, second, third, clock = _parts_of_dates(text)
     year, month, day = ((first, second, third), (third, second, first), (third, first, second))[order]
     return year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2) + " " + _clock(clock)
 
 
 class _Form:
-    """The form of dates, as far as all cells together show it."""
+    """The form of the dates, as far as the cells show it."""
 
     def __init__(self) -> None:
         self.signs: set[str] = set()
@@ -197,7 +198,7 @@ class _Form:
         self.half |= bool(clock.str.contains(HALF_DAY).any())
 
     def order(self, what: str) -> int:
-        """Find what dates begin with: 0 the year, 1 the day (before a point, or over 12), 2 the month.
+        """Find what dates begin with: 0 the year, 1 the day (if a point follows, or it exceeds 12), 2 the month.
 
         Raises DataError.
         """
@@ -214,7 +215,7 @@ class _Form:
 
 
 def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
-    """Refuse dates that no recorder has seen: the year of two digits was read as one of four. Raises DataError."""
+    """Refuse dates before any recorder existed: a year of two digits was read as one of four. Raises DataError."""
     odd = dates.filter(~dates.dt.year().is_between(*YEARS))
     if odd.len():
         raise DataError(
@@ -283,7 +284,7 @@ def shown(seconds: float) -> str:
 
 
 def is_hour_left_out(before: float, after: float, step: float) -> bool:
-    """Tell whether two times stand around an hour that local clocks leave out: from 2 to 3 on a Sunday in March."""
+    """Tell whether two times surround the hour that local clocks skip: from 2 to 3 on a Sunday in March."""
     begin = np.floor(after / 3600) * 3600 - 3600
     at = datetime.fromtimestamp(begin, UTC)
     around = before < begin and after - before <= 3600 + 2 * step
@@ -291,13 +292,13 @@ def is_hour_left_out(before: float, after: float, step: float) -> bool:
 
 
 def is_night_of_clocks(hour: int) -> bool:
-    """Return True for an hour (since 1970) that may occur twice: before 4 of a Sunday when summer time may end."""
+    """Tell whether an hour (since 1970) may occur twice: before 4 on a Sunday when summer time may end."""
     at = datetime.fromtimestamp(hour * 3600.0, UTC)
     return at.weekday() == 6 and at.hour < 4 and at.month in (3, 4, 9, 10, 11)
 
 
 def check_one_clock(t: Floats, host: Coded) -> None:
-    """Refuse hosts of which some count from 1970 and others from elsewhere, most of the time. Raises DataError."""
+    """Refuse hosts of which some count from 1970 and others from another start. Raises DataError."""
     size = host.names.size
     counts = np.bincount(host.codes, minlength=size)
     dated = np.bincount(host.codes, (t >= EPOCH_S[0]) & (t <= EPOCH_S[1]), size)
@@ -312,7 +313,8 @@ def check_one_clock(t: Floats, host: Coded) -> None:
 
 
 def is_known(role: str) -> bool:
-    """Tell whether times that were read as ``role`` (see `from_column`) are surely of that unit: dates, or said so."""
+    """Tell whether the unit of times read as ``role`` (see `from_column`) is certain: dates, or a unit the user
+    gave."""
     return role != ASSUMED and "by its size" not in role
 
 
@@ -334,7 +336,7 @@ def check_length(window_s: float, step_s: float, role: str) -> None:
 
 
 def check_rates(steps: Mapping[str, float], hz: float, *, said: bool, slower: bool = False) -> None:
-    """Refuse recordings whose own step is not that of the data set. ``steps`` by name. Raises DataError.
+    """Refuse recordings whose own step differs from that of the data set. ``steps`` by name. Raises DataError.
 
     ``slower``: those that come faster can be brought to ``hz``, unless it was not ``said`` and they are far from it.
     """
@@ -355,7 +357,7 @@ def check_rates(steps: Mapping[str, float], hz: float, *, said: bool, slower: bo
 
 
 def other_rates(t: Floats, hz: float) -> list[float]:
-    """Find the rates of parts of one recording's sorted times that are sampled otherwise than at ``hz``.
+    """Find the rates of parts of one recording's sorted times that were not sampled at ``hz``.
 
     A part counts when it is long enough to show a rate, as its windows would span another time than they are said to.
     """
@@ -372,7 +374,7 @@ def other_rates(t: Floats, hz: float) -> list[float]:
 
 
 def check_unlike_hosts(steps: Mapping[str, float]) -> None:
-    """Refuse hosts whose windows follow each other at wholly unlike steps. Raises DataError."""
+    """Refuse hosts whose windows follow each other at very different steps. Raises DataError."""
     if not steps:
         return
     slow, fast = max(steps, key=steps.__getitem__), min(steps, key=steps.__getitem__)
@@ -401,6 +403,6 @@ def usual_steps(t: Floats, group: AnyArray, names: Sequence[str], *, least: int 
 
 
 def is_out_of_order(t: AnyArray, group: AnyArray) -> bool:
-    """Tell whether rows do not stand by group and time."""
+    """Tell whether rows are not sorted by group and time."""
     step = np.diff(group)
     return not bool(((step > 0) | ((step == 0) & (t[1:] >= t[:-1]))).all())

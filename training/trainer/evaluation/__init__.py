@@ -1,1 +1,1 @@
-"""The worth of a model: scored windows, metrics, intervals, thresholds, verdict, report."""
+"""Evaluate a model: scored windows, metrics, intervals, thresholds, verdict, report."""

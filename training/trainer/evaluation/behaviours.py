@@ -1,7 +1,8 @@
-"""Behaviours that a model was not shown: how well it ranks and catches each, beside the model that was shown it.
+"""New behaviours: how well a model ranks and catches a behaviour left out of its training, beside the model that was
+shown it.
 
-A behaviour is what was recorded (the scenario); where recordings do not tell several apart, it is the class. Of each
-behaviour the windows of the test side are held against all benign windows there.
+A behaviour is what was recorded (the scenario); where recordings do not tell several apart, it is the class. Each
+behaviour's test windows are compared with all benign test windows.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
 
 
 def without(split: Split, rows: Rows, behaviour: Names, name: str) -> Split:
-    """The split with nothing of one behaviour on the sides that train, stop or calibrate; the test side stays.
+    """The split without one behaviour on the sides that train, stop or calibrate; the test side is unchanged.
 
-    A recording in which nothing else happened goes as a whole: what is called benign around a behaviour may show it.
+    A recording with no other behaviour is removed as a whole, because windows labelled benign around a behaviour may
+    show it.
     """
     gone = about(rows.recording, behaviour, name)
     train, val, cal = (rows[~gone[rows]] for rows in map(split.side, (Side.TRAIN, Side.VAL, Side.CAL)))
@@ -55,14 +57,14 @@ def without(split: Split, rows: Rows, behaviour: Names, name: str) -> Split:
 
 
 def about(recording: Names, behaviour: Names, name: str) -> Bools:
-    """(N,) the windows of a behaviour, and those of recordings in which nothing else malicious-like happened."""
+    """(N,) mark a behaviour's windows, and all windows of recordings with no other malicious-like behaviour."""
     here = behaviour == name
     others = distinct(recording[~here & (behaviour != BENIGN)])
     return here | among(recording, distinct(recording[here]) - others)
 
 
 def refuse_shown(split: Split, behaviour: Names, name: str) -> None:
-    """Refuse a split on which a model is shown what it is judged by as new. Raises LeakError."""
+    """Refuse a split that trains a model on a behaviour by which it is judged as new. Raises LeakError."""
     seen = np.concatenate((split.train, split.val, split.cal))
     if (behaviour[seen] == name).any():
         raise LeakError(
@@ -72,13 +74,13 @@ def refuse_shown(split: Split, behaviour: Names, name: str) -> None:
 
 
 def places_of(name: str, behaviour: Names) -> Ints:
-    """The places of benign windows and of those of one behaviour."""
+    """The row numbers of benign windows and of one behaviour's windows."""
     return np.flatnonzero((behaviour == BENIGN) | (behaviour == name))
 
 
 @dataclass(frozen=True, slots=True)
 class Unshown:
-    """Scores and alarms of a model that was not shown a behaviour.
+    """Scores and alarms of a model trained without a behaviour.
 
     Of ``places`` of the test side: the benign windows, and those of the behaviour.
     """
@@ -92,14 +94,14 @@ class Unshown:
 
 @dataclass(frozen=True, slots=True)
 class ShownModel:
-    """The test side as the model of the report judges it."""
+    """The test-side scores of the model that the report is about."""
 
     scored: Scored
     alarm: Bools | None
     classes: Classes
 
     def of(self, one: Unshown) -> Unshown:
-        """The answers of this model on the same windows."""
+        """This model's scores and alarms on the same windows."""
         alarm = None if self.alarm is None else self.alarm[one.places]
         return Unshown(one.name, one.places, self.scored.score[one.places], alarm, one.left_out)
 
@@ -112,7 +114,8 @@ def figures(
     seed: int,
     skipped: Mapping[str, str] | None = None,
 ) -> JsonDict:
-    """JSON values: ``each`` behaviour and ``all`` of them, with the figures of the model that was ``shown`` it beside.
+    """JSON values: figures for ``each`` new behaviour and for ``all``, each beside those of the model that was
+    ``shown`` it.
 
     AUROC over all is the mean over behaviours; caught and false alarms count every window once a model. Intervals
     resample episodes: they say nothing of behaviours beyond these. ``skipped`` has the reason for which a behaviour was
@@ -159,7 +162,7 @@ def _ranks(some: Sequence[Unshown], known: ShownModel, episode: Ints) -> dict[st
 
 
 def _rates(some: Sequence[Unshown], known: ShownModel, episode: Ints, n_episodes: int) -> JsonDict:
-    """The shares caught and of false alarms; of several models the false alarms of all of them on average."""
+    """The shares of caught windows and false alarms; for several models their mean false alarms."""
     alarming = ~known.classes.is_benign(known.scored.y)
     made = {}
     for name, kind in (("tpr", True), ("fpr", False)):

@@ -1,9 +1,9 @@
-"""An exact test of whether chance would rank as well: episodes exchange their labels, and the AUROC is asked again.
+"""An exact test of whether chance would rank as well: exchange the episodes' labels, and compute the AUROC again.
 
 Under no relation between scores and labels every way of dealing the recordings' labels to the recordings is as likely
 as the one that was seen. An episode keeps its scores and takes the whole course of labels of another one, stretched to
-its own length. Few ways are counted through; of many a fixed number is drawn, and the test stays exact because the way
-that was seen counts among them.
+its own length. A small number of ways is enumerated; from many, a fixed number is drawn. The test stays exact because
+the observed way is among them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AT_ONCE = 1 << 20  # cells of (ways, episodes) worked on at a time
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """The share of random labellings whose AUROC lies as far from 0.5 as the one seen, or farther, on its side."""
+    """The share of random labellings whose AUROC is at least as far from 0.5, on the same side, as the observed one."""
 
     p: float
     ways: int  # counted or drawn
@@ -34,7 +34,7 @@ class Chance:
 
     @property
     def refused(self) -> bool:
-        """Return True when chance is ruled out on this side of 0.5."""
+        """Tell whether chance is ruled out on this side of 0.5."""
         return self.p <= SIDE
 
     def to_dict(self) -> JsonDict:
@@ -43,7 +43,7 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class _Courses:
-    """The different courses of labels, and which of them each episode has."""
+    """The different sequences of labels, and which one each episode has."""
 
     labels: list[Ints]
     of_episode: Ints
@@ -81,7 +81,7 @@ def chance_test(scores: Sequence[Floats], classes: Sequence[int], y: Ints, episo
 
 
 def _courses(y: Ints, first: Ints, length: Ints) -> _Courses:
-    """Number the different courses of labels. A course of a single label counts as the same at every length."""
+    """Number the different sequences of labels. A sequence of one label is the same at every length."""
     known: dict[bytes, int] = {}
     labels: list[Ints] = []
     of_episode = np.empty(first.size, dtype=np.int64)
@@ -100,7 +100,8 @@ Tables = tuple[Floats, Floats]
 
 
 def _tables(rank: Floats, k: int, courses: _Courses, first: Ints, length: Ints) -> Tables:
-    """(E, courses): the sum of ranks, and the number, of the windows of class ``k`` if the episode had that course."""
+    """(E, courses): the sum of ranks and the number of windows of class ``k``, if the episode had that sequence of
+    labels."""
     sums = np.empty((first.size, len(courses.labels)))
     counts = np.empty_like(sums)
     ends = np.r_[0.0, np.cumsum(rank)]
@@ -118,7 +119,7 @@ def _tables(rank: Floats, k: int, courses: _Courses, first: Ints, length: Ints) 
 
 
 def _statistic(tables: Sequence[Tables], ways: Ints, n: int) -> Floats:
-    """(R,): the mean over the classes that are there of the AUROC under each way; NaN where none can be had."""
+    """(R,): the mean AUROC over the classes present under each way; NaN if none can be computed."""
     episodes = np.arange(ways.shape[1])
     each = []
     for sums, counts in tables:
@@ -141,7 +142,7 @@ def _number_of_ways(of_episode: Ints, n_kinds: int) -> int:
 
 
 def _all_ways(of_episode: Ints) -> Iterator[Ints]:
-    """Every different order of the courses, in blocks."""
+    """Every different order of the label sequences, in blocks."""
     rows = max(1, _AT_ONCE // of_episode.size)
     block: list[list[int]] = []
     for way in _orders(np.bincount(of_episode).tolist(), of_episode.size):
@@ -166,7 +167,7 @@ def _orders(counts: list[int], left: int) -> Iterator[list[int]]:
 
 
 def _drawn_ways(of_episode: Ints) -> Iterator[Ints]:
-    """Always the same draws: equal data give equal answers."""
+    """Random orders of the label sequences from a fixed seed: equal data give equal results."""
     rng = np.random.default_rng(0)
     rows = max(1, _AT_ONCE // of_episode.size)
     for start in range(0, DRAWN, rows):

@@ -1,4 +1,4 @@
-"""Split-conformal thresholds: what so many values allow to be promised of the next one."""
+"""Split-conformal thresholds: the bound that n values allow to promise for the next value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.trainer.evaluation.intervals import CONFIDENCE
 
 
 def conformal(values: Floats, target: float) -> float | None:
-    """The ceil((n + 1)(1 - target))-th smallest of n values; None where there is none.
+    """The ceil((n + 1)(1 - target))-th smallest of n values; None if that number exceeds n.
 
     At most a share ``target`` of further values of the same kind exceeds it.
     """

@@ -31,7 +31,8 @@ def precision_recall(score: Floats, positive: Bools) -> Points:
 
 
 def reliability(claimed: Floats, true: Bools) -> list[JsonDict]:
-    """The probabilities ``claimed`` against how often they were ``true``, in ten equal bins that hold windows."""
+    """The ``claimed`` probabilities and how often they were ``true``, in ten bins of equal width; empty bins are left
+    out."""
     bins = np.clip((claimed * RELIABILITY_BINS).astype(np.int64), 0, RELIABILITY_BINS - 1)
     rows = []
     for number in np.unique(bins).tolist():
@@ -47,7 +48,8 @@ def reliability(claimed: Floats, true: Bools) -> list[JsonDict]:
 
 
 def _cumulative(score: Floats, positive: Bools) -> tuple[Floats, Floats]:
-    """Positives and negatives at or above each distinct score, from the highest down, with a leading zero."""
+    """The numbers of positives and negatives that score at least each distinct score, from the highest down, after a
+    leading zero."""
     order = np.argsort(-score, kind="stable")
     ranked, hit = score[order], positive[order]
     last_of_tie = np.r_[ranked[1:] != ranked[:-1], True]
@@ -57,7 +59,7 @@ def _cumulative(score: Floats, positive: Bools) -> tuple[Floats, Floats]:
 
 
 def _thinned(x: Floats, y: Floats) -> Points:
-    """Corners only, then evenly along the curve's length when there are still too many."""
+    """Keep only corners; if still too many, points at equal distances along the curve."""
     if x.size > 2:
         dx, dy = np.diff(x), np.diff(y)
         straight = np.isclose(dx[1:] * dy[:-1], dx[:-1] * dy[1:], rtol=0, atol=1e-12)

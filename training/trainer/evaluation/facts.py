@@ -1,4 +1,4 @@
-"""A report's figures as the rules of the verdict see them: named values, and words for the sentences.
+"""A report's figures as the verdict's rules use them: named values, and phrases for the sentences.
 
 Pure, from the report's JSON values; the rules themselves are in `verdict`.
 """
@@ -27,15 +27,15 @@ PLAIN = {
 
 
 class Facts(SimpleNamespace):
-    """Figures by the names that rules and sentences use. Texts are parts of sentences, or empty."""
+    """Figures under the names that rules and sentences use. Texts are parts of sentences, or empty."""
 
     def above(self, rate: float) -> float:
-        """Divide a rate by the promised one; 0.15 is 1.5 times 0.1, also in floating point."""
+        """A rate divided by the promised one; 0.15 is 1.5 times 0.1, despite floating-point rounding."""
         return round(rate / float(self.target_fpr), 9)
 
 
 def facts_of(report: Report) -> Facts:
-    """The facts of a report, all of them at once."""
+    """All facts of a report."""
     metrics: Mapping[str, Metric] = report["metrics"]["test"]
     split, words = report["split"], report["classes"]["words"]
     facts = Facts(
@@ -111,7 +111,7 @@ def _add_alarms(facts: Facts, point: Json, benign: str) -> None:
 
 
 def _add_incidents(facts: Facts, found: Json | None) -> None:
-    """``found`` is None without a threshold."""
+    """Add the facts on incidents; ``found`` is None without a threshold."""
     found = found or {"caught": MISSING, "delay_s": MISSING, "false_per_host_day": MISSING}
     caught, false, delay = found["caught"], found["false_per_host_day"], found["delay_s"]["value"]
     facts.inc_caught, facts.false_incidents = caught, false
@@ -124,7 +124,7 @@ def _add_incidents(facts: Facts, found: Json | None) -> None:
 
 
 def _where(unseen: list[str], seen: list[str]) -> str:
-    """Describe the hosts of the test by the split itself, not by the name of its recipe."""
+    """Describe the test's hosts from the split's rows, not from its recipe's name."""
     if (not unseen and not seen) or NAMELESS in (*unseen, *seen):
         return "on this test"
     known = f"{seen[0]} (a machine it was trained on)" if len(seen) == 1 else "machines it was trained on"
@@ -155,7 +155,8 @@ def _add_hosts(facts: Facts, per_host: Json) -> None:
 
 
 def _lonely(per_host: Json) -> str:
-    """Name the hosts that recorded a single class or kind; empty where all hosts did, which another sentence says."""
+    """Name the hosts that recorded a single class or kind; empty if all hosts did, for which another sentence
+    exists."""
     alone: dict[str, list[str]] = {}
     for name, found in sorted(per_host.items()):
         kind = found["one_class"]
@@ -171,7 +172,8 @@ def _lonely(per_host: Json) -> str:
 
 
 def _noisiest(facts: Facts, scenarios: Sequence[Json]) -> Json | None:
-    """The benign scenario that surely raises the most alarms above the promise, of several."""
+    """The benign scenario with the highest false-alarm rate among those surely above the promise, if there are several
+    scenarios."""
     found = [one for one in scenarios if one["kind"] == BENIGN]
     sure = [one for one in found if _surely_above(facts, one["rate"]) and facts.above(one["rate"]["value"]) >= LOUD]
     if len(found) < 2 or not sure:
@@ -180,12 +182,12 @@ def _noisiest(facts: Facts, scenarios: Sequence[Json]) -> Json | None:
 
 
 def _surely_above(facts: Facts, rate: Metric) -> bool:
-    """Return True for a rate whose interval lies above the promise."""
+    """Tell whether a rate's whole interval lies above the promise."""
     return bool(facts.threshold is not None and rate["ci95"] is not None and rate["ci95"][0] > facts.target_fpr)
 
 
 def _add_rival(facts: Facts, baselines: Json, mine: float | None) -> None:
-    """The best plain method of the model's own kind that is surely better than chance."""
+    """Add the best plain method of the model's kind that is surely better than chance."""
     kind = "supervised" if facts.supervised else "anomaly"
     rivals = {
         name: found
@@ -209,12 +211,12 @@ def _percent(of: Mapping[str, Metric], name: str) -> str:
 
 
 def above_chance(auroc: Metric | None) -> bool:
-    """Return True for an AUROC surely above chance: something at chance itself is no rival."""
+    """Tell whether an AUROC is surely above chance; a plain method at chance is not compared."""
     return auroc is not None and auroc["ci95"] is not None and auroc["ci95"][0] > CHANCE
 
 
 def percent(share: float) -> str:
-    """Whole per cents, but no rounding to nothing or everything."""
+    """Whole per cents, but a rate above 0 is never shown as 0 %, nor one below 1 as 100 %."""
     whole = round(100 * share)
     if (whole == 0 and share > 0) or (whole == 100 and share < 1) or 0.5 < 100 * share < 9.95:
         return f"{100 * share:.1f} %".replace(".0 %", " %")
@@ -222,7 +224,7 @@ def percent(share: float) -> str:
 
 
 def interval(metric: Metric) -> str:
-    """``20 to 31 %``; empty without an interval."""
+    """``20 to 31 %``; empty if there is no interval."""
     if metric["ci95"] is None:
         return ""
     low, high = (percent(bound).removesuffix(" %") for bound in metric["ci95"])

@@ -1,4 +1,4 @@
-"""Figures as JSON values: {value, ci95} and, where one of them is null, the reason."""
+"""Figures as JSON values: {value, ci95}, and the reason if one of them is null."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shown_rate(alarms: Floats, windows: Floats, *, unit: str = "episode") -> Jso
 
 
 def figure(value: float, interval: tuple[float, float] | None, reason: str) -> JsonDict:
-    """A value with its interval, or the reason why there is none."""
+    """A value with its interval, or null with the reason."""
     if interval is None:
         return {"value": rounded(value), "ci95": None, "reason": reason}
     return {"value": rounded(value), "ci95": [rounded(bound) for bound in interval]}

@@ -1,4 +1,4 @@
-"""A host's own level, from its reference: where anomaly scores are measured from, and what moves its threshold.
+"""A host's level, computed from its reference: anomaly scores are measured from it, and it moves the host's threshold.
 
 A host's *level* is a quantile of the scores of its reference, which was recorded before, while the host did its
 ordinary work, and which trains, calibrates and tests nothing. *Anomaly scores* are measured from it: some hosts always
@@ -47,7 +47,7 @@ DIGITS = 9  # of levels and margins: below any meaning, above what a processor's
 
 
 class LevelUse(StrEnum):
-    """The use of a host's own reference for its threshold."""
+    """How a host's threshold uses its own reference."""
 
     CALIBRATED = "calibrated"
     ONLY_UP = "only_up"
@@ -56,7 +56,7 @@ class LevelUse(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The scale on which scores of hosts are compared: log odds of probabilities, anomaly scores as they are."""
+    """The scale on which hosts' scores are compared: log odds of probabilities; anomaly scores unchanged."""
 
     odds: bool
 
@@ -67,7 +67,7 @@ class Scale:
         return np.asarray(np.log(bounded) - np.log1p(-bounded), dtype=np.float64)
 
     def back(self, value: float) -> float:
-        """Return the score that a value on the scale belongs to."""
+        """The score for a value on the scale."""
         if not self.odds:
             return value
         return float(1 / (1 + np.exp(-value))) if value >= 0 else float(np.exp(value) / (1 + np.exp(value)))
@@ -77,9 +77,9 @@ _Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
 class Quantiles(NamedTuple):
-    """The quantiles of a host's reference that are its level, and the threshold from it alone.
+    """The quantiles of a host's reference scores that give its level, and its threshold from the reference alone.
 
-    A checkpoint keeps those of its margin.
+    A checkpoint keeps the quantiles that its margin was computed with.
     """
 
     usual: _Share
@@ -104,7 +104,7 @@ class ReferenceLevel:
     windows: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
     def start(self, margin: float) -> float:
-        """Return the value on the scale from which the host's windows raise alarms."""
+        """The value on the scale above which the host's windows raise alarms."""
         above = self.usual + margin
         return above + min(0.0, self.high - above) * self.windows / (self.windows + HALF)
 
@@ -121,7 +121,7 @@ class ReferenceScores:
     marks: Names = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
 
     def by_host(self) -> Iterator[tuple[str, Floats]]:
-        """The scores of each host of which there are enough windows."""
+        """The scores of each host that has enough windows."""
         for name in sorted(set(self.host.tolist())):
             own = self.score[self.host == name]
             if own.size >= FEWEST:
@@ -133,11 +133,11 @@ class ReferenceScores:
         return replace(self, score=self.score[here], host=self.host[here])
 
     def measured(self, levels: HostLevels | None) -> ReferenceScores:
-        """Return these scores relative to the levels of their hosts."""
+        """These scores minus the levels of their hosts."""
         return self if levels is None else replace(self, score=levels.applied(self.score, self.host))
 
     def levels(self, scale: Scale, quantiles: Quantiles) -> dict[str, ReferenceLevel]:
-        """The level of each host of which there are enough windows."""
+        """The level of each host that has enough windows."""
         return {name: quantiles.level(scale.of(own)) for name, own in self.by_host()}
 
     def doubts(self, threshold: float) -> list[str]:
@@ -156,7 +156,7 @@ class ReferenceScores:
 
 
 def doubt_on(host: str, alarming: float | None, windows: int) -> str | None:
-    """A sentence where so much of a host's reference is above the calibrated threshold that it may show an attack."""
+    """A sentence if so much of a host's reference is above the calibrated threshold that it may show an attack."""
     if windows < FEWEST or alarming is None or alarming < SUSPECT:
         return None
     return (
@@ -185,14 +185,13 @@ class HostLevels:
 
     @classmethod
     def trained(cls, references: ReferenceScores, *, on: Sequence[str]) -> HostLevels:
-        """Levels by reference windows, of a model that was trained ``on`` these hosts."""
+        """Levels from reference windows, for a model that was trained ``on`` these hosts."""
         known = cls._known(references)
         usual = [known[name] for name in on if name in known]
         return cls(known, float(np.median(usual)) if usual else None)
 
     def elsewhere(self, references: ReferenceScores) -> HostLevels:
-        """Return the levels for other data: of hosts with references there, of hosts adapted to, and else the usual
-        level."""
+        """The levels for other data: from references there, from hosts adapted to, and otherwise the usual level."""
         return replace(self, known={**self.own, **self._known(references)})
 
     @staticmethod
@@ -200,7 +199,7 @@ class HostLevels:
         return {name: round(float(np.quantile(own, MEASURED_FROM)), DIGITS) for name, own in references.by_host()}
 
     def applied(self, score: Floats, host: Names) -> Floats:
-        """The scores (N,) from the level of each one's host; as they are when there is no usual level."""
+        """The scores (N,) minus the level of each window's host; unchanged when there is no usual level."""
         if self.usual is None:
             return score
         names, place = np.unique(host, return_inverse=True)
@@ -222,7 +221,7 @@ class HostLevels:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The rates of one calibration host under each rule, by threshold and margin of the others."""
+    """One calibration host's rates under each rule, by the threshold and margin of the other hosts."""
 
     host: str
     benign: int  # windows
@@ -268,15 +267,15 @@ class HostThresholds:
         return start if self.rule is LevelUse.FOLLOWS else max(self.calibrated, start)
 
     def each(self, host: Names) -> Floats:
-        """(N,) thresholds of windows by their hosts (N)."""
+        """(N,) each window's threshold, by its host (N)."""
         names, place = np.unique(host, return_inverse=True)
         return np.array([self.of(str(name)) for name in names], dtype=np.float64)[place]
 
     def elsewhere(self, references: ReferenceScores, *, measured: bool = False) -> HostThresholds:
-        """Return the same rule for other data: a host has the level of its reference there, or else the level known
-        before.
+        """The same rule for other data: a host's level comes from its reference there, or else is the earlier one.
 
-        Where values are ``measured`` from a host's own reference, an earlier level says nothing of a host without one.
+        Where values are ``measured`` from a host's own reference, an earlier level is not used for a host without a
+        reference there.
         """
         own = references.levels(self.scale, self.quantiles)
         if not measured:
@@ -321,11 +320,12 @@ def host_thresholds(
 
 
 def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
-    """The rule by what each gave on calibration hosts left out in turn, and why in words; every host counts the same.
+    """Choose the rule by its rates on calibration hosts that are left out in turn, and say why; every host counts the
+    same.
 
     Following never catches less than rising alone: it is chosen where its false alarms stay within the promise, or
     hardly above those of rising alone. The calibrated threshold alone is never chosen where there are references: that
-    it holds on the hosts that calibrated says little of the next one.
+    it holds on the calibration hosts says little about another host.
     """
     if not found:
         return LevelUse.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"
@@ -343,7 +343,7 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
 
 
 def _margin(cal: Scored, hosts: HostThresholds, target: float, classes: Classes) -> float | None:
-    """The distance above their hosts' levels that all but a share ``target`` of benign calibration windows keep."""
+    """The distance above their hosts' levels that only a share ``target`` of benign calibration windows exceeds."""
     known = classes.is_benign(cal.y) & np.isin(cal.rows.host, list(hosts.levels))
     usual = np.array([hosts.levels[name].usual for name in cal.rows.host[known].tolist()], dtype=np.float64)
     found = conformal(hosts.scale.of(cal.score[known]) - usual, target)

@@ -1,4 +1,4 @@
-"""Incidents on scored windows: the choice of the rule on the calibration side, and the figures of the test side.
+"""Incidents among scored windows: choose the rule on the calibration side, and compute its figures on the test side.
 
 A *stretch* is time of one recording in which windows are malicious-like without a break: one behaviour, from its
 beginning to its end. It is caught when an incident raised in malicious-like time alarms in it; an incident that a
@@ -68,7 +68,7 @@ class Timeline:
 
 
 def runs_of(rows: Rows, stride_s: float) -> Runs:
-    """The windows of ``rows`` by recording and time; where times are unknown, in their order, a stride apart."""
+    """The windows of ``rows`` by recording and time; without times, in their order and one stride apart."""
     start, end = rows.t_start, rows.t_end
     if not np.isfinite(start).all():
         start, end = np.arange(len(rows), dtype=np.float64) * stride_s, np.full(len(rows), np.nan)
@@ -77,7 +77,7 @@ def runs_of(rows: Rows, stride_s: float) -> Runs:
 
 
 def stride_of(rows: Rows, *, nominal_s: float) -> float:
-    """The usual time from one window to the next of its recording; nominal where nothing tells it."""
+    """The usual time between neighbouring windows of a recording; a nominal one if no times are known."""
     if not np.isfinite(rows.t_start).all():
         return nominal_s
     runs = runs_of(rows, nominal_s)
@@ -87,7 +87,7 @@ def stride_of(rows: Rows, *, nominal_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RuleEffect:
-    """The effect of a rule on a timeline."""
+    """What a rule catches and falsely reports on a timeline."""
 
     caught: Bools  # (S,) by stretch
     delay_s: Floats  # (S,) from the stretch's first window to the alarm; NaN where it is missed
@@ -128,7 +128,7 @@ def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The rule, the rows of the data set that it was chosen by, and why."""
+    """The chosen rule, the rows of the data set that chose it, and why."""
 
     rule: JoinRule
     rows: Ints
@@ -138,7 +138,7 @@ class Choice:
 
     @property
     def note(self) -> str:
-        """The sentence on what the choice rests on, and what that means for the figures."""
+        """A sentence about how many windows the choice rests on, and what that means for the figures."""
         rests = (
             f"The rule of incidents ({self.rule.words}) rests on {self.recordings} calibration "
             f"recording{'s' * (self.recordings != 1)} of {self.hosts} host{'s' * (self.hosts != 1)}"
@@ -151,7 +151,7 @@ class Choice:
         )
 
     def require_none_of(self, split: Split) -> None:
-        """Refuse a choice by windows of the test side. Raises LeakError."""
+        """Refuse a rule that was chosen by windows of the test side. Raises LeakError."""
         both = np.intersect1d(self.rows, split.test)
         if both.size:
             raise LeakError(
@@ -164,9 +164,10 @@ class Choice:
 
 
 def choose(line: Timeline, rows: Ints, stride_s: float) -> Choice:
-    """Choose on calibration windows: the fewest false incidents, then the most stretches caught, then the least delay.
+    """Choose the rule on calibration windows: fewest false incidents, then most stretches caught, then the shortest
+    delay.
 
-    Among the candidates that catch at least ``KEPT`` of what the best one does; of equals the one named first.
+    Only candidates that catch at least ``KEPT`` of the best one's catch count; among equals the first wins.
     """
     rules = [paced(*one, stride_s=stride_s) for one in CANDIDATES]
     rests = {"recordings": int(np.unique(line.recording).size), "hosts": int(np.unique(line.host).size)}
@@ -198,7 +199,7 @@ def choose(line: Timeline, rows: Ints, stride_s: float) -> Choice:
 def called(
     cal: Scored, test: Scored, point: OperatingPoint, classes: Classes, *, rows: Ints, nominal_s: float, curve: bool
 ) -> tuple[Choice, JsonDict]:
-    """Choose the rule on the calibration side, of which ``rows`` are the numbers, and give its figures on the test."""
+    """Choose the rule on calibration windows, numbered by ``rows``, and give its figures on the test side."""
     stride_s = stride_of(cal.rows, nominal_s=nominal_s)
     calibrated, judged = (Timeline.of_windows(one, point.each(one), classes, stride_s) for one in (cal, test))
     choice = choose(calibrated, rows, stride_s)
@@ -244,7 +245,7 @@ def _figures(one: RuleEffect, line: Timeline, here: Bools) -> JsonDict:
 
 
 def _median(delay: Floats, recording: Ints, line: Timeline) -> JsonDict:
-    """The median with Woodruff's interval: the quantiles between which the share of one half lies."""
+    """The median with Woodruff's interval: quantiles found from the binomial interval of the share one half."""
     if line.every_s is None:
         return missing("the data have no clock")
     if not delay.size:
@@ -268,7 +269,8 @@ def _rate(false: Ints, benign: Ints, line: Timeline) -> JsonDict:
 
 
 def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
-    """[false incidents a host-day, share caught] as the threshold rises, by falling rate; empty without a clock."""
+    """[false incidents a host-day, share caught] as the threshold rises, by falling rate; empty if times are
+    unknown."""
     benign = np.sort(line.margin[~line.malicious])[::-1]
     if line.every_s is None or not benign.size or not line.malicious.any():
         return []

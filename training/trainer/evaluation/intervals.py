@@ -28,14 +28,14 @@ _MIN_VALID = 0.5  # an interval needs at least this part of the resamples to hav
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its resamples; NaN where the weights left nothing to measure."""
+    """A value with its resamples; NaN if the weights left nothing to measure."""
 
     value: float
     samples: Floats  # (R,)
 
 
 def clusters(episode: Names) -> tuple[Ints, int]:
-    """Number of each window's cluster, and how many there are.
+    """The number of each window's cluster, and the number of clusters.
 
     A cluster is an episode; beyond `MAX_CLUSTERS` several episodes share one at random, which leaves the expected
     variance as it is (random groups).
@@ -50,7 +50,7 @@ def clusters(episode: Names) -> tuple[Ints, int]:
 def bootstrap(
     measures: Sequence[Measure], *, n_episodes: int, n_windows: int, n_resamples: int, seed: int
 ) -> dict[str, Estimate]:
-    """Every measure on the data as it is and on ``n_resamples`` draws of as many episodes, with replacement."""
+    """Compute each measure on the data and on ``n_resamples`` random draws of as many episodes, with replacement."""
     as_it_is = np.ones((1, n_episodes), dtype=np.int32)
     values = {name: float(v[0]) for measure in measures for name, v in measure(as_it_is).items()}
     blocks: dict[str, list[Floats]] = {name: [] for name in values}
@@ -63,7 +63,7 @@ def bootstrap(
 
 
 def draw_weights(n_episodes: int, n_windows: int, n_resamples: int, seed: int) -> Iterator[Weights]:
-    """The draws in blocks of rows; they depend on the number of episodes and the seed alone."""
+    """Yield the episode weights of the draws in blocks; they depend only on the number of episodes and the seed."""
     rng = np.random.default_rng(seed)
     rows = max(1, _BLOCK_CELLS // max(1, n_windows, n_episodes))
     for first in range(0, n_resamples, rows):
@@ -117,7 +117,7 @@ class RankMeasure:
 
 
 def _cumulated(counts: Weights) -> Weights:
-    """Sums of the first 0, 1, … N columns: (R, N + 1)."""
+    """The sums of the first 0, 1, … N columns: (R, N + 1)."""
     sums = np.zeros((counts.shape[0], counts.shape[1] + 1), dtype=np.int32)
     np.cumsum(counts, axis=1, out=sums[:, 1:])
     return sums
@@ -129,7 +129,7 @@ def _dot(left: Weights, right: Weights) -> Floats:
 
 
 def why_no_interval(n_resamples: int) -> str | None:
-    """Return the reason for which so few resamples make no interval; None when they do."""
+    """The reason why so few resamples give no interval; None if they are enough."""
     if n_resamples == 0:
         return "no interval was asked for (0 resamples)"
     if n_resamples < FEWEST_RESAMPLES:
@@ -138,7 +138,7 @@ def why_no_interval(n_resamples: int) -> str | None:
 
 
 def percentile_interval(estimate: Estimate, n_support: int, *, bounded: bool = True) -> tuple[float, float] | None:
-    """The 95 % interval, or None when the data cannot tell.
+    """The 95 % interval, or None when the data do not determine one.
 
     ``n_support`` is the number of episodes that carry the estimate (the smaller class, for a rank measure). Percentiles
     of a bootstrap over n clusters are too narrow for small n by about the factor between the normal and the t quantile;

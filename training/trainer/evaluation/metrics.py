@@ -36,7 +36,7 @@ RARE = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Everything that a report shows of the test side; JSON values only, never NaN, but for ``rows``."""
+    """All that a report shows of the test side; JSON values only and never NaN, except in ``rows``."""
 
     metrics: dict[str, JsonDict]  # name -> {value, ci95} and, where value is null, reason
     per_host: dict[str, JsonDict]  # host -> counts, one_class, and metrics as above
@@ -81,7 +81,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """The same questions for the whole test side and for each of its hosts."""
+    """Computes the metrics for the whole test side or for one host."""
 
     classes: Classes
     point: OperatingPoint | None
@@ -143,14 +143,14 @@ class _Judge:
         return None if self.point is None else self.point.alarms(scored)
 
     def _trained(self, scored: Scored) -> list[int] | None:
-        """The classes of these windows that trained, where some did not and the means tell them apart."""
+        """The classes of these windows that were trained on, if others were not and the mean differs without those."""
         there = [self.classes.names[k] for k in np.unique(scored.y)]
         if not by_class(scored, self.classes) or not self.never_trained & set(there):
             return None
         return [self.classes.names.index(name) for name in there if name not in self.never_trained]
 
     def ask_chance(self, metrics: dict[str, JsonDict], scored: Scored) -> None:
-        """Put what the exact test says beside each AUROC whose interval does not exclude 0.5."""
+        """Add the result of the exact test to each AUROC whose interval includes 0.5."""
         for name, among in (("auroc", None), ("auroc_trained", self._trained(scored))):
             metric = metrics.get(name, missing(""))
             ci95 = metric["ci95"]
@@ -164,7 +164,7 @@ class _Judge:
             metric["chance"] = None if found is None else found.to_dict()
 
     def _class_measure(self, scored: Scored, episode: Ints, n_episodes: int) -> ClassMeasure | None:
-        """Predicted classes are the likeliest ones on their side of the threshold, if there is one.
+        """A measure of predicted classes: the likeliest class among those that the threshold allows.
 
         An anomaly score predicts benign or malicious by its threshold.
         """
@@ -178,7 +178,7 @@ class _Judge:
         return ClassMeasure(truth, alarm.astype(np.int64), self.classes.kinds(), episode, n_episodes)
 
     def _alerts(self, scored: Scored, found: Json) -> dict[str, JsonDict]:
-        """Alarms a day on a host that does nothing wrong: the realised FPR times the decisions of a day."""
+        """Alarms a day on a host without attacks: the measured false-alarm rate times the windows of a day."""
         if "fpr" not in found:
             return {}
         step = pace(scored)
@@ -236,7 +236,7 @@ class _Judge:
         return complete
 
     def _distinct(self, scored: Scored) -> int:
-        """Benign windows, a copy inside its own episode counted once: copies show no rarer event than the original."""
+        """Benign windows, counting copies within an episode once: a copy is no evidence of a rarer event."""
         is_benign = self.classes.is_benign(scored.y)
         recording = np.unique(scored.rows.recording[is_benign], return_inverse=True)[1]
         score = scored.score[is_benign]
@@ -256,7 +256,7 @@ class _Judge:
         }
 
     def _reliability(self, scored: Scored) -> list[JsonDict]:
-        """Reliability of P(malicious-like), or without benign classes of that of the likeliest class."""
+        """The reliability of P(malicious-like), or if no class is benign, of the likeliest class's probability."""
         if scored.proba is None:
             return []
         if self.classes.benign:
@@ -271,7 +271,7 @@ def _renamed(measure: Measure, name: str) -> Measure:
 
 
 def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
-    """Count the episodes that carry each metric: those of the smallest class where classes are compared."""
+    """Count the episodes that support each metric: where classes are compared, those of the class with fewest."""
     carrying = [int(np.unique(scored.rows.recording[scored.y == k]).size) for k in np.unique(scored.y)]
     smallest = min(carrying)
     if by_class(scored, classes) and len(carrying) > 2:
@@ -289,12 +289,13 @@ def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
 
 
 def by_class(scored: Scored, classes: Classes) -> bool:
-    """Ranking means one class against the rest, instead of malicious-like against benign."""
+    """Tell whether ranking compares each class with the rest, instead of malicious-like with benign."""
     return scored.proba is not None and (len(classes) > 2 or not classes.benign)
 
 
 def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = None) -> list[tuple[Floats, int]]:
-    """The scores whose AUROC is asked, each with the class that it should rank highest: alarms, or class by class.
+    """The scores whose AUROC is computed, each with the class that it should rank highest: the alarm score, or one per
+    class.
 
     Without benign classes an anomaly score ranks nothing.
     """
@@ -306,7 +307,7 @@ def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = N
 
 
 def rank_measure(scored: Scored, classes: Classes, episode: Ints, among: Collection[int] | None = None) -> Measure:
-    """AUROC and AUPRC; with many classes their mean over those that are there and, if given, ``among`` these."""
+    """AUROC and AUPRC; for many classes their mean over the classes present, limited to ``among`` if given."""
     if not by_class(scored, classes):
         return RankMeasure(scored.score, ~classes.is_benign(scored.y), episode)
     ranks = [RankMeasure(score, scored.y == k, episode) for score, k in rankings(scored, classes, among)]

@@ -1,4 +1,4 @@
-"""The HTML page of a report: from its JSON values to what the template shows.
+"""The HTML page of a report: converts the report's JSON values to what the template shows.
 
 ``python -m training.trainer.evaluation.page REPORT.json`` makes the page of a
 report that came from another machine in a bundle.
@@ -97,7 +97,7 @@ RECIPES = {
 
 
 def judged_on(report: Json) -> str:
-    """Say in words how the test was set apart, with the machines that the split really has."""
+    """Describe how the test was separated, naming the machines that the split contains."""
     split = report["split"]
     unseen, seen = split["unseen_hosts"], split["seen_hosts"]
     test = [f"{_machines(unseen)} it has not seen: {', '.join(unseen)}"] if unseen else []
@@ -112,7 +112,7 @@ def _machines(names: Sequence[str]) -> str:
 
 
 def show(metric: Json, digits: int = 3) -> str:
-    """``0.812 (0.744 to 0.871)``; a dash where there is no value."""
+    """``0.812 (0.744 to 0.871)``; a dash if there is no value."""
     return _worded(metric, lambda value: _number(value, digits))
 
 
@@ -141,7 +141,7 @@ def _percent(value: float | None) -> str:
 
 
 def in_order(found: Json) -> list[tuple[str, Any]]:
-    """Items in the order of `NAMES`, others behind them by name: the same however the report was stored."""
+    """Items in the order of `NAMES`, the others after them by name; the order in the stored report does not matter."""
     place = {name: number for number, name in enumerate(NAMES)}
     return sorted(found.items(), key=lambda item: (place.get(item[0], len(place)), item[0]))
 
@@ -158,7 +158,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _figures(report: Json) -> list[JsonDict]:
-    """Draw the charts that this report allows, in reading order: {title, note, svg}."""
+    """Draw the charts for which this report has figures, in reading order: {title, note, svg}."""
     drawn = [
         _incidents_figure(report["incidents"]),
         _auroc_figure(report),
@@ -256,7 +256,7 @@ def _calibration_figure(curves: Json) -> JsonDict | None:
 
 
 def _history_figures(history: Sequence[Json], course: str | None) -> list[JsonDict | None]:
-    """Losses in one chart, other figures of the training in another."""
+    """Draw losses in one chart, the training's other figures in another."""
     keys = sorted({*history[0]} - {"epoch"}) if history else []
     losses = [key for key in keys if key.endswith("loss")]
     others = [key for key in keys if key not in losses]
@@ -285,7 +285,7 @@ def _history_figure(
 
 
 def _confusion(confusion: Json | None) -> JsonDict | None:
-    """Cells with their share of the row and a shade for it."""
+    """The cells of the confusion table, each with its share of the row and a shade for that share."""
     if confusion is None:
         return None
     rows = []
@@ -304,7 +304,7 @@ def _shade(count: int, total: int) -> int:
 
 
 def _called(incidents: Json | None) -> list[JsonDict]:
-    """The figures of incidents: all hosts, then each one where there are several."""
+    """The figures of incidents: over all hosts, then for each host if there are several."""
     if incidents is None:
         return []
     hosts = [{"name": name, **found} for name, found in _sorted(incidents["per_host"])]

@@ -1,8 +1,9 @@
-"""Intervals of small rates over episodes: Korn and Graubard's, which still reaches upwards where few episodes alarm.
+"""Intervals of small rates over episodes: Korn and Graubard's, which extend upwards even where few episodes alarm.
 
 The windows of an episode repeat each other, so a rate carries as much as the number of independent windows that would
 vary as little as the episodes do. With that number the exact binomial interval (Clopper and Pearson) is taken. The
-percentiles of a bootstrap cannot show an episode louder than those drawn, and lie wholly below the truth too often.
+percentiles of a bootstrap cannot include an episode with more alarms than those drawn, and too often lie wholly below
+the truth.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ LOUD = 0.25  # of an episode's windows: as far from the common rate counts the f
 def rate_interval(alarms: Floats, windows: Floats) -> tuple[float, float] | None:
     """The 95 % interval of sum(``alarms``) over sum(``windows``), both (E,) by episode; None for fewer than two.
 
-    The episode that is farthest from the common rate counts twice in the variance, and as ``LOUD`` if it is quieter:
-    where few episodes alarm at all, those seen are seldom the loudest there are. Where none alarms, or all windows do,
-    every episode counts as one.
+    The episode that is farthest from the common rate counts twice in the variance, and as ``LOUD`` if it is quieter: if
+    few episodes alarm, others probably exist that alarm more. Where none alarms, or all windows do, every episode
+    counts as one.
     """
     there = windows > 0
     alarms, windows = alarms[there], windows[there]
@@ -42,7 +43,7 @@ def rate_interval(alarms: Floats, windows: Floats) -> tuple[float, float] | None
 
 
 def exact_interval(hits: float, number: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval for ``hits`` of ``number``, neither of them necessarily whole."""
+    """Clopper and Pearson's interval for ``hits`` of ``number``, neither of which must be whole."""
     missed = number - hits
     low = float(stats.beta.ppf(TAIL, hits, missed + 1)) if hits > 0 else 0.0
     high = float(stats.beta.isf(TAIL, hits + 1, missed)) if missed > 0 else 1.0

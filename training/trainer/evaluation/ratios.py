@@ -1,4 +1,4 @@
-"""Measures that are ratios of counts: sum what each episode contributes once, then weigh the episodes.
+"""Measures that are ratios of counts: sum each episode's contribution once, then weigh the episodes.
 
 Each class holds an (E, …) table of sums and answers, for episode weights (R, E), one value a row for each of its names
 (see `resample.Measure`). NaN means that the rows drawn leave nothing to divide by.
@@ -24,13 +24,13 @@ def episode_sums(values: Floats, episode: Ints, n_episodes: int) -> Floats:
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
-    """Elementwise quotient, NaN where there is nothing to divide by."""
+    """Elementwise quotient, NaN where the divisor is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(below > 0, above / below, np.nan)
 
 
 class ClassMeasure:
-    """Balanced accuracy and macro-F1 of predicted classes, and the counts behind their accuracy."""
+    """Balanced accuracy and macro-F1 of predicted classes, and the counts for their accuracy."""
 
     def __init__(self, y: Ints, predicted: Ints, names: Sequence[str], episode: Ints, n_episodes: int) -> None:
         self.names = tuple(names)  # by number, of what it was asked to tell apart
@@ -46,12 +46,12 @@ class ClassMeasure:
         self._table = np.concatenate([hits, truth, claimed], axis=1).astype(np.float64)
 
     def counts(self) -> dict[str, tuple[Floats, Floats]]:
-        """The hits and the windows (E,) of the accuracy, by episode."""
+        """The correct and all windows (E,) of each episode, for the accuracy."""
         hits, truth, _ = np.split(self._table, 3, axis=1)
         return {"accuracy": (hits.sum(axis=1), truth.sum(axis=1))}
 
     def among(self, classes: Sequence[int]) -> Measure:
-        """Balanced accuracy over these classes alone."""
+        """Balanced accuracy over only these classes."""
 
         def measure(weights: Weights) -> dict[str, Floats]:
             hits, truth, _ = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
@@ -68,7 +68,7 @@ class ClassMeasure:
 
 
 class AlarmMeasure:
-    """The share of malicious-like windows, and the counts behind the rates of alarms among them and benign ones."""
+    """The share of malicious-like windows, and the counts for the alarm rates among them and among benign ones."""
 
     def __init__(self, malicious: Bools, alarm: Bools | None, episode: Ints, n_episodes: int) -> None:
         self._has_alarms = alarm is not None
@@ -77,7 +77,7 @@ class AlarmMeasure:
         self._table = episode_sums(np.stack(columns, axis=1).astype(np.float64), episode, n_episodes)
 
     def counts(self) -> dict[str, tuple[Floats, Floats]]:
-        """The alarms and the windows (E,) of each rate, by episode."""
+        """The alarms and the windows (E,) of each episode, for each rate."""
         malicious, benign, caught, false = self._table.T
         return {"tpr": (caught, malicious), "fpr": (false, benign)} if self._has_alarms else {}
 
@@ -87,7 +87,7 @@ class AlarmMeasure:
 
 
 class CatchMeasure:
-    """The share caught if just a given share of the benign windows raised an alarm: {name: share} of ``rates``.
+    """The share caught when exactly a given share of the benign windows raises an alarm: {name: share} of ``rates``.
 
     Read off the ROC curve of the windows drawn: a malicious-like window counts as caught when no more than that share
     of the benign ones scores at least as high. NaN for a row that drew a single class.
@@ -115,7 +115,7 @@ class CatchMeasure:
 
 
 class ProbabilityMeasure:
-    """The trustworthiness of probabilities: expected calibration error (top label) and Brier score (0..2)."""
+    """How far probabilities can be trusted: expected calibration error (top label) and Brier score (0..2)."""
 
     def __init__(self, y: Ints, proba: Floats, predicted: Ints, episode: Ints, n_episodes: int) -> None:
         confidence = proba.max(axis=1)
@@ -133,7 +133,7 @@ class ProbabilityMeasure:
         self._table = episode_sums(columns, episode, n_episodes)
 
     def perfect(self) -> float:
-        """The calibration error to expect here of a model whose probabilities are right.
+        """The calibration error that a model with correct probabilities would have here by chance.
 
         Chance alone moves each bin, the more the more alike the windows of an episode are: their correlation is that of
         this model's own errors, less a trend over its confidence.
@@ -161,6 +161,6 @@ class ProbabilityMeasure:
 
 
 def mean_of_present(values: Floats) -> Floats:
-    """Mean of each row (R, M) over the values that are there; NaN for a row without any."""
+    """The mean of each row (R, M) over the values that are not NaN; NaN if all are."""
     present = np.isfinite(values)
     return ratio(np.where(present, values, 0.0).sum(axis=1), present.sum(axis=1).astype(float))

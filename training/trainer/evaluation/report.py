@@ -1,4 +1,4 @@
-"""One training run as a JSON report for machines and an HTML page for people; both byte-stable.
+"""A training run's report: JSON for machines and an HTML page for people; equal runs give equal bytes.
 
 Neither holds a date, a duration, a path or the training machine's name: equal runs give equal files.
 """
@@ -49,10 +49,10 @@ def build_report(
     notes: Sequence[str] = (),
     extra: Json | None = None,
 ) -> JsonDict:
-    """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores).
+    """The report as JSON values, with its verdict; ``extra`` values get their own keys (transformer_ssl: its scores).
 
     ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and no
-    durations; ``course`` says how what is kept came of it. ``run_key`` is any JSON value. ``quarantined`` has
+    durations; ``course`` says which model of that history is kept. ``run_key`` is any JSON value. ``quarantined`` has
     {"episode_id": …, "reasons": […]} for each episode that validation kept out, ``understood`` the lines of what the
     data were read as. ``choice`` is that of the rule of incidents, ``weighed_by`` the rows that chose the weights of a
     model's parts, or its views.
@@ -103,7 +103,7 @@ def build_report(
 
 
 def write_report(report: Json, reports_dir: Path, stem: str) -> tuple[Path, Path]:
-    """Write ``<stem>.json`` and ``<stem>.html`` atomically, equal bytes for equal reports; the two paths."""
+    """Write ``<stem>.json`` and ``<stem>.html`` atomically; return the two paths."""
     reports_dir.mkdir(parents=True, exist_ok=True)
     page, data = reports_dir / f"{stem}.html", reports_dir / f"{stem}.json"
     write_whole(page, render(report).encode())
@@ -118,7 +118,7 @@ def to_json(report: Json) -> str:
 
 
 def plain(value: Any) -> Any:
-    """JSON values from mappings, sequences and NumPy scalars; what is not finite becomes null."""
+    """Convert mappings, sequences and NumPy scalars to JSON values; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):

@@ -1,4 +1,4 @@
-"""Alarms by what was recorded: which ordinary work raises false ones, and which behaviour is caught."""
+"""Alarms by scenario: which ordinary work raises false alarms, and which behaviour is caught."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 40  # scenarios of a kind: of more, those with the most windows
 
 
 def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, classes: Classes) -> list[JsonDict]:
-    """The share of windows that raises an alarm, of benign windows by scenario and of the others by behaviour.
+    """The share of windows that raise an alarm: of benign windows by scenario, of the others by behaviour.
 
     All arrays (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``, the highest rate of each kind
     first. A benign window whose scenario is not known is of its class.
@@ -40,7 +40,7 @@ def _row(name: str, kind: str, test: Scored, alarm: Bools, here: Bools) -> JsonD
 
 
 def best_alone(features: Floats32, names: Sequence[str], alarming: Bools) -> JsonDict | None:
-    """The feature (of N, F) with the highest AUROC alone, in either direction; None where none has one."""
+    """The feature (of N, F) with the highest AUROC alone, in either direction; None if no AUROC can be computed."""
     best: tuple[float, str] | None = None
     for place, name in enumerate(names):
         values = features[:, place]

@@ -1,4 +1,4 @@
-"""Scored windows: what a model said, beside what is known of each window."""
+"""Scored windows: a model's scores, with what is known about each window."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 3  # names of classes in one pair of brackets
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes' names by their numbers, and which of them are benign; the order means nothing else.
+    """The classes' names by their numbers, and which of them are benign; the order has no other meaning.
 
     A window of any other class than the benign ones should raise an alarm. Without benign ones there are no alarms:
     classes are told apart.
@@ -46,21 +46,22 @@ class Classes:
         return tuple(name for name in self.names if name not in self.benign)
 
     def is_benign(self, y: Ints) -> Bools:
-        """Return True for each window of ``y`` whose class is benign."""
+        """Mark the windows of ``y`` whose class is benign."""
         return np.isin(y, [self.names.index(name) for name in self.benign])
 
     def in_order(self, y: Ints) -> Ints:
-        """Numbers that no longer depend on how the classes were numbered: benign ones first, then by name."""
+        """Class numbers in an order that does not depend on the numbering: benign ones first, then by name."""
         order = sorted(self.names, key=lambda name: (name not in self.benign, name))
         return np.array([order.index(name) for name in self.names], dtype=np.int64)[y]
 
     def likeliest(self, proba: Floats) -> Ints:
-        """(N,) the class of the highest of probabilities (N, K); of equal ones the first by `in_order`'s rule."""
+        """(N,) the class with the highest of probabilities (N, K); among equals the first by `in_order`."""
         order = np.argsort(self.in_order(np.arange(len(self))))
         return np.asarray(order[proba[:, order].argmax(axis=1)], dtype=np.int64)
 
     def said(self, proba: Floats, alarm: Bools | None) -> Ints:
-        """(N,) the class that is said of probabilities (N, K): the likeliest of those that an alarm, or none, allows.
+        """(N,) the predicted class from probabilities (N, K): the likeliest malicious-like one if the window alarms,
+        else the likeliest benign one.
 
         Without a threshold ``alarm`` is None, and all are allowed.
         """
@@ -78,11 +79,12 @@ class Classes:
         return score
 
     def words(self) -> dict[str, str]:
-        """Our word for each kind with the owner's beside it, where that is another."""
+        """Our word for each kind, and the owner's word if it differs."""
         return {BENIGN: _beside(BENIGN, self.benign, BENIGN), MALICIOUS: _beside(LIKE, self.malicious, MALICIOUS)}
 
     def kinds(self) -> list[str]:
-        """The two kinds as an alarm tells them apart, benign first: the owner's word where one class is all of it."""
+        """The names of the two kinds that an alarm separates, benign first: the owner's name if a kind has only one
+        class."""
         pairs = ((self.benign, BENIGN), (self.malicious, LIKE))
         return [names[0] if len(names) == 1 else ours for names, ours in pairs]
 
@@ -153,7 +155,7 @@ class Scored:
         return Scored(self.rows.take(rows), self.score[rows], None if self.proba is None else self.proba[rows])
 
     def with_score(self, score: ArrayLike, proba: ArrayLike | None = None) -> Scored:
-        """The same windows as another model scores them."""
+        """The same windows with another model's scores."""
         probabilities = None if proba is None else np.asarray(proba, dtype=np.float64)
         return replace(self, score=np.asarray(score, dtype=np.float64), proba=probabilities)
 
@@ -174,7 +176,7 @@ EPOCH = 1e8  # seconds: a clock beyond 1973 is no recording's own
 
 
 def pace(scored: Scored) -> Pace | None:
-    """The pace: the time that a host's windows cover, by their number; None where times are unknown.
+    """A host's pace: the time that its windows cover, divided by their number; None if times are unknown.
 
     The end of a window only matters where nothing else tells how far it is to the next. Windows that are all there is
     of their recording belong together, by host. Recordings that overlap ran side by side, and all of them decide.
@@ -211,8 +213,7 @@ class _OneHost:
 
 
 def _one_host(scored: Scored) -> _OneHost | None:
-    """Return the decisions of one host; None where neither a second window nor a window's length shows the time
-    between two."""
+    """One host's decisions; None if neither a second window nor a window's length shows the time between two."""
     _, stream, size = np.unique(scored.rows.episode, return_inverse=True, return_counts=True)
     stream = np.where(size[stream] == 1, -1, stream)
     order = np.lexsort((scored.rows.t_start, stream))

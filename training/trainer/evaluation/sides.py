@@ -1,4 +1,4 @@
-"""The sides of a split: the hosts and classes of each, counted from the split itself, not from its recipe's name.
+"""The sides of a split: each one's hosts and classes, counted from its rows, not inferred from the recipe's name.
 
 A recipe is an intention. Which machines a model has not seen, and which classes never trained, follows from the rows.
 """
@@ -33,7 +33,7 @@ class Sides:
 
     @property
     def seen(self) -> list[str]:
-        """Hosts of the test that also trained, stopped or calibrated."""
+        """Test hosts that also trained, stopped or calibrated the model."""
         return [name for name in self.hosts[Side.TEST] if name in self._before()]
 
     @property
@@ -45,12 +45,12 @@ class Sides:
 
     @property
     def never_trained(self) -> list[str]:
-        """Classes that the test holds and no window showed that a model learns from or stops by."""
+        """Classes in the test that no window used for training or stopping has."""
         learnt = (self.classes[Side.TRAIN], self.classes[Side.VAL])
         return [name for name, n in self.classes[Side.TEST].items() if n and not any(side[name] for side in learnt)]
 
     def notes(self) -> list[str]:
-        """One sentence for each thing that a reader of the numbers must know."""
+        """Sentences about the split that a reader of the numbers must know."""
         notes = []
         for side in Side:
             lacking = [name for name, n in self.classes[side].items() if not n]
@@ -92,7 +92,7 @@ def sides_of(split: Split, rows: Rows, classes: Classes) -> Sides:
 
 
 def place_notes(rows: Rows, classes: Classes) -> list[str]:
-    """A sentence where it tells benign windows from others how late in its recording one comes.
+    """A sentence if a window's time since its recording began separates benign windows from others.
 
     A detector may then have learnt the drift of a channel, and no figure of the report would show it.
     """
@@ -117,7 +117,7 @@ def place_notes(rows: Rows, classes: Classes) -> list[str]:
 
 
 def order_notes(rows: Rows, classes: Classes) -> list[str]:
-    """A sentence where recordings of malicious-like windows alone stand all late, or all early, on their hosts.
+    """A sentence if malicious-like recordings all come late, or all early, on their hosts.
 
     First a quiet week and then the attacks: what drifts from day to day then tells them apart, on every host.
     """
@@ -147,7 +147,7 @@ def order_notes(rows: Rows, classes: Classes) -> list[str]:
 
 
 def _later(some: Floats, others: Floats) -> float:
-    """The number of pairs of which the first time is later; equal ones count one half, unknown ones nothing."""
+    """The number of pairs whose first time is later; equal times count one half, unknown ones nothing."""
     some, others = some[~np.isnan(some)], np.sort(others[~np.isnan(others)])
     return float(sum(np.searchsorted(others, some, side).sum() for side in ("left", "right"))) / 2
 

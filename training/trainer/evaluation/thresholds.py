@@ -1,4 +1,4 @@
-"""The operating point: where on the score's scale the alarm starts, and how far that promise can be trusted."""
+"""The operating point: the score above which a window raises an alarm, and how far its promised rate can be trusted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from training.trainer.evaluation.scored import NAMELESS, Classes, Scored
 
 
 class ChosenOnTestError(LeakError):
-    """A threshold, or the rule for hosts, was chosen on recordings of the test side: its figures would mean nothing."""
+    """A threshold, or the rule for hosts, was chosen on test recordings, so that test figures would mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """The threshold of the alarm: a window whose score is *greater* than its host's raises one.
+    """The alarm threshold: a window whose score is *greater* than its host's threshold raises an alarm.
 
     That is ``threshold``, or what ``hosts`` makes of it on a host with a reference. ``made_on`` are the recordings that
     all of it was chosen on, ``leveled_by`` the marks of the windows that set hosts' levels (`Rows.marks`).
@@ -48,15 +48,15 @@ class OperatingPoint:
 
     @property
     def least_elsewhere(self) -> float | None:
-        """The lowest share of false alarms that can be promised for the next host: 1 / (H + 1) of H that calibrated.
+        """The lowest false-alarm rate that can be promised for another host: 1 / (H + 1) with H calibration hosts.
 
-        Hosts of one kind in any order: the next one is the loudest of all with that probability, wherever the threshold
-        lies (hierarchical conformal prediction; Lee, Barber and Willett 2023). None without a threshold or hosts.
+        If hosts are exchangeable, the next one has the most alarms of all with that probability, whatever the threshold
+        (hierarchical conformal prediction; Lee, Barber and Willett 2023). None without a threshold or hosts.
         """
         return None if self.threshold is None or not self.n_hosts else 1 / (self.n_hosts + 1)
 
     def notes_elsewhere(self) -> list[str]:
-        """Return a sentence where the promised share of false alarms is below :attr:`least_elsewhere`."""
+        """A sentence if the promised false-alarm rate is below :attr:`least_elsewhere`."""
         least = self.least_elsewhere
         if least is None or least <= self.target_fpr:
             return []
@@ -69,7 +69,7 @@ class OperatingPoint:
         return [said]
 
     def each(self, scored: Scored) -> Floats:
-        """(N,) the threshold of each window's host; infinity without one."""
+        """(N,) the threshold of each window's host; infinity if there is none."""
         if self.hosts is not None:
             return self.hosts.each(scored.rows.host)
         return np.full(scored.y.size, np.inf if self.threshold is None else self.threshold)
@@ -79,7 +79,7 @@ class OperatingPoint:
         return None if self.threshold is None else scored.score > self.each(scored)
 
     def refuse_test(self, test: Rows) -> None:
-        """Refuse a choice that was made on recordings of these windows, or levels that they set.
+        """Refuse a threshold chosen on recordings of these windows, or levels computed from these windows.
 
         Raises ChosenOnTestError.
         """
@@ -208,7 +208,8 @@ RULES = {
 
 
 def notes_on_hosts(found: Json) -> list[str]:
-    """Sentences for a reader: the rule and why, what the calibrated threshold alone gave, and doubts on references."""
+    """Sentences for a reader: the rule and why, the rates at the calibrated threshold alone, and doubts about
+    references."""
     if not found["hosts"]:
         return []
     without = [name for name, one in found["hosts"].items() if one["windows"] < FEWEST]

@@ -1,4 +1,4 @@
-"""Models on one test side: which are distinguishable from the first, and how much of the first one's lead is luck.
+"""Several models on one test side: which differ from the first beyond chance, and how much of its lead is luck.
 
 The test that ranks models also judges them. So the first is never the best alone: the others are tied with it unless a
 paired test says otherwise, and the optimism from choosing by this same test is reported.
@@ -19,12 +19,12 @@ SURE = 0.05  # chance, over all comparisons together, of telling one apart that 
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """Of M models, in their order: the number of the ``first``, and of each the chance and whether it is tied.
+    """M models in their given order: the number of the ``first``, and each one's probability and tie with the first.
 
-    ``p`` (M,) is that of a gap to the first at least as large were there none, after Holm; 1 of the first itself.
-    ``wins`` (M,) are the shares of resamples in which each has the highest value. ``optimism`` is by how much the
-    highest value of a resample exceeds what the same model has on the whole test, on average: the first one's value is
-    about so much too high for having been chosen here. None where there are no resamples.
+    ``p`` (M,) is the chance of so large a gap to the first if the models were equal, corrected by Holm; it is 1 for the
+    first itself. ``wins`` (M,) are the shares of resamples in which each has the highest value. ``optimism`` is by how
+    much the highest value of a resample exceeds what the same model has on the whole test, on average: the first one's
+    value is about so much too high for having been chosen here. None where there are no resamples.
     """
 
     first: int
@@ -64,7 +64,7 @@ def standings(values: Sequence[float], samples: Floats, support: int) -> Standin
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Each chance as it is worth among all of them: by Holm's step-down, in their order."""
+    """The probabilities corrected by Holm's step-down method, in their order."""
     order = sorted(range(len(chances)), key=lambda number: chances[number])
     made, most = [0.0] * len(chances), 0.0
     for place, number in enumerate(order):
@@ -76,7 +76,8 @@ def holm(chances: Sequence[float]) -> list[float]:
 def in_words(
     first: int, names: Sequence[str], tied: Sequence[bool], wins: Sequence[float | None], optimism: float | None
 ) -> list[str]:
-    """Sentences on the standings of models of these names; ``first`` is the number of that with the highest value."""
+    """Sentences about the standings of models with these names; ``first`` is the number of the model with the highest
+    value."""
     share = wins[first]
     if share is None or optimism is None:
         return [f"{names[first]} has the highest AUROC; too few episodes, or resamples, say how sure that is."]

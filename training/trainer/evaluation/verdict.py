@@ -1,7 +1,8 @@
-"""A report in plain words, by one table of rules: what the model catches, what alarms cost, whether to believe it.
+"""The verdict of a report: one table of rules says what the model catches, what its alarms cost, and whether to trust
+it.
 
-Each rule is a condition on figures and their intervals, a level and a sentence. Of each subject the first rule that
-applies speaks; the worst level counts. `table` is what docs/evaluation.md shows of it.
+Each rule is a condition on figures and their intervals, a level and a sentence. For each subject the first rule that
+applies gives its sentence; the worst level counts. `table` is what docs/evaluation.md shows of it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CLEARLY_BELOW = 0.02  # AUROC by which an anomaly detector may stay below the be
 
 
 class Reliance(IntEnum):
-    """The reliance that a reader may place in the model; the worst finding counts."""
+    """How far a reader may rely on the model; the worst finding counts."""
 
     GOOD = 0
     CAUTION = 1
@@ -34,7 +35,7 @@ Condition = Callable[[Facts], Any]
 
 
 class Says(NamedTuple):
-    """The level and the sentence of a rule, and when it applies."""
+    """A rule's level and sentence, and when the rule applies."""
 
     level: Reliance
     says: str
@@ -46,7 +47,8 @@ Subject = dict[str, Says]  # by the words on when they apply; the first that doe
 
 @dataclass(frozen=True, slots=True)
 class VerdictRule:
-    """One line of the table. ``says`` is a sentence with the names of `Facts` in it; empty: nothing needs saying."""
+    """One line of the table. ``says`` is a sentence with the names of `Facts` in it; empty if the rule adds no
+    sentence."""
 
     about: str
     when: str
@@ -56,7 +58,7 @@ class VerdictRule:
 
     @property
     def ends(self) -> bool:
-        """Nothing of classes and alarms is worth saying after this."""
+        """Tell whether a rule ends the verdict: no sentence about classes and alarms makes sense after it."""
         return self.about == RANKING and self.level is POOR
 
 
@@ -74,7 +76,7 @@ def _below_chance(f: Facts) -> bool:
 
 
 def _loud(f: Facts) -> bool:
-    """Judge the measured alarm rate itself, not a bound of its confidence interval."""
+    """Judge the measured alarm rate itself, not a bound of its interval."""
     return bool(f.above(f.fpr["value"]) >= LOUD)
 
 
@@ -99,7 +101,7 @@ AFTER_CHANCE = (NAMES, LONELY, RIVAL, LEAKAGE, WARNING, LEFT_OUT)  # what is sai
 
 
 def _share(metric: str, name: str, verb: str, rest: str, few: str, whens: tuple[str, str]) -> Subject:
-    """The rules of a share that is caught; ``name`` is that of its figure in sentences."""
+    """The rules about a share that is caught; ``name`` is its figure's name in sentences."""
     said = f"{{{name}}}"
 
     def given(applies: Callable[[Metric], Any]) -> Condition:
@@ -349,7 +351,7 @@ RULES = tuple(VerdictRule(about, when, *one) for about, own in SUBJECTS.items() 
 
 
 def verdict(report: Report) -> str:
-    """The sentences, joined; the first one stands for itself."""
+    """The verdict's sentences, joined; the first one can be read alone."""
     named = vars(facts_of(report))
     return " ".join(rule.says.format_map(named) for rule in judged(report) if rule.says)
 
@@ -360,7 +362,7 @@ def level(report: Report) -> str:
 
 
 def judged(report: Report) -> list[VerdictRule]:
-    """The rules that apply, the first of each subject, in the order of the table."""
+    """The first rule that applies for each subject, in the order of the table."""
     facts, found, ended = facts_of(report), dict[str, VerdictRule](), False
     for rule in RULES:
         if rule.about in found or (ended and rule.about not in AFTER_CHANCE):
@@ -372,7 +374,7 @@ def judged(report: Report) -> list[VerdictRule]:
 
 
 def table() -> str:
-    """The rules as a Markdown table."""
+    """The table of rules as Markdown."""
     return "\n".join(_rows())
 
 

@@ -1,1 +1,1 @@
-"""The telemetry recorder: run workloads on a host and sample it meanwhile."""
+"""The telemetry recorder: run workloads on a host and sample the host meanwhile."""

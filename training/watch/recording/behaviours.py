@@ -1,7 +1,7 @@
 """Behaviours, and the scratch files that behaviours work on.
 
-Each behaviour is a generator that does one short step between two yields; a pacer sleeps between the steps, so that
-the same behaviour can run hot or throttled. They enter themselves into ``BEHAVIOURS`` when their modules are imported.
+Each behaviour is a generator that does one short step between two yields; a pacer sleeps between the steps, so that the
+same behaviour can run hot or throttled. Each registers itself in ``BEHAVIOURS`` when its module is imported.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from training.watch.recording.loopback import WORDS, FarEnd
 
 
 class Context(NamedTuple):
-    """The surroundings of a behaviour: its own scratch folder (already filled), its randomness, its intensity, and whom
-    it may talk to."""
+    """What a behaviour works with: its scratch folder (already filled), random generator, intensity, and the servers
+    that it may call."""
 
     scratch: Path
     rng: random.Random
@@ -28,7 +28,7 @@ class Context(NamedTuple):
         return sorted(p for p in (self.scratch / "files").rglob("*") if p.is_file())
 
     def between(self, low: float, high: float) -> float:
-        """A value that grows with the intensity, give or take a fifth."""
+        """A value that grows with the intensity, varied at random by up to a fifth."""
         return (low + (high - low) * self.intensity) * self.rng.uniform(0.8, 1.2)
 
 
@@ -36,7 +36,7 @@ Steps = Callable[[Context], Iterator[None]]
 
 
 class Behaviour(NamedTuple):
-    """``paced`` behaviours are slowed by the pacer; the others keep a rhythm of their own."""
+    """A registered behaviour; ``paced`` ones are slowed by the pacer, the others pace themselves."""
 
     name: str
     malicious: bool
@@ -49,7 +49,7 @@ BEHAVIOURS: dict[str, Behaviour] = {}
 
 
 def behaviour(summary: str, *, malicious: bool = False, paced: bool = True) -> Callable[[Steps], Steps]:
-    """Enter a generator function into the list of behaviours under its own name."""
+    """Register a generator function as a behaviour under the function's name."""
 
     def enter(steps: Steps) -> Steps:
         name = steps.__name__
@@ -60,7 +60,7 @@ def behaviour(summary: str, *, malicious: bool = False, paced: bool = True) -> C
 
 
 def fill_scratch(scratch: Path, rng: random.Random, total_bytes: int) -> None:
-    """Make a tree of files as people have them: texts, tables and incompressible blobs of very unlike sizes."""
+    """Make a tree of files like a user's: texts, tables and incompressible blobs of very different sizes."""
     left, number = total_bytes, 0
     while left > 0:
         size = min(left, int(2 ** rng.uniform(11, 20)))

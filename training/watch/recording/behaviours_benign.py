@@ -1,4 +1,4 @@
-"""Ordinary work: what hosts do all day, from the standard library alone and inside a scratch folder."""
+"""Benign behaviours: ordinary work of hosts, using only the standard library and a scratch folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Behaviours that resemble an intruder's in what they cost a host, and in nothing else.
+"""Behaviours that use a host's resources as an intruder's programs would, but do no harm.
 
-They encrypt files that were made for the purpose, send to a sink of their own on loopback, and knock at ports of this
-host. There is no malware here: nothing spreads, hides, persists, or looks outside its scratch folder.
+They encrypt files made for the purpose, send to their own server on loopback, and probe ports of this host. There is no
+malware here: nothing spreads, hides, persists, or looks outside its scratch folder.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def bulk_encrypt(ctx: Context) -> Iterator[None]:
 
 
 def _cipher(data: bytes, key: bytes, number: int, start: int) -> bytes:
-    """A stream cipher from SHAKE-256: enough to make the work and the bytes look right."""
+    """A stream cipher from SHAKE-256: enough to cause realistic work and output."""
     stream = hashlib.shake_256(key + number.to_bytes(4, "big") + start.to_bytes(8, "big")).digest(len(data))
     return (int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(data), "big")
 

@@ -1,4 +1,4 @@
-"""Control groups of Linux, versions 1 and 2 and both at once: what a container has used, and making a small one.
+"""Linux control groups, version 1, version 2 or both: read what a container has used, and create a small container.
 
 Version 1 keeps each controller in a tree of its own; version 2 has one tree. On "hybrid" machines the version 2 tree
 carries no controllers, yet its ``cpu.stat`` and pressure files are the better ones, so they are preferred when there.
@@ -45,7 +45,7 @@ class Cgroup:
         return [int(pid) for pid in text.split()]
 
     def remove(self) -> None:
-        """Remove the (empty) group; leftovers are harmless and are taken over by the next run."""
+        """Remove the (empty) group; if that fails, the next run takes the group over."""
         for folder in self.folders():
             if folder.is_dir():
                 folder.rmdir()
@@ -65,7 +65,8 @@ def mounts(text: str | None = None) -> tuple[dict[str, Path], Path | None]:
 
 
 def own_cgroup() -> Cgroup | None:
-    """The group that this process lives in, or ``None`` when that keeps no accounts of its own (a machine's root)."""
+    """The control group of this process, or ``None`` if it keeps no usage counts of its own (a machine's root
+    group)."""
     v1_mounts, v2_mount = mounts()
     v1: dict[str, Path] = {}
     v2: Path | None = None
@@ -87,9 +88,9 @@ def _existing(mount: Path, below: str) -> Path:
 
 
 def is_bounded(group: Cgroup) -> bool:
-    """Return True when the group was given less than the machine: that is what makes it worth calling a container.
+    """Tell whether the group has limits below the machine's size, so that it counts as a container.
 
-    Desktops put every program into a group of its own, without limits; there the machine is the better view.
+    Desktops put every program into a group of its own, without limits; there ``machine`` is the better view.
     """
     if group.v2 is not None:
         limits = (read_text(group.v2 / name).split() for name in ("cpu.max", "memory.max"))
@@ -154,14 +155,14 @@ def create(name: str, limits: ContainerLimits, device: str) -> Cgroup:
 
 
 def _end_leftovers(group: Cgroup) -> None:
-    """A recorder that was killed outright leaves its behaviours running; the next one of that name ends them."""
+    """End behaviours that a killed recorder left running in the group of this name."""
     for pid in group.pids():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def usage(group: Cgroup) -> Sample:
-    """The container's channels as far as its control group knows them."""
+    """The container's channels that its control group counts."""
     return {**_cpu(group), **_pressure(group), **_memory(group), **_disk(group), **_tasks(group)}
 
 

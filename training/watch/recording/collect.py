@@ -1,8 +1,8 @@
-"""Reading the channels of a host, one sample at a time.
+"""Read the channels of a host, one sample at a time.
 
-``machine`` reads psutil and /proc: a whole real host, without any privilege, on every system that psutil knows.
-``container`` reads the control group and the network namespace that the recorded work lives in, so that neighbours on
-the same hardware hardly show. What a view cannot measure is absent from its samples, and the recording declares it.
+``machine`` reads psutil and /proc: a whole host, without privileges, on every system that psutil supports.
+``container`` reads the control group and the network namespace that the recorded work lives in, so that other work on
+the same hardware hardly shows. What a view cannot measure is absent from its samples, and the recording declares it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from training.watch.recording.proc import Sample
 
 
 class Collector(Protocol):
-    """Something that can be asked, many times a second, for the present values of its channels."""
+    """Reads the present values of its channels, many times a second."""
 
     view: View
 
@@ -28,10 +28,9 @@ class Collector(Protocol):
 
 
 class Accumulator:
-    """A sum over processes that stays monotone although processes come and go.
+    """A sum over processes that never falls although processes end.
 
-    What a process had when it was last seen is kept after it has ended; what it did between its last sighting and its
-    end is lost, as it is to every sampling detector.
+    The last value seen of an ended process still counts; what the process used between then and its end is lost.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class Accumulator:
 
 
 class MachineCollector:
-    """The whole machine, as any unprivileged process sees it."""
+    """Reads the whole machine, as any unprivileged process can."""
 
     view = View.MACHINE
 
@@ -129,7 +128,7 @@ def _meminfo(text: str) -> Iterable[tuple[str, float]]:
 
 
 class ContainerCollector:
-    """One control group and the network namespace of this process."""
+    """Reads one control group and the network namespace of this process."""
 
     view = View.CONTAINER
 
@@ -155,9 +154,9 @@ class ContainerCollector:
 
 
 class TreeCollector:
-    """The processes that the recorder started and everything they started: what only the laboratory can see.
+    """Reads the processes that the recorder started and all their children, which only the laboratory can know.
 
-    ``roots`` answers with the process ids at the top of the tree at this moment (none while the host idles).
+    ``roots`` returns the process ids at the top of the tree now (none while the host idles).
     """
 
     def __init__(self, roots: Callable[[], list[int]]) -> None:

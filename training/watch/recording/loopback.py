@@ -1,9 +1,9 @@
-"""Servers and callers on this host's own loopback: the whole network that behaviours may use.
+"""Servers and clients on this host's loopback interface: the only network that behaviours use.
 
     python -m training.watch.recording.loopback        the far end, as a process of its own; prints its ports
 
-The far end is what would be other machines: whom a host calls, sends to, or asks. It runs next to the recorded work and
-not as part of it; otherwise its threads and its memory would give a behaviour away.
+The far end plays the other machines that a host contacts. It runs outside the recorded work, because otherwise its
+threads and memory would reveal a behaviour.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WORDS = (
 
 
 class _Page(BaseHTTPRequestHandler):
-    """Answers with as many bytes as the path names, after a little templating work."""
+    """Serves as many bytes as the path names, after some work with a template."""
 
     protocol_version = "HTTP/1.1"
 
@@ -59,7 +59,7 @@ class _Page(BaseHTTPRequestHandler):
 
 
 class FarEnd(NamedTuple):
-    """Ports on loopback: one that swallows what is sent, one that answers datagrams, some web servers."""
+    """Ports on loopback: a server that discards what is sent, one that answers datagrams, some web servers."""
 
     sink: int
     names: int
@@ -77,7 +77,7 @@ def parse_far_end(text: str) -> FarEnd:
 
 
 def serve() -> int:
-    """Start a web server of our own on loopback, in a thread; returns its port."""
+    """Start a web server on loopback, in a thread; return its port."""
     return _started(ThreadingHTTPServer((LOOPBACK, 0), _Page))
 
 
@@ -93,7 +93,7 @@ def fetch(port: int, size: int) -> None:
 
 
 class _Drain(socketserver.BaseRequestHandler):
-    """Reads what comes and answers with two bytes."""
+    """Reads what arrives and answers with two bytes."""
 
     def handle(self) -> None:
         with suppress(OSError):
@@ -103,12 +103,12 @@ class _Drain(socketserver.BaseRequestHandler):
 
 
 def sink() -> int:
-    """A listener on loopback that swallows what any number of callers send; returns its port."""
+    """Start a server on loopback that discards what any number of clients send; return its port."""
     return _started(socketserver.ThreadingTCPServer((LOOPBACK, 0), _Drain))
 
 
 def send(data: bytes, port: int, block: int, *, bytes_per_s: float) -> Iterator[None]:
-    """Send at a bounded rate; a lost connection loses the rest of the data and is no fault of the sender's."""
+    """Send at a limited rate; if the connection is lost, skip the rest of the data without an error."""
     with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=5) as out:
         for start in range(0, len(data), block):
             part = data[start : start + block]
@@ -119,7 +119,7 @@ def send(data: bytes, port: int, block: int, *, bytes_per_s: float) -> Iterator[
 
 
 def name_service() -> int:
-    """Something that answers datagrams, as a resolver would; returns its port."""
+    """Start a server that answers datagrams like a DNS resolver; return its port."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind((LOOPBACK, 0))
 

@@ -1,7 +1,5 @@
-"""Small readers of Linux's /proc and /sys text formats. Everything is absent elsewhere: then they answer with nothing.
-
-A reader never raises for a file that is missing or a process that has just ended; the channel is simply not measured.
-"""
+"""Small readers of Linux's /proc and /sys text formats. On other systems they return nothing. A reader never raises for
+a missing file or an ended process; the channel is then not measured."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ SNMP = {  # channels by the names of /proc/net/snmp
 
 
 def read_text(path: str | Path) -> str:
-    """The file's text, or an empty string when it cannot be read."""
+    """The file's text, or an empty string if it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - Path.open costs double here
             return file.read()
@@ -41,7 +39,7 @@ def number(path: str | Path) -> float | None:
 
 
 def pairs(text: str) -> dict[str, float]:
-    """``key value`` lines, as in memory.stat, cpu.stat and vmstat."""
+    """Parse ``key value`` lines, as in memory.stat, cpu.stat and vmstat."""
     found = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")
@@ -52,7 +50,7 @@ def pairs(text: str) -> dict[str, float]:
 
 
 def pressure_s(text: str) -> float | None:
-    """Seconds for which some task was stalled, from a pressure file (its ``total`` is in microseconds)."""
+    """Seconds for which some task was stalled, from a pressure file (whose ``total`` is in microseconds)."""
     for line in text.splitlines():
         if line.startswith("some "):
             return float(line.rpartition("total=")[2]) / 1e6
@@ -60,7 +58,7 @@ def pressure_s(text: str) -> float | None:
 
 
 def tables(text: str) -> dict[str, dict[str, float]]:
-    """/proc/net/snmp: pairs of lines, names then values, each with the protocol's prefix."""
+    """Parse /proc/net/snmp: pairs of lines, names then values, each with the protocol's prefix."""
     found: dict[str, dict[str, float]] = {}
     lines = text.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):
@@ -71,7 +69,7 @@ def tables(text: str) -> dict[str, dict[str, float]]:
 
 
 def network(proc: Path = PROC) -> dict[str, float]:
-    """The network channels of the namespace that this process lives in; loopback counts, for it is what we record."""
+    """The network channels of this process's namespace; loopback counts, because behaviours use nothing else."""
     found: dict[str, float] = {}
     snmp = tables(read_text(proc / "net/snmp"))
     for protocol, keys in SNMP.items():
@@ -90,7 +88,7 @@ def network(proc: Path = PROC) -> dict[str, float]:
 
 
 def thread_switches(pid: int) -> float | None:
-    """Context switches of all threads of a process, or ``None`` when it has ended."""
+    """Context switches of all threads of a process, or ``None`` if the process has ended."""
     try:
         # os.listdir and readlink, not pathlib: these run for every process many times a second.
         threads = os.listdir(f"{PROC}/{pid}/task")  # noqa: PTH208
@@ -107,7 +105,7 @@ def thread_switches(pid: int) -> float | None:
 def open_sockets(pid: int) -> float | None:
     """Count the sockets that a process holds.
 
-    Cheap however many connections the host has: /proc/net/tcp is not read.
+    The cost does not grow with the host's connections, because /proc/net/tcp is not read.
     """
     folder = f"{PROC}/{pid}/fd"
     count = 0

@@ -42,9 +42,9 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's tra
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingOrder:
-    """The order for a recording.
+    """What to record.
 
-    ``notes`` goes into meta.json as it is; ``background`` runs all the time, in no phase.
+    ``notes`` goes into meta.json as it is; ``background`` runs all the time and is not part of any phase.
     """
 
     scenario: str
@@ -60,7 +60,7 @@ class RecordingOrder:
 
 @dataclass
 class Tape:
-    """The recorded samples: sample times, samples, and the phases as they really began."""
+    """What was recorded: sample times, samples, and when the phases really began."""
 
     t: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
@@ -80,7 +80,7 @@ def record(
 ) -> Path:
     """Record one episode and return its folder below ``out``. Raises RecordError when a behaviour fails.
 
-    The scratch of every phase is filled beforehand, so that preparing it is no part of the telemetry.
+    The scratch folder of every phase is filled beforehand, so that this work is not recorded.
     """
     scratches = [_filled(stage.scratch, phase.all(), f"phase{n}") for n, phase in enumerate(order.phases)]
     behind = _filled(stage.scratch, order.background, "background")
@@ -97,7 +97,7 @@ def record(
 
 
 def _filled(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
-    """A filled scratch folder for each behaviour."""
+    """Make a filled scratch folder for each behaviour."""
     folders = [scratch / f"{name}-{n}" for n in range(len(phases))]
     for folder, phase in zip(folders, phases, strict=True):
         workloads.fill_scratch(folder, random.Random(phase.seed), SCRATCH_BYTES)
@@ -137,7 +137,7 @@ def _listen(
 
 
 def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock) -> Path:
-    """Turn a tape into an episode folder. Channels that were never measured are left out."""
+    """Write what was recorded as an episode folder. Channels that were never measured are left out."""
     channels = [c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)]
     values = np.array([[s.get(c.name) for c in channels] for s in tape.samples], dtype=np.float64)
     for i, channel in enumerate(channels):
@@ -165,7 +165,7 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
 
 
 def code_version() -> episode.CodeVersion:
-    """The checkout that this code runs from; ``unknown`` when it is no checkout or there is no git."""
+    """The commit of this code; ``unknown`` if it is not in a git checkout, or git is missing."""
 
     def git(*arguments: str) -> str:
         with suppress(OSError):
@@ -183,7 +183,8 @@ def code_version() -> episode.CodeVersion:
 
 
 def choose_collector(view: str) -> Collector:
-    """``auto`` takes a container's accounts when this process lives in a limited one. Raises RecordError."""
+    """Choose the view; ``auto`` is ``container`` if this process runs in a limited control group, else ``machine``.
+    Raises RecordError."""
     group = cgroups.own_cgroup() if view != View.MACHINE else None
     if group is None and view == View.CONTAINER:
         raise RecordError("This process lives in no control group of its own: record with --view machine.")

@@ -44,7 +44,7 @@ TRIES = 3
 
 
 class Box(NamedTuple):
-    """A host of the sample: its limits, what it does all day, and what its references are made of."""
+    """A host of the sample: its limits, its ordinary work, and what its references record."""
 
     name: str
     limits: cgroups.ContainerLimits
@@ -87,7 +87,7 @@ BOXES = (
 
 
 def takes(box: Box, seed: int, short: bool) -> list[tuple[str, bool]]:
-    """Every (scenario, reference?) of one host, shuffled: neither time nor host gives a behaviour away."""
+    """Every (scenario, is reference) of one host, shuffled, so that neither time nor host reveals a behaviour."""
     wanted: list[tuple[str, bool]] = [(ORDINARY, True)] * (1 if short else REFERENCE_TAKES)
     for scenario in SCENARIOS.values():
         if scenario.name != ORDINARY:
@@ -98,7 +98,7 @@ def takes(box: Box, seed: int, short: bool) -> list[tuple[str, bool]]:
 
 
 def own_network() -> None:
-    """Move this process into a network namespace of its own, with nothing but loopback in it."""
+    """Move this process into a network namespace of its own that has only loopback."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:
         raise RecordError(f"No network namespace could be made ({os.strerror(ctypes.get_errno())}): run as root.")
@@ -109,7 +109,7 @@ def own_network() -> None:
 
 
 class SampleSettings(NamedTuple):
-    """The settings for recording a sample; ``short``: one take of each scenario."""
+    """How to record a sample; ``short``: one recording of each scenario."""
 
     seed: int
     duration_s: float
@@ -118,7 +118,7 @@ class SampleSettings(NamedTuple):
 
 
 def record_box(box: Box, out: Path, settings: SampleSettings) -> None:
-    """Record all episodes of one host, one after the other; a line for each on standard output."""
+    """Record all episodes of one host one after another; print a line for each."""
     own_network()
     order = takes(box, settings.seed, settings.short)
     with tempfile.TemporaryDirectory(prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True) as scratch:
@@ -152,7 +152,7 @@ def _empty(scratch: Path) -> None:
 def _patiently(
     box: Box, scenario: str, reference: bool, group: cgroups.Cgroup, scratch: Path, name: str, settings: SampleSettings
 ) -> Path:
-    """Record one episode; a busy machine may spoil one, and then it is taken again with other dice."""
+    """Record one episode; if that fails on a busy machine, record it again with another seed."""
     for attempt in range(TRIES):
         try:
             order = _order(box, scenario, reference, random.Random(f"{name}:{attempt}"), settings)
@@ -214,7 +214,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _all_boxes(args: argparse.Namespace) -> int:
-    """One process a host, side by side, recording into a fresh folder that replaces ``--out`` only when whole."""
+    """Record all hosts at once, a process each, into a new folder that replaces ``--out`` only when complete."""
     per_box = len(takes(BOXES[0], args.seed, args.short))
     minutes = per_box * (args.duration_s + 4) / 60
     print(f"Recording {len(BOXES)} hosts x {per_box} episodes, about {minutes:.0f} minutes.", flush=True)
@@ -254,7 +254,7 @@ def _end(children: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _first_failure(children: list[subprocess.Popen[bytes]]) -> bool:
-    """Wait for all hosts, or for the first that fails: half a sample is no sample."""
+    """Wait for all hosts, or for the first that fails; an incomplete sample is not used."""
     while any(child.poll() is None for child in children):
         if any(child.returncode for child in children):
             return True

@@ -1,4 +1,4 @@
-"""Scenarios: which behaviour runs when during a recording, and so which label holds when.
+"""Scenarios: which behaviour runs when during a recording, which determines the labels.
 
 A scenario is named after the behaviour in its middle. Around it the host idles, or does something harmless first, so
 that an episode of a malicious-like scenario is not malicious all the way through: labels come from the phases.
@@ -19,10 +19,11 @@ ALONE = 0.55  # of all active phases; in the others something harmless runs besi
 
 
 class Phase(NamedTuple):
-    """A stretch of an episode: ``name`` holds from ``start_s`` (seconds since its beginning) until the next phase.
+    """A stretch of an episode: the label ``name`` holds from ``start_s`` (seconds since the episode began) until the
+    next phase.
 
-    ``behaviour`` is what runs meanwhile (``None``: nothing is started), at ``intensity`` between 0 and 1. ``company``
-    is something harmless that runs at the same time; it does not change what the phase is called.
+    ``behaviour`` runs meanwhile (``None``: nothing is started), at ``intensity`` between 0 and 1. ``company`` is a
+    harmless behaviour at the same time, which does not change the phase's name.
     """
 
     start_s: float
@@ -33,7 +34,7 @@ class Phase(NamedTuple):
     company: Phase | None = None
 
     def all(self) -> tuple[Phase, ...]:
-        """All behaviours that start when this phase begins."""
+        """All behaviours that run in this phase."""
         return tuple(p for p in (self, self.company) if p is not None and p.behaviour is not None)
 
 
@@ -89,7 +90,8 @@ def _benign() -> tuple[str, ...]:
 
 
 def _active(name: str, start_s: float, rng: random.Random, alone: float) -> Phase:
-    """A phase at a random intensity, low ones more often; with the probability ``alone`` without company."""
+    """A phase at a random intensity, more often a low one; with the probability ``alone`` no other behaviour runs with
+    it."""
     company = None
     if rng.random() >= alone:
         company = running(rng.choice(_benign()), start_s, rng.uniform(0.05, 0.7), rng)
@@ -106,7 +108,7 @@ def _idle(start_s: float) -> Phase:
 
 
 def _work(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]:
-    """Idle, work, a pause in half of the cases, work at another intensity, idle."""
+    """The phases idle, work, in half of the cases a pause, work at another intensity, idle."""
     begin, end = duration_s * rng.uniform(0.05, 0.15), duration_s * rng.uniform(0.92, 1.0)
     phases = [_idle(0.0), _active(name, begin, rng, ALONE)]
     if rng.random() < 0.5:
@@ -116,7 +118,7 @@ def _work(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]
 
 
 def _attack(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]:
-    """Idle, in half of the cases something harmless, the behaviour, a lull, the behaviour again, idle."""
+    """The phases idle, in half of the cases a harmless one, the behaviour, a pause, the behaviour again, idle."""
     cover_s, strike_s = duration_s * rng.uniform(0.03, 0.08), duration_s * rng.uniform(0.22, 0.32)
     lull_s, again_s = duration_s * rng.uniform(0.56, 0.62), duration_s * rng.uniform(0.68, 0.72)
     end_s = duration_s * rng.uniform(0.9, 0.97)
@@ -128,7 +130,7 @@ def _attack(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ..
 
 
 def _everyday(duration_s: float, rng: random.Random, behaviours: tuple[str, ...]) -> tuple[Phase, ...]:
-    """Light work in turns, with idling between."""
+    """Phases of light work, alternating with idling."""
     phases, at = [_idle(0.0)], duration_s * rng.uniform(0.02, 0.1)
     while at < duration_s * 0.95:
         phases.append(_active(rng.choice(behaviours), at, rng, 1.0))

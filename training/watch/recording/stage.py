@@ -1,4 +1,4 @@
-"""Starting and stopping the processes that a recording is about."""
+"""Start and stop the processes that are recorded."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from training.watch.recording.scenarios import Phase
 
 
 class RecordError(Exception):
-    """The episode could not be recorded; nothing was kept of it."""
+    """The episode could not be recorded, and nothing of it was kept."""
 
 
 @dataclass
 class Running:
-    """A behaviour at work: its process and where its complaints go."""
+    """A running behaviour: its process and the file of its errors."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -83,7 +83,7 @@ class Stage:
         return [r.process.pid for r in self.front if r.process.poll() is None]
 
     def check(self) -> None:
-        """A behaviour that died would make its label a lie."""
+        """Refuse to continue if a behaviour has died, because the label would then be wrong."""
         for running in (*self.background, *self.front):
             if (code := running.process.poll()) is not None:
                 running.stderr.seek(0)
@@ -91,7 +91,7 @@ class Stage:
                 raise RecordError(f"The behaviour {running.name} ended early (exit {code}): {last or 'silently'}.")
 
     def clear_front(self) -> None:
-        """Kill what runs in front, without waiting: the next sample is due. ``close`` reaps."""
+        """Kill the behaviours of the phase without waiting, as the next sample is due. ``close`` waits for them."""
         for running in self.front:
             kill_tree(running.process)
             running.stderr.close()
@@ -111,7 +111,7 @@ class Stage:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and everything it started."""
+    """Kill a process and all its children."""
     if os.name == "posix":
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

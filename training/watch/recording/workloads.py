@@ -1,4 +1,4 @@
-"""Run one behaviour, as the process of its own that the recorder starts and kills.
+"""Run one behaviour in a process of its own, which the recorder starts and kills.
 
 ``intensity`` runs from 0 (barely there) to 1 (as fast as it can).
 
@@ -29,7 +29,7 @@ DEFAULT_SCRATCH_BYTES = 4 << 20
 
 
 class Pacer:
-    """Sleeps between steps so that work takes about ``duty`` of the time, in bursts rather than evenly."""
+    """Sleeps between steps so that work takes about a share ``duty`` of the time, in bursts rather than evenly."""
 
     def __init__(self, duty: float, rng: random.Random, clock: Clock) -> None:
         self._duty, self._rng, self._clock = max(0.02, min(1.0, duty)), rng, clock
@@ -37,7 +37,8 @@ class Pacer:
         self._owed = 0.0
 
     def pause(self) -> float:
-        """Seconds to sleep now. Debts are paid at random moments, a burst of work at a time."""
+        """Seconds to sleep now. Sleep that is owed accumulates and is taken at random moments, so that work comes in
+        bursts."""
         busy = self._clock.monotonic() - self._begun
         self._owed += busy * (1 - self._duty) / self._duty
         if self._owed < 0.005 or self._rng.random() < 0.5:
@@ -50,9 +51,9 @@ class Pacer:
 
 
 def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
-    """Carry a behaviour out for a while, or until who started it is gone.
+    """Run a behaviour for a while, or until the process that started it has ended.
 
-    Real programs are killed rather than asked, and so is this one; a recorder that is killed itself kills nothing.
+    A recorder that is killed cannot kill its behaviours, so they check for their parent.
     """
     chosen, parent = BEHAVIOURS[name], os.getppid()
     end = clock.monotonic() + duration_s
@@ -66,10 +67,10 @@ def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
 
 
 def dress(rng: random.Random) -> bytearray:
-    """Hold some memory and some sleeping threads, as many as chance says, and return the memory.
+    """Hold a random amount of memory and of sleeping threads; return the memory.
 
-    Programs of one kind differ in both; a detector that knew a behaviour by its number of threads would have learnt
-    this program, not the behaviour.
+    Programs of one kind differ in both; otherwise a detector could recognise a behaviour by this program's number of
+    threads.
     """
     for _ in range(rng.choice((0, 0, 1, 2, 4, 7))):
         threading.Thread(target=threading.Event().wait, daemon=True).start()

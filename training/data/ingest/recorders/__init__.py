@@ -1,1 +1,1 @@
-"""Other recorders, whose samples become rows under the names, units and kinds of our own channels."""
+"""Readers of other recorders' files; their samples become rows under our channels' names, units and kinds."""

@@ -109,7 +109,7 @@ def _number(cell: str) -> float:
 
 
 def _summed(cells: Floats, names: Sequence[str], metric: str) -> Floats:
-    """One metric, summed over its instances; NaN where none is known."""
+    """One metric, summed over its instances; NaN if no instance has a value."""
     values = cells[:, [name == metric or name.startswith(f"{metric}-") for name in names]]
     known = ~np.isnan(values)
     return np.where(known.any(axis=1), np.where(known, values, 0.0).sum(axis=1), np.nan)

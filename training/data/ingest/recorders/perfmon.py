@@ -78,7 +78,7 @@ TOTAL, EACH, SUM = "_total", "each", "sum"
 
 
 class Meaning(NamedTuple):
-    """Channel, which instances it is made of, and whether the counter is a running total."""
+    """The channel that a counter becomes, the instances that are summed for it, and whether it is a running total."""
 
     channel: str
     of: str
@@ -175,7 +175,7 @@ def _meaning(of: str, counter: str) -> Meaning | None:
 
 
 def _samples(rows: Sequence[Sequence[str]], path: Path, minutes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times in UTC and cells (S, columns); closing words of a program are no rows."""
+    """Times in UTC and cells (S, columns); lines with a program's closing messages are left out."""
     width = len(rows[0])
     kept = [row for row in rows[1:] if len(row) == width]
     if not kept:
@@ -197,7 +197,7 @@ def _samples(rows: Sequence[Sequence[str]], path: Path, minutes: int) -> tuple[n
 
 
 def _channel(meaning: Meaning, instances: Mapping[str, np.ndarray], t: np.ndarray) -> np.ndarray | None:
-    """A channel of its instances' columns; None where they do not make it."""
+    """A channel computed from its instances' columns; None if they are not enough."""
     if meaning.of == EACH:  # shares of a processor's time, in percent
         each = {name: column / 100 for name, column in instances.items() if TOTAL not in name}
         # "Processor Information" has "0,3" for the fourth processor of the first group, "Processor" has "3".

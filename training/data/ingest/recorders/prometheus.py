@@ -1,4 +1,4 @@
-"""Samples from a Prometheus, or from a file of what its HTTP API answered: one host an instance.
+"""Samples from a Prometheus server, or from a file with answers of its HTTP API: each instance is one host.
 
 The preset asks for what the node exporter exports, sample by sample, and makes growth by the second of each counter
 here, so that a restart of a host is seen in each series. A server repeats the last sample for up to five minutes where
@@ -83,7 +83,7 @@ class Data(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Answer of the HTTP API, as far as it is read."""
+    """An answer of the HTTP API; fields that are not needed are left out."""
 
     status: str
     data: Data | None = None
@@ -294,7 +294,7 @@ def _preset(series: Iterable[PromSeries]) -> dict[str, _Values]:
 
 
 def _check_once(instance: str, series: Iterable[PromSeries]) -> None:
-    """Refuse a host that is scraped twice, whose sums would be twice what they are. Raises DataError."""
+    """Refuse a host that is scraped more than once: its sums would be twice the true values. Raises DataError."""
     labels = {tuple(sorted(one.metric.items())) for one in series if one.metric.get("__name__") == ALWAYS}
     if len(labels) > 1:
         first, other = (dict(each) for each in sorted(labels)[:2])
@@ -326,7 +326,7 @@ def _fresh(raw: Floats) -> Bools:
 
 
 def _rate(total: Floats, t: Times) -> Floats:
-    """A series' growth by the second: missing where the series is, however long that lasts."""
+    """A series' growth per second: missing where the series is missing, however long that lasts."""
     known = np.flatnonzero(~np.isnan(total))
     rate = np.full(t.size, np.nan)
     if known.size > 1:
@@ -335,7 +335,7 @@ def _rate(total: Floats, t: Times) -> Floats:
 
 
 def _summed(columns: Sequence[Floats], *, every: bool) -> Floats:
-    """The sum of what is known, NaN where nothing is; ``every``: where anything is missing."""
+    """The sum of the known values, NaN if there are none; ``every``: NaN if any value is missing."""
     values = np.stack(columns)
     missing = np.isnan(values)
     gone = missing.any(axis=0) if every else missing.all(axis=0)
@@ -343,7 +343,7 @@ def _summed(columns: Sequence[Floats], *, every: bool) -> Floats:
 
 
 def _own(name: str, series: Iterable[PromSeries]) -> dict[str, _Values]:
-    """A user's query by instance. Raises DataError where an instance has several series."""
+    """A user's query, by instance. Raises DataError where an instance has several series."""
     parts: dict[str, dict[tuple[tuple[str, str], ...], list[PromSeries]]] = defaultdict(lambda: defaultdict(list))
     for one in series:
         parts[_instance(one, f"the query {name!r}")][tuple(sorted(one.metric.items()))].append(one)

@@ -1,4 +1,5 @@
-"""One GET to a Prometheus, or a sentence why nothing came. The standard library's HTTP."""
+"""Make one GET request to a Prometheus server; raise one sentence if it gives no answer. The standard library's
+HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def is_address(text: str) -> bool:
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """The address without a name and password, and the header that carries them. Raises DataError."""
+    """The address without the user name and password, and the header that carries these. Raises DataError."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise DataError(f"{url} is no address of a Prometheus: it begins with http:// or https://.")

@@ -1,4 +1,4 @@
-"""Samples of other recorders, as rows under the names, units and kinds of our own channels.
+"""Samples of other recorders, as rows under our channels' names, units and kinds.
 
 A quantity that means the same has the same name here whoever measured it, as growth by the second where our recordings
 count, so that a model of one recorder's data can score another's. What a recorder does not measure is missing.
@@ -39,7 +39,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTable:
-    """The table of a recorder, and what is to be said of how it was read."""
+    """The table of a recorder's samples, and notes on how it was read."""
 
     table: SampleTable
     channels: tuple[str, ...]  # those that are our own; others are a user's queries
@@ -66,7 +66,7 @@ def recorded(source: Path, recordings: Sequence[Recording], layout: str, notes: 
 
 
 def spec_of(name: str, modes: Sequence[str]) -> ChannelSpec:
-    """One of our own channels as windows hold it: compressed as in our recordings."""
+    """The schema's entry for one of our channels: compressed as in our recordings."""
     channel = CHANNELS[name]
     return ChannelSpec(
         name=name,
@@ -79,7 +79,7 @@ def spec_of(name: str, modes: Sequence[str]) -> ChannelSpec:
 
 
 def with_specs(channels: Sequence[ChannelSpec], ours: Sequence[str]) -> tuple[ChannelSpec, ...]:
-    """The channels of a table, those that are ``ours`` as our recordings have them."""
+    """The schema's entries for a table's channels; those that are ``ours`` are as in our recordings."""
     return tuple(spec_of(one.name, one.modes) if one.name in ours else one for one in channels)
 
 
