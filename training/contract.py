@@ -23,7 +23,7 @@ class Mode(StrEnum):
 
 
 class Recipe(StrEnum):
-    """How the test side of a split is chosen."""
+    """The method by which a split's test side is chosen."""
 
     HOST = "host"  # train on train_hosts, test on every other recording host
     SAMPLE = "sample"  # random episodes

@@ -24,7 +24,7 @@ class Measure(StrEnum):
 
 
 class View(StrEnum):
-    """What a recording's numbers describe: the whole machine, or one container."""
+    """The thing that a recording's numbers describe: the whole machine, or one container."""
 
     MACHINE = "machine"
     CONTAINER = "container"

@@ -245,7 +245,8 @@ def cut_at_once(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutWindows:
-    """What is known about the windows once the last one is in its place. The file of ``digests`` goes afterwards."""
+    """The facts about the windows that are known once the last one is in its place. The file of ``digests`` goes
+    afterwards."""
 
     index: WindowIndex
     features_sha256: str

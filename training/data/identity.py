@@ -42,7 +42,8 @@ class Pair(NamedTuple):
 
 
 class Kinship(NamedTuple):
-    """Which recordings are kin. ``of`` names, for each of N windows, the one that all its kin count as."""
+    """The recordings that are kin of each other. ``of`` names, for each of N windows, the one that all its kin count
+    as."""
 
     of: Coded
     equal: tuple[Pair, ...]  # whose windows are copies of which recording's, of any host

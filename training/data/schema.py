@@ -25,7 +25,7 @@ RATE_ROUNDED = 1e-5  # share by which a rate that was kept to six digits may dif
 
 
 class Timing(StrEnum):
-    """Says which times of a data set are in seconds; other times only count samples."""
+    """The choice of a data set's times that are in seconds; other times only count samples."""
 
     SECONDS = "seconds"  # all
     STARTS = "starts"  # when windows begin; their length is unknown
@@ -56,8 +56,8 @@ class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What every number of a data set means; ``mode`` is None for the whole schema. ``label_map`` gives each class name
-    its integer; the order means nothing.
+    """The meaning of every number of a data set; ``mode`` is None for the whole schema. ``label_map`` gives each class
+    name its integer; the order means nothing.
 
     ``target`` is malicious, phase, or class (the owner said that no class is benign). ``benign`` has the owner's names
     of the classes that raise no alarm; empty, and then no part of canonical JSON and hash: the class called ``benign``,

@@ -39,7 +39,7 @@ class LeakError(SplitError):
 
 
 class Side(StrEnum):
-    """What a window is used for; reports list the sides in this order."""
+    """The use of a window; reports list the sides in this order."""
 
     TRAIN = "train"
     VAL = "val"

@@ -29,7 +29,7 @@ NO_WINDOW = "it is shorter than a window"
 
 
 class Understood(msgspec.Struct, frozen=True, kw_only=True):
-    """As what the parts of a data set were read.
+    """The meaning as which each part of the data was read.
 
     Times in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` null where unknown.
 

@@ -28,7 +28,7 @@ GAP_STRIDES = 2  # between the end of a window and the beginning of the next, fr
 
 
 class JoinBy(StrEnum):
-    """How the last windows of a run are combined."""
+    """The way in which the last windows of a run are combined."""
 
     COUNT = "count"  # at least k of the last n alarm
     MEAN = "mean"  # the mean margin of the last n is above zero

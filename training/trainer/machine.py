@@ -1,4 +1,4 @@
-"""What can change a result on this machine: the device, and the run key, which contains all of it."""
+"""The facts of this machine that can change a result: the device, and the run key, which contains all of them."""
 
 from __future__ import annotations
 

@@ -198,8 +198,8 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
 
 
 def remarks(judged: Judged, side: Names | None) -> list[str]:
-    """What a reader of the scores must know: which windows are no test of the model, and how unlike its training data
-    they are."""
+    """Remarks for a reader of the scores: which windows are no test of the model, and how unlike its training data they
+    are."""
     if side is None:
         first = f"Which of these windows {judged.name} has seen is not known: {TOO_MANY}."
     else:

@@ -122,7 +122,7 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """What all trainings of one run share; references of the hosts ``also`` train too."""
+    """The values that all trainings of one run share; references of the hosts ``also`` train too."""
 
     args: TrainerArgs
     inputs: Inputs

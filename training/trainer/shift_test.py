@@ -92,7 +92,7 @@ def can_tell(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> bool:
 
 
 def reference_needed(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> int | None:
-    """How many stretches of reference would suffice to detect a change in all of ``values``; None if no number
+    """The number of stretches of reference that would suffice to detect a change in all of ``values``; None if none
     would."""
     n, measures = len(series), series.values.shape[1]
     for usual in range(FEWEST, 4 * max(n, EXACT)):
@@ -198,8 +198,8 @@ def _tail(n: int, m: int, most: int) -> float:
 
 @lru_cache(maxsize=64)  # of some 20 KB each
 def _orders(n: int, m: int) -> Floats:
-    """For each number up to half of the n x m pairs: how many orders of n and m values have at most that many pairs one
-    way.
+    """For each number up to half of the n x m pairs: the number of orders of n and m values with at most that many
+    pairs one way.
 
     Sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Below the
     middle terms only grow, so that nothing cancels.

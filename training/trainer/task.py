@@ -1,4 +1,4 @@
-"""What a model family gets for a training, and what it returns."""
+"""The values that a model family gets for a training, and those that it returns."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Task:
         return tuple(tuple(columns_of(self.names, name).tolist()) for name in alone if PAIR not in name)
 
     def lacking(self, rows: Ints) -> Ints:
-        """How many windows lack each channel (C,), or each feature (F,)."""
+        """The number of windows that lack each channel (C,), or each feature (F,)."""
         count = np.zeros(self.X.shape[1], dtype=np.int64)
         for here in spans(rows, step=WIDE_ROWS):
             count += np.isnan(self.X[rows[here], :, 0] if self.X.ndim == 3 else self.X[rows[here]]).sum(axis=0)

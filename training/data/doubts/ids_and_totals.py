@@ -57,7 +57,7 @@ def _of_channels(X: Floats32, order: Indices) -> Iterator[tuple[list[Indices], l
 
 
 class Course:
-    """How a channel's values run over recordings and time, kept in little memory however many there are."""
+    """The course of a channel's values over recordings and time, kept in little memory however many there are."""
 
     def __init__(self, classes: int, hosts: int, recordings: int) -> None:
         """Start with no counts; the groups are numbered from 0."""

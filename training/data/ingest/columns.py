@@ -29,7 +29,7 @@ SUMMED_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user's flags say of columns: hidden from realistic, left out, totals, levels despite their look, missing
+    """The user's flags about columns: hidden from realistic, left out, totals, levels despite their look, missing
     values."""
 
     oracle: tuple[str, ...] = ()

@@ -33,7 +33,7 @@ Fact = Callable[[str], str]
 
 
 class Kind(StrEnum):
-    """What a column holds."""
+    """The content of a column."""
 
     WHOLE = "whole numbers"
     NUMBER = "numbers"
@@ -105,7 +105,7 @@ WRITTEN: Mapping[str, Fact] = {  # of cells without words
 
 
 class Counts:
-    """How many of a column's cells match each pattern."""
+    """The number of a column's cells that match each pattern."""
 
     def __init__(self, counts: Mapping[str, int], known: str = "known") -> None:
         self._counts, self._known = counts, counts[known]

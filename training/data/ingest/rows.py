@@ -39,7 +39,7 @@ RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling doe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowCut:
-    """How recordings are cut into windows; ``hz`` None: read off the times.
+    """The way in which recordings are cut into windows; ``hz`` None: read off the times.
 
     ``t_unit`` and ``time_format`` (of strptime) are None where they are not given. ``episode_s`` is the length of the
     episodes into which recordings are cut; None: those of a table that names none are cut by a rule.

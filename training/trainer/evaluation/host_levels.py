@@ -47,7 +47,7 @@ DIGITS = 9  # of levels and margins: below any meaning, above what a processor's
 
 
 class LevelUse(StrEnum):
-    """How a host's threshold uses its own reference."""
+    """The way in which a host's threshold uses the host's own reference."""
 
     CALIBRATED = "calibrated"
     ONLY_UP = "only_up"

@@ -87,7 +87,7 @@ def stride_of(rows: Rows, *, nominal_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RuleEffect:
-    """What a rule catches and falsely reports on a timeline."""
+    """The incidents that a rule catches and those that it falsely reports on a timeline."""
 
     caught: Bools  # (S,) by stretch
     delay_s: Floats  # (S,) from the stretch's first window to the alarm; NaN where it is missed

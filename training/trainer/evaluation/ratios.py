@@ -115,7 +115,8 @@ class CatchMeasure:
 
 
 class ProbabilityMeasure:
-    """How far probabilities can be trusted: expected calibration error (top label) and Brier score (0..2)."""
+    """Two measures of how far probabilities can be trusted: expected calibration error (top label) and Brier score
+    (0..2)."""
 
     def __init__(self, y: Ints, proba: Floats, predicted: Ints, episode: Ints, n_episodes: int) -> None:
         confidence = proba.max(axis=1)

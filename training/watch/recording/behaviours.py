@@ -16,8 +16,8 @@ from training.watch.recording.loopback import WORDS, FarEnd
 
 
 class Context(NamedTuple):
-    """What a behaviour works with: its scratch folder (already filled), random generator, intensity, and the servers
-    that it may call."""
+    """The things a behaviour works with: its scratch folder (already filled), random generator, intensity, and the
+    servers that it may call."""
 
     scratch: Path
     rng: random.Random

@@ -42,7 +42,7 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's tra
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingOrder:
-    """What to record.
+    """The order for one recording.
 
     ``notes`` goes into meta.json as it is; ``background`` runs all the time and is not part of any phase.
     """
@@ -60,7 +60,7 @@ class RecordingOrder:
 
 @dataclass
 class Tape:
-    """What was recorded: sample times, samples, and when the phases really began."""
+    """The recorded values: sample times, samples, and when the phases really began."""
 
     t: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)

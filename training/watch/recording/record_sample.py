@@ -109,7 +109,7 @@ def own_network() -> None:
 
 
 class SampleSettings(NamedTuple):
-    """How to record a sample; ``short``: one recording of each scenario."""
+    """The settings for recording a sample; ``short``: one recording of each scenario."""
 
     seed: int
     duration_s: float
