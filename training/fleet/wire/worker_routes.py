@@ -76,71 +76,44 @@ JOB = "/v1/job/{job_id}"
 SET = "/v1/dataset/{dataset_id}"
 STATE = f"{JOB}/state/{{state_id}}"
 UPLOAD = (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256, HEADER_BY_HAND)
-CLAIMED = (ProblemType.UNKNOWN_JOB, ProblemType.LEASE_SUPERSEDED)
-FETCHED = (ProblemType.UNKNOWN_DATASET, ProblemType.INCOMPLETE_DATASET, ProblemType.NOT_YOURS)
-HELD = (*CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.UNKNOWN_STATE, ProblemType.UNKNOWN_DATASET,
-         ProblemType.INCOMPLETE_DATASET)  # fmt: skip
 HOLDER = (HEADER_CLAIM_ID, HEADER_HOST_ID)
 
 WORKER_ROUTES: tuple[Route, ...] = (
-    Route(
-        "POST", "/v1/job/claim", Access.WORKER, "claim",
-        "Claim a job", attempts.ClaimRequest, attempts.ClaimReply, (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY,
-        ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED), links=("heartbeat", "upload", "complete", "fail")),
-    Route(
-        "POST", f"{JOB}/heartbeat", Access.WORKER, "heartbeat",
-        "Renew the lease and report progress", attempts.HeartbeatRequest, attempts.HeartbeatReply,
-        (*CLAIMED, ProblemType.JOB_CANCELLED)),
-    Route(
-        "POST", f"{JOB}/complete", Access.WORKER, "complete",
-        "Complete a job with the uploaded bundle", attempts.CompleteRequest, attempts.CompleteReply, (*CLAIMED,
-        ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.SPEC_MISMATCH, ProblemType.NO_ARTIFACT)),
-    Route(
-        "POST", f"{JOB}/deliver", Access.WORKER, "deliver",
+    Route("POST", "/v1/job/claim", Access.WORKER, "claim",
+        "Claim a job", attempts.ClaimRequest, attempts.ClaimReply,
+        (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY), links=("heartbeat", "upload", "complete", "fail")),
+    Route("POST", f"{JOB}/heartbeat", Access.WORKER, "heartbeat",
+        "Renew the lease and report progress", attempts.HeartbeatRequest, attempts.HeartbeatReply),
+    Route("POST", f"{JOB}/complete", Access.WORKER, "complete",
+        "Complete a job with the uploaded bundle", attempts.CompleteRequest, attempts.CompleteReply,
+        (ProblemType.RESULT_CONFLICT, ProblemType.SPEC_MISMATCH, ProblemType.NO_ARTIFACT)),
+    Route("POST", f"{JOB}/deliver", Access.WORKER, "deliver",
         "Complete a waiting job with a bundle that its host kept", attempts.DeliverRequest, attempts.CompleteReply,
-        (*CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.WRONG_STATE, ProblemType.SPEC_MISMATCH,
-        ProblemType.NO_ARTIFACT)),
-    Route(
-        "POST", f"{JOB}/fail", Access.WORKER, "fail",
+        (ProblemType.WRONG_STATE, ProblemType.SPEC_MISMATCH, ProblemType.NO_ARTIFACT)),
+    Route("POST", f"{JOB}/fail", Access.WORKER, "fail",
         "Report that an attempt ended without a result, or hand the job back", attempts.FailRequest,
-        attempts.StatusReply, (*CLAIMED, ProblemType.JOB_CANCELLED)),
-    Route(
-        "POST", f"{JOB}/log", Access.WORKER, "output",
-        "Append lines of the trainer's output, also after the attempt", attempts.OutputRequest, attempts.OutputReply,
-        (*CLAIMED, ProblemType.JOB_CANCELLED)),
-    Route(
-        "PUT", STATE, Access.WORKER, "announce_state",
-        "Announce what a trainer saved; the answer names the missing pieces", reply=StateDraftReply,
-        problem_types=(*HELD, ProblemType.WRONG_DIGEST), parameters=HOLDER, upload=True),
-    Route(
-        "PUT", f"{STATE}/piece/{{sha256}}", Access.WORKER, "bring_state_piece",
-        "Upload a piece of a saved state", problem_types=(*HELD, ProblemType.WRONG_DIGEST), parameters=HOLDER,
-        upload=True, media=""),
-    Route(
-        "PUT", f"{STATE}/pieces", Access.WORKER, "bring_state_pieces",
-        "Upload many small pieces of a saved state in one body", problem_types=(*HELD, ProblemType.WRONG_DIGEST),
-        parameters=HOLDER, upload=True, media=""),
-    Route(
-        "POST", f"{STATE}/keep", Access.WORKER, "keep_state",
+        attempts.StatusReply),
+    Route("POST", f"{JOB}/log", Access.WORKER, "output",
+        "Append lines of the trainer's output, also after the attempt", attempts.OutputRequest, attempts.OutputReply),
+    Route("PUT", STATE, Access.WORKER, "announce_state",
+        "Announce what a trainer saved; the answer names the missing pieces", reply=StateDraftReply, parameters=HOLDER,
+        upload=True),
+    Route("PUT", f"{STATE}/piece/{{sha256}}", Access.WORKER, "bring_state_piece",
+        "Upload a piece of a saved state", parameters=HOLDER, upload=True, media=""),
+    Route("PUT", f"{STATE}/pieces", Access.WORKER, "bring_state_pieces",
+        "Upload many small pieces of a saved state in one body", parameters=HOLDER, upload=True, media=""),
+    Route("POST", f"{STATE}/keep", Access.WORKER, "keep_state",
         "Keep a saved state as the job's newest, for its next attempt to resume from", StateKeepRequest, StateView,
-        HELD, parameters=HOLDER),
-    Route(
-        "GET", STATE, Access.WORKER, "state",
-        "Get the listing of the job's newest saved state", problem_types=HELD, parameters=HOLDER,
-        media="application/json"),
-    Route(
-        "GET", f"{STATE}/piece/{{sha256}}", Access.WORKER, "state_piece",
-        "Download a piece of the job's newest saved state", problem_types=HELD, parameters=HOLDER,
-        media="application/octet-stream"),
-    Route(
-        "PUT", "/v1/model/{job_id}", Access.WORKER, "upload",
-        "Upload a bundle, or the rest of one", reply=attempts.UploadReply, problem_types=(*CLAIMED,
-        ProblemType.WRONG_STATE, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.OFFSET_MISMATCH,
-        ProblemType.WRONG_DIGEST, ProblemType.NO_ARTIFACT),
-        parameters=(*UPLOAD, HEADER_OFFSET), upload=True),
-    Route(
-        "GET", SET, Access.FETCHER, "dataset",
-        "Get a data set's listing", problem_types=FETCHED, media="application/json"),
+        parameters=HOLDER),
+    Route("GET", STATE, Access.WORKER, "state",
+        "Get the listing of the job's newest saved state", parameters=HOLDER, media="application/json"),
+    Route("GET", f"{STATE}/piece/{{sha256}}", Access.WORKER, "state_piece",
+        "Download a piece of the job's newest saved state", parameters=HOLDER, media="application/octet-stream"),
+    Route("PUT", "/v1/model/{job_id}", Access.WORKER, "upload",
+        "Upload a bundle, or the rest of one", reply=attempts.UploadReply,
+        problem_types=(ProblemType.WRONG_STATE, ProblemType.RESULT_CONFLICT, ProblemType.OFFSET_MISMATCH,
+        ProblemType.NO_ARTIFACT), parameters=(*UPLOAD, HEADER_OFFSET), upload=True),
+    Route("GET", SET, Access.FETCHER, "dataset", "Get a data set's listing", media="application/json"),
 )  # fmt: skip
 
 WORKERS = {route.name: route for route in WORKER_ROUTES}
