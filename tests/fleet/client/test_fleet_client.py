@@ -29,11 +29,9 @@ from training.fleet.client.client import (
     Refused,
     Stranger,
     Superseded,
+    Unavailable,
     Unreachable,
-    Verdict,
-    backoff_s,
     file_sha256,
-    verdict,
 )
 from training.fleet.client.transport import HttpTransport, Response, TransportError, _Deadline
 from training.fleet.wire import attempts, constants, messages, views
@@ -121,32 +119,30 @@ def test_the_longest_message_of_a_worker_is_not_too_long():
 @pytest.mark.parametrize(
     ("status", "problem_type", "meaning"),
     [
-        (200, "", Verdict.OK),
-        (206, "", Verdict.OK),
-        (408, "request_timeout", Verdict.RETRY),
-        (425, "", Verdict.RETRY),
-        (429, "", Verdict.RETRY),
-        (500, "internal", Verdict.RETRY),
-        (502, "", Verdict.RETRY),
-        (503, "shutting_down", Verdict.RETRY),
-        (507, "disk_full", Verdict.RETRY),
-        (409, "lease_superseded", Verdict.SUPERSEDED),
-        (409, "", Verdict.SUPERSEDED),
-        (410, "job_cancelled", Verdict.CANCELLED),
-        (410, "", Verdict.CANCELLED),
-        (409, "host_id_conflict", Verdict.FINAL),
-        (409, "result_conflict", Verdict.FINAL),
-        (409, "slot_busy", Verdict.FINAL),
-        (400, "bad_request", Verdict.FINAL),
-        (403, "operator_token", Verdict.FINAL),
-        (404, "unknown_job", Verdict.FINAL),
-        (413, "too_large", Verdict.FINAL),
-        (422, "wrong_digest", Verdict.FINAL),
-        (302, "", Verdict.FINAL),
+        (408, "request_timeout", Unavailable),
+        (425, "", Unavailable),
+        (429, "", Unavailable),
+        (500, "internal", Unavailable),
+        (502, "", Unavailable),
+        (503, "shutting_down", Unavailable),
+        (507, "disk_full", Unavailable),
+        (409, "lease_superseded", Superseded),
+        (409, "", Superseded),
+        (410, "job_cancelled", Cancelled),
+        (410, "", Cancelled),
+        (409, "host_id_conflict", Refused),
+        (409, "result_conflict", Refused),
+        (409, "slot_busy", Refused),
+        (400, "bad_request", Refused),
+        (403, "operator_token", Refused),
+        (404, "unknown_job", Refused),
+        (413, "too_large", Refused),
+        (422, "wrong_digest", Refused),
+        (302, "", Refused),
     ],
 )
 def test_retry_table(status, problem_type, meaning):
-    assert verdict(status, problem_type) is meaning
+    assert client_answers.verdict(status, problem_type) is meaning
 
 
 @pytest.mark.parametrize("problem_type", constants.ProblemType)
@@ -160,13 +156,13 @@ def test_every_slug_of_the_wire_has_its_error(problem_type):
 
 @given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
 def test_backoff_stays_within_its_bounds(failures, chance):
-    assert 0 <= backoff_s(failures, chance) < 60
-    assert backoff_s(failures, chance, least_s=7) >= 7
-    assert backoff_s(failures, 0.0) == 0
+    assert 0 <= client_answers.backoff_s(failures, chance) < 60
+    assert client_answers.backoff_s(failures, chance, least_s=7) >= 7
+    assert client_answers.backoff_s(failures, 0.0) == 0
 
 
 def test_backoff_doubles_up_to_its_cap():
-    ceilings = [backoff_s(n, 1.0) for n in range(1, 9)]
+    ceilings = [client_answers.backoff_s(n, 1.0) for n in range(1, 9)]
     assert ceilings == [1, 2, 4, 8, 16, 32, 60, 60]
 
 

@@ -127,7 +127,7 @@ def receiver(caddy, tmp_path_factory):
 def slug_of(receiver: Proxied, pem: bytes | None, **headers: str) -> str:
     """With which slug a claim for host pi is refused; empty when it is granted or told "no job"."""
     client = receiver.showing(pem)
-    client._caller._headers = {name.replace("__", "-"): value for name, value in headers.items()}
+    client._caller.headers = {name.replace("__", "-"): value for name, value in headers.items()}
     try:
         client.claim(a_capability())
     except Refused as refusal:
@@ -204,7 +204,7 @@ def test_a_foreign_certificate_never_reaches_the_receiver(receiver):
 def test_failures_are_counted_by_the_clients_address_not_the_proxys(receiver):
     """The proxy's own word for it: what the client says of it is dropped."""
     client = receiver.showing(None, "guess")
-    client._caller._headers = {"X-Operator-Token": "guess", "X-Forwarded-For": "10.9.9.9"}
+    client._caller.headers = {"X-Operator-Token": "guess", "X-Forwarded-For": "10.9.9.9"}
     with pytest.raises(Refused):
         client.reload()
     assert "10.9.9.9" not in receiver.hub.authenticator.limit._failures

@@ -253,7 +253,7 @@ def test_a_wrong_token_without_a_certificate_is_refused(fresh):
 def test_a_proxys_headers_mean_nothing_without_the_proxy(receiver, name):
     _, fingerprint = receiver.admitted("pi")
     client = receiver.showing(None)
-    client._caller._headers = {name: fingerprint}
+    client._caller.headers = {name: fingerprint}
     with pytest.raises(Refused) as refused:
         client.claim(a_capability())
     assert refused.value.problem_type == "no_certificate"

@@ -20,8 +20,7 @@ from rich.text import Text
 
 from training.clock import SystemClock
 from training.fleet.client.client import ClientError, FleetClient, Refused
-from training.fleet.client.credentials import Credentials, CredentialsError
-from training.fleet.client.renewal import renew_if_due
+from training.fleet.client.credentials import Credentials, CredentialsError, renew_if_due
 from training.fleet.wire.constants import DONE, REFUSED, TOKEN_VARIABLE, USAGE
 from training.printable import json_text, one_line
 

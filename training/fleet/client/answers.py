@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -71,38 +70,20 @@ class Cancelled(Refused):
     """The operator cancelled the job: stop the trainer and drop the work."""
 
 
-class Verdict(StrEnum):
-    """The meaning of an answer for the caller."""
-
-    OK = "ok"
-    RETRY = "retry"
-    FINAL = "final"
-    SUPERSEDED = "superseded"
-    CANCELLED = "cancelled"
-
-
 _RETRIED_4XX = frozenset({408, 425, 429})
-_ERRORS: Mapping[Verdict, type[Answered]] = {
-    Verdict.RETRY: Unavailable,
-    Verdict.FINAL: Refused,
-    Verdict.SUPERSEDED: Superseded,
-    Verdict.CANCELLED: Cancelled,
-}
 # A receiver of another version may say it by the status, under another name.
-_SLUGS = {Verdict.SUPERSEDED: ProblemType.LEASE_SUPERSEDED, Verdict.CANCELLED: ProblemType.JOB_CANCELLED}
+_SLUGS: Mapping[type[Answered], str] = {Superseded: ProblemType.LEASE_SUPERSEDED, Cancelled: ProblemType.JOB_CANCELLED}
 
 
-def verdict(status: int, problem_type: str) -> Verdict:
-    """Look the answer up in the retry table. ``problem_type`` is empty when the answer had none."""
-    if 200 <= status < 300:
-        return Verdict.OK
+def verdict(status: int, problem_type: str) -> type[Answered]:
+    """Look an error up in the retry table. ``problem_type`` is empty when the answer had none."""
     if status >= 500 or status in _RETRIED_4XX:
-        return Verdict.RETRY
+        return Unavailable
     if status == 410 or problem_type == ProblemType.JOB_CANCELLED:
-        return Verdict.CANCELLED
+        return Cancelled
     if status == 409 and problem_type in (ProblemType.LEASE_SUPERSEDED, ""):
-        return Verdict.SUPERSEDED
-    return Verdict.FINAL
+        return Superseded
+    return Refused
 
 
 def backoff_s(failures: int, chance: float, *, least_s: float = 0.0) -> float:
@@ -147,4 +128,4 @@ def problem(answer: Response) -> Answered:
     except (KeyError, ValueError):
         extra.pop("retry_after_s", None)
     meant = verdict(answer.status, problem_type)
-    return _ERRORS[meant](answer.status, _SLUGS.get(meant, problem_type), detail, extra)
+    return meant(answer.status, _SLUGS.get(meant, problem_type), detail, extra)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,69 +55,73 @@ def deliver(caller: Caller, job_id: str, message: DeliverRequest, file: Path) ->
         HEADER_SHA256: message.artifact_id,
         HEADER_BY_HAND: "1",
     }
-    one = _Upload(caller, address("upload", job_id), headers, file, None)
+    one = _Upload(caller, address("upload", job_id), headers, file)
     caller.again(one.once, None, one.advanced)
     return caller.call("deliver", job_id, body=message)  # type: ignore[no-any-return]
 
 
+@dataclass
 class _Upload:
     """The upload of a bundle: requests the offset, sends the rest, notes progress."""
 
-    def __init__(
-        self, caller: Caller, path: str, headers: Mapping[str, str], file: Path, progress: Progress | None
-    ) -> None:
-        self._caller, self._path, self._headers = caller, path, headers
-        self._file, self._progress = file, progress
-        self._begun_anew = 0
-        self._offset = self._furthest = -1
+    caller: Caller
+    path: str
+    headers: Mapping[str, str]
+    file: Path
+    progress: Progress | None = None
+    begun_anew = 0
+    offset = furthest = -1
 
     def once(self) -> str:
-        send = self._caller.send
-        answer = send("HEAD", self._path, headers=self._headers)
+        send = self.caller.send
+        answer = send("HEAD", self.path, headers=self.headers)
         try:
-            self._offset = int(answer.headers[HEADER_OFFSET.lower()])
+            self.offset = int(answer.headers[HEADER_OFFSET.lower()])
         except (KeyError, ValueError):
             raise Unreachable("the receiver's answer does not say where to resume") from None
-        with self._file.open("rb") as file:
+        with self.file.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if self._offset > size:
-                self._offset = 0  # the receiver's bytes are of another file
-            file.seek(self._offset)
+            if self.offset > size:
+                self.offset = 0  # the receiver's bytes are of another file
+            file.seek(self.offset)
             headers = {
-                **self._headers,
-                HEADER_OFFSET: str(self._offset),
-                "Content-Length": str(size - self._offset),
+                **self.headers,
+                HEADER_OFFSET: str(self.offset),
+                "Content-Length": str(size - self.offset),
                 "Content-Type": "application/zstd",
             }
-            body = _Tail(file, self._offset, size, self._progress)
-            answer = send("PUT", self._path, body=body, headers=headers, timeout_s=SLOW_S)
+            body = _Tail(file, self.offset, size, self.progress)
+            answer = send("PUT", self.path, body=body, headers=headers, timeout_s=SLOW_S)
         return decoded(answer, UploadReply).artifact_id
 
     def advanced(self) -> bool:
         """Return True if the receiver had more bytes than ever before when the last try began."""
-        further = self._offset > self._furthest
-        self._furthest = max(self._furthest, self._offset)
+        further = self.offset > self.furthest
+        self.furthest = max(self.furthest, self.offset)
         return further
 
     def may_begin_anew(self, refusal: Refused) -> bool:
         """Decide on a refusal: ask again for a moved offset; send damaged bytes again from the first."""
-        self._begun_anew += 1
+        self.begun_anew += 1
         moved = refusal.problem_type in (ProblemType.OFFSET_MISMATCH, ProblemType.WRONG_DIGEST)
-        return moved and self._begun_anew < _UPLOADS_FROM_NOTHING
+        return moved and self.begun_anew < _UPLOADS_FROM_NOTHING
 
 
+@dataclass
 class _Tail:
     """The rest of a file, with a report of the bytes read."""
 
-    def __init__(self, file: BinaryIO, done: int, size: int, progress: Progress | None) -> None:
-        self._file, self._done, self._size, self._progress = file, done, size, progress
+    file: BinaryIO
+    done: int
+    size: int
+    progress: Progress | None
 
     def read(self, size: int = -1, /) -> bytes:
         crashpoint("client.body")
-        block = self._file.read(_BLOCK_BYTES if size < 0 else size)
-        self._done += len(block)
-        if self._progress is not None:
-            self._progress(self._done, self._size)
+        block = self.file.read(_BLOCK_BYTES if size < 0 else size)
+        self.done += len(block)
+        if self.progress is not None:
+            self.progress(self.done, self.size)
         return block
 
 

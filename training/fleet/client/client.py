@@ -26,13 +26,13 @@ Superseded, Cancelled, all of them ClientError. A file that cannot be read or wr
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import random
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,10 +51,7 @@ from training.fleet.client.answers import (
     Superseded,
     Unavailable,
     Unreachable,
-    Verdict,
-    backoff_s,
     decoded,
-    verdict,
 )
 from training.fleet.client.bundles import Progress, deliver, fetch, upload
 from training.fleet.client.datasets import DatasetCalls, StateCalls
@@ -92,16 +89,13 @@ __all__ = [
     "Superseded",
     "Unavailable",
     "Unreachable",
-    "Verdict",
-    "backoff_s",
     "file_sha256",
-    "verdict",
 ]
 Report = HeartbeatRequest | FailRequest | CompleteRequest | OutputRequest
 R = TypeVar("R")
 
 
-@dataclass
+@dataclasses.dataclass
 class _Held:
     """A claim of this client's own."""
 
@@ -185,14 +179,14 @@ class FleetClient:
                     "or a tunnel to 127.0.0.1"
                 )
         self._caller = Caller(
-            transport,
+            transport=transport,
             base_url=base_url,
             headers={} if not operator_token else {HEADER_OPERATOR_TOKEN: _token(operator_token)},
             tries=tries,
             timeout_s=timeout_s,
             chance=chance,
             sleep=sleep,
-            one_database=one_database,
+            first={} if one_database else None,
         )
         self._claims = _Claims()
 
@@ -203,7 +197,7 @@ class FleetClient:
     def about(self, database_id: str | None) -> FleetClient:
         """Return this client for calls about a grant of this database: no other's answer counts."""
         new = copy.copy(self)
-        new._caller = self._caller.about(database_id)  # noqa: SLF001 - one of the same class
+        new._caller = dataclasses.replace(self._caller, granted_by=database_id)  # noqa: SLF001 - of the same class
         return new
 
     # -- workers ------------------------------------------------------------------------------------------------
@@ -362,7 +356,9 @@ class FleetClient:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _about(self, held: _Held) -> Caller:
-        return self._caller if self._caller.granted_by else self._caller.about(held.granted_by)
+        return (
+            self._caller if self._caller.granted_by else dataclasses.replace(self._caller, granted_by=held.granted_by)
+        )
 
     def _report(self, name: str, _reply: type[R], job_id: str, message: Report, tries: int | None) -> R:
         """Send a worker's message about a job under its claim."""

@@ -8,15 +8,16 @@ makes connections that verify the receiver and show no certificate.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from training import strict_json
+import msgspec
+
 from training.files import write_private
+from training.fleet.client.client import FleetClient
 from training.fleet.wire.identity import Role
 
 _CLOCK_BACK_S = 3600.0  # smaller corrections of the clock mean nothing
@@ -32,7 +33,7 @@ class CredentialsError(Exception):
     """The folder cannot be used. The text is one sentence."""
 
 
-class Identity(NamedTuple):
+class Identity(msgspec.Struct, frozen=True):
     """The certificate in the folder; ``valid_s`` counts from ``received_at``, by this machine's wall clock."""
 
     role: Role
@@ -62,17 +63,10 @@ class Credentials:
     def identity(self) -> Identity | None:
         """Read the identity; None when there is only the authority's certificate."""
         try:
-            known = strict_json.loads((self.folder / "identity.json").read_bytes())
-            return Identity(
-                Role(known["role"]),
-                str(known["name"]),
-                str(known["receiver_url"]),
-                float(known["received_at"]),
-                float(known["valid_s"]),
-            )
+            return msgspec.json.decode((self.folder / "identity.json").read_bytes(), type=Identity)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError):
             raise CredentialsError(f"{self.folder / 'identity.json'} is damaged; enroll this machine again") from None
 
     def context(self) -> ssl.SSLContext:
@@ -107,18 +101,12 @@ class Credentials:
         self, answer: Mapping[str, Any], key: bytes, receiver_url: str, now: float, authority: str | None = None
     ) -> None:
         """Store the result of a join or a renewal. Only a join has an authority, verified; else the old one stays."""
-        identity = {
-            "role": str(answer["role"]),
-            "name": str(answer["name"]),
-            "receiver_url": receiver_url,
-            "received_at": now,
-            "valid_s": float(answer["valid_s"]),
-        }
+        identity = Identity(Role(answer["role"]), answer["name"], receiver_url, now, answer["valid_s"])
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if authority is not None:
             write_private(self.folder / "ca.pem", authority.encode())
-        write_private(self.folder / "client.pem", key + str(answer["certificate"]).encode())
-        write_private(self.folder / "identity.json", json.dumps(identity).encode())
+        write_private(self.folder / "client.pem", key + answer["certificate"].encode())
+        write_private(self.folder / "identity.json", msgspec.json.encode(identity))
 
 
 def pinned(ca_pem: str) -> ssl.SSLContext:
@@ -146,3 +134,18 @@ def new_request(name: str) -> tuple[bytes, str]:
     pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return private, pem.decode()
+
+
+def renew_if_due(credentials: Credentials, client: FleetClient, now: float) -> bool:
+    """Renew with a new key when two thirds of the certificate's life are over; returns True then.
+
+    ``now`` is this machine's wall clock. Further connections show the new certificate once ``client`` and others close
+    their idle ones. Raises ClientError, CredentialsError, OSError; the old one is good until its end.
+    """
+    known = credentials.identity()
+    if known is None or not known.due(now):
+        return False
+    key, request = new_request(known.name)
+    credentials.store(client.call("renew", csr=request), key, known.receiver_url, now)
+    credentials.reload()
+    return True

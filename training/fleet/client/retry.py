@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -25,39 +25,20 @@ _SLOW = frozenset({
 })  # fmt: skip
 
 
+@dataclass(kw_only=True)
 class Caller:
-    """Sends requests to one receiver. ``tries`` bounds how often (None: no bound); a call may override it.
+    """Sends requests to one receiver. ``tries`` bounds how often (None: no bound); a call may override it."""
 
-    ``one_database``: the first one that answers is the only one believed.
-    """
-
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        base_url: str,
-        headers: Mapping[str, str],
-        tries: int | None,
-        timeout_s: float,
-        chance: Callable[[], float],
-        sleep: Callable[[float], object],
-        one_database: bool,
-    ) -> None:
-        self._transport = transport
-        self._base_url = base_url
-        self._headers = headers
-        self._tries = tries
-        self._chance = chance
-        self._sleep = sleep
-        self.timeout_s = timeout_s
-        self.granted_by: str | None = None
-        self._first: dict[str, str] | None = {} if one_database else None  # shared by all callers made of this one
-
-    def about(self, granted_by: str | None) -> Caller:
-        """Return a caller for a grant of this database: only its answers count."""
-        new = copy.copy(self)
-        new.granted_by = granted_by
-        return new
+    transport: Transport
+    base_url: str
+    headers: Mapping[str, str]
+    tries: int | None
+    timeout_s: float
+    chance: Callable[[], float]
+    sleep: Callable[[float], object]
+    granted_by: str | None = None  # the database of a grant: only its answers count
+    # The first database that answered, the only one believed, to all callers made of this one; null: each is.
+    first: dict[str, str] | None = None
 
     def call(
         self,
@@ -92,7 +73,7 @@ class Caller:
 
     def again(self, call: Callable[[], T], tries: int | None, advanced: Callable[[], bool] = lambda: False) -> T:
         """Make the call until it succeeds, is refused permanently, or ``tries`` are used up."""
-        most = self._tries if tries is None else tries
+        most = self.tries if tries is None else tries
         failures = 0
         while True:
             try:
@@ -102,7 +83,7 @@ class Caller:
                 if most is not None and failures >= most:
                     raise
                 least = getattr(error, "retry_after_s", None) or 0.0
-            self._sleep(backoff_s(failures, self._chance(), least_s=least))
+            self.sleep(backoff_s(failures, self.chance(), least_s=least))
 
     def send(
         self,
@@ -115,13 +96,13 @@ class Caller:
         sink: Sink | None = None,
     ) -> Response:
         """Send one request; raises the error that the retry table names for the answer."""
-        sent = {"Accept": "application/json", **self._headers, **(headers or {})}
+        sent = {"Accept": "application/json", **self.headers, **(headers or {})}
         if isinstance(body, bytes):
             sent["Content-Type"] = "application/json"
         try:
-            answer = self._transport.request(method, path, sent, body, timeout_s or self.timeout_s, sink)
+            answer = self.transport.request(method, path, sent, body, timeout_s or self.timeout_s, sink)
         except TransportError as error:
-            raise Unreachable(f"cannot reach the receiver at {self._base_url}: {error}") from error
+            raise Unreachable(f"cannot reach the receiver at {self.base_url}: {error}") from error
         self._believe(answer)
         if 200 <= answer.status < 300:
             return answer
@@ -130,11 +111,11 @@ class Caller:
     def _believe(self, answer: Response) -> None:
         """Raise Stranger for an answer that is not the receiver's."""
         shown, before = strangers.shown_by(answer), None
-        if shown is not None and self.granted_by is None and self._first is not None:
-            before = self._first.setdefault("id", shown)  # atomic: there may be several threads
+        if shown is not None and self.granted_by is None and self.first is not None:
+            before = self.first.setdefault("id", shown)  # atomic: there may be several threads
         who = strangers.stranger(answer, self.granted_by, before)
         if who is not None:
-            raise Stranger(f"not the receiver answered at {self._base_url} but {who}")
+            raise Stranger(f"not the receiver answered at {self.base_url} but {who}")
 
 
 def route_of(name: str) -> Route:

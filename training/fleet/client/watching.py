@@ -21,8 +21,7 @@ from training import strict_json
 from training.clock import Clock, SystemClock
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
-from training.fleet.client.credentials import Credentials, CredentialsError, watcher_folder
-from training.fleet.client.renewal import renew_if_due
+from training.fleet.client.credentials import Credentials, CredentialsError, renew_if_due, watcher_folder
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREACHABLE, USAGE, ProblemType
 from training.fleet.wire.identity import Role, enrolling
 from training.printable import one_line

@@ -76,13 +76,7 @@ class Principal:
     @classmethod
     def of(cls, method: Method, role: Role, name: str, shown: tuple[str, ...]) -> Principal:
         """Make the principal of a certificate, or of a token alone."""
-        if role is Role.HOST:
-            return cls(method, host_id=name, shown=shown)
-        if role is Role.OPERATOR:
-            return cls(method, operator=name, shown=shown)
-        if role is Role.WATCHER:
-            return cls(method, watcher=name, shown=shown)
-        return cls(method, reader=name, shown=shown)
+        return cls(method, shown=shown, **{"host_id" if role is Role.HOST else str(role): name})
 
     @property
     def anybody(self) -> bool:

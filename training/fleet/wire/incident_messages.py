@@ -24,14 +24,14 @@ _Moment = Annotated[float, Meta(ge=0, le=1e11)]
 _Score = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
-class WhyView(Wire, frozen=True, kw_only=True):
+class WhyView(Wire):
     """A channel that carried alarms, and its share of what raised the score."""
 
     channel: Annotated[str, Meta(max_length=128)]
     share: Annotated[float, Meta(ge=0, le=1)]
 
 
-class MovedView(Wire, frozen=True, kw_only=True):
+class MovedView(Wire):
     """A channel that left its place: medians before and after, of the level or the spread that models see."""
 
     channel: Annotated[str, Meta(max_length=128)]
@@ -40,7 +40,7 @@ class MovedView(Wire, frozen=True, kw_only=True):
     after: _Score
 
 
-class IncidentFacts(Wire, frozen=True, kw_only=True):
+class IncidentFacts(Wire):
     """The facts of an incident, by the host's clock: what its alarms say, or the channels that changed."""
 
     began_at: _Moment = 0.0  # 0 of a change: not known
@@ -59,7 +59,7 @@ class IncidentFacts(Wire, frozen=True, kw_only=True):
     more_channels: Annotated[int, Meta(ge=0, le=10_000)] = 0
 
 
-class WatchedIncident(IncidentFacts, frozen=True, kw_only=True):
+class WatchedIncident(IncidentFacts):
     """An incident as it stands. The later report of one says all that the earlier did.
 
     Alarms are raised, and over. A change of the host is over when a person confirmed it there, or named a new
@@ -74,7 +74,7 @@ class WatchedIncident(IncidentFacts, frozen=True, kw_only=True):
         return "alarms" if self.event in ("raised", "over") else "change"
 
 
-class WatchRequest(Wire, frozen=True, kw_only=True):
+class WatchRequest(Wire):
     """``POST /v1/watch``: the host is watched with this model; ``incident`` as it stands."""
 
     host_id: _Host
@@ -84,14 +84,14 @@ class WatchRequest(Wire, frozen=True, kw_only=True):
     incident: WatchedIncident | None = None
 
 
-class WatchReply(Wire, frozen=True, kw_only=True):
+class WatchReply(Wire):
     """``number`` is the receiver's for the incident; ``known``: it had been reported before."""
 
     number: int | None = None
     known: bool = False
 
 
-class IncidentView(IncidentFacts, frozen=True, kw_only=True):
+class IncidentView(IncidentFacts):
     """An incident of a watched host. ``told_at`` and ``heard_at`` are by the receiver's clock: first, and last."""
 
     number: int
@@ -110,7 +110,7 @@ class IncidentView(IncidentFacts, frozen=True, kw_only=True):
     judged_at: float | None
 
 
-class WatchView(Wire, frozen=True, kw_only=True):
+class WatchView(Wire):
     """A watch that contacted the receiver. ``since``: without a break; ``silent``: silent for more than twice its
     interval."""
 
@@ -123,7 +123,7 @@ class WatchView(Wire, frozen=True, kw_only=True):
     silent: bool
 
 
-class IncidentsReply(Wire, frozen=True, kw_only=True):
+class IncidentsReply(Wire):
     """``GET /v1/incidents``: the newest first; ``next_before`` leads to the older ones."""
 
     incidents: list[IncidentView]
@@ -134,7 +134,7 @@ class IncidentsReply(Wire, frozen=True, kw_only=True):
     now: float
 
 
-class JudgeRequest(Wire, frozen=True, kw_only=True):
+class JudgeRequest(Wire):
     """``POST /v1/incidents/{number}/judge``: what a person found of alarms, or ``closed`` for a change whose host
     cannot confirm it; ``open`` takes a verdict back."""
 

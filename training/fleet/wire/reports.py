@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,25 +26,6 @@ NAMES_SHOWN = 20  # in a list
 TEXT_MAX, NAME_MAX = 4000, 200  # characters
 UNREADABLE = "not readable"
 LEVELS = ("good", "caution", "poor")
-_NULL = Raw(b"null")
-
-
-class _Report(Struct):
-    metrics: Raw = _NULL
-    per_host: Raw = _NULL
-    operating_point: Raw = _NULL
-    curves: Raw = _NULL
-    split: Raw = _NULL
-    classes: Raw = _NULL
-    baselines: Raw = _NULL
-    notes: Raw = _NULL
-    verdict: Raw = _NULL
-    verdict_level: Raw = _NULL
-    run_key: Raw = _NULL
-
-
-class _Metrics(Struct):
-    test: dict[str, Raw] = {}
 
 
 class _Metric(Struct):
@@ -52,8 +34,7 @@ class _Metric(Struct):
     reason: str | None = None
 
 
-_NO_METRIC = _Metric()
-_TEXTS, _NONE = list[str], list[str]()
+_UNREADABLE = _Metric(reason=UNREADABLE)
 
 
 class _Promise(Struct):
@@ -63,10 +44,6 @@ class _Promise(Struct):
 class _Line(Struct):
     label: str = ""
     points: list[tuple[float, float]] = []
-
-
-class _Curves(Struct):
-    roc: list[_Line] = []
 
 
 class _Count(Struct):
@@ -85,72 +62,65 @@ class _Split(Struct):
     n: dict[str, _Count] = {}
 
 
-class _RunKey(Struct):
-    data: str = ""
-
-
 def read(body: bytes) -> ReportView:
     """Read a report; one that is none gets a sentence in ``why`` and no figures."""
     try:
-        said = msgspec.json.decode(body, type=_Report)
+        said = msgspec.json.decode(body, type=dict[str, Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return ReportView(result=ResultView(bytes=len(body), why=f"{UNREADABLE}: it is no report in JSON"))
-    metrics = _part(said.metrics, _Metrics, _Metrics()).test
-    hosts = _parts(said.per_host)
-    split = _part(said.split, _Split, _Split())
+    metrics = _parts(_parts(said.get("metrics")).get("test"))
+    hosts = _parts(said.get("per_host"))
+    split = _part(said.get("split"), _Split)
     test = split.n.get("test", _Count())
-    of_split = _part(_parts(said.split).get("notes", _NULL), _TEXTS, _NONE)  # as of hosts that were left out
-    level = _part(said.verdict_level, str, "")
+    of_split = _part(_parts(said.get("split")).get("notes"), list[str])  # as of hosts that were left out
+    level = _part(said.get("verdict_level"), str)
     result = ResultView(
         bytes=len(body),
         auroc=_figure(metrics.get("auroc")),
         caught=_figure(metrics.get("tpr")),
         false_alarms=_figure(metrics.get("fpr")),
-        promised=_share(_part(said.operating_point, _Promise, _Promise()).target_fpr),
+        promised=_share(_part(said.get("operating_point"), _Promise).target_fpr),
         alarms_a_day=_figure(metrics.get("alerts_per_host_day"), share=False),
-        verdict=_part(said.verdict, str, "")[:TEXT_MAX],
+        verdict=_part(said.get("verdict"), str)[:TEXT_MAX],
         level=level if level in LEVELS else "",
         windows=_count(test.windows),
         episodes=_count(test.episodes),
         hosts=_names(hosts),
         hosts_in_all=len(hosts),
         never_tested=_never_tested(split, hosts),
-        test=_test(split, _part(said.run_key, _RunKey, _RunKey()).data),
+        test=_test(split, _part(_parts(said.get("run_key")).get("data"), str)),
     )
     if result.auroc.value is None and not result.verdict and not metrics:
         return ReportView(result=ResultView(bytes=len(body), why=f"{UNREADABLE}: it has neither figures nor a verdict"))
     return ReportView(
         result=result,
-        roc=_roc(said.curves),
+        roc=_roc(_parts(said.get("curves")).get("roc")),
         per_host=[_host(name, hosts[name]) for name in sorted(hosts)[:HOSTS_SHOWN]],
         baselines={
             name[:NAME_MAX]: _figure(_parts(each).get("auroc"))
-            for name, each in sorted(_parts(said.baselines).items())[:NAMES_SHOWN]
+            for name, each in sorted(_parts(said.get("baselines")).items())[:NAMES_SHOWN]
         },
-        notes=[each[:TEXT_MAX] for each in [*of_split, *_part(said.notes, _TEXTS, _NONE)][:NAMES_SHOWN]],
+        notes=[each[:TEXT_MAX] for each in [*of_split, *_part(said.get("notes"), list[str])][:NAMES_SHOWN]],
     )
 
 
-def _part(raw: Raw, kind: Any, otherwise: T) -> T:
+def _part(raw: Raw | None, kind: type[T], otherwise: T | None = None) -> T:
     """Read one part; what it cannot be counts as not said."""
-    try:
-        found: T | None = msgspec.json.decode(raw, type=kind | None)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return otherwise
-    return otherwise if found is None else found
+    found: T | None = None
+    with suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        found = msgspec.json.decode(b"null" if raw is None else raw, type=kind | None)
+    return found if found is not None else otherwise or kind()
 
 
-def _parts(raw: Raw) -> dict[str, Raw]:
-    return _part(raw, dict[str, Raw], dict[str, Raw]())
+def _parts(raw: Raw | None) -> dict[str, Raw]:
+    return _part(raw, dict[str, Raw])
 
 
 def _figure(raw: Raw | None, *, share: bool = True) -> Figure:
     """Read a value with its interval. ``share``: it lies between 0 and 1."""
     if raw is None:
         return Figure(why="not given")
-    said = _part(raw, _Metric, _NO_METRIC)
-    if said is _NO_METRIC:
-        return Figure(why=UNREADABLE)
+    said = _part(raw, _Metric, _UNREADABLE)
     if said.value is None:
         return Figure(why=(said.reason or "not given")[:NAME_MAX])
     bounds = (0.0, 1.0) if share else (0.0, 1e15)
@@ -178,15 +148,15 @@ def _host(name: str, raw: Raw) -> HostFigures:
     said = _parts(raw)
     return HostFigures(
         host=name[:NAME_MAX],
-        windows=_count(_part(said.get("windows", _NULL), int, 0)),
+        windows=_count(_part(said.get("windows"), int)),
         auroc=_figure(said.get("auroc")),
         caught=_figure(said.get("tpr")),
         false_alarms=_figure(said.get("fpr")),
     )
 
 
-def _roc(raw: Raw) -> list[Line]:
-    lines = _part(raw, _Curves, _Curves()).roc[:LINES_SHOWN]
+def _roc(raw: Raw | None) -> list[Line]:
+    lines = _part(raw, list[_Line])[:LINES_SHOWN]
     return [Line(label=line.label[:NAME_MAX], points=_thinned(line.points)) for line in lines if line.points]
 
 
@@ -217,7 +187,7 @@ def _never_tested(split: _Split, hosts: Mapping[str, Raw]) -> list[str]:
     known = sorted({name for side in split.classes.values() for name in side})
     missing += [f"windows of {name[:NAME_MAX]}" for name in known if split.classes and tested.get(name, 0) <= 0]
     for name in sorted(hosts)[:HOSTS_SHOWN]:
-        only = _part(_parts(hosts[name]).get("one_class", _NULL), str, "")
+        only = _part(_parts(hosts[name]).get("one_class"), str)
         if only:
             missing.append(f"anything but {only[:NAME_MAX]} on {name[:NAME_MAX]}")
     return [each for each in missing if each][:NAMES_SHOWN]

@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from training.clock import Clock
 from training.fleet.client.client import ClientError, FleetClient, Refused
-from training.fleet.client.credentials import Credentials, CredentialsError
-from training.fleet.client.renewal import renew_if_due
+from training.fleet.client.credentials import Credentials, CredentialsError, renew_if_due
 from training.fleet.client.transport import HttpTransport
 from training.fleet.wire.constants import LOOK_AGAIN_S, ProblemType
 
