@@ -91,25 +91,24 @@ class Receiver:
         self.service = Service(self.queue, self.store, self.read)
         self.writer = Writer(self.queue.db)
         self.reader = SqliteDatabase(folder / "jobs.db")
-        app = create_app(
+        self.hub = ReceiverContext(
             self.service,
             self.writer,
             self.store,
+            DatasetStore(folder / "datasets", self.disk),
+            StateStore(folder / "states", self.disk),
+            self.reader,
+            clock or fleet_clock or SystemClock(),
             ReceiverSettings(
                 **{"operator_token": TOKEN, **settings},
                 secure=security is not None,
                 names=security.names if security else (),
             ),
-            reader=self.reader,
-            clock=clock or fleet_clock,
-            authority=security.authority if security else None,
-            reload=self._reload,
-            datasets=DatasetStore(folder / "datasets", self.disk),
-            states=StateStore(folder / "states", self.disk),
+            security.authority if security else None,
+            self._reload,
         )
-        self.hub: ReceiverContext = app.state.context
         self.room = self.hub.room = WatchedRoom()
-        self.server = Server(configuration(app), self.hub, security)
+        self.server = Server(configuration(create_app(self.hub)), self.hub, security)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = self.listener.getsockname()
         self.url = f"http://127.0.0.1:{self.address[1]}"

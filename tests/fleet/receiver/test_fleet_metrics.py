@@ -22,7 +22,6 @@ from training.fleet.receiver.metrics.snapshot import (
     Credential,
     Obstacle,
     Snapshots,
-    Sources,
     obstacle_of,
 )
 from training.fleet.scheduling.job import EndReason
@@ -57,7 +56,7 @@ class World:
     def begin(self):
         """As a receiver begins."""
         self.tally = Tally()
-        source = Sources(
+        self.snapshots = Snapshots(
             reader=self.reader,
             service=self.service,
             views=Views(self.reader, self.service),
@@ -66,8 +65,9 @@ class World:
             database=self.path,
             credentials=lambda: self.credentials,
             clock=self.clock,
+            tally=self.tally,
+            last_event=newest_event(self.reader),
         )
-        self.snapshots = Snapshots(source, self.tally, newest_event(self.reader))
         self.exposition = Exposition(self.snapshots, "1.2")
 
     def add(self, *jobs):

@@ -12,14 +12,14 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from training import logs
-from training.clock import Clock, SystemClock
+from training.clock import SystemClock
 from training.fleet.capability.describe import ProcessDescriber
 from training.fleet.database.sqlite import SqliteDatabase, named_in
 from training.fleet.database.writer import Database, DatabaseError, DatabaseLost, Writer
@@ -29,9 +29,6 @@ from training.fleet.receiver.http.endpoints import routes
 from training.fleet.receiver.http.html import on_http_error
 from training.fleet.receiver.http.listening import StartError, address, listener, public_url, secure
 from training.fleet.receiver.http.server import CONNECTIONS_MAX, Server, configuration
-from training.fleet.receiver.security.authentication import Authenticator
-from training.fleet.receiver.security.authority import Authority
-from training.fleet.receiver.security.registry import Registry
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.policy_options import page, policy_of, setting
 from training.fleet.service.audit import AuditLog
@@ -48,7 +45,6 @@ from training.fleet.store.locking import lock_of, store_lock
 from training.fleet.store.states import StateStore
 from training.fleet.store.store_id import MARK, another_database
 from training.fleet.wire.constants import TOKEN_VARIABLE, Refusal
-from training.fleet.wire.messages import ReloadReply
 from training.installed import own_version
 from training.locking import LockedError, exclusive
 from training.printable import counted
@@ -57,34 +53,10 @@ from training.streams import replace_unprintable
 logger = logging.getLogger(__name__)
 
 
-def create_app(
-    service: Service,
-    writer: Writer,
-    store: ArtifactStore,
-    settings: ReceiverSettings | None = None,
-    *,
-    reader: Database,
-    clock: Clock | None = None,
-    authority: Authority | None = None,
-    reload: Callable[[str], ReloadReply] | None = None,
-    datasets: DatasetStore | None = None,
-    states: StateStore | None = None,
-    previews: Previews | None = None,
-) -> Starlette:
-    """Make the application over ready objects; it starts no timer, and threads for file work only.
-
-    ``reader`` is a second connection to the database. ``reload`` checks the manifest (off the event loop) and
-    applies it through ``writer``. The server takes care of ``state.context``.
-    """
+def create_app(context: ReceiverContext) -> Starlette:
+    """Make the application; it starts no timer, and threads for file work only. The server looks after the context."""
     app = Starlette(routes=routes(), exception_handlers={HTTPException: on_http_error})
     app.router.redirect_slashes = False
-    clock, settings = clock or SystemClock(), settings or ReceiverSettings()
-    # On the writer's thread: the database is in its hands from now on.
-    registry = writer.submit(lambda: Registry(service.queue.db, clock)).result()
-    authenticator = Authenticator(registry, clock, settings.operator_token, secure=settings.secure)
-    context = ReceiverContext(
-        service, writer, store, reader, clock, settings, authenticator, authority, datasets, states, reload, previews
-    )
     app.state.context = context
     return app
 
@@ -129,22 +101,14 @@ def serve(args: argparse.Namespace) -> int:
             names=security.names if security else tuple(args.public_name),
             public_url=public_url(args, listening, security),
         )
-        app = create_app(
-            service,
-            writer,
-            store,
-            settings,
-            reader=reader,
-            clock=clock,
-            authority=security.authority if security else None,
-            reload=reloader,
-            datasets=dataset_store,
-            states=StateStore(args.models_dir.with_name("states")),
-            previews=Previews(reloader, reader),
+        states = StateStore(args.models_dir.with_name("states"))
+        authority, previews = security.authority if security else None, Previews(reloader, reader)
+        context = ReceiverContext(
+            service, writer, store, dataset_store, states, reader, clock, settings, authority, reloader, previews
         )
-        stack.callback(app.state.context.close)
+        stack.callback(context.close)
         _repair_index(store, reader)
-        servers.append(Server(configuration(app), app.state.context, security, describer.stop))
+        servers.append(Server(configuration(create_app(context)), context, security, describer.stop))
         gc.collect()
         gc.freeze()  # what is here now stays: no later collection need look at it
         logger.info("listening on %s", address(listening, security))
@@ -167,7 +131,7 @@ def _explained(what: str, option: str) -> Iterator[None]:
         raise StartError(str(error)) from error
 
 
-def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> tuple[JobQueue, Database]:
+def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> tuple[JobQueue, SqliteDatabase]:
     """Open the writer's queue and the reader's own connection. One process owns the file at a time."""
     with _explained(f"the database {path}", "--db"):
         path.parent.mkdir(parents=True, exist_ok=True)

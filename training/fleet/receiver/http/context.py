@@ -16,12 +16,14 @@ from starlette.requests import Request
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
-from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import DatabaseError, Writer, id_of
 from training.fleet.receiver import wake_on_lan
 from training.fleet.receiver.http.origins import own_names
 from training.fleet.receiver.metrics.counters import Tally, newest_event
 from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
+from training.fleet.receiver.security.registry import Registry
 from training.fleet.scheduling.job import TRANSITIONS, JobStatus
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.audit import AuditLog
@@ -149,13 +151,12 @@ class ReceiverContext:
     service: Service
     writer: Writer
     store: ArtifactStore
-    reader: Database
+    datasets: DatasetStore
+    states: StateStore
+    reader: SqliteDatabase
     clock: Clock
     settings: ReceiverSettings
-    authenticator: Authenticator
     authority: Authority | None = None
-    datasets: DatasetStore | None = None
-    states: StateStore | None = None
     read_manifest: Callable[[str], ReloadReply] | None = None  # the caller → the changes
     previews: Previews | None = None
     room: WaitingRoom = field(default_factory=WaitingRoom)
@@ -166,12 +167,13 @@ class ReceiverContext:
     def __post_init__(self) -> None:
         self.database_id = id_of(self.reader)
         self.own_names = own_names((self.settings.host, *self.settings.names))
-        if self.datasets is not None:
-            self.service.data_bytes = self.datasets.size_of
-        self.saved_states: SavedStates | None = None
-        if self.states is not None:
-            self.saved_states = SavedStates(self.service, self.states, self.clock)
-            self.service.state_of = self.saved_states.of
+        # On the writer's thread: the database is in its hands from now on.
+        registry = self.writer.submit(lambda: Registry(self.service.queue.db, self.clock)).result()
+        own_token, secure = self.settings.operator_token, self.settings.secure
+        self.authenticator = Authenticator(registry, self.clock, own_token, secure=secure)
+        self.service.data_bytes = self.datasets.size_of
+        self.saved_states = SavedStates(self.service, self.states, self.clock)
+        self.service.state_of = self.saved_states.of
         self.views = Views(self.reader, self.service, self.store.logs, self.store)
         self.folding = Folding(self.service, self.store.logs, self.reader)
         self.much_output = asyncio.Event()  # it is time to fold
@@ -372,10 +374,8 @@ class ReceiverContext:
         removed = await self.disk(lambda: self.store.sweep(before))
         if removed:
             logger.info("%d unfinished uploads were removed", removed)
-        if self.datasets is not None:
-            await self.disk(partial(self.datasets.sweep, before))
-        if self.states is not None:
-            await self.disk(partial(self.states.sweep, before))
+        await self.disk(partial(self.datasets.sweep, before))
+        await self.disk(partial(self.states.sweep, before))
 
     def close(self) -> None:
         """End the threads; the caller closes the writer and the reader's connection."""

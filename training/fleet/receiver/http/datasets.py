@@ -17,7 +17,7 @@ from training.fleet.receiver.http.problems import Answer, reply
 from training.fleet.service.audit import Act
 from training.fleet.service.data_use import NameMoved, check_name_unused, check_unused, name_moved
 from training.fleet.service.membership import check_fetch
-from training.fleet.store.datasets import DatasetStore, Shelved
+from training.fleet.store.datasets import Shelved
 from training.fleet.wire.constants import HEADER_SHA256, ProblemType, Refusal
 from training.fleet.wire.dataset_listing import (
     BATCH_BODY_BYTES_MAX,
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 async def datasets(context: ReceiverContext, _request: Request) -> Answer:
-    found = await context.disk(_dataset_store(context).sets)
+    found = await context.disk(context.datasets.sets)
     return DatasetsReply(datasets=[_view(each) for each in found], now=context.clock.now())
 
 
@@ -49,9 +49,9 @@ async def datasets(context: ReceiverContext, _request: Request) -> Answer:
 
 async def announce_dataset(context: ReceiverContext, request: Request) -> Answer:
     """Take a listing; the answer names missing chunks, the first when there are many."""
-    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    dataset_id = _id(request)
     document = await read_bytes(context, request, LISTING_BYTES_MAX)
-    draft = await context.disk(lambda: dataset_store.begin(dataset_id, document))
+    draft = await context.disk(lambda: context.datasets.begin(dataset_id, document))
     return reply(
         DatasetDraftReply(
             dataset_id=dataset_id,
@@ -64,36 +64,36 @@ async def announce_dataset(context: ReceiverContext, request: Request) -> Answer
 
 
 async def bring_piece(context: ReceiverContext, request: Request) -> Answer:
-    dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
+    dataset_id, sha256 = _id(request), request.path_params["sha256"]
     data = await read_bytes(context, request, CHUNK_BYTES)
-    await context.disk(lambda: dataset_store.put(dataset_id, [(sha256, data)]))
+    await context.disk(lambda: context.datasets.put(dataset_id, [(sha256, data)]))
     return Response()
 
 
 async def bring_pieces(context: ReceiverContext, request: Request) -> Answer:
     """Take many small chunks at once, or a folder of ten thousand files would take as many requests."""
-    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    dataset_id = _id(request)
     body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX)
     try:
         pieces = batched(body)
     except BadListing as error:
         raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
-    await context.disk(lambda: dataset_store.put(dataset_id, pieces))
+    await context.disk(lambda: context.datasets.put(dataset_id, pieces))
     return Response()
 
 
 async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
-    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    dataset_id = _id(request)
     body = await read_json(context, request, DatasetPublishRequest)
     now = context.clock.now()
-    was = (await context.disk(dataset_store.catalogue)).names.get(body.name or "", dataset_id)
-    shelved = await context.disk(lambda: dataset_store.publish(dataset_id, body.name, now, body.hosts))
+    was = (await context.disk(context.datasets.catalogue)).names.get(body.name or "", dataset_id)
+    shelved = await context.disk(lambda: context.datasets.publish(dataset_id, body.name, now, body.hosts))
     view, who = _view(shelved), acting(context, request)
     after = {"name": body.name, "size": view.size}
 
     def note() -> NameMoved:
         context.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after)
-        context.service.host_registry.datasets = dataset_store.catalogue().ids
+        context.service.host_registry.datasets = context.datasets.catalogue().ids
         return name_moved(context.service, body.name, dataset_id)
 
     moved = await context.act(request, note)
@@ -111,14 +111,14 @@ async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
     """Forget a data set that no job needs."""
-    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    dataset_id = _id(request)
     await context.act(request, lambda: check_unused(context.service, dataset_id))
-    freed = await context.disk(lambda: dataset_store.remove(dataset_id))
+    freed = await context.disk(lambda: context.datasets.remove(dataset_id))
     who, before = acting(context, request), {"freed": freed}
 
     def noted() -> None:
         context.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before)
-        context.service.host_registry.datasets = dataset_store.catalogue().ids
+        context.service.host_registry.datasets = context.datasets.catalogue().ids
 
     await context.act(request, noted)
     logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)
@@ -127,10 +127,10 @@ async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 async def unname_dataset(context: ReceiverContext, request: Request) -> Answer:
     """Free one of several names of a data set, which stays."""
-    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    dataset_id = _id(request)
     name = (await read_json(context, request, DatasetUnnameRequest)).name
     await context.act(request, lambda: check_name_unused(context.service, name))
-    shelved = await context.disk(lambda: dataset_store.unname(dataset_id, name))
+    shelved = await context.disk(lambda: context.datasets.unname(dataset_id, name))
     who = acting(context, request)
     await context.act(request, lambda: context.audit.write(who, Act.DATASET_REMOVE, dataset_id, before={"name": name}))
     return _view(shelved)
@@ -141,15 +141,15 @@ async def unname_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 async def dataset(context: ReceiverContext, request: Request) -> Answer:
     """Return the listing's bytes; their SHA-256 is the data set's id."""
-    dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
-    document = await context.disk(lambda: dataset_store.listing(dataset_id))
+    dataset_id = await _may_fetch(context, request)
+    document = await context.disk(lambda: context.datasets.listing(dataset_id))
     return Response(document, media_type="application/json", headers={HEADER_SHA256: dataset_id})
 
 
 async def piece(context: ReceiverContext, request: Request) -> Answer:
-    dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
+    dataset_id = await _may_fetch(context, request)
     sha256 = request.path_params["sha256"]
-    data = await context.disk(lambda: dataset_store.piece(dataset_id, sha256))
+    data = await context.disk(lambda: context.datasets.piece(dataset_id, sha256))
     headers = {HEADER_SHA256: sha256, "X-Content-Type-Options": "nosniff"}
     return Response(data, media_type="application/octet-stream", headers=headers)
 
@@ -167,12 +167,6 @@ async def _may_fetch(context: ReceiverContext, request: Request) -> str:
 
 def _id(request: Request) -> str:
     return str(request.path_params["dataset_id"])
-
-
-def _dataset_store(context: ReceiverContext) -> DatasetStore:
-    if context.datasets is None:
-        raise Refusal(ProblemType.UNKNOWN_DATASET, "this receiver keeps no data sets")
-    return context.datasets
 
 
 def _view(shelved: Shelved) -> DatasetView:

@@ -6,25 +6,26 @@ from pathlib import Path
 
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.metrics.exposition import Exposition
-from training.fleet.receiver.metrics.snapshot import Credential, Snapshots, Sources
+from training.fleet.receiver.metrics.snapshot import Credential, Snapshots
 
 
 def exposition(context: ReceiverContext) -> Exposition:
     """Return what writes this receiver's figures; the first call makes it."""
     if context.exposition is not None:
         return context.exposition
-    path = getattr(context.reader, "path", ":memory:")
-    sources = Sources(
-        reader=context.reader,
-        service=context.service,
-        views=context.views,
-        store=context.store,
-        datasets=context.datasets,
-        database=None if path == ":memory:" else Path(path),
-        credentials=lambda: _credentials(context),
-        clock=context.clock,
+    snapshots = Snapshots(
+        context.reader,
+        context.service,
+        context.views,
+        context.store,
+        context.datasets,
+        Path(context.reader.path),
+        lambda: _credentials(context),
+        context.clock,
+        context.tally,
+        context.last_event,
     )
-    context.exposition = Exposition(Snapshots(sources, context.tally, context.last_event), context.settings.version)
+    context.exposition = Exposition(snapshots, context.settings.version)
     return context.exposition
 
 

@@ -30,5 +30,5 @@ async def let_go(context: ReceiverContext, most: int = 2**62) -> list[Removal]:
 
 async def forget_states(context: ReceiverContext) -> None:
     """Remove the saved states of jobs that are over."""
-    if context.halted is None and context.saved_states is not None:
+    if context.halted is None:
         await carry_out(context, None, context.saved_states.forget())

@@ -13,6 +13,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -75,46 +76,42 @@ class Credential(NamedTuple):
     expires_at: float
 
 
-class Sources(NamedTuple):
-    """The parts of a receiver that a snapshot is made of. ``credentials`` lists certificates, then tokens."""
+@dataclass
+class Snapshots:
+    """The latest figures, by their metrics' names. Used by the one thread that owns the reader's connection."""
 
     reader: Database
     service: Service
     views: Views
     store: ArtifactStore
-    datasets: DatasetStore | None
-    database: Path | None  # the file, if there is one
-    credentials: Callable[[], tuple[Iterable[Credential], Iterable[Credential]]]
+    datasets: DatasetStore
+    database: Path  # the file
+    credentials: Callable[[], tuple[Iterable[Credential], Iterable[Credential]]]  # certificates, then tokens
     clock: Clock
+    tally: Tally
+    last_event: int  # the newest at the receiver's start: attempts that ended after it are counted
+    _last: Mapping[str, Samples] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _sizes_at = _last_at = -math.inf
 
-
-class Snapshots:
-    """The latest figures, by their metrics' names. Used by the one thread that owns the reader's connection."""
-
-    def __init__(self, sources: Sources, tally: Tally, last_event: int) -> None:
-        """Count attempts that ended after the event of this number, the newest at the receiver's start."""
-        self._from = sources
-        self.tally = tally
-        self._ends = Ends(sources.reader, last_event)
-        self._last: Mapping[str, Samples] = {}
-        self._sizes: dict[str, int] = {}
-        self._sizes_at = self._last_at = -math.inf
+    def __post_init__(self) -> None:
+        self._ends = Ends(self.reader, self.last_event)
 
     def latest(self) -> Mapping[str, Samples]:
         """Return the last snapshot while it is fresh, else a new one; raises DatabaseError and StoreError."""
-        now = self._from.clock.monotonic()
+        now = self.clock.monotonic()
         if now - self._last_at >= FRESH_S:
             self._ends.update()
             self._last, self._last_at = dict(self._take()), now
         return self._last
 
     def _take(self) -> Iterator[tuple[str, Samples]]:
-        source, now = self._from, self._from.clock.now()
-        service, out, resting = source.service, source.views.quarantined(), source.views.resting()
+        now = self.clock.now()
+        service, out, resting = self.service, self.views.quarantined(), self.views.resting()
         known = service.known_hosts()
-        held = {host: len(names) for host, names in jobs_by_host(source.reader.all("live_jobs_by_host")).items()}
+        held = {host: len(names) for host, names in jobs_by_host(self.reader.all("live_jobs_by_host")).items()}
         states = {each.name: _state(each, service, out, resting, held) for each in known}
-        yield "jobs", by_one(source.views.counts())
+        yield "jobs", by_one(self.views.counts())
         yield from self._waiting(now, known, out, resting)
         yield "attempts_total", [((end, FAULT_OF[end]), self._ends.reasons[end]) for end in EndReason]
         yield "attempt_duration_seconds", by_one(self._ends.durations)
@@ -125,13 +122,13 @@ class Snapshots:
         disks = dict(self._disks())
         yield "disk_free_bytes", by_one({kind: free for kind, (free, _) in disks.items()})
         yield "disk_size_bytes", by_one({kind: size for kind, (_, size) in disks.items()})
-        yield "database_bytes", [((), _size(source.database) + _size(source.database, "-wal"))]
+        yield "database_bytes", [((), _size(self.database) + _size(self.database, "-wal"))]
         yield "store_bytes", by_one(self._stored())
-        yield "granting", [((), source.store.has_room())]
+        yield "granting", [((), self.store.has_room())]
         yield "missing_datasets", [((), len(service.host_registry.missing_datasets()))]
-        backed_up = None if source.database is None else backed_up_at(source.database)
+        backed_up = backed_up_at(self.database)
         yield "backup_timestamp_seconds", [] if backed_up is None else [((), backed_up)]
-        for kind, found in zip(("certificate", "token"), source.credentials(), strict=True):
+        for kind, found in zip(("certificate", "token"), self.credentials(), strict=True):
             ends = [((each.role, each.name), each.expires_at) for each in _shown(found, now)]
             yield f"{kind}_expiry_timestamp_seconds", ends
         yield "snapshot_timestamp_seconds", [((), now)]
@@ -140,18 +137,17 @@ class Snapshots:
         self, now: float, known: Iterable[KnownHost], out: Mapping[str, str], resting: Mapping[str, str]
     ) -> Iterator[tuple[str, Samples]]:
         """Find the longest wait by need, and the number of jobs behind each obstacle."""
-        service = self._from.service
-        hosts = [(service.host_of(each), service.alive(each)) for each in known]
+        hosts = [(self.service.host_of(each), self.service.alive(each)) for each in known]
         oldest = {"cpu": 0.0, "cuda": 0.0}
-        held = self._from.reader.one("held_pending")
+        held = self.reader.one("held_pending")
         blocked = dict.fromkeys(Obstacle, 0)
         blocked[Obstacle.HELD] = int(held["n"]) if held else 0
-        for row in self._from.reader.all("waiting"):
+        for row in self.reader.all("waiting"):
             needs = Needs.of(json.loads(row["needs"]))
             self._ends.expect(needs.model)
             kind = "cuda" if needs.require_cuda else "cpu"
             oldest[kind] = max(oldest[kind], now - row["since"])
-            obstacle = obstacle_of(needs, hosts, out, resting, service.host_registry.datasets)
+            obstacle = obstacle_of(needs, hosts, out, resting, self.service.host_registry.datasets)
             if obstacle is not None:
                 blocked[obstacle] += int(row["n"])
         yield "oldest_pending_job_age_seconds", by_one(oldest)
@@ -161,7 +157,7 @@ class Snapshots:
         self, known: Iterable[KnownHost], states: Mapping[str, HostState], held: Mapping[str, int]
     ) -> Iterator[tuple[str, Samples]]:
         """Describe hosts. Memory by kind, as a worker reported it with its last claim."""
-        aside = {row["host"]: len(set_aside_of(row)) for row in self._from.reader.all("hosts_aside")}
+        aside = {row["host"]: len(set_aside_of(row)) for row in self.reader.all("hosts_aside")}
         hosts = _newest((each.last_seen, each.name, each) for each in known)
         gpus = [
             ((name, str(number)), gpu)
@@ -184,7 +180,7 @@ class Snapshots:
 
     def _watches(self) -> Iterator[tuple[str, Samples]]:
         """Describe watched hosts: incidents that are open and not judged, and the watch that was heard last."""
-        views = self._from.views.incidents
+        views = self.views.incidents
         open_, changed = views.open(), views.changed()
         watches = _newest((each.heard_at, each.host, each) for each in views.watches())
         yield "open_incidents", [((name,), open_.get(each.host, (0, 0.0))[0]) for name, each in watches]
@@ -194,29 +190,23 @@ class Snapshots:
 
     def _disks(self) -> Iterator[tuple[str, tuple[float, float]]]:
         """Find the free space and the size of each disk, by what lies there."""
-        store, database, datasets = self._from.store, self._from.database, self._from.datasets
-        places = {"models": store.root}
-        if database is not None:
-            places["database"] = database.parent
-        if datasets is not None:
-            places["datasets"] = datasets.root
+        places = {"models": self.store.root, "database": self.database.parent, "datasets": self.datasets.root}
         for kind, place in places.items():
             with contextlib.suppress(OSError):
                 usage = shutil.disk_usage(place)
-                yield kind, (store.disk_free_bytes() if kind == "models" else usage.free, usage.total)
+                yield kind, (self.store.disk_free_bytes() if kind == "models" else usage.free, usage.total)
 
     def _stored(self) -> dict[str, int]:
-        now = self._from.clock.monotonic()
+        now = self.clock.monotonic()
         if now - self._sizes_at >= SIZES_S:
             self._sizes, self._sizes_at = self._add_up(), now
         return self._sizes
 
     def _add_up(self) -> dict[str, int]:
-        row = self._from.reader.one("stored")
+        row = self.reader.one("stored")
         found = {"models": int(row["size"]) if row else 0}
-        if self._from.datasets is not None:
-            with contextlib.suppress(StoreError):
-                found["datasets"] = sum(each.about.size for each in self._from.datasets.sets())
+        with contextlib.suppress(StoreError):
+            found["datasets"] = sum(each.about.size for each in self.datasets.sets())
         return found
 
 
@@ -286,9 +276,9 @@ def _bytes(labels: tuple[str, ...], reported: object, total: str, free: str) -> 
             yield (*labels, kind), value * GIB
 
 
-def _size(path: Path | None, suffix: str = "") -> int:
+def _size(path: Path, suffix: str = "") -> int:
     with contextlib.suppress(OSError):
-        return 0 if path is None else path.with_name(path.name + suffix).stat().st_size
+        return path.with_name(path.name + suffix).stat().st_size
     return 0
 
 
