@@ -238,8 +238,8 @@ def test_a_revocation_outlives_a_renewal_at_the_same_moment(registry, clock):
     registry.admit(renewed, None, b"csr")
     registry.apply(registry.revoke(Role.HOST, "pi"))
     registry.apply([renewed])
-    assert registry.revoked("1" * 64)
-    assert registry.revoked("2" * 64)
+    assert registry.is_revoked("1" * 64)
+    assert registry.is_revoked("2" * 64)
     late = Certified("3" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
     refused(ProblemType.CERTIFICATE_REVOKED, lambda: registry.admit(late, None, b"csr"))
     refused(ProblemType.UNKNOWN_NAME, lambda: registry.revoke(Role.HOST, "pi"))
@@ -265,7 +265,7 @@ def test_who_joins_anew_revokes_what_had_the_name_for_good(registry, clock, queu
     join("2", "desktop")
     join("3", "pi")
     for each in (registry, Registry(queue.db, clock)):
-        assert [each.revoked(number * 64) for number in "123"] == [True, False, False]
+        assert [each.is_revoked(number * 64) for number in "123"] == [True, False, False]
 
 
 def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry):

@@ -488,7 +488,7 @@ def test_revocations_survive_a_restart(tmp_path):
         pem, fingerprint = receiver.admitted("pi")
         receiver.showing(None, TOKEN).call("revoke", name="pi")
     with secure(tmp_path, a_job("one")) as receiver:
-        assert receiver.hub.authenticator.registry.revoked(fingerprint)
+        assert receiver.hub.authenticator.registry.is_revoked(fingerprint)
         assert answer(receiver, pem) == "certificate_revoked"
 
 

@@ -110,20 +110,6 @@ def named(text: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), body.strip()
 
 
-class CallOutcome(Protocol):
-    """The receiver of a call's outcome, on the writer's thread: a future, or something like it."""
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """Return False when the caller no longer waits: the call is left out."""
-        ...
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: Any, /) -> None: ...
-
-    def set_exception(self, error: BaseException, /) -> None: ...
-
-
 class Writer:
     """One thread that owns the database. Submit a call, get a future that ends when its commit is durable."""
 
@@ -133,7 +119,7 @@ class Writer:
         self._database = database
         self._on_lost = on_lost
         self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around each transaction
-        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], CallOutcome] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._closed = False
         self._door = threading.Lock()  # no call may follow the mark that ends the thread
         self._thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
@@ -142,16 +128,12 @@ class Writer:
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Run ``call`` on the writer thread, in its own savepoint of a shared transaction."""
         future: Future[T] = Future()
-        self.post(call, future)
-        return future
-
-    def post(self, call: Callable[[], Any], outcome: CallOutcome) -> None:
-        """Run ``call`` as :meth:`submit` does, and pass the result to ``outcome``."""
         with self._door:
             if not self._closed:
-                self._inbox.put((call, outcome))
-                return
-        outcome.set_exception(WriterClosed("the receiver is shutting down; repeat in a moment"))
+                self._inbox.put((call, future))
+                return future
+        future.set_exception(WriterClosed("the receiver is shutting down; repeat in a moment"))
+        return future
 
     def close(self) -> None:
         """Finish the submitted calls, then end the thread."""
@@ -181,8 +163,8 @@ class Writer:
             if last:
                 return
 
-    def _commit(self, group: Sequence[tuple[Callable[[], Any], CallOutcome]]) -> None:
-        outcomes: list[tuple[CallOutcome, Any, BaseException | None]] = []
+    def _commit(self, group: Sequence[tuple[Callable[[], Any], Future[Any]]]) -> None:
+        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
             with self.timed(), self._database.transaction():
                 for call, future in group:
@@ -210,8 +192,8 @@ class Writer:
                 future.set_exception(error)
 
     def _one(
-        self, call: Callable[[], Any], future: CallOutcome, *, alone: bool
-    ) -> tuple[CallOutcome, Any, BaseException | None]:
+        self, call: Callable[[], Any], future: Future[Any], *, alone: bool
+    ) -> tuple[Future[Any], Any, BaseException | None]:
         """A call that came alone needs no savepoint: it is undone with the transaction, which is its own."""
         try:
             with nullcontext() if alone else self._database.transaction():

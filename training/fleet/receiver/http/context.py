@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 
@@ -116,32 +115,6 @@ class WaitingRoom:
             await asyncio.wait((bell, gone), timeout=timeout_s, return_when="FIRST_COMPLETED")
         finally:
             bell.cancel()
-
-
-class _Awaited(Generic[T]):
-    """The outcome of a call to the writer, as the event loop awaits it: without the locks of a thread's future."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self._loop.create_future()
-        self.done = self.future.done
-
-    def set_running_or_notify_cancel(self) -> bool:
-        return not self.future.cancelled()
-
-    def set_result(self, result: T) -> None:
-        self._end(self.future.set_result, result)
-
-    def set_exception(self, error: BaseException) -> None:
-        self._end(self.future.set_exception, error)
-
-    def _end(self, settle: Callable[[Any], None], outcome: object) -> None:
-        def end() -> None:
-            if not self.future.cancelled():
-                settle(outcome)
-
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
-            self._loop.call_soon_threadsafe(end)
 
 
 @dataclass
@@ -300,9 +273,7 @@ class ReceiverContext:
 
     async def _written(self, decide: Callable[[], T]) -> T:
         """Run ``decide`` on the writer's thread."""
-        outcome: _Awaited[T] = _Awaited()
-        self.writer.post(decide, outcome)
-        return await outcome.future
+        return await asyncio.wrap_future(self.writer.submit(decide))
 
     def _made_pending(self) -> int:
         fired = self.service.queue.events.fired

@@ -6,8 +6,8 @@ A push announces the listing, uploads the missing chunks, and publishes; each st
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +18,7 @@ from training.fleet.service.audit import Act
 from training.fleet.service.data_use import NameMoved, check_name_unused, check_unused, name_moved
 from training.fleet.service.membership import check_fetch
 from training.fleet.store.datasets import Shelved
+from training.fleet.wire import messages as wire
 from training.fleet.wire.constants import HEADER_SHA256, ProblemType, Refusal
 from training.fleet.wire.dataset_listing import (
     BATCH_BODY_BYTES_MAX,
@@ -26,22 +27,13 @@ from training.fleet.wire.dataset_listing import (
     BadListing,
     batched,
 )
-from training.fleet.wire.messages import (
-    DatasetDraftReply,
-    DatasetPublishReply,
-    DatasetPublishRequest,
-    DatasetRemoveReply,
-    DatasetsReply,
-    DatasetUnnameRequest,
-    DatasetView,
-)
 
 logger = logging.getLogger(__name__)
 
 
 async def datasets(context: ReceiverContext, _request: Request) -> Answer:
     found = await context.disk(context.datasets.sets)
-    return DatasetsReply(datasets=[_view(each) for each in found], now=context.clock.now())
+    return wire.DatasetsReply(datasets=[_view(each) for each in found], now=context.clock.now())
 
 
 # -- the operator -----------------------------------------------------------------------------------------------
@@ -52,15 +44,7 @@ async def announce_dataset(context: ReceiverContext, request: Request) -> Answer
     dataset_id = _id(request)
     document = await read_bytes(context, request, LISTING_BYTES_MAX)
     draft = await context.disk(lambda: context.datasets.begin(dataset_id, document))
-    return reply(
-        DatasetDraftReply(
-            dataset_id=dataset_id,
-            size=draft.size,
-            missing=list(draft.missing),
-            missing_bytes=draft.missing_bytes,
-            published=draft.published,
-        )
-    )
+    return reply(wire.DatasetDraftReply.of(draft, dataset_id=dataset_id, missing=list(draft.missing)))
 
 
 async def bring_piece(context: ReceiverContext, request: Request) -> Answer:
@@ -84,7 +68,7 @@ async def bring_pieces(context: ReceiverContext, request: Request) -> Answer:
 
 async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
     dataset_id = _id(request)
-    body = await read_json(context, request, DatasetPublishRequest)
+    body = await read_json(context, request, wire.DatasetPublishRequest)
     now = context.clock.now()
     was = (await context.disk(context.datasets.catalogue)).names.get(body.name or "", dataset_id)
     shelved = await context.disk(lambda: context.datasets.publish(dataset_id, body.name, now, body.hosts))
@@ -99,14 +83,7 @@ async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
     moved = await context.act(request, note)
     context.room.wake()  # jobs may have waited for it
     logger.info("data set %s (%s) is published", dataset_id[:12], body.name or "without a name")
-    return reply(
-        DatasetPublishReply(
-            **msgspec.structs.asdict(view),
-            was=None if was == dataset_id else was,
-            jobs_anew=moved.jobs_anew,
-            jobs_waiting=moved.jobs_waiting,
-        )
-    )
+    return reply(wire.DatasetPublishReply.of(view, was=None if was == dataset_id else was, **asdict(moved)))
 
 
 async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
@@ -122,13 +99,13 @@ async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
 
     await context.act(request, noted)
     logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)
-    return DatasetRemoveReply(dataset_id=dataset_id, freed=freed)
+    return wire.DatasetRemoveReply(dataset_id=dataset_id, freed=freed)
 
 
 async def unname_dataset(context: ReceiverContext, request: Request) -> Answer:
     """Free one of several names of a data set, which stays."""
     dataset_id = _id(request)
-    name = (await read_json(context, request, DatasetUnnameRequest)).name
+    name = (await read_json(context, request, wire.DatasetUnnameRequest)).name
     await context.act(request, lambda: check_name_unused(context.service, name))
     shelved = await context.disk(lambda: context.datasets.unname(dataset_id, name))
     who = acting(context, request)
@@ -169,5 +146,5 @@ def _id(request: Request) -> str:
     return str(request.path_params["dataset_id"])
 
 
-def _view(shelved: Shelved) -> DatasetView:
-    return DatasetView.of(shelved.about, dataset_id=shelved.dataset_id, names=list(shelved.names))
+def _view(shelved: Shelved) -> wire.DatasetView:
+    return wire.DatasetView.of(shelved.about, dataset_id=shelved.dataset_id, names=list(shelved.names))

@@ -14,26 +14,9 @@ from training.fleet.receiver.security.authority import Authority, AuthorityError
 from training.fleet.receiver.security.registry import CODE_LIFE_S, Certified, Invitation, Token
 from training.fleet.service.audit import Act
 from training.fleet.service.membership import expel
+from training.fleet.wire import messages as wire
 from training.fleet.wire.constants import HOST_ID_PATTERN, ProblemType, Refusal
 from training.fleet.wire.identity import Role
-from training.fleet.wire.messages import (
-    AuthorityReply,
-    CertificateReply,
-    CertificatesReply,
-    CertificateView,
-    InviteReply,
-    InviteRequest,
-    JoinRequest,
-    RenewRequest,
-    RevokeReply,
-    RevokeRequest,
-    TokenReply,
-    TokenRequest,
-    TokenRevokeReply,
-    TokenRevokeRequest,
-    TokensReply,
-    TokenView,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +29,14 @@ DAYS_MAX = 366.0
 async def authority(context: ReceiverContext, _request: Request) -> Answer:
     """Return the authority's certificate; its fingerprint proves it before TLS does."""
     own = _authority(context)
-    return AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=context.clock.now())
+    return wire.AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=context.clock.now())
 
 
 async def join(context: ReceiverContext, request: Request) -> Answer:
     """Issue a certificate for a one-time code. Wrong codes count against the client's IP address."""
     own, address = _authority(context), context.authenticator.address(request)
     context.authenticator.limit.check(address)
-    body = await read_json(context, request, JoinRequest)
+    body = await read_json(context, request, wire.JoinRequest)
     role, name = _role(body.role), _name(body.name)
     asked = body.csr.encode()
     registry = context.authenticator.registry
@@ -74,7 +57,7 @@ async def renew(context: ReceiverContext, request: Request) -> Answer:
     assert principal is not None
     assert principal.owner is not None
     role, name = principal.owner
-    body = await read_json(context, request, RenewRequest)
+    body = await read_json(context, request, wire.RenewRequest)
     await context.act(request, lambda: context.authenticator.registry.check_pace(role, name))
     issued = await _issue(context, own, body.csr, role, name)
     await _enter(context, request, _certified(issued, role, name), None, body.csr.encode(), acting(context, request))
@@ -87,7 +70,7 @@ async def renew(context: ReceiverContext, request: Request) -> Answer:
 
 async def invite(context: ReceiverContext, request: Request) -> Answer:
     own = _authority(context)
-    body = await read_json(context, request, InviteRequest)
+    body = await read_json(context, request, wire.InviteRequest)
     role, name = _role(body.role), _name(body.name)
     who = acting(context, request)
 
@@ -105,7 +88,7 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
     made, note = await context.act(request, decide)
     logger.info("%s %s may join within %d minutes", role, name, CODE_LIFE_S // 60)
     return reply(
-        InviteReply(
+        wire.InviteReply(
             name=name,
             role=role,
             code=made.code,
@@ -119,7 +102,7 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
 
 async def revoke(context: ReceiverContext, request: Request) -> Answer:
     """Revoke the certificates, end the host's attempts, and close its connections: all before this answers."""
-    body = await read_json(context, request, RevokeRequest)
+    body = await read_json(context, request, wire.RevokeRequest)
     role, name, who = _role(body.role), _name(body.name), acting(context, request)
     registry = context.authenticator.registry
 
@@ -132,26 +115,26 @@ async def revoke(context: ReceiverContext, request: Request) -> Answer:
 
     gone, jobs = await context.act(request, decide)
     registry.apply(gone)
-    context.hang_up(registry.revoked)
+    context.hang_up(registry.is_revoked)
     if role is Role.HOST:
         await context.forget_uploads()
     context.room.wake()  # wakes claims that wait behind a proxy: they are refused now
     logger.warning("%s %s was revoked: %d certificates, %d jobs", role, name, len(gone), jobs)
-    return RevokeReply(name=name, certificates=len(gone), jobs=jobs)
+    return wire.RevokeReply(name=name, certificates=len(gone), jobs=jobs)
 
 
 async def certificates(context: ReceiverContext, _request: Request) -> Answer:
-    views = [CertificateView.of(each) for each in context.authenticator.registry.certificates()]
-    return CertificatesReply(certificates=views, now=context.clock.now())
+    views = [wire.CertificateView.of(each) for each in context.authenticator.registry.certificates()]
+    return wire.CertificatesReply(certificates=views, now=context.clock.now())
 
 
 async def tokens(context: ReceiverContext, _request: Request) -> Answer:
-    views = [TokenView.of(each) for each in context.authenticator.registry.tokens()]
-    return TokensReply(tokens=views, now=context.clock.now())
+    views = [wire.TokenView.of(each) for each in context.authenticator.registry.tokens()]
+    return wire.TokensReply(tokens=views, now=context.clock.now())
 
 
 async def add_token(context: ReceiverContext, request: Request) -> Answer:
-    body = await read_json(context, request, TokenRequest)
+    body = await read_json(context, request, wire.TokenRequest)
     name = _name(body.name)
     if not 0 < body.days <= DAYS_MAX:
         raise Refusal(ProblemType.BAD_REQUEST, f"$.days: more than 0 and at most {DAYS_MAX:g}")
@@ -168,11 +151,11 @@ async def add_token(context: ReceiverContext, request: Request) -> Answer:
     secret, token = await context.act(request, decide)
     registry.apply([token])
     logger.info("a token for %s was made", name)
-    return TokenReply(name=name, token=secret, expires_at=token.expires_at)
+    return wire.TokenReply(name=name, token=secret, expires_at=token.expires_at)
 
 
 async def revoke_token(context: ReceiverContext, request: Request) -> Answer:
-    body = await read_json(context, request, TokenRevokeRequest)
+    body = await read_json(context, request, wire.TokenRevokeRequest)
     name, who, registry = _name(body.name), acting(context, request), context.authenticator.registry
 
     def decide() -> list[Token]:
@@ -183,7 +166,7 @@ async def revoke_token(context: ReceiverContext, request: Request) -> Answer:
     gone = await context.act(request, decide)
     registry.apply(gone)
     logger.warning("%d tokens of %s were revoked", len(gone), name)
-    return TokenRevokeReply(name=name, revoked=len(gone))
+    return wire.TokenRevokeReply(name=name, revoked=len(gone))
 
 
 # -- inside -----------------------------------------------------------------------------------------------------
@@ -226,7 +209,7 @@ async def _enter(
     gone = await context.act(request, decide)
     registry.apply([*gone, certified])
     if gone:  # closes their holders' connections; the next request is refused with the reason
-        context.hang_up(registry.revoked)
+        context.hang_up(registry.is_revoked)
         context.room.wake()
         logger.warning(
             "%s %s joined again: %d earlier certificates are revoked", certified.role, certified.name, len(gone)
@@ -237,8 +220,8 @@ def _certified(issued: Issued, role: Role, name: str) -> Certified:
     return Certified(issued.fingerprint, role, name, issued.issued_at, issued.expires_at)
 
 
-def _certificate(own: Authority, issued: Issued, role: Role, name: str) -> CertificateReply:
-    return CertificateReply(
+def _certificate(own: Authority, issued: Issued, role: Role, name: str) -> wire.CertificateReply:
+    return wire.CertificateReply(
         name=name,
         role=role,
         certificate=issued.pem,

@@ -1,17 +1,17 @@
-"""Retention over HTTP: what goes and why, and letting it go now. Every rule is in scheduling and service."""
+"""Retention: what goes and why, over HTTP, and letting it go, on an operator's command or as time passes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from starlette.requests import Request
 
 from training.fleet.receiver.http.bodies import acting
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.keeping import let_go
 from training.fleet.receiver.http.plans import check_reader
 from training.fleet.receiver.http.problems import Answer
+from training.fleet.receiver.http.steps import carry_out
 from training.fleet.scheduling.retention import Removal, RemovalKind
 from training.fleet.service.audit import Act
 from training.fleet.service.retention import RemovalProposal
@@ -49,16 +49,40 @@ def _answer(context: ReceiverContext, found: RemovalProposal, *, more: bool = Fa
 
 
 def _totals(removals: Sequence[Removal]) -> list[GcTotal]:
-    return [_total(kind, found) for kind in RemovalKind if (found := [each for each in removals if each.kind is kind])]
-
-
-def _total(kind: RemovalKind, found: Iterable[Removal]) -> GcTotal:
-    sizes = [each.size for each in found]
-    return GcTotal(what=kind, count=len(sizes), bytes=sum(sizes))
+    sizes = {kind: [each.size for each in removals if each.kind is kind] for kind in RemovalKind}
+    return [GcTotal(what=kind, count=len(found), bytes=sum(found)) for kind, found in sizes.items() if found]
 
 
 def _view(each: Removal) -> GoneView:
     attempt = each.number if each.kind in (RemovalKind.LOG, RemovalKind.CURVE) else 0
-    return GoneView(
-        what=each.kind, name=each.name, subject=each.subject, attempt=attempt, bytes=each.size, why=each.why
-    )
+    return GoneView.of(each, what=each.kind, attempt=attempt, bytes=each.size)
+
+
+# -- as time passes ------------------------------------------------------------------------------------------------
+
+
+async def keep_house(context: ReceiverContext) -> None:
+    """Delete what the plan's [retention] no longer keeps, and note deletions that an older copy of the database
+    lacks."""
+    if context.halted is not None:
+        return
+    await let_go(context)
+    await context.call(context.incidents.forget_old)
+    if await carry_out(context, None, context.retention.learn()):
+        await context.repair_index()
+
+
+async def let_go(context: ReceiverContext, most: int = 2**62) -> list[Removal]:
+    """Delete at most so many; returns what went."""
+    async with context.letting_go:
+        gone = await carry_out(context, None, context.retention.collect(most))
+    if any(each.kind is RemovalKind.BUNDLE for each in gone):
+        context.delivery.index_stale = True
+        await context.repair_index()
+    return gone
+
+
+async def forget_states(context: ReceiverContext) -> None:
+    """Remove the saved states of jobs that are over."""
+    if context.halted is None:
+        await carry_out(context, None, context.saved_states.forget())

@@ -12,7 +12,6 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import TypeVar
 
@@ -144,7 +143,7 @@ async def notify(context: ReceiverContext, _request: Request) -> Answer:
     outbox = NoticeOutbox(context.reader, context.clock)
     found = await context.look(lambda: outbox.waiting(channels))
     dumb = await context.disk(lambda: {each.name: unreadable(each) for each in channels})
-    shown = [ChannelView(**asdict(each) | {"error": dumb[each.channel] or each.error}) for each in found]
+    shown = [ChannelView.of(each, error=dumb[each.channel] or each.error) for each in found]
     return NotifyReply(channels=shown, now=context.clock.now())
 
 

@@ -1,8 +1,6 @@
-"""The endpoints of a plan before its reload: what it would change. Every rule is in the service."""
+"""The endpoints of what is to come: what a plan would change, and who would train what when."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from starlette.requests import Request
 
@@ -11,20 +9,36 @@ from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import Answer
 from training.fleet.service.preview import Previews
 from training.fleet.wire.constants import ProblemType, Refusal
-from training.fleet.wire.plans import PLAN_BODY_MAX, PlanReply, PlanRequest
+from training.fleet.wire.forecasts import ForecastRequest
+from training.fleet.wire.plans import PLAN_BODY_MAX, PlanRequest
 
 
 async def plan(context: ReceiverContext, request: Request) -> Answer:
     """Judge the receiver's own manifest."""
     check_reader(request)
-    return await _preview(context, Previews.own)
+    return await context.preview(Previews.own)
 
 
 async def plan_of(context: ReceiverContext, request: Request) -> Answer:
     """Judge a plan that was read elsewhere."""
     check_reader(request)
     body = await read_json(context, request, PlanRequest, PLAN_BODY_MAX)
-    return await _preview(context, lambda previews: previews.given(body))
+    return await context.preview(lambda previews: previews.given(body))
+
+
+async def forecast(context: ReceiverContext, request: Request) -> Answer:
+    """Forecast the queue as it is."""
+    check_reader(request)
+    return await context.foretell(lambda forecasts: forecasts.now())
+
+
+async def forecast_of(context: ReceiverContext, request: Request) -> Answer:
+    """Forecast it for other hosts or another plan."""
+    check_reader(request)
+    body = await read_json(context, request, ForecastRequest, PLAN_BODY_MAX)
+    if body.plan is not None:  # where plans are judged, so that no reload writes meanwhile
+        return await context.preview(lambda _: context.forecasts.answer(body))
+    return await context.foretell(lambda forecasts: forecasts.answer(body))
 
 
 def check_reader(request: Request) -> None:
@@ -32,7 +46,3 @@ def check_reader(request: Request) -> None:
     host_id = proven_host(request)
     if host_id is not None:
         raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} sees its own jobs alone; ask as an operator")
-
-
-async def _preview(context: ReceiverContext, look: Callable[[Previews], PlanReply]) -> Answer:
-    return await context.preview(look)

@@ -21,7 +21,7 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.receiver.hangups import EARLY
 from training.fleet.receiver.http.connection import GuardedProtocol
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.keeping import forget_states, keep_house
+from training.fleet.receiver.http.gc import forget_states, keep_house
 from training.fleet.receiver.http.notify import LOOK_S, Notifier
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.tls import Security

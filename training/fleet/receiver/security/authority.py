@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import ipaddress
-import json
 import os
 import ssl
 from collections.abc import Sequence
@@ -18,7 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from training import strict_json
+import msgspec
+
 from training.clock import Clock
 from training.files import write_private
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, urn
@@ -46,6 +46,15 @@ class Issued(NamedTuple):
     fingerprint: str
     issued_at: float
     expires_at: float
+
+
+class _Server(msgspec.Struct):
+    """The content of the receiver's own certificate, and the authority that signed it."""
+
+    names: list[str]
+    issued_at: float
+    expires_at: float
+    ca: str
 
 
 class Authority:
@@ -81,18 +90,20 @@ class Authority:
 
     def server_is_current(self, names: Sequence[str]) -> bool:
         """Return True when the receiver's certificate has these names and less than two thirds of its life are over."""
-        try:
-            known = strict_json.loads((self.folder / "server.json").read_bytes())
-            begun, ends = float(known["issued_at"]), float(known["expires_at"])
-            same = sorted(known["names"]) == sorted(names) and known["ca"] == self.fingerprint
-        except (OSError, ValueError, KeyError, TypeError):
+        known = self._server()
+        if known is None or (sorted(known.names), known.ca) != (sorted(names), self.fingerprint):
             return False
-        return same and begun <= self._clock.now() < begun + (ends - begun) * 2 / 3
+        begun = known.issued_at
+        return begun <= self._clock.now() < begun + (known.expires_at - begun) * 2 / 3
 
     def server_expires_at(self) -> float | None:
         """Return when the receiver's own certificate ends; None where that cannot be read."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return float(strict_json.loads((self.folder / "server.json").read_bytes())["expires_at"])
+        known = self._server()
+        return None if known is None else known.expires_at
+
+    def _server(self) -> _Server | None:
+        with contextlib.suppress(OSError, ValueError):
+            return msgspec.json.decode((self.folder / "server.json").read_bytes(), type=_Server)
         return None
 
     def renew_server(self, names: Sequence[str]) -> None:
@@ -107,13 +118,8 @@ class Authority:
         (self.folder / "server.json").unlink(missing_ok=True)
         write_private(self.folder / "server.key", _key_pem(key))
         write_private(self.folder / "server.pem", (issued.pem + self.certificate).encode())
-        said = {
-            "names": list(names),
-            "issued_at": issued.issued_at,
-            "expires_at": issued.expires_at,
-            "ca": self.fingerprint,
-        }
-        write_private(self.folder / "server.json", json.dumps(said).encode())
+        said = _Server(list(names), issued.issued_at, issued.expires_at, self.fingerprint)
+        write_private(self.folder / "server.json", msgspec.json.encode(said))
 
     def issue(self, request_pem: str, role: Role, name: str) -> Issued:
         """Sign a client's certificate. Only the request's key is used; the authority sets name and use."""

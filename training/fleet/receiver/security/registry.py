@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from training.clock import Clock
@@ -77,11 +77,6 @@ class Registry:
     def certificates(self) -> list[Certified]:
         """List all certificates, by name and age."""
         return sorted(self._certificates.values(), key=lambda each: (each.role, each.name, each.issued_at))
-
-    def revoked(self, fingerprint: str) -> bool:
-        """Return True when this certificate was revoked."""
-        known = self._certificates.get(fingerprint)
-        return known is not None and known.revoked_at is not None
 
     def put_out(self) -> set[str]:
         """List the hosts that were revoked and have not joined again."""
@@ -185,14 +180,7 @@ class Registry:
                 raise Refusal(ProblemType.JOIN_REFUSED, "the code was used at the same moment; ask for a new one")
         if gone:
             self._db.run("revoke_certificates", role=certified.role, name=certified.name, now=now)
-        self._db.run(
-            "add_certificate",
-            fingerprint=certified.fingerprint,
-            role=certified.role,
-            name=certified.name,
-            issued_at=certified.issued_at,
-            expires_at=certified.expires_at,
-        )
+        self._db.run("add_certificate", **asdict(certified))
         return gone
 
     def check_pace(self, role: Role, name: str) -> None:
