@@ -34,10 +34,8 @@ def told(**fields: Any) -> ForecastReply:
 def test_each_host_has_its_jobs_to_come_on_a_scale_that_ends_with_the_last():
     found = ahead(told())
     assert found is not None
-    assert [(found.share(job.begin), found.share(job.finish), job.look) for job in found.hosts["desk"]] == [
-        (0.0, 0.5, "running"),
-        (0.5, 1.0, "to-come"),
-    ]
+    shares = [(found.share(job.begins_at), found.share(job.ends_at)) for job in found.hosts["desk"]]
+    assert shares == [(0.0, 0.5), (0.5, 1.0)]
     assert list(found.declined) == ["pi"]
 
 

@@ -77,9 +77,7 @@ def fields(selection: Selection) -> list[tuple[str, str]]:
     """List the fields of an address that name the jobs meant."""
     if selection.job_ids:
         return [("jobs", each) for each in selection.job_ids]
-    wanted = selection.wanted
-    pairs = (("status", wanted.status), ("model", wanted.model), ("mode", wanted.mode), ("host", wanted.host))
-    return [("all", "1"), *((key, value) for key, value in (*pairs, ("q", wanted.text)) if value)]
+    return [("all", "1"), *selection.wanted.given().items()]
 
 
 def _are(number: int) -> str:

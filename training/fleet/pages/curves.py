@@ -16,6 +16,7 @@ from training.printable import one_line
 POINTS_DRAWN = 150  # of each curve: as many as the eye tells apart at this size
 ROWS_MAX = 24  # of the table behind a curve
 GIB = 1 / 1024**3
+Lines = Sequence[tuple[str, dict[int, float]]]  # label, and values by epoch or second
 # A trainer's use of its host: title, unit, and lines (label, sample's member, factor).
 USAGE = (
     ("Processor", "cores", (("CPU", "cpu", 1.0),)),
@@ -34,16 +35,24 @@ class DrawnFigure(NamedTuple):
     names: Sequence[str]
     rows: Sequence[tuple[int, Sequence[str]]]
     data: str  # its lines as JSON, for the script that draws them again
-    by: str = "Epoch"
+    by: str
 
 
-def _chart(
-    title: str, summary: str, lines: Sequence[Series], x_label: str, y_label: str, x: Range, y: Range
-) -> tuple[Markup, str]:
-    """Draw lines; returns the drawing, and the same as data."""
-    drawing = line_chart(f"{title}: {summary}", lines, x_label=x_label, y_label=y_label, x=x, y=y)
-    points = [(line.label, [[_rounded(each) for each in point] for point in line.points]) for line in lines]
-    return drawing, json.dumps({"x": x_label, "y": y_label, "lines": points}, separators=(",", ":"))
+def _drawn(
+    title: str, of: str, summary: str, lines: Lines, x_label: str, y_label: str, x: Range, y: Range, per: float = 1.0
+) -> DrawnFigure:
+    """Draw lines, whose places are divided by ``per``; the same as data for the script, and as a table."""
+    series = [
+        Series(name, [(at / per, value) for at, value in sorted(values.items())], [3.5] if len(values) == 1 else ())
+        for name, values in lines
+    ]
+    drawing = line_chart(f"{title}{of}: {summary}", series, x_label=x_label, y_label=y_label, x=x, y=y)
+    points = [(line.label, [[_rounded(each) for each in point] for point in line.points]) for line in series]
+    data = json.dumps({"x": x_label, "y": y_label, "lines": points}, separators=(",", ":"))
+    shown = _thinned(sorted({at for _, values in lines for at in values}))
+    rows = [(at, [_number(values.get(at)) for _, values in lines]) for at in shown]
+    by = "Epoch" if x_label == "epoch" else "Second"
+    return DrawnFigure(title, summary, drawing, [name for name, _ in lines], rows, data, by)
 
 
 def _rounded(value: float) -> float:
@@ -93,7 +102,7 @@ def _used(samples: Sequence[UsageSample], key: str, scale: float) -> dict[int, f
     return {second: value * scale for second, value in known if value is not None}
 
 
-def _of_time(title: str, unit: str, lines: Sequence[tuple[str, dict[int, float]]]) -> DrawnFigure:
+def _of_time(title: str, unit: str, lines: Lines) -> DrawnFigure:
     seconds = sorted({second for _, values in lines for second in values})
     per, word = (
         (3600.0, "hours") if seconds[-1] >= 7200 else (60.0, "minutes") if seconds[-1] >= 120 else (1.0, "seconds")
@@ -102,17 +111,9 @@ def _of_time(title: str, unit: str, lines: Sequence[tuple[str, dict[int, float]]
         f"{label}: {_number(sum(values.values()) / len(values))} on average, at most {_number(max(values.values()))}"
         for label, values in lines
     )
-    drawing, data = _chart(
-        f"{title}, {unit}",
-        summary,
-        [Series(label, [(second / per, value) for second, value in sorted(values.items())]) for label, values in lines],
-        f"{word} since the grant",
-        unit,
-        (0.0, max(seconds[-1], 1) / per),
-        nice_range([0.0, *(value for _, values in lines for value in values.values())], floor=0.0),
-    )
-    rows = [(second, [_number(values.get(second)) for _, values in lines]) for second in _thinned(seconds)]
-    return DrawnFigure(title, summary, drawing, [label for label, _ in lines], rows, data, "Second")
+    most = nice_range([0.0, *(value for _, values in lines for value in values.values())], floor=0.0)
+    along = (0.0, max(seconds[-1], 1) / per)
+    return _drawn(title, f", {unit}", summary, lines, f"{word} since the grant", unit, along, most, per)
 
 
 def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoint]]]) -> DrawnFigure | None:
@@ -123,18 +124,9 @@ def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoin
         return None
     summary = "; ".join(_summary(name if len(curves) > 1 else "", values) for name, values in told)
     epochs = [epoch for _, values in told for epoch in values]
-    drawing, data = _chart(
-        f"{title} by epoch",
-        summary,
-        [Series(name, sorted(values.items()), [3.5] if len(values) == 1 else ()) for name, values in told],
-        "epoch",
-        title.lower(),
-        (float(min(epochs)), float(max(max(epochs), min(epochs) + 1))),
-        nice_range([value for _, values in told for value in values.values()]),
-    )
-    shown = _thinned(sorted(set(epochs)))
-    rows = [(epoch, [_number(values.get(epoch)) for _, values in told]) for epoch in shown]
-    return DrawnFigure(title, summary, drawing, [name for name, _ in told], rows, data)
+    along = (float(min(epochs)), float(max(max(epochs), min(epochs) + 1)))
+    most = nice_range([value for _, values in told for value in values.values()])
+    return _drawn(title, " by epoch", summary, told, "epoch", title.lower(), along, most)
 
 
 def _summary(name: str, values: dict[int, float]) -> str:

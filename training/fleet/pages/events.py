@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
-from urllib.parse import urlencode
 
 from training.fleet.pages.page_request import PageRequest
-from training.fleet.pages.rendering import Frame, local, render
+from training.fleet.pages.rendering import Frame, local, page_address, render
 from training.fleet.service.guards import refuse_host
 from training.fleet.service.job_views import Event
 from training.fleet.wire import words
@@ -29,8 +28,7 @@ class EventsQuery:
     def address(self, **changed: Any) -> str:
         """Return the address with some parts changed; a changed filter begins at the newest event."""
         said = {**asdict(self), "before": None, **changed}
-        given = urlencode({key: value for key, value in said.items() if value})
-        return f"/events?{given}" if given else "/events"
+        return page_address("/events", **said)
 
 
 def page(asked: PageRequest, frame: Frame) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from training.fleet.pages.page_request import PageRequest
-from training.fleet.pages.rendering import Frame, local, render
+from training.fleet.pages.rendering import Frame, local, page_address, render
 from training.fleet.service.guards import incidents_for
 from training.fleet.wire import words
 from training.printable import counted, one_line
@@ -35,17 +34,11 @@ def page(asked: PageRequest, frame: Frame) -> str:
         watches=told["watches"],
         hosts=_hosts(told["incidents"]),
         host=host,
-        older=None if older is None else address(host, older),
+        older=None if older is None else page_address("/incidents", host=host, before=older),
         ends=ENDS,
         lasted=lasted,
         spans=spans,
     )
-
-
-def address(host: str = "", before: int = 0) -> str:
-    """Return the address of a host's incidents, or of all."""
-    asked = urlencode({key: value for key, value in (("host", host), ("before", before)) if value})
-    return f"/incidents?{asked}" if asked else "/incidents"
 
 
 def sentence(told: Json, host: str, before: int) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
 
 from training.fleet.pages.page_request import PageRequest
-from training.fleet.pages.rendering import Frame, render
+from training.fleet.pages.rendering import Frame, page_address, render
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.service.job_views import HELD, Counted, JobFilter, ListPlace
 from training.printable import counted, one_line
@@ -29,23 +28,13 @@ class JobsQuery:
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> JobsQuery:
         """Read an address; an order or place that makes no sense counts as none."""
-        wanted = JobFilter(*(asked.get(name, "") for name in ("status", "model", "mode", "host", "q")))
         sort = asked.get("sort", "newest")
-        return cls(wanted, sort if sort in ORDERS else "newest", place(asked.get("after", "")))
-
-    def fields(self) -> list[tuple[str, str]]:
-        """List the filters as the fields of a form."""
-        said = asdict(self.wanted)
-        said["q"] = said.pop("text")
-        return [(key, value) for key, value in said.items() if value]
+        return cls(JobFilter.of(asked), sort if sort in ORDERS else "newest", place(asked.get("after", "")))
 
     def address(self, **changed: str) -> str:
         """Return the address with some parts changed; what is changed begins with the first page."""
-        said = {**dict(self.fields()), "sort": self.sort, **changed}
-        if said["sort"] == "newest":
-            del said["sort"]
-        given = urlencode({key: value for key, value in said.items() if value})
-        return f"/jobs?{given}" if given else "/jobs"
+        said = {**self.wanted.given(), "sort": self.sort, **changed}
+        return page_address("/jobs", **said | ({"sort": ""} if said["sort"] == "newest" else {}))
 
 
 def place(text: str) -> ListPlace:
@@ -63,7 +52,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     """Render one page of at most fifty rows, with the number of all jobs that match the filters."""
     views, query = asked.views, JobsQuery.of(asked.query)
     shown, following = views.found(query.wanted, query.sort, query.after, ROWS_MAX)
-    kinds = views.counted(query.wanted.text)
+    kinds = views.counted(query.wanted.q)
     held = views.held(query.wanted)
     total = held if query.wanted.status == HELD else matching(kinds, query.wanted)
     goes_on = None
@@ -121,7 +110,7 @@ def sentence(total: int | None, shown: int, query: JobsQuery) -> str:
     said = [wanted.status, wanted.mode, wanted.model]
     what = " ".join(one_line(each, 40) for each in said if each)
     where = f" on {one_line(wanted.host, 40)}" if wanted.host else ""
-    named = f" with “{one_line(wanted.text, 40)}” in the name" if wanted.text else ""
+    named = f" with “{one_line(wanted.q, 40)}” in the name" if wanted.q else ""
     if not shown and query.after == ListPlace():
         return f"No {what + ' ' if what else ''}jobs{where}{named}."
     number = counted(total if total is not None else shown, "jobs")

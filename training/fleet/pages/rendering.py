@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -97,6 +97,12 @@ def _shown(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, Markup) else printable(value)
+
+
+def page_address(path: str, **fields: object) -> str:
+    """Return the address of a page, with those fields that say something."""
+    given = urlencode({key: value for key, value in fields.items() if value})
+    return f"{path}?{given}" if given else path
 
 
 def path_part(text: object) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from training.fleet.scheduling.job import LIVE
 from training.fleet.service.job_views import Event
-from training.fleet.wire.forecasts import DeclineView, ForecastReply
+from training.fleet.wire.forecasts import DeclineView, ForecastReply, ForetoldJob
 
 DAY_S = 86400.0
 _PENDING = "pending"
@@ -49,28 +49,13 @@ class Day(NamedTuple):
         return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
 
 
-class ToCome(NamedTuple):
-    """A job of the forecast on its host. Times in epoch seconds."""
-
-    name: str
-    begin: float
-    finish: float
-    low: float
-    high: float
-    live: bool
-
-    @property
-    def look(self) -> str:
-        return "running" if self.live else "to-come"
-
-
 class UpcomingTime(NamedTuple):
     """The time from now until all is done, on a scale of its own: it may be minutes or weeks."""
 
     begin: float
     finish: float
     done: tuple[float, float, float]  # the middle, and four of five are between
-    hosts: Mapping[str, Sequence[ToCome]]
+    hosts: Mapping[str, Sequence[ForetoldJob]]
     declined: Mapping[str, DeclineView]
     partly: bool  # some jobs fit nowhere, or are held
 
@@ -83,10 +68,9 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
     """Draw up a forecast; None where there is nothing to come, or nothing that it could rest on."""
     if told is None or not told.learned_from or told.done_at is None or not told.jobs:
         return None
-    hosts: dict[str, list[ToCome]] = {}
+    hosts: dict[str, list[ForetoldJob]] = {}
     for job in told.jobs:
-        begin = max(job.begins_at, told.now)
-        hosts.setdefault(job.host, []).append(ToCome(job.name, begin, job.ends_at, job.low_at, job.high_at, job.live))
+        hosts.setdefault(job.host, []).append(job)
     return UpcomingTime(
         told.now,
         max(told.now + 1.0, told.done_at, *(job.ends_at for job in told.jobs)),

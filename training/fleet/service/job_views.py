@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
@@ -27,13 +27,22 @@ NAMES_MAX = 4  # of jobs that wait for the same
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The jobs wanted of a list. Empty: all. ``status`` may be "held"; ``text`` is looked for in names."""
+    """The jobs wanted of a list. Empty: all. ``status`` may be "held"; ``q`` is looked for in names."""
 
     status: str = ""
     model: str = ""
     mode: str = ""
     host: str = ""
-    text: str = ""
+    q: str = ""
+
+    @classmethod
+    def of(cls, asked: Mapping[str, str]) -> JobFilter:
+        """Read an address, a form or a request."""
+        return cls(*(asked.get(each.name, "") for each in fields(cls)))
+
+    def given(self) -> dict[str, str]:
+        """Return what is wanted, as an address says it."""
+        return {name: value for name, value in asdict(self).items() if value}
 
     def check(self) -> None:
         """Refuse a status that no job can have."""
@@ -41,7 +50,7 @@ class JobFilter:
             raise Refusal(ProblemType.BAD_REQUEST, f"status: expected one of {', '.join([*JobStatus, HELD])}")
 
     def parameters(self) -> dict[str, str]:
-        return {**asdict(self), "text": pattern(self.text)}
+        return {**asdict(self), "text": pattern(self.q)}
 
 
 @dataclass(frozen=True, slots=True)

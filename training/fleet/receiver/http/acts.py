@@ -111,7 +111,7 @@ def forecast_in(context: ReceiverContext, database: Database, doing: JobAct, sel
 async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
     """Say what an act on all jobs that match a filter would do; do it when the request names their number."""
     asked = await read_json(context, request, ActRequest)
-    doing, wanted = asked.what, JobFilter(asked.status, asked.model, asked.mode, asked.host, asked.q)
+    doing, wanted = asked.what, JobFilter.of(asked.to_dict())
     if wanted == JobFilter():  # no filter means no job, and never all
         return _answer(acts.forecast_of(doing, [], context.clock.now()), None)
     forecast = await context.look(lambda: forecast_in(context, context.reader, doing, Selection(wanted)))
@@ -169,7 +169,7 @@ def _selection(fields: Fields) -> Selection:
     if job_ids := tuple(filter(None, fields.get("jobs", ()))):
         return Selection(job_ids=job_ids)
     if _first(fields, "all"):
-        return Selection(JobFilter(*(_first(fields, name) for name in ("status", "model", "mode", "host", "q"))))
+        return Selection(JobFilter.of({name: _first(fields, name) for name in fields}))
     raise Refusal(ProblemType.BAD_REQUEST, "no job is chosen; tick some on the page of jobs first")
 
 

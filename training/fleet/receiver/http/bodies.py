@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import parse_qs
 
@@ -107,13 +108,14 @@ async def read_bytes(context: ReceiverContext, request: Request, bytes_max: int)
     return bytes(body)
 
 
+@dataclass
 class _Blocks:
     """Blocks of a body: a disk thread hashes and writes one while the next arrives."""
 
-    def __init__(self, context: ReceiverContext, part: PartFile) -> None:
-        self._context, self._part = context, part
-        self._block = bytearray()
-        self._writing: asyncio.Task[None] | None = None
+    _context: ReceiverContext
+    _part: PartFile
+    _block: bytearray = field(default_factory=bytearray)
+    _writing: asyncio.Task[None] | None = None
 
     async def add(self, data: bytes) -> None:
         self._block += data
@@ -138,13 +140,14 @@ class _Blocks:
             self._writing = None
 
 
+@dataclass
 class _Pace:
     """The slowest rate at which a body may arrive. Time spent on our own disk does not count."""
 
-    def __init__(self, window_s: float, window_bytes: int) -> None:
-        self._window_s, self._window_bytes = window_s, window_bytes
-        self._arrived = 0
-        self._busy = False
+    _window_s: float
+    _window_bytes: int
+    _arrived = 0
+    _busy = False
 
     async def run(self, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
         """Hand the body to ``take`` as it arrives; TimeoutError when it is too slow."""

@@ -186,8 +186,7 @@ async def output(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def jobs(context: ReceiverContext, request: Request) -> Answer:
-    asked = request.query_params
-    wanted = JobFilter(*(asked.get(name, "") for name in ("status", "model", "mode", "host", "q")))
+    wanted = JobFilter.of(request.query_params)
     after, limit = query_number(request, "after", 0), query_number(request, "limit", 1000)
     return await context.look(lambda: context.views.jobs(wanted, after=after, limit=limit))
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from training.fleet.receiver.http.bodies import acting, caller, read_json
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import Answer, reply
-from training.fleet.receiver.security.authority import Authority, AuthorityError, Issued
+from training.fleet.receiver.security.authority import Authority, AuthorityError
 from training.fleet.receiver.security.registry import CODE_LIFE_S, Certified, Invitation, Token
 from training.fleet.service.audit import Act
 from training.fleet.service.membership import expel
@@ -34,35 +34,34 @@ async def authority(context: ReceiverContext, _request: Request) -> Answer:
 
 async def join(context: ReceiverContext, request: Request) -> Answer:
     """Issue a certificate for a one-time code. Wrong codes count against the client's IP address."""
-    own, address = _authority(context), context.authenticator.address(request)
+    _authority(context)
+    address = context.authenticator.address(request)
     context.authenticator.limit.check(address)
     body = await read_json(context, request, wire.JoinRequest)
     role, name = _role(body.role), _name(body.name)
-    asked = body.csr.encode()
     registry = context.authenticator.registry
     try:
-        code = await context.act(request, lambda: registry.check_code(role, name, body.code, asked))
+        code = await context.act(request, lambda: registry.check_code(role, name, body.code, body.csr.encode()))
     except Refusal:
         context.authenticator.limit.failed(address)
         raise
-    issued = await _issue(context, own, body.csr, role, name)
-    await _enter(context, request, _certified(issued, role, name), code, asked, f"address {address}")
+    answer = await _certify(context, request, body.csr, role, name, code, f"address {address}")
     logger.info("%s %s joined from %s", role, name, address)
-    return _certificate(own, issued, role, name)
+    return answer
 
 
 async def renew(context: ReceiverContext, request: Request) -> Answer:
     """Renew the certificate of the connection; the old one stays valid until its end."""
-    own, principal = _authority(context), caller(request)
+    _authority(context)
+    principal = caller(request)
     assert principal is not None
     assert principal.owner is not None
     role, name = principal.owner
     body = await read_json(context, request, wire.RenewRequest)
     await context.act(request, lambda: context.authenticator.registry.check_pace(role, name))
-    issued = await _issue(context, own, body.csr, role, name)
-    await _enter(context, request, _certified(issued, role, name), None, body.csr.encode(), acting(context, request))
+    answer = await _certify(context, request, body.csr, role, name, None, acting(context, request))
     logger.info("%s %s renewed its certificate", role, name)
-    return _certificate(own, issued, role, name)
+    return answer
 
 
 # -- the operator -----------------------------------------------------------------------------------------------
@@ -182,25 +181,24 @@ def _authority(context: ReceiverContext) -> Authority:
     return context.authority
 
 
-async def _issue(context: ReceiverContext, own: Authority, csr: str, role: Role, name: str) -> Issued:
+async def _certify(
+    context: ReceiverContext, request: Request, csr: str, role: Role, name: str, code: str | None, who: str
+) -> wire.CertificateReply:
+    """Sign a certificate and enter it; a one-time code (None: a renewal) is used up."""
+    own, registry = _authority(context), context.authenticator.registry
     try:
-        return await context.disk(lambda: own.issue(csr, role, name))
+        issued = await context.disk(lambda: own.issue(csr, role, name))
     except AuthorityError as error:
         problem_type = ProblemType.BAD_REQUEST if str(error).startswith("$.csr") else ProblemType.UNAVAILABLE
         raise Refusal(problem_type, str(error)) from None
-
-
-async def _enter(
-    context: ReceiverContext, request: Request, certified: Certified, code: str | None, asked: bytes, who: str
-) -> None:
-    registry = context.authenticator.registry
+    certified = Certified(issued.fingerprint, role, name, issued.issued_at, issued.expires_at)
 
     def decide() -> list[Certified]:
-        gone = registry.admit(certified, code, asked)
+        gone = registry.admit(certified, code, csr.encode())
         context.audit.write(
             who,
             Act.RENEW if code is None else Act.JOIN,
-            f"{certified.role} {certified.name}",
+            f"{role} {name}",
             before={"certificates": len(gone)} if gone else None,
             after={"certificate": certified.fingerprint, "until": certified.expires_at},
         )
@@ -211,23 +209,10 @@ async def _enter(
     if gone:  # closes their holders' connections; the next request is refused with the reason
         context.hang_up(registry.is_revoked)
         context.room.wake()
-        logger.warning(
-            "%s %s joined again: %d earlier certificates are revoked", certified.role, certified.name, len(gone)
-        )
-
-
-def _certified(issued: Issued, role: Role, name: str) -> Certified:
-    return Certified(issued.fingerprint, role, name, issued.issued_at, issued.expires_at)
-
-
-def _certificate(own: Authority, issued: Issued, role: Role, name: str) -> wire.CertificateReply:
-    return wire.CertificateReply(
-        name=name,
-        role=role,
-        certificate=issued.pem,
-        ca=own.certificate,
-        fingerprint=issued.fingerprint,
-        valid_s=issued.expires_at - issued.issued_at,
+        logger.warning("%s %s joined again: %d earlier certificates are revoked", role, name, len(gone))
+    valid_s = issued.expires_at - issued.issued_at
+    return wire.CertificateReply.of(
+        issued, name=name, role=role, certificate=issued.pem, ca=own.certificate, valid_s=valid_s
     )
 
 

@@ -7,6 +7,7 @@ equal to what is exported.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prometheus_client import ProcessCollector
@@ -96,12 +97,12 @@ METRICS = (
 )
 
 
+@dataclass
 class FleetCollector:
     """Hands a snapshot to prometheus-client, metric by metric."""
 
-    def __init__(self, snapshots: Snapshots, version: str) -> None:
-        self._snapshots = snapshots
-        self._version = version
+    _snapshots: Snapshots
+    _version: str
 
     def describe(self) -> list[Any]:
         """Return nothing: registering must take no snapshot."""
