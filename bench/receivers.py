@@ -30,7 +30,6 @@ from training.checkout import ROOT
 from training.contract import digest
 from training.data.executors.on_processes import end_with_parent
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.pages.rendering import keep_compiled
 from training.fleet.queue.jobs import JobQueue
 
 JOBD = "jobd==0.5.52"
@@ -148,7 +147,6 @@ def receiver(folder: Path, *, synchronous: str = "FULL", plan: str = MANIFEST) -
     But for one rule: a host whose jobs end badly at once is taken out, and that is what a client here makes of them.
     """
     compileall.compile_dir(ROOT / "training", quiet=1)
-    keep_compiled()
     unit = (ROOT / "etc" / "cis490-trainer-receiver.service").read_text()
     environ = {**os.environ, **dict(re.findall(r"(?m)^Environment=(\w+)=(.*)$", unit))}
     (folder / "manifest.toml").write_text(plan)

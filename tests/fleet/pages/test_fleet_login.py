@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from receiver_running import TOKEN, Receiver, Wire
 from tls_world import secure
 
-from training.fleet.receiver.http.login import way
+from training.fleet.receiver.http.pages import way
 from training.fleet.receiver.security.registry import Token
 from training.fleet.receiver.security.sessions import SESSION_S, Sessions, cookie
 from training.fleet.wire.identity import Role

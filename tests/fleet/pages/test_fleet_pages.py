@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 from builders import a_capability, a_job
 from fakes import FakeClock
-from jinja2 import DictLoader, Environment
 from receiver_running import TOKEN, Receiver, Wire, job_id
 from shown_fleet import HOSTILE, NOON, a_report, shown
 from test_fleet_login import logged_in
 
 from training.fleet.pages import fleet, incidents, jobs, rendering, static
-from training.fleet.pages.compiled import Compiled
 from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
 from training.fleet.receiver.http import page_tag
@@ -124,30 +122,6 @@ def test_no_template_can_forget_to_make_a_value_harmless():
     assert shown.count("\\u202e\\x1b[2J&amp;&#34;&#39;") == 2
     assert "<script" not in shown
     assert not re.search("[\u202e\x1b]", shown)
-
-
-def test_templates_that_are_kept_compiled_are_not_compiled_again(tmp_path):
-    """A process that may not write there compiles; code written for other settings is not used."""
-    settings, kept = tmp_path / "settings.py", tmp_path / "kept"
-    settings.write_text("as they are")
-
-    def compiled(*, writes=False):
-        cache, told = Compiled(kept, made_by=settings), list[str]()
-        environment = Environment(loader=DictLoader({"page": "{{ x }}!"}), bytecode_cache=cache)
-        plain = environment.compile
-        environment.compile = lambda *told_of: told.append(told_of[1]) or plain(*told_of)  # type: ignore[method-assign]
-        if writes:
-            cache.writes()
-        assert environment.get_template("page").render(x=1) == "1!"
-        return told
-
-    assert compiled() == ["page"]
-    assert not kept.exists()
-    assert compiled(writes=True) == ["page"]
-    assert all(path.stat().st_mode & 0o044 == 0o044 for path in kept.iterdir()), "another user reads it"
-    assert compiled() == []
-    settings.write_text("others")
-    assert compiled() == ["page"]
 
 
 def address(path: str) -> str:

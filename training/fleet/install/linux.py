@@ -157,9 +157,8 @@ def _of_receiver(request: InstallRequest, example: str, token: str) -> list[Inst
         check = [*run, "training.fleet.manifest", str(MANIFEST)]
         steps.append(
             Command(  # the service itself may not write there
-                "compile programs and pages, so that they start with less",
+                "compile programs, so that they start with less",
                 [*run, "compileall", "-q", "training"],
-                then=[[*run, "training.fleet.pages"]],
                 cwd=request.checkout,
                 changes=False,
             )

@@ -17,14 +17,11 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from training.fleet.pages.compiled import Compiled
 from training.fleet.pages.static import static_path
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.wire import results, words
 from training.fleet.wire.routes import PAGES
 from training.printable import counted, one_line, printable
-
-_TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,7 @@ def render(template: str, frame: Frame, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        bytecode_cache=Compiled(_TEMPLATES.with_name("__pycache__"), made_by=Path(__file__)),
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
@@ -81,15 +77,6 @@ def _environment() -> Environment:
     }
     environment.filters |= {"one_line": one_line, "part": path_part}
     return environment
-
-
-def keep_compiled() -> None:
-    """Compile all templates and write their code beside them. Raises OSError where this user may not write there."""
-    environment = _environment()
-    assert isinstance(environment.bytecode_cache, Compiled)
-    environment.bytecode_cache.writes()
-    for name in environment.list_templates(["html"]):
-        environment.get_template(name)
 
 
 def _shown(value: object) -> object:

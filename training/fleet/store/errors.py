@@ -8,19 +8,27 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
+from training.fleet.wire.constants import ProblemType
+
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class StoreError(Exception):
     """The store could not do something; the message is one sentence for people."""
 
+    problem_type = ProblemType.UNAVAILABLE  # of the refusal that it becomes
+
 
 class BadName(StoreError):
     """A name that may not become part of a path."""
 
+    problem_type = ProblemType.BAD_REQUEST
+
 
 class OnlyName(BadName):
     """The last name of a data set cannot be freed; remove the data set."""
+
+    problem_type = ProblemType.WRONG_STATE
 
 
 class BadMark(StoreError):
@@ -29,6 +37,8 @@ class BadMark(StoreError):
 
 class StoreFull(StoreError):
     """The disk is full. Bytes stored before stay; the upload can resume once there is room."""
+
+    problem_type = ProblemType.DISK_FULL
 
 
 class ShareFull(StoreFull):
@@ -42,21 +52,31 @@ class StoreUnavailable(StoreError):
 class NotStored(StoreError):
     """There is no such artifact in the store."""
 
+    problem_type = ProblemType.NO_ARTIFACT
+
 
 class DamagedArtifact(StoreError):
     """An artifact's bytes are not those its name promises."""
+
+    problem_type = ProblemType.NO_ARTIFACT
 
 
 class NoDataset(StoreError):
     """There is no such data set, or it has no such chunk."""
 
+    problem_type = ProblemType.UNKNOWN_DATASET
+
 
 class NoState(StoreError):
     """There is no saved state of this job, or another has taken its place."""
 
+    problem_type = ProblemType.UNKNOWN_STATE
+
 
 class ChunksMissing(StoreError):
     """A data set is not whole: chunks have not arrived yet, or are damaged on the disk."""
+
+    problem_type = ProblemType.INCOMPLETE_DATASET
 
 
 class UploadError(StoreError):
@@ -66,13 +86,19 @@ class UploadError(StoreError):
 class TooManyParts(UploadError):
     """A claim has as many uploads under way as it may."""
 
+    problem_type = ProblemType.SLOW_DOWN
+
 
 class Fenced(UploadError):
     """Another connection has taken this upload over."""
 
+    problem_type = ProblemType.OFFSET_MISMATCH
+
 
 class OffsetMismatch(UploadError):
     """The requested offset is not stored."""
+
+    problem_type = ProblemType.OFFSET_MISMATCH
 
     def __init__(self, asked: int, stored: int) -> None:
         super().__init__(f"cannot resume at byte {asked}: {stored} bytes are stored")
@@ -82,6 +108,8 @@ class OffsetMismatch(UploadError):
 class Incomplete(UploadError):
     """The body ended early. The received bytes are kept."""
 
+    problem_type = ProblemType.BAD_REQUEST
+
     def __init__(self, stored: int, expected: int) -> None:
         super().__init__(f"the body ended after {stored} of {expected} bytes; resume there")
         self.stored = stored
@@ -89,6 +117,8 @@ class Incomplete(UploadError):
 
 class WrongDigest(UploadError):
     """The received bytes do not have the announced SHA-256."""
+
+    problem_type = ProblemType.WRONG_DIGEST
 
 
 @contextlib.contextmanager

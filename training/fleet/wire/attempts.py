@@ -199,21 +199,31 @@ class Usage(Wire):
     gpu_memory_bytes: Count | None = None
 
 
-class HeartbeatRequest(Wire):
-    """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
+class AttemptRequest(Wire):
+    """The members of every report about an attempt."""
 
     host_id: str | None = None
     claim_id: str | None = None
-    session_id: Id | None = None
-    echo: Echo | None = None  # of the last answer to this session
+    log: LogLines | None = None
+
+
+class ProgressRequest(AttemptRequest):
+    """Progress with a ``seq`` not above the last one is ignored."""
+
     seq: Count = 0
     progress: dict[str, Any] | None = None  # the trainer's last progress object
+
+
+class HeartbeatRequest(ProgressRequest):
+    """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
+
+    session_id: Id | None = None
+    echo: Echo | None = None  # of the last answer to this session
     usage: Usage | None = None
     resting: str | None = None  # as in a claim
     paused: bool = False  # the trainer stands still …
     paused_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # … and has for so long in all
     resumable: bool = False  # it has saved a state from which it can go on elsewhere
-    log: LogLines | None = None
 
 
 class HeartbeatReply(Wire):
@@ -225,29 +235,20 @@ class HeartbeatReply(Wire):
     terms: HostTerms | None = None  # as in a claim's answer
 
 
-class OutputRequest(Wire):
+class OutputRequest(AttemptRequest):
     """``POST /v1/job/{id}/log``: what an attempt printed, also when it is over. Without lines: a question."""
-
-    host_id: str | None = None
-    claim_id: str | None = None
-    log: LogLines | None = None
 
 
 class OutputReply(Wire):
     log_next: int  # number of the next line the receiver has not stored
 
 
-class CompleteRequest(Wire):
+class CompleteRequest(ProgressRequest):
     """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
 
     artifact_id: str
-    host_id: str | None = None
-    claim_id: str | None = None
     spec_hash: str | None = None
     record: dict[str, Any] | None = None
-    seq: Count = 0  # as in a heartbeat
-    progress: dict[str, Any] | None = None
-    log: LogLines | None = None
     report: str | None = None  # the trainer's report, a text of at most 1 MiB; it is kept as it is
 
 
@@ -271,19 +272,14 @@ class DeliverRequest(Wire):
     report: str | None = None
 
 
-class FailRequest(Wire):
+class FailRequest(ProgressRequest):
     """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is handed back."""
 
     error: str = ""
     reason: Reason = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
-    host_id: str | None = None
-    claim_id: str | None = None
     exit_code: ExitCode | None = None
     out_of_memory: str | None = None  # "ram" or "vram", when its lack ended the trainer
     record: dict[str, Any] | None = None
-    seq: Count = 0  # as in a heartbeat
-    progress: dict[str, Any] | None = None
-    log: LogLines | None = None
 
 
 class StatusReply(Wire):

@@ -23,7 +23,6 @@ from training.fleet.receiver.http import (
     gc,
     html,
     incident_calls,
-    login,
     notify,
     origins,
     pages,
@@ -67,7 +66,7 @@ logger = logging.getLogger(__name__)
 _RETRY_LEAST_S = 1.0  # between two looks for one waiting claim without news
 Endpoint = Callable[[ReceiverContext, Request], Awaitable[Answer]]
 _WORKERS_AND_DATA = (uploads, enrolment, datasets, states)
-_NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, login, acts, results, gc, incident_calls)
+_NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, acts, results, gc, incident_calls)
 
 
 def routes() -> list[routing.Route]:

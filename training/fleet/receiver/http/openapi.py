@@ -47,31 +47,31 @@ _IN_PATH = (
     ("state_id", _DIGEST, "the SHA-256 of the saved state's listing"),
     ("sha256", _DIGEST, "the SHA-256 of the piece"),
 )
-# By the name in the route table; a colon tells parameters of one name and two meanings apart.
-_PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
-    "after": ("query", _NUMBER, "the number after which the page begins"),
-    "after:model": ("query", _STRING, "`next_after` of the page before"),
-    "test": ("query", _STRING, "the test on which they were judged, as `tests` names it; default the most used one"),
-    "after:host": ("query", _STRING, "the name after which the page begins"),
-    "limit": ("query", _NUMBER, "the largest number of entries"),
-    "status": ("query", _STATUS, "only jobs of this status, or those that wait and are held"),
-    "model": ("query", _STRING, "only jobs of this model"),
-    "mode": ("query", _STRING, "only jobs of this mode"),
-    "host": ("query", _STRING, "only jobs that this host has, or trained last"),
-    "host:watched": ("query", _STRING, "only incidents of this host"),
-    "before": ("query", _NUMBER, "the number before which the page begins; 0: the newest"),
-    "q": ("query", _STRING, "only jobs with this text in their name"),
-    "path": ("query", _STRING, "the path of the file in the data set's listing"),
-    "removed": ("query", _STRING, _GONE),
-    "now": ("query", _STRING, _NOW),
-    "attempt": ("query", _NUMBER, "the number of the attempt; 0 is the last one"),
-    "points": ("query", _NUMBER, "the largest number of epochs; 500 by default, at most 20,000"),
-    constants.HEADER_CLAIM_ID: ("header", _STRING, "the claim's id, from its grant"),
-    constants.HEADER_HOST_ID: ("header", _STRING, "the host's id, for callers without a claim id"),
-    constants.HEADER_SHA256: ("header", _SHA256, "the SHA-256 of the whole bundle"),
-    constants.HEADER_BY_HAND: ("header", _STRING, "1: the bundle was kept on its host and is for `deliver`"),
-    constants.HEADER_OFFSET: ("header", _BYTES, "the offset of this body's first byte in the bundle"),
-    "Range": ("header", _STRING, "one plain range; any other value is ignored"),
+# By the name in the route table, a header's with a capital; a colon tells two meanings of one name apart.
+_PARAMETERS: Mapping[str, tuple[Json, str]] = {
+    "after": (_NUMBER, "the number after which the page begins"),
+    "after:model": (_STRING, "`next_after` of the page before"),
+    "test": (_STRING, "the test on which they were judged, as `tests` names it; default the most used one"),
+    "after:host": (_STRING, "the name after which the page begins"),
+    "limit": (_NUMBER, "the largest number of entries"),
+    "status": (_STATUS, "only jobs of this status, or those that wait and are held"),
+    "model": (_STRING, "only jobs of this model"),
+    "mode": (_STRING, "only jobs of this mode"),
+    "host": (_STRING, "only jobs that this host has, or trained last"),
+    "host:watched": (_STRING, "only incidents of this host"),
+    "before": (_NUMBER, "the number before which the page begins; 0: the newest"),
+    "q": (_STRING, "only jobs with this text in their name"),
+    "path": (_STRING, "the path of the file in the data set's listing"),
+    "removed": (_STRING, _GONE),
+    "now": (_STRING, _NOW),
+    "attempt": (_NUMBER, "the number of the attempt; 0 is the last one"),
+    "points": (_NUMBER, "the largest number of epochs; 500 by default, at most 20,000"),
+    constants.HEADER_CLAIM_ID: (_STRING, "the claim's id, from its grant"),
+    constants.HEADER_HOST_ID: (_STRING, "the host's id, for callers without a claim id"),
+    constants.HEADER_SHA256: (_SHA256, "the SHA-256 of the whole bundle"),
+    constants.HEADER_BY_HAND: (_STRING, "1: the bundle was kept on its host and is for `deliver`"),
+    constants.HEADER_OFFSET: (_BYTES, "the offset of this body's first byte in the bundle"),
+    "Range": (_STRING, "one plain range; any other value is ignored"),
 }
 
 
@@ -82,8 +82,9 @@ def _parameters(route: Route) -> list[Json]:
         if f"{{{name}}}" in route.path:
             found.append({"name": name, "in": "path", "description": description, "schema": schema, "required": True})
     for key in route.parameters:
-        where, schema, description = _PARAMETERS[key]
+        schema, description = _PARAMETERS[key]
         name = key.partition(":")[0]
+        where = "header" if name[0].isupper() else "query"
         found.append({"name": name, "in": where, "description": description, "schema": schema})
     return found
 

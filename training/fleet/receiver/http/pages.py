@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.receiver.http import html
-from training.fleet.receiver.http.bodies import proven_host, readable_job
+from training.fleet.receiver.http.bodies import proven_host, read_form, readable_job
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.page_tag import PageTag
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from training.fleet.pages.rendering import Frame
 
 JOBS_MAX = 8  # looked up for one page, which says how many it takes
+# A login that is refused so may be tried again.
+_AGAIN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
 _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 
 
@@ -97,3 +99,37 @@ async def static_file(_context: ReceiverContext, request: Request) -> Response:
     if html.takes_gzip(request):
         return Response(found.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.media)
     return Response(found.body, headers=headers, media_type=found.media)
+
+
+# -- logging in with a browser that shows no certificate, and out again --------------------------------------------
+
+
+async def login_page(context: ReceiverContext, request: Request) -> Response:
+    return await _ask(context, request, way(request.query_params.get("to", "")))
+
+
+async def login(context: ReceiverContext, request: Request) -> Response:
+    form = await read_form(context, request)
+    to = way(form.get("to", [""])[0])
+    try:
+        cookie = context.authenticator.log_in(request, form.get("token", [""])[0])
+    except Refusal as refusal:
+        if refusal.problem_type not in _AGAIN:
+            raise
+        return await _ask(context, request, to, refusal)
+    return html.elsewhere(to, {"Set-Cookie": cookie})
+
+
+async def logout(context: ReceiverContext, request: Request) -> Response:
+    return html.elsewhere("/", {"Set-Cookie": context.authenticator.log_out(request)})
+
+
+async def _ask(context: ReceiverContext, request: Request, to: str, refusal: Refusal | None = None) -> Response:
+    status, detail = (200, None) if refusal is None else (refusal.problem_type.status, refusal.detail)
+    return await html.shown(context, request, "login.html", status, to=to, mistake=detail)
+
+
+def way(to: str) -> str:
+    """Return where to go after a login: a page of this receiver, never an address elsewhere."""
+    inside = to.startswith("/") and not to.startswith("//") and to.isascii() and to.isprintable() and "\\" not in to
+    return to if inside else "/"

@@ -15,23 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from training.fleet.database.writer import DatabaseError, DatabaseFull, WriterClosed
-from training.fleet.store.errors import (
-    BadName,
-    ChunksMissing,
-    DamagedArtifact,
-    Fenced,
-    Incomplete,
-    NoDataset,
-    NoState,
-    NotStored,
-    OffsetMismatch,
-    OnlyName,
-    ShareFull,
-    StoreError,
-    StoreFull,
-    TooManyParts,
-    WrongDigest,
-)
+from training.fleet.store.errors import StoreError
 from training.fleet.wire.constants import HEADER_OFFSET, HEADER_PROBLEM, JSON_BODY_MAX, ProblemType, Refusal
 from training.fleet.wire.message import Wire
 from training.fleet.wire.messages import Problem
@@ -51,22 +35,6 @@ _RETRY_AFTER_S: Mapping[ProblemType, int] = {
     ProblemType.UNAVAILABLE: 5,
     ProblemType.DISK_FULL: 30,
 }
-_STORE_SLUGS: Mapping[type[StoreError], ProblemType] = {
-    BadName: ProblemType.BAD_REQUEST,
-    OnlyName: ProblemType.WRONG_STATE,
-    StoreFull: ProblemType.DISK_FULL,
-    ShareFull: ProblemType.DISK_FULL,
-    NotStored: ProblemType.NO_ARTIFACT,
-    DamagedArtifact: ProblemType.NO_ARTIFACT,
-    TooManyParts: ProblemType.SLOW_DOWN,
-    Fenced: ProblemType.OFFSET_MISMATCH,
-    OffsetMismatch: ProblemType.OFFSET_MISMATCH,
-    NoDataset: ProblemType.UNKNOWN_DATASET,
-    NoState: ProblemType.UNKNOWN_STATE,
-    ChunksMissing: ProblemType.INCOMPLETE_DATASET,
-    Incomplete: ProblemType.BAD_REQUEST,
-    WrongDigest: ProblemType.WRONG_DIGEST,
-}
 
 
 def refusal_of(error: Exception) -> Refusal | None:
@@ -74,9 +42,8 @@ def refusal_of(error: Exception) -> Refusal | None:
     if isinstance(error, Refusal):
         return error
     if isinstance(error, StoreError):
-        problem_type = _STORE_SLUGS.get(type(error), ProblemType.UNAVAILABLE)
         stored = getattr(error, "stored", None)
-        return Refusal(problem_type, str(error), **({} if stored is None else {"stored": stored}))
+        return Refusal(error.problem_type, str(error), **({} if stored is None else {"stored": stored}))
     if isinstance(error, WriterClosed):
         return Refusal(ProblemType.SHUTTING_DOWN, str(error))
     if isinstance(error, DatabaseFull):

@@ -164,11 +164,10 @@ class Snapshots:
             for name, each in hosts
             for number, gpu in enumerate(_list(each.capability.get("cuda_devices"))[:GPUS_MAX])
         ]
-        yield "host_seen_timestamp_seconds", [((name,), each.last_seen) for name, each in hosts]
-        yield "host_attempts", [((name,), held.get(each.name, 0)) for name, each in hosts]
-        quarantined = [((name,), states[each.name] is HostState.QUARANTINED) for name, each in hosts]
-        yield "host_quarantined", quarantined
-        yield "host_undelivered_jobs", [((name,), aside.get(each.name, 0)) for name, each in hosts]
+        yield "host_seen_timestamp_seconds", by_one({name: each.last_seen for name, each in hosts})
+        yield "host_attempts", by_one({name: held.get(each.name, 0) for name, each in hosts})
+        yield "host_quarantined", by_one({name: states[each.name] is HostState.QUARANTINED for name, each in hosts})
+        yield "host_undelivered_jobs", by_one({name: aside.get(each.name, 0) for name, each in hosts})
         memory = [
             one
             for name, each in hosts
@@ -183,10 +182,10 @@ class Snapshots:
         views = self.views.incidents
         open_, changed = views.open(), views.changed()
         watches = _newest((each.heard_at, each.host, each) for each in views.watches())
-        yield "open_incidents", [((name,), open_.get(each.host, (0, 0.0))[0]) for name, each in watches]
-        yield "host_changed", [((name,), each.host in changed) for name, each in watches]
-        yield "watch_heard_timestamp_seconds", [((name,), each.heard_at) for name, each in watches]
-        yield "watch_silent", [((name,), each.silent) for name, each in watches]
+        yield "open_incidents", by_one({name: open_.get(each.host, (0, 0.0))[0] for name, each in watches})
+        yield "host_changed", by_one({name: each.host in changed for name, each in watches})
+        yield "watch_heard_timestamp_seconds", by_one({name: each.heard_at for name, each in watches})
+        yield "watch_silent", by_one({name: each.silent for name, each in watches})
 
     def _disks(self) -> Iterator[tuple[str, tuple[float, float]]]:
         """Find the free space and the size of each disk, by what lies there."""
