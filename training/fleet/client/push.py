@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,6 @@ HOSTS_MAX, HOSTS_BYTES_MAX = 256, 64 * 1024
 PUSH_TRIES = 5  # in a row, of one chunk
 READ_BYTES = 4 * CHUNK_BYTES  # at once
 
-Cutter = Callable[[Iterable[bytes]], Iterable[bytes | memoryview]]
-
 
 class FolderError(Exception):
     """A folder cannot become a data set. The text is one sentence."""
@@ -57,7 +54,7 @@ def read_folder(root: Path, progress: Progress) -> Listing:
         check_paths(path.relative_to(root).as_posix() for path in files)
         whole = sum(path.stat().st_size for path in files)
         check_size(len(files), whole)  # before a byte is read
-        found = _read_all(root, files, partial(chunks, sizes=sizes_for(whole)), lambda done: progress(done, whole))
+        found = _read_all(root, files, whole, progress)
         return parse(Listing(found).document)  # checked before anything is sent
     except BadListing as error:
         raise FolderError(str(error)) from None
@@ -90,7 +87,7 @@ def _files(root: Path) -> Iterator[Path]:
             raise FolderError(f"{root} holds more than {FILES_MAX:,} files: pack them into fewer")
 
 
-def _read_all(root: Path, files: Iterable[Path], cutter: Cutter, progress: Callable[[int], object]) -> tuple[File, ...]:
+def _read_all(root: Path, files: Iterable[Path], whole: int, progress: Progress) -> tuple[File, ...]:
     found, done = list[File](), 0
 
     def blocks(path: Path) -> Iterator[bytes]:
@@ -99,10 +96,10 @@ def _read_all(root: Path, files: Iterable[Path], cutter: Cutter, progress: Calla
             while block := file.read(READ_BYTES):
                 yield block
                 done += len(block)
-                progress(done)
+                progress(done, whole)
 
     for path in files:
-        found.append(cut(path.relative_to(root).as_posix(), cutter(blocks(path))))
+        found.append(cut(path.relative_to(root).as_posix(), chunks(blocks(path), sizes_for(whole))))
     return tuple(found)
 
 

@@ -203,7 +203,7 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
             store.mark(own)
     except (DatabaseError, StoreError) as error:
         raise StartError(str(error)) from error
-    if marked not in (None, own):  # of a database of before, which had no id until now
+    if marked not in (None, own):  # the file could not be read before it was opened
         raise _anothers(store, str(marked), own, db)
 
 

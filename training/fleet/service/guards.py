@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from training.fleet.wire.attempts import ClaimRequest, FailRequest
 from training.fleet.wire.constants import HOST_ID_PATTERN, ID_PATTERN, ProblemType, Refusal
 from training.printable import duration
 
+T = TypeVar("T")
 CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
 DESCRIPTION_MAX = 8 * 1024  # bytes of a host's capability, as JSON; ours are about 1 KiB
 HOUR_S = 3600.0
@@ -40,8 +41,8 @@ def check_id(name: str, value: str | None) -> None:
         raise Refusal(ProblemType.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores")
 
 
-def whole_number(name: str, text: str | None, default: int) -> int:
-    """Parse a whole number of an address; a default where it is absent."""
+def whole_number(name: str, text: str | None, default: T) -> int | T:
+    """Parse a whole number of an address or a header; a default where it is absent."""
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or len(text) > 15:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.database.writer import Database
 from training.fleet.queue.orders import orders
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import jobs_by_host
@@ -64,16 +63,16 @@ async def _question(context: ReceiverContext, fields: Fields) -> Question:
 
     what, host = _first(fields, "what"), _first(fields, "host")
     if (order := _ORDERS.get(what)) is not None:
-        now, jobs = await context.look(lambda: _under_order(context, context.reader, order, host))
+        now, jobs = await context.look(lambda: _under_order(context, order, host))
         return pages.order_question(order, host, now, jobs)
     if what == "release":
-        reason = await context.look(lambda: _quarantined(context, context.reader, host))
+        reason = await context.look(lambda: _quarantined(context, host))
         return pages.release_question(host, reason)
     if what == "reload":
         would = await context.preview(Previews.own)
         return pages.reload_question(would.reload, would.mark or "", would.file or "the manifest")
     doing, selection = _doing(what), _selection(fields)
-    forecast = await context.look(lambda: forecast_in(context, context.reader, doing, selection))
+    forecast = await context.look(lambda: _forecast(context, doing, selection))
     return pages.jobs_question(forecast, selection)
 
 
@@ -104,8 +103,8 @@ async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> 
 # -- jobs -------------------------------------------------------------------------------------------------------
 
 
-def forecast_in(context: ReceiverContext, database: Database, doing: JobAct, selection: Selection) -> ActOutlook:
-    return acts.forecast_of(doing, acts.chosen(database, selection), context.clock.now())
+def _forecast(context: ReceiverContext, doing: JobAct, selection: Selection) -> ActOutlook:
+    return acts.forecast_of(doing, acts.chosen(context.reader, selection), context.clock.now())
 
 
 async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
@@ -114,7 +113,7 @@ async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
     doing, wanted = asked.what, JobFilter.of(asked.to_dict())
     if wanted == JobFilter():  # no filter means no job, and never all
         return _answer(acts.forecast_of(doing, [], context.clock.now()), None)
-    forecast = await context.look(lambda: forecast_in(context, context.reader, doing, Selection(wanted)))
+    forecast = await context.look(lambda: _forecast(context, doing, Selection(wanted)))
     if asked.jobs is None:
         return _answer(forecast, None)
     done = await _done(context, request, doing, Selection(wanted), asked.jobs)
@@ -144,7 +143,7 @@ async def _done(
 ) -> Done | None:
     """Move the jobs meant, in portions; None when they are not as many as the operator agreed to."""
     who = acting(context, request)
-    forecast = await context.look(lambda: forecast_in(context, context.reader, doing, selection))
+    forecast = await context.look(lambda: _forecast(context, doing, selection))
     if len(forecast.targets) != number:
         return None
     moved = skipped = 0
@@ -180,16 +179,17 @@ def _first(fields: Fields, name: str) -> str:
 # -- a host -----------------------------------------------------------------------------------------------------
 
 
-def _quarantined(context: ReceiverContext, database: Database, host: str) -> str:
+def _quarantined(context: ReceiverContext, host: str) -> str:
     """Say why a host is in quarantine; refuse one that cannot be released."""
-    held = quarantines(database).get(host)
+    held = quarantines(context.reader).get(host)
     check_release(host, held, context.service.host_registry.known)
     assert held is not None
     return held.sentence()
 
 
-def _under_order(context: ReceiverContext, database: Database, act: Act, host: str) -> tuple[str | None, list[str]]:
+def _under_order(context: ReceiverContext, act: Act, host: str) -> tuple[str | None, list[str]]:
     """Say why a host gets no jobs already, and list what it trains; refuse an order that makes no sense."""
+    database = context.reader
     given = orders(database)
     check_known(host, {*context.service.host_registry.known, *given})
     if host not in given and act is Act.RESUME:

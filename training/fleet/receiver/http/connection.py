@@ -48,7 +48,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._arm(self.header_s)
         if self.whose is not None and self._as_mine() > self.each_max:
             self.whose = None  # a refused connection does not count while it closes
-            self._hang_up(_too_many(self.each_max))
+            detail = f"{self.each_max} connections are open already from here; close some and try again"
+            self._hang_up(Refusal(ProblemType.SLOW_DOWN, detail))
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -162,11 +163,6 @@ def _whose(peer: Peer, client: tuple[str, int] | None) -> str | None:
     if peer.uris or peer.fingerprint:
         return " ".join(peer.uris) or peer.fingerprint
     return client[0] if client else None
-
-
-def _too_many(most: int) -> Refusal:
-    detail = f"{most} connections are open already from here; close some and try again"
-    return Refusal(ProblemType.SLOW_DOWN, detail)
 
 
 def _too_large() -> Refusal:

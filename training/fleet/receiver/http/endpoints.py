@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,11 +28,10 @@ from training.fleet.receiver.http import (
     origins,
     pages,
     plans,
-    results,
     states,
     uploads,
 )
-from training.fleet.receiver.http.bodies import acting, query_number, read_json, resolved
+from training.fleet.receiver.http.bodies import acting, proven_host, query_number, read_json, resolved
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.naming import NamingRoute
@@ -41,10 +41,11 @@ from training.fleet.service.acts import move
 from training.fleet.service.acts import order as order_host
 from training.fleet.service.acts import release as release_host
 from training.fleet.service.audit import PAGE_MAX, Act, page
-from training.fleet.service.guards import reported_reason
+from training.fleet.service.guards import refuse_host, reported_reason
 from training.fleet.service.host_views import WORKERS_PAGE
 from training.fleet.service.job_views import JobFilter
 from training.fleet.service.logs import Page
+from training.fleet.service.models import PAGE as MODELS_PAGE
 from training.fleet.service.output_views import CURVE_POINTS
 from training.fleet.wire.attempts import (
     ClaimReply,
@@ -65,16 +66,16 @@ logger = logging.getLogger(__name__)
 
 _RETRY_LEAST_S = 1.0  # between two looks for one waiting claim without news
 Endpoint = Callable[[ReceiverContext, Request], Awaitable[Answer]]
-_WORKERS_AND_DATA = (uploads, enrolment, datasets, states)
-_NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, acts, results, gc, incident_calls)
+_NEIGHBOURS = (uploads, enrolment, datasets, states, notify, pages, plans, acts, gc, incident_calls)
 
 
 def routes() -> list[routing.Route]:
     """Make Starlette's routes of the table: one for each path, with the endpoints of its methods."""
-    functions, rows = endpoints(), dict[str, dict[str, Route]]()
+    functions, rows = endpoints(), defaultdict[str, dict[str, Route]](dict)
     for row in ROUTES:
-        rows.setdefault(row.path, {})[row.method] = row
-    return [_route(path, methods, functions) for path, methods in rows.items()]
+        rows[row.path][row.method] = row
+    kinds = {path: NamingRoute if "{job_id}" in path else routing.Route for path in rows}
+    return [kinds[path](path, _Guarded(each, functions), methods=[*each]) for path, each in rows.items()]
 
 
 def endpoints() -> dict[str, Endpoint]:
@@ -87,7 +88,7 @@ def endpoints() -> dict[str, Endpoint]:
             name: found
             for module in (sys.modules[__name__], *_NEIGHBOURS)
             for name, found in vars(module).items()
-            if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_" and name in named
+            if iscoroutinefunction(found) and found.__module__ == module.__name__ and name in named
         }
     )
 
@@ -230,6 +231,23 @@ async def curve(context: ReceiverContext, request: Request) -> Answer:
     return await context.look(lambda: context.views.curve(job_id, attempt=attempt, points=points))
 
 
+async def report(context: ReceiverContext, request: Request) -> Answer:
+    """Serve a report as an attachment: its text is its trainer's."""
+    job_id = await resolved(context, request)
+    attempt = query_number(request, "attempt", 0) or None
+    body = await context.look(lambda: context.views.models.report_bytes(job_id, attempt))
+    headers = {**PLAIN, "Content-Disposition": f'attachment; filename="report-{job_id[:12]}.json"'}
+    return Response(body, headers=headers, media_type="application/json")
+
+
+async def models(context: ReceiverContext, request: Request) -> Answer:
+    """List models of every host, so to operators and readers alone where callers are proven."""
+    refuse_host(proven_host(request), "all models")
+    asked, limit = request.query_params, query_number(request, "limit", MODELS_PAGE)
+    test, after = asked.get("test"), asked.get("after", "")
+    return await context.look(lambda: context.views.models.models(test=test, after=after, limit=limit))
+
+
 async def explain(context: ReceiverContext, request: Request) -> Answer:
     job_id = await resolved(context, request)
     return await context.look(lambda: context.views.explain(job_id))
@@ -354,8 +372,3 @@ class _Guarded:
             return found if isinstance(found, Response) else reply(found)
         except Exception as error:  # noqa: BLE001 - every error becomes a problem document
             return await html.refused(context, request, answerable(request, error))
-
-
-def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]) -> routing.Route:
-    kind = NamingRoute if "{job_id}" in path else routing.Route
-    return kind(path, _Guarded(rows, functions), methods=[*rows])

@@ -101,14 +101,13 @@ def frame_of(
     """Make the part that all pages share. A caller who has proven nothing learns nothing of this program either."""
     from training.fleet.pages.rendering import Frame
 
-    if static:
-        return Frame(context.clock.now(), version=context.settings.version, address=address, static=True)
-    if principal is None:
-        return Frame(context.clock.now(), address=address)
+    now, version = context.clock.now(), context.settings.version
+    if static or principal is None:
+        return Frame(now, version=version if static else "", address=address, static=static)
     return Frame(
-        context.clock.now(),
+        now,
         principal.operator or principal.reader or principal.host_id or "",
-        context.settings.version,
+        version,
         address,
         may_act=principal.operator is not None,
         in_session=principal.method is Method.SESSION,

@@ -119,21 +119,16 @@ class Server(UvicornServer):
                 config=self.config, server_state=self.server_state, app_state={}, _loop=loop
             )
 
+        tls: dict[str, Any] = {}
+        if self._security is not None:
+            tls = {"ssl": self._security.context, "ssl_handshake_timeout": HANDSHAKE_S}
+            tls["ssl_shutdown_timeout"] = GOODBYE_S
         self.servers: list[asyncio.Server] = []
         for each in sockets or ():
             if each.family == getattr(socket, "AF_UNIX", None):
                 server = await loop.create_unix_server(protocol, sock=each, backlog=BACKLOG)
-            elif self._security is None:
-                server = await loop.create_server(protocol, sock=each, backlog=BACKLOG)
             else:
-                server = await loop.create_server(
-                    protocol,
-                    sock=each,
-                    backlog=BACKLOG,
-                    ssl=self._security.context,
-                    ssl_handshake_timeout=HANDSHAKE_S,
-                    ssl_shutdown_timeout=GOODBYE_S,
-                )
+                server = await loop.create_server(protocol, sock=each, backlog=BACKLOG, **tls)
             self.servers.append(server)
         self.started = True
 
@@ -152,15 +147,17 @@ class Server(UvicornServer):
             if early:  # the plan may have been edited after it was read
                 self._start(self._reload_quietly())
         period_s = self._context.service.policy.sweep_period_s
-        self._start(self._every(period_s, self._context.tick))
-        self._start(self._every(period_s, partial(forget_states, self._context)))
-        self._start(self._every(PART_SWEEP_S, self._context.sweep_parts))
-        self._start(self._every(0.0, self._fold))
-        self._start(self._every(PART_SWEEP_S, partial(keep_house, self._context)))
-        self._start(self._every(LOOK_S, self._notifier.tick))
-        self._start(self._every(PART_SWEEP_S, self._notifier.forget_old))
-        if self._security is not None:
-            self._start(self._every(CERTIFICATE_S, self._look_at_certificate))
+        for seconds, work in (
+            (period_s, self._context.tick),
+            (period_s, partial(forget_states, self._context)),
+            (PART_SWEEP_S, self._context.sweep_parts),
+            (0.0, self._fold),
+            (PART_SWEEP_S, partial(keep_house, self._context)),
+            (LOOK_S, self._notifier.tick),
+            (PART_SWEEP_S, self._notifier.forget_old),
+            (CERTIFICATE_S, self._look_at_certificate),
+        ):
+            self._start(self._every(seconds, work))
         if not self.should_exit:
             await self._stop.wait()
 
@@ -194,8 +191,8 @@ class Server(UvicornServer):
             await carry_out(self._context, None, self._context.folding.fold())
 
     async def _look_at_certificate(self) -> None:
-        assert self._security is not None
-        await self._context.disk(self._security.tick)
+        if self._security is not None:
+            await self._context.disk(self._security.tick)
 
     async def _reload_quietly(self) -> None:
         try:

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from training.fleet.receiver.http.bodies import BLOCK_BYTES, caller, proven_host, query_number
+from training.fleet.receiver.http.bodies import BLOCK_BYTES, caller, query_number, resolved
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import Answer
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.delivery import Announced
-from training.fleet.service.membership import readable
+from training.fleet.service.guards import whole_number
 from training.fleet.store.errors import NotStored
 from training.fleet.wire.constants import (
     HEADER_BY_HAND,
@@ -49,8 +49,7 @@ async def upload(context: ReceiverContext, request: Request) -> Answer:
 
 async def model(context: ReceiverContext, request: Request) -> Answer:
     """Serve the bundle of a completed job or of a given attempt, or a range of it."""
-    ref = request.path_params["job_id"]
-    job_id = await context.act(request, lambda: readable(context.service, ref, proven_host(request)))
+    job_id = await resolved(context, request)
     detail = await context.look(lambda: context.views.job(job_id))
     job, name = detail.job, _wanted(detail, query_number(request, "attempt", 0))
     model, mode = job.model, job.mode
@@ -143,16 +142,7 @@ def _announced(request: Request) -> Announced:
         claim_id=request.headers.get(HEADER_CLAIM_ID),
         host_id=acting_host(caller(request), request.headers.get(HEADER_HOST_ID)),
         sha256=sha256,
-        offset=_number(request, HEADER_OFFSET) or 0,
-        length=_number(request, "Content-Length"),
+        offset=whole_number(HEADER_OFFSET, request.headers.get(HEADER_OFFSET), 0),
+        length=whole_number("Content-Length", request.headers.get("Content-Length"), None),
         by_hand=request.headers.get(HEADER_BY_HAND) == "1",
     )
-
-
-def _number(request: Request, name: str) -> int | None:
-    text = request.headers.get(name)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Refusal(ProblemType.BAD_REQUEST, f"{name}: expected a number of bytes")
-    return int(text)

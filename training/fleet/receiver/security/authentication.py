@@ -7,7 +7,7 @@ import hmac
 import ipaddress
 import math
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
@@ -96,9 +96,6 @@ class Authenticator:
     clock: Clock
     operator_token: str | None = None
     secure: bool = False
-    limit: FailureLimit = field(init=False)
-    quota: Quota = field(init=False)
-    sessions: Sessions = field(init=False)
 
     def __post_init__(self) -> None:
         self.limit, self.quota = FailureLimit(self.clock), Quota(self.clock)

@@ -55,8 +55,6 @@ class Invitation(NamedTuple):
     """A one-time code, as it is shown once."""
 
     code: str
-    role: Role
-    name: str
     expires_at: float
 
 
@@ -131,7 +129,7 @@ class Registry:
             now=now,
             expires_at=now + CODE_LIFE_S,
         )
-        return Invitation(code, role, name, now + CODE_LIFE_S)
+        return Invitation(code, now + CODE_LIFE_S)
 
     def check_code(self, role: Role, name: str, code: str, request: bytes) -> str:
         """Return the digest for :meth:`admit` if the code is this name's and usable, or raise Refusal.
