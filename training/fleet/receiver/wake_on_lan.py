@@ -15,10 +15,7 @@ EVERYBODY = "255.255.255.255"
 
 def packet(mac: str) -> bytes:
     """Return the packet for a hardware address written ``a0:b1:c2:d3:e4:f5``."""
-    address = bytes.fromhex(mac.replace(":", ""))
-    if len(address) != 6:
-        raise ValueError(f"{mac} is no hardware address")
-    return b"\xff" * 6 + 16 * address
+    return b"\xff" * 6 + 16 * bytes.fromhex(mac.replace(":", ""))
 
 
 def _broadcasting() -> socket.socket:

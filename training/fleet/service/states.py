@@ -27,8 +27,7 @@ from training.fleet.wire.dataset_listing import (
     BadListing,
     batched,
 )
-from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView
-from training.fleet.wire.stretches import STRETCHES_MAX
+from training.fleet.wire.states import STRETCHES_MAX, StateDraftReply, StateKeepRequest, StateView
 
 logger = logging.getLogger(__name__)
 

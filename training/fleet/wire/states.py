@@ -7,13 +7,14 @@ or gets it.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 
 from training.fleet.wire.message import Wire
-from training.fleet.wire.stretches import STRETCHES_MAX
 
+STRETCHES_MAX = 200  # attempts that a state tells of
 STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
 
 
@@ -50,3 +51,27 @@ class StateKeepRequest(Wire):
     """``POST …/state/{id}/keep``: who did what of the training so far, this attempt last."""
 
     stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)]
+
+
+def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the stretches of a training that continues in ``own``, so that each epoch belongs to one of them.
+
+    The epoch after which it began says how far those before it count: the state after a crash may be older than its
+    last report, or, on the same host, newer; and a trainer that started over used none of it.
+    """
+    begins = own["begins"]
+    kept: list[dict[str, Any]] = []
+    for each in earlier:
+        # Of one that never told its first epoch: it began no earlier than the one before it is known to have come.
+        first = _last_known(kept) if each["begins"] is None else each["begins"]
+        if begins is None or first < begins:  # None: its trainer counts none, or has not said
+            kept.append(dict(each))
+    if kept and begins is not None:
+        kept[-1]["ends"] = begins
+    return [*kept, dict(own)][-STRETCHES_MAX:]
+
+
+def _last_known(stretches: Sequence[Mapping[str, Any]]) -> int:
+    """Return the last epoch that a training is known to have reached; 0 when none was reported."""
+    points = (point for each in reversed(stretches) for point in (each["ends"], each["begins"]))
+    return next((point for point in points if point is not None), 0)

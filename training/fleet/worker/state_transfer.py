@@ -23,8 +23,7 @@ from training.fleet.client.answers import ClientError
 from training.fleet.client.datasets import StateCalls
 from training.fleet.wire.dataset_listing import Listing
 from training.fleet.wire.progress import point_in
-from training.fleet.wire.states import StateView, Stretch
-from training.fleet.wire.stretches import joined
+from training.fleet.wire.states import StateView, Stretch, joined
 from training.fleet.worker import saved_states
 from training.fleet.worker.datasets import Order
 from training.fleet.worker.state import events as t

@@ -1,6 +1,8 @@
-"""The endpoints of data sets: decode, call, encode. Operators push them, hosts fetch those they may train on.
+"""The endpoints of data sets and saved states: decode, call, encode. Both travel as a listing and its chunks.
 
-A push announces the listing, uploads the missing chunks, and publishes; each step may be repeated.
+Operators push data sets, hosts fetch those they may train on. A worker brings what its trainer saved, and the next
+attempt of the job gets it. Who brings one announces the listing, uploads the missing chunks, and publishes it or has it
+kept; each step may be repeated.
 """
 
 from __future__ import annotations
@@ -11,15 +13,18 @@ from dataclasses import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.receiver.http.bodies import acting, proven_host, read_bytes, read_json
+from training.fleet.receiver.http.bodies import acting, caller, proven_host, read_bytes, read_json
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import Answer, reply
+from training.fleet.receiver.http.steps import carry_out
+from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import Act
 from training.fleet.service.data_use import NameMoved, check_name_unused, check_unused, name_moved
 from training.fleet.service.membership import check_fetch
+from training.fleet.service.states import Calling
 from training.fleet.store.datasets import Shelved
 from training.fleet.wire import messages as wire
-from training.fleet.wire.constants import HEADER_SHA256, ProblemType, Refusal
+from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256, ProblemType, Refusal
 from training.fleet.wire.dataset_listing import (
     BATCH_BODY_BYTES_MAX,
     CHUNK_BYTES,
@@ -27,6 +32,7 @@ from training.fleet.wire.dataset_listing import (
     BadListing,
     batched,
 )
+from training.fleet.wire.states import StateKeepRequest
 
 logger = logging.getLogger(__name__)
 
@@ -127,8 +133,44 @@ async def piece(context: ReceiverContext, request: Request) -> Answer:
     dataset_id = await _may_fetch(context, request)
     sha256 = request.path_params["sha256"]
     data = await context.disk(lambda: context.datasets.piece(dataset_id, sha256))
-    headers = {HEADER_SHA256: sha256, "X-Content-Type-Options": "nosniff"}
-    return Response(data, media_type="application/octet-stream", headers=headers)
+    return _chunk(data, sha256)
+
+
+# -- saved states: only the holder of a live claim brings or gets one ---------------------------------------------
+
+
+async def announce_state(context: ReceiverContext, request: Request) -> Answer:
+    """Take a listing; the answer names missing chunks, the first when there are many."""
+    return await carry_out(context, request, context.saved_states.announce(*_asked(request)))
+
+
+async def bring_state_piece(context: ReceiverContext, request: Request) -> Answer:
+    sha256 = request.path_params["sha256"]
+    await carry_out(context, request, context.saved_states.bring(*_asked(request), sha256))
+    return Response()
+
+
+async def bring_state_pieces(context: ReceiverContext, request: Request) -> Answer:
+    await carry_out(context, request, context.saved_states.bring(*_asked(request), None))
+    return Response()
+
+
+async def keep_state(context: ReceiverContext, request: Request) -> Answer:
+    """Let a whole state be the job's newest, unless its attempt has ended meanwhile."""
+    body = await read_json(context, request, StateKeepRequest)
+    return await carry_out(context, request, context.saved_states.keep(*_asked(request), body))
+
+
+async def state(context: ReceiverContext, request: Request) -> Answer:
+    """Return the listing's bytes; their SHA-256 is the state's id."""
+    document = await carry_out(context, request, context.saved_states.listing(*_asked(request)))
+    return Response(document, media_type="application/json", headers={HEADER_SHA256: request.path_params["state_id"]})
+
+
+async def state_piece(context: ReceiverContext, request: Request) -> Answer:
+    sha256 = request.path_params["sha256"]
+    data = await carry_out(context, request, context.saved_states.piece(*_asked(request), sha256))
+    return _chunk(data, sha256)
 
 
 # -- inside -----------------------------------------------------------------------------------------------------
@@ -148,3 +190,14 @@ def _id(request: Request) -> str:
 
 def _view(shelved: Shelved) -> wire.DatasetView:
     return wire.DatasetView.of(shelved.about, dataset_id=shelved.dataset_id, names=list(shelved.names))
+
+
+def _chunk(data: bytes, sha256: str) -> Response:
+    headers = {HEADER_SHA256: sha256, "X-Content-Type-Options": "nosniff"}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+def _asked(request: Request) -> tuple[Calling, str]:
+    """Return who calls, and the state's id."""
+    named, host_id = request.path_params, acting_host(caller(request), request.headers.get(HEADER_HOST_ID))
+    return Calling(named["job_id"], request.headers.get(HEADER_CLAIM_ID), host_id), named["state_id"]

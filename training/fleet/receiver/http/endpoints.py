@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
+from urllib.parse import unquote
 
 import msgspec
 from starlette import routing
@@ -28,13 +29,11 @@ from training.fleet.receiver.http import (
     origins,
     pages,
     plans,
-    states,
     uploads,
 )
 from training.fleet.receiver.http.bodies import acting, proven_host, query_number, read_json, resolved
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.health import health_now
-from training.fleet.receiver.http.naming import NamingRoute
 from training.fleet.receiver.http.problems import PLAIN, Answer, answerable, reply
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.service.acts import move
@@ -65,8 +64,9 @@ from training.printable import printable_lines
 logger = logging.getLogger(__name__)
 
 _RETRY_LEAST_S = 1.0  # between two looks for one waiting claim without news
+_SLASH = "\0"  # in no name: stands for a slash while a path is cut into segments
 Endpoint = Callable[[ReceiverContext, Request], Awaitable[Answer]]
-_NEIGHBOURS = (uploads, enrolment, datasets, states, notify, pages, plans, acts, gc, incident_calls)
+_NEIGHBOURS = (uploads, enrolment, datasets, notify, pages, plans, acts, gc, incident_calls)
 
 
 def routes() -> list[routing.Route]:
@@ -372,3 +372,16 @@ class _Guarded:
             return found if isinstance(found, Response) else reply(found)
         except Exception as error:  # noqa: BLE001 - every error becomes a problem document
             return await html.refused(context, request, answerable(request, error))
+
+
+class NamingRoute(routing.Route):
+    """A route that cuts a path into segments before it decodes them: a job's name may hold a slash, sent as ``%2F``."""
+
+    def matches(self, scope: Scope) -> tuple[routing.Match, Scope]:
+        raw = scope.get("raw_path", b"").decode("ascii", "replace")
+        if "%2f" not in raw.lower():
+            return super().matches(scope)
+        path = "/".join(unquote(part).replace("/", _SLASH) for part in raw.split("/"))
+        match, found = super().matches({**scope, "path": path})
+        named = {key: value.replace(_SLASH, "/") for key, value in found.get("path_params", {}).items()}
+        return match, {**found, "path_params": named}

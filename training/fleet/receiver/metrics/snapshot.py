@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,10 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from training.clock import Clock
-from training.fleet.database.writer import Database
+from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import jobs_by_host, set_aside_of
-from training.fleet.receiver.metrics.attempt_ends import Ends
-from training.fleet.receiver.metrics.counters import Tally
+from training.fleet.receiver.metrics.counters import ATTEMPT_S, Histogram, Tally, newest_event
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import FAULT_OF, EndReason, Host, Needs
 from training.fleet.service.backed_up import backed_up_at
@@ -44,6 +44,16 @@ Samples = Iterable[tuple[tuple[str, ...], Any]]  # the values of the labels, and
 T = TypeVar("T")
 OVER_S = 30 * 86400.0  # a certificate that ended longer ago concerns nobody any more
 GIB = 1024**3
+MODELS_MAX = 10  # models with a histogram of their own …
+OTHER = "other"  # … and of all further ones
+_ROWS = 5000  # read at once
+_BY_TRANSITION = {
+    "complete": EndReason.COMPLETED,
+    "adopt": EndReason.COMPLETED,
+    "deliver": EndReason.COMPLETED,
+    "cancel": EndReason.CANCELLED,
+    "requeue": EndReason.SUPERSEDED,
+}
 
 
 class Obstacle(StrEnum):
@@ -74,6 +84,48 @@ class Credential(NamedTuple):
     role: str  # a :class:`Role`, or "receiver"
     name: str
     expires_at: float
+
+
+class Ends:
+    """Attempts that ended since this receiver's start, by reason, and how long completed ones took, by model.
+
+    They are counted from the event rows, in which nothing is ever taken back. An attempt's own row will not do: a lost
+    one that reports again lives on, and a counter may not go down. Events before the start do not count, because old
+    ones may be removed: a counter that begins at 0 is right for Prometheus, one that begins a little lower than it
+    ended would look like a burst.
+    """
+
+    def __init__(self, database: Database, seen: int) -> None:
+        """Count the events after the number ``seen``."""
+        self._db = database
+        self._seen = seen
+        self.reasons: Counter[EndReason] = Counter()
+        self.durations: dict[str, Histogram] = {}
+
+    def update(self) -> None:
+        """Count what ended since the last look."""
+        newest = newest_event(self._db)  # first: what is noted meanwhile is for the next look
+        while rows := self._db.all("ended_since", after=self._seen, most=_ROWS):
+            for row in rows:
+                self._count(row)
+            self._seen = int(rows[-1]["seq"])
+        self._seen = max(self._seen, newest)  # events of other kinds are many, and need not be passed over again
+
+    def expect(self, model: str) -> None:
+        """Begin this model's histogram at 0: Prometheus takes a series that begins at 1 for one that was always so."""
+        self._histogram(model)
+
+    def _count(self, row: Row) -> None:
+        reason = _BY_TRANSITION.get(row["transition"]) or EndReason(row["detail"])
+        self.reasons[reason] += 1
+        if reason is EndReason.COMPLETED and row["transition"] != "deliver":  # which takes no time
+            self._histogram(row["model"]).observe(row["at"] - row["granted_at"])
+
+    def _histogram(self, model: object) -> Histogram:
+        name = printable(model)[:64]
+        if name not in self.durations and len(self.durations) >= MODELS_MAX:
+            name = OTHER
+        return self.durations.setdefault(name, Histogram(ATTEMPT_S))
 
 
 @dataclass
