@@ -28,7 +28,7 @@ from training.fleet.client.push import read_folder
 from training.fleet.service.states import over
 from training.fleet.store.errors import ChunksMissing, NoState, StoreFull
 from training.fleet.store.states import KeptState, StateStore
-from training.fleet.wire import stretches
+from training.fleet.wire import states
 from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing, cut, pack
 from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
 from training.fleet.worker import state_transfer
@@ -179,7 +179,7 @@ def test_stretches_join_so_that_each_epoch_belongs_to_one(runs):
     for number, (back, ahead) in enumerate(runs, start=1):
         begins = max(0, len(truth) - back)
         own = {"attempt": number, "host": "h", "begins": begins, "ends": begins + ahead}
-        told = stretches.joined(told, own)
+        told = states.joined(told, own)
         truth = {epoch: by for epoch, by in truth.items() if epoch < begins}
         truth |= dict.fromkeys(range(begins, begins + ahead), number)
         found = {epoch: each["attempt"] for each in told for epoch in range(each["begins"], each["ends"])}
@@ -192,15 +192,15 @@ def test_a_stretch_without_an_epoch_begins_no_earlier_than_the_one_before_came()
     known = {"attempt": 1, "host": "pi", "begins": 0, "ends": 1}
     silent = {"attempt": 2, "host": "laptop", "begins": None, "ends": None}
     on = {"attempt": 3, "host": "laptop", "begins": 1, "ends": 30}
-    assert stretches.joined([known, silent], on) == [known, on]
+    assert states.joined([known, silent], on) == [known, on]
     further = {**on, "begins": 5}
-    told = stretches.joined([known, silent], further)
+    told = states.joined([known, silent], further)
     assert told == [known, {**silent, "ends": 5}, further]
 
 
 def test_stretches_of_a_trainer_that_counts_no_epochs_are_all_kept():
     one, two = ({"attempt": number, "begins": None, "ends": None} for number in (1, 2))
-    assert stretches.joined([one], two) == [one, two]
+    assert states.joined([one], two) == [one, two]
 
 
 def test_the_first_epoch_that_a_trainer_prints_says_where_it_began():
