@@ -10,5 +10,10 @@ ROOT = Path(__file__).resolve().parents[1]
 def stamps(folder: str = "") -> list[str]:
     """Return the size and time of each Python file below a folder of ``training/``: an update of the checkout changes
     some."""
-    files = sorted((ROOT / "training" / folder).rglob("*.py"))
-    return [f"{file.relative_to(ROOT)} {stat.st_mtime_ns} {stat.st_size}" for file in files for stat in [file.stat()]]
+    return [stamp(file) for file in sorted((ROOT / "training" / folder).rglob("*.py"))]
+
+
+def stamp(file: Path) -> str:
+    """Return the name, time and size of a file. Raises OSError."""
+    stat = file.stat()
+    return f"{file} {stat.st_mtime_ns} {stat.st_size}"

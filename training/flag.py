@@ -32,8 +32,8 @@ class Flag:
 
     key: str
     type: FlagType
-    min: float | None = None
-    max: float | None = None
+    min: int | float | None = None  # a float would blur large whole numbers
+    max: int | float | None = None
     min_open: bool = False
     max_open: bool = False
     choices: tuple[str, ...] | None = None

@@ -7,7 +7,6 @@ from the start with the answers known so far: its code is a function of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -51,26 +50,17 @@ class _Replay(SimTransport):
         raise _NotYet(Request(method, path, body, headers, self._sender), timeout_s)
 
 
-class _InlineCalls(Calls):
-    """The production's exchanges, without its threads."""
-
-    def __init__(self, client: FleetClient, asker: Asker) -> None:
-        self._client = self._beat_client = client
-        self._asker = asker
-        self._lines = lambda _claim_id, first: (first, ())  # a request has them when it is sent
-        self._aborted = set()
-
-    def carry_out(self, request: WorkerRequest) -> t.Event:
-        return self._carry_out(request)
-
-
 def _as_told(request: WorkerRequest, seed: int) -> WorkerRequest:
     """Return the request as a worker sends it whose clock tells tales."""
     if not isinstance(request, t.SendComplete):
         return request
-    delivery = request.delivery
-    told = reported(seed, delivery.assignment.claim_id, delivery.record)
-    return replace(request, delivery=replace(delivery, record=told))
+    told = reported(seed, request.assignment.claim_id, request.message.record or {})
+    return structs.replace(request, message=structs.replace(request.message, record=told))
+
+
+def _nothing_more(_claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
+    """Read no lines: a request has them when it is sent."""
+    return first, ()
 
 
 def _never(_: float) -> None:
@@ -92,7 +82,8 @@ class SimCalls:
 
         def go_on() -> None:
             try:
-                event = _InlineCalls(self._client(known), self._asker).carry_out(request)
+                client = self._client(known)
+                event = Calls(client, client, self._asker, _nothing_more, self._host.post).carry_out(request)
             except _NotYet as wait:
                 hang_up = self._host.network.send(wait.request, wait.timeout_s, answered)
                 self._open[request.call] = hang_up

@@ -156,9 +156,9 @@ class HostData:
         claim, dataset_id = assignment.claim_id, str(assignment.dataset)
         lacks: list[bool] = []
 
-        def lacking() -> None:
+        def progress(done: int, size: int) -> None:
             lacks.append(True)
-            self._tell(t.Lacking(claim_id=claim))
+            self._tell(t.Fetching(claim_id=claim, done=done, size=size))
 
         def over(error: Exception | None) -> None:
             if error is None:
@@ -171,10 +171,9 @@ class HostData:
             self._tell(t.SpawnFailed(claim_id=claim, failure=Failure(reason, str(error))))
 
         order = Order(
-            lambda done, size: self._tell(t.Fetching(claim_id=claim, done=done, size=size)),
+            progress,
             _Stop(self),  # type: ignore[arg-type]
             wanted=partial(reads, assignment.spec),
-            lacking=lacking,
         )
         self._orders[claim] = order
         self._run(lambda: self.cache.provide(dataset_id, _Shelf(self, dataset_id), order), over)

@@ -28,6 +28,7 @@ from simulation.unlike import slowness
 from simulation.world import SimClock, Timer
 from training.fleet.process.ended import Ended
 from training.fleet.process.launcher import put_down
+from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.worker import saved_states, start_check
 from training.fleet.worker.actions import Actions, Own
@@ -170,8 +171,7 @@ class Host:
         )
         self.state = Slots.of(self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
-        others = {slot: saved for slot, saved in sorted(directory.saved.items()) if slot}
-        self.take(self._actions.beginning(directory.saved.get(0, t.Saved()), others, directory.alone))
+        self.take(self._actions.beginning({0: t.Saved(), **directory.saved}, directory.alone))
         if self.up:
             self.life.begin()
 
@@ -431,9 +431,8 @@ class Host:
             if self.trainers.get(claim) is trainer:
                 self.soon(self.scenario.measure_s, measure)
                 ram, vram = (int(gib * 1024**3) for gib in self._holds(trainer)) if self._tight else (None, None)
-                measured = {"memory_bytes": ram, "gpu_memory_bytes": vram}
                 resumable = carrier is not None and carrier.holds_a_state(claim)
-                self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s, resumable=resumable, **measured))
+                self.take(t.Measured(claim_id=claim, used=Used(trainer.cpu_s, ram, None, vram), resumable=resumable))
 
         self.soon(0.2, spawned)
 

@@ -12,7 +12,7 @@ from simulation.faults import Fault, Weather
 from simulation.tidy import is_tidy, quality
 from simulation.unlike import progress
 from simulation.world import Timer, World
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import Ended
 from training.fleet.worker.state.events import Assignment
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 SIGKILL = 9
 _ENDINGS: dict[Fault | None, Ended] = {
-    None: Ended(EndKind.EXITED, code=0),
-    Fault.EXIT_1: Ended(EndKind.EXITED, code=1),
-    Fault.EXIT_2: Ended(EndKind.EXITED, code=2),
-    Fault.EXIT_65: Ended(EndKind.EXITED, code=65),
-    Fault.EXIT_75: Ended(EndKind.EXITED, code=75),
-    Fault.KILLED: Ended(EndKind.SIGNALLED, signal=SIGKILL),
-    Fault.PACK_FAILS: Ended(EndKind.EXITED, code=0),
-    Fault.OUT_OF_RAM: Ended(EndKind.SIGNALLED, signal=SIGKILL, oom_kills=1),
-    Fault.OUT_OF_VRAM: Ended(EndKind.EXITED, code=1),
+    None: Ended(code=0),
+    Fault.EXIT_1: Ended(code=1),
+    Fault.EXIT_2: Ended(code=2),
+    Fault.EXIT_65: Ended(code=65),
+    Fault.EXIT_75: Ended(code=75),
+    Fault.KILLED: Ended(signal=SIGKILL),
+    Fault.PACK_FAILS: Ended(code=0),
+    Fault.OUT_OF_RAM: Ended(signal=SIGKILL, oom_kills=1),
+    Fault.OUT_OF_VRAM: Ended(code=1),
 }
 _LAST_LINE = {Fault.OUT_OF_VRAM: "torch.OutOfMemoryError: CUDA out of memory."}
 
@@ -158,13 +158,13 @@ class Trainer:
         def leave() -> None:
             if not self.over:
                 self._stopped(self.cpu_s)
-            self.end(Ended(EndKind.EXITED, code=75))
+            self.end(Ended(code=75))
 
         self._timer_for(within_s, leave)
 
     def kill(self) -> None:
         self.asked = True
-        self._timer_for(0.05, lambda: self.end(Ended(EndKind.SIGNALLED, signal=SIGKILL)))
+        self._timer_for(0.05, lambda: self.end(Ended(signal=SIGKILL)))
 
     def vanish(self) -> None:
         """Its worker was killed, and the launcher with the group at once."""

@@ -393,7 +393,7 @@ class LogsAreWhole(Checker):
     @staticmethod
     def _in_hand(host: Host) -> set[str]:
         """Claims whose output is still being brought."""
-        held = {one.claim_id for state in host.state.machines.values() for one in state.backlog}
+        held = {one.assignment.claim_id for state in host.state.machines.values() for one in state.backlog}
         return held | {work.assignment.claim_id for work in host.state.works.values()}
 
 

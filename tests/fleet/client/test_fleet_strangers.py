@@ -24,6 +24,7 @@ from training.fleet.client.client import FleetClient, Refused, Stranger, Unreach
 from training.fleet.client.strangers import stranger
 from training.fleet.client.transport import Response
 from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.attempts import CompleteRequest, LogLines, OutputRequest
 from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
 from training.fleet.worker.options import parser
 from training.fleet.worker.outbox import Outbox
@@ -236,17 +237,17 @@ def test_told_to_accept_another_database_it_brings_everything_there(kind):
         "delivery": t.Saved(delivery=t.Delivery(assignment=granted, path="/b", sha256="ab", size=3)),
         "report": t.Saved(report=t.FailureReport(assignment=granted, failure=failure)),
     }[kind]
-    lines = t.Backlog(job_id="job", claim_id="c2", first=0, total=4, database_id=OURS)
+    lines = t.Backlog(a_grant("job", "c2", database_id=OURS), 4)
     worker = Worker(accept_database=OTHER)
     worker.take(t.Begin(saved, t.Remains(printed=3), (lines,)))
-    assert {one.database_id for one in worker.state.backlog} == {OTHER}
+    assert {one.assignment.database_id for one in worker.state.backlog} == {OTHER}
     if kind != "held":
         assert worker.state.work is not None
         assert worker.state.work.assignment.database_id == OTHER
         assert worker.state.saved.assignment == worker.state.work.assignment, "after a crash, too"
     plain = Worker()
     plain.take(t.Begin(saved, t.Remains(printed=3), (lines,)))
-    assert {one.database_id for one in plain.state.backlog} == {OURS}
+    assert {one.assignment.database_id for one in plain.state.backlog} == {OURS}
 
 
 def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path):
@@ -254,16 +255,10 @@ def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path):
     folder = StateFolder(tmp_path / "state")
     folder.save(t.Saved(held=granted))
     assert folder.load().held == granted
-    before = json.loads((tmp_path / "state" / "saved.json").read_text())
-    del before["held"]["database_id"]
-    (tmp_path / "state" / "saved.json").write_text(json.dumps(before))
-    held = folder.load().held
-    assert held is not None
-    assert held.database_id is None, "of a worker of before"
     outbox = Outbox(tmp_path / "outbox")
     outbox.append(granted, tmp_path / "log", ["a line"])
     (found,) = Outbox(tmp_path / "outbox").recover()
-    assert found.database_id == OURS
+    assert found.assignment.database_id == OURS
     folder.close()
 
 
@@ -333,24 +328,24 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
                 for request in (
                     t.SendHeartbeat(call=1, assignment=job),
                     t.Upload(call=2, delivery=delivery),
-                    t.SendComplete(call=3, delivery=delivery),
-                    t.SendOutput(call=4, backlog=t.Backlog.of(job, 1)),
+                    t.SendComplete(call=3, delivery=delivery, message=CompleteRequest(artifact_id="a")),
+                    t.SendOutput(call=4, assignment=job, message=OutputRequest(log=LogLines(total=1))),
                 ):
-                    event = calls._carry_out(request)
+                    event = calls.carry_out(request)
                     assert isinstance(event, t.NotAnswered), (status, request, event)
                     assert event.stranger
-                calls._client.close()
+                calls.client.close()
                 worker.take(t.NotAnswered(call=worker.call, detail=event.detail, stranger=True))
                 assert not worker.wants(t.Discard)
                 while worker.state.call is None:
                     worker.wake()
         calls = calls_to(receiver.url, [])
-        for wanted, ended, changed in ((t.Upload, t.Uploaded, structs.replace), (t.SendComplete, t.Completed, replace)):
+        for wanted, ended in ((t.Upload, t.Uploaded), (t.SendComplete, t.Completed)):
             request = worker.wanted(wanted)
-            event = calls._carry_out(changed(request, call=worker.call))
+            event = calls.carry_out(structs.replace(request, call=worker.call))
             assert isinstance(event, ended), event
             worker.take(event)
-        calls._client.close()
+        calls.client.close()
         row = receiver.client().job("one")
         assert row["job"]["status"] == "completed"
         assert len(row["attempts"]) == 1, "trained once"

@@ -21,7 +21,7 @@ from processes import PATIENCE_S, begun, end_of, is_running, nap, printed, state
 from training.fleet.process import posix as supervise_posix
 from training.fleet.process import supervise
 from training.fleet.process import windows as supervise_windows
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import Ended
 from training.fleet.process.memory import MemoryState, memory_state, usable_kib
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -53,7 +53,7 @@ def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
 
 def test_exit_status_and_usage_come_back(start):
     ended = end_of(start("silent", 3))
-    assert (ended.kind, ended.code, ended.signal) == (EndKind.EXITED, 3, None)
+    assert (ended.code, ended.signal) == (3, None)
     assert ended.max_rss_kib > 0
     assert ended.describe() == "exit status 3"
 
@@ -135,7 +135,7 @@ def test_what_cannot_start_says_why(runner, tmp_path, argv, cwd, words):
 def test_killed_launcher_takes_its_trainer_along(runner, start, tmp_path):
     process = start("ignores_sigterm", says="ready")
     runner._launchers[0]._popen.kill()
-    assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
+    assert process.wait(PATIENCE_S) == Ended()
     until(lambda: not is_running(process.pid), process.wait)
     assert end_of(start("silent", 0)).code == 0, "the next one gets a new launcher"
 
@@ -171,7 +171,7 @@ def test_stopped_launcher_cannot_save_its_trainer(runner, start, tmp_path, monke
     process = start("hangs", says="ready")
     runner._launchers[0]._popen.send_signal(signal.SIGSTOP)
     # Launcher and trainer die together; which of the two is heard of first is chance.
-    assert process.stop(0.05).kind in {EndKind.LOST, EndKind.SIGNALLED}
+    assert process.stop(0.05).code is None
     until(lambda: not is_running(process.pid), nap)
 
 
@@ -284,7 +284,7 @@ def test_killed_launcher_lets_nothing_of_a_control_group_go(contained, tmp_path)
         pytest.skip("without a group a daemon with an empty environment is not found then")
     process = begun(contained, tmp_path, "escapes", "hang", env={}, says="\n")
     contained._launchers[0]._popen.kill()
-    assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
+    assert process.wait(PATIENCE_S) == Ended()
     until(lambda: not any(map(is_running, escaped(tmp_path))), nap)
 
 
@@ -364,7 +364,6 @@ def test_flood_of_output_keeps_beginning_and_end(start, tmp_path):
     process.terminate()
     assert process.wait(PATIENCE_S) is not None
     assert tail.poll(final=True)[-1] == "last words"
-    assert tail.total_bytes > 20_000_000, "what is printed at the moment of a cut may go uncounted"
     assert (tmp_path / "output.log.head").read_text().startswith("line 0-0 ")
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000_000 + 2 * 10_000
 
@@ -403,7 +402,7 @@ def test_tail_skips_what_is_too_much_and_says_so(tmp_path):
         lines += more
     assert lines[-1] == "line 199999"
     assert sum(map(len, lines)) < 2 * READ_BYTES
-    assert tail.total_bytes == tail.position == file.stat().st_size
+    assert tail.position == file.stat().st_size
     assert file.stat().st_size > KEPT_BYTES
 
 
@@ -444,7 +443,7 @@ def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path):
     while lines := tail.poll():
         assert sum(map(len, lines)) <= READ_BYTES, "at one look"
         pieces.append(lines)
-        again = OutputTail(file, position=tail.position).poll(final=True)
+        again = OutputTail(file, tail.position).poll(final=True)
         assert printed == [*itertools.chain(*pieces), *again][:-1], "a worker that starts again"
     assert len(pieces) > 2
     assert [line for lines in pieces for line in lines] == printed
@@ -524,7 +523,6 @@ class FakeWindows:
     """The system's half as it is there: a job object instead of groups, one launcher a trainer."""
 
     LAUNCHER_IS_REUSABLE = False
-    LAUNCHER_CAN_PAUSE = False
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -561,7 +559,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> FakeWindows:
 
 
 def test_windows_way_of_one_launcher_a_trainer(windows, runner, start, tmp_path):
-    assert start("silent", 3).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=3)
+    assert start("silent", 3).wait(PATIENCE_S) == Ended(code=3)
     process = start("exits_late", 0, says="ready")
     process.pause()
     assert process.stop(PATIENCE_S).code == 75
@@ -572,7 +570,7 @@ def test_windows_way_of_one_launcher_a_trainer(windows, runner, start, tmp_path)
 
 def test_windows_way_of_killing_is_the_job_object(windows, start, tmp_path):
     process = start("ignores_sigterm", says="ready")
-    assert process.stop(0.05).kind in {EndKind.LOST, EndKind.SIGNALLED}
+    assert process.stop(0.05).code is None
     until(lambda: not is_running(process.pid), nap)
 
 

@@ -22,7 +22,6 @@ from processes import PATIENCE_S, end_of, is_running, until
 from training.checkout import ROOT
 from training.contract import THEN
 from training.families import preloads, program
-from training.fleet.process.ended import EndKind
 from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -108,7 +107,7 @@ def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet):
     env = {"CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "3"}
     forked = fleet.start("tell", 3, env=env, file_bytes=2**20)
     assert fleet.warm.pids, "it was not forked"
-    assert (end_of(forked).kind, end_of(forked).code) == (EndKind.EXITED, 3)
+    assert end_of(forked).code == 3
     assert end_of(fleet.start("tell", 3, env=env, file_bytes=2**20, preload=False)).code == 3
     a_fork, afresh = map(json.loads, fleet.printed().splitlines())
     assert a_fork.pop("imported"), "what was to be imported was not"
@@ -168,7 +167,7 @@ def test_a_killed_launcher_takes_its_forked_trainer_along(fleet):
     process = fleet.start("wait", 0)
     until(lambda: "ready" in fleet.printed())
     os.kill(launcher_of(process.pid), signal.SIGKILL)
-    assert end_of(process).kind is EndKind.LOST
+    assert end_of(process).lost
     until(lambda: not is_running(process.pid))
     assert end_of(fleet.start("word", 0, name="next")).code == 0
 

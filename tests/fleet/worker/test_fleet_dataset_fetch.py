@@ -31,7 +31,7 @@ from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.types import InstallRequest, System
 from training.fleet.install.types import MachineRole as InstallRole
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import Ended
 from training.fleet.scheduling.job import EndReason, Needs
 from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import check_fetch
@@ -651,18 +651,18 @@ def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is():
     for minute in range(1, 30):
         worker.take(t.Fetching(claim_id="c", done=minute, size=100))
         worker.take(t.Tick(), after_s=60.0)
-        assert worker.beat.telemetry.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
+        assert worker.beat.message.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
         worker.answer_beat()
     assert worker.phase is Phase.STARTING
     worker.take(t.Spawned(claim_id="c"))
     worker.take(t.Tick(), after_s=60.0)
-    assert worker.beat.telemetry.progress == {"event": "training"}, "it is over, though the trainer says nothing"
+    assert worker.beat.message.progress == {"event": "training"}, "it is over, though the trainer says nothing"
 
 
 def test_the_time_of_a_fetch_is_none_of_the_trainer():
     worker = that_fetches()
     worker.take(t.Spawned(claim_id="c"), after_s=600.0)
-    worker.take(t.TrainerEnded(claim_id="c", ended=Ended(EndKind.EXITED, 0)), after_s=10.0)
+    worker.take(t.TrainerEnded(claim_id="c", ended=Ended(code=0)), after_s=10.0)
     assert worker.work.usage["train_s"] == 10.0
 
 
@@ -671,7 +671,7 @@ def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back():
     worker.take(t.SignalReceived())
     assert worker.wants(t.StopTrainer)
     no_spawn(worker)
-    assert worker.report.failure.reason is EndReason.WORKER_SHUTDOWN
+    assert worker.report.reason is EndReason.WORKER_SHUTDOWN
     worker = that_fetches(a_grant(job_id="j", claim_id="c", spec={"model": "gbt"}))
     worker.take(t.SignalReceived())
     assert not worker.wants(t.StopTrainer), "nothing is fetched"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import Ended
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ERROR_CHARS_MAX
 from training.fleet.wire.progress import parse_progress, taken
@@ -29,7 +29,7 @@ TRACEBACK = [
 
 
 def exited(code: int) -> Ended:
-    return Ended(EndKind.EXITED, code=code)
+    return Ended(code=code)
 
 
 def headline(ended: Ended, lines: list[str], complaint: str | None = None) -> str:
@@ -85,7 +85,7 @@ def test_silence_is_said_to_be_that():
         (exited(1), ["MemoryError: Unable to allocate 3 GiB"], "(out of memory)"),
         (exited(134), ["terminate called after throwing std::bad_alloc"], "(out of memory)"),
         (exited(137), ["Killed"], "(possibly out of memory)"),
-        (Ended(EndKind.SIGNALLED, signal=9), [], "(possibly out of memory)"),
+        (Ended(signal=9), [], "(possibly out of memory)"),
     ],
 )
 def test_memory_that_ran_out_is_named(ended, lines, words):
@@ -93,7 +93,7 @@ def test_memory_that_ran_out_is_named(ended, lines, words):
 
 
 GIB = 1024**2  # in KiB
-KILLED = Ended(EndKind.SIGNALLED, signal=9, max_rss_kib=6 * GIB)
+KILLED = Ended(signal=9, max_rss_kib=6 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ KILLED = Ended(EndKind.SIGNALLED, signal=9, max_rss_kib=6 * GIB)
         # said by the kernel
         (replace(KILLED, oom_kills=1), ["epoch 3"], MemoryKind.RAM),
         (replace(KILLED, oom_kills=2), ["CUDA is in use"], MemoryKind.RAM),
-        (Ended(EndKind.EXITED, code=137, oom_kills=1), ["Killed"], MemoryKind.RAM),
+        (Ended(code=137, oom_kills=1), ["Killed"], MemoryKind.RAM),
         (replace(KILLED, free_kib=7 * GIB), [], MemoryKind.RAM),
         # not said
         (KILLED, [], None),
         (replace(KILLED, free_kib=8 * GIB), [], None),
         (exited(137), ["Killed"], None),
-        (Ended(EndKind.SIGNALLED, signal=11, oom_kills=1), [], None),
+        (Ended(signal=11, oom_kills=1), [], None),
         (exited(1), ["ValueError: bad shape"], None),
         (exited(1), ["CUDA out of memory, with a smaller batch now", *"abcdef", "ValueError: x"], None),
     ],
@@ -135,16 +135,16 @@ def test_kernels_kill_names_what_the_trainer_held():
 
 
 def test_segmentation_fault_is_not_called_memory():
-    assert headline(Ended(EndKind.SIGNALLED, signal=11), []) == ("killed by SIGSEGV, and it printed nothing")
+    assert headline(Ended(signal=11), []) == ("killed by SIGSEGV, and it printed nothing")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no signal ends a process there")
 def test_a_page_that_does_not_come_is_said():
     said = "killed by SIGBUS (a file that it had mapped could not be read or had no room)"
-    assert headline(Ended(EndKind.SIGNALLED, signal=signal.SIGBUS), ["epoch 3"]) == f"{said}: epoch 3"
+    assert headline(Ended(signal=signal.SIGBUS), ["epoch 3"]) == f"{said}: epoch 3"
 
 
-@pytest.mark.parametrize("ended", [exited(75), Ended(EndKind.SIGNALLED, signal=15)])
+@pytest.mark.parametrize("ended", [exited(75), Ended(signal=15)])
 def test_being_asked_to_stop_by_somebody_else_is_nobodys_fault(ended):
     failure = judge(ended, TRACEBACK)
     assert failure is not None
@@ -152,7 +152,7 @@ def test_being_asked_to_stop_by_somebody_else_is_nobodys_fault(ended):
 
 
 def test_unheard_of_signal_has_a_number():
-    assert Ended(EndKind.SIGNALLED, signal=250).describe() == "killed by signal 250"
+    assert Ended(signal=250).describe() == "killed by signal 250"
 
 
 @given(st.text(max_size=9000), st.lists(st.text(max_size=600), max_size=60))

@@ -23,7 +23,7 @@ from wire_builders import a_grant
 
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import Ended
 from training.fleet.queue.attempts import GAP
 from training.fleet.queue.logs import Piece, beyond
 from training.fleet.receiver.http.problems import decoded, reply
@@ -99,7 +99,7 @@ def test_lines_keep_their_order_and_numbers_over_restarts(printer):
     assert every_line(printer.outbox, "c1", first=2) == {2: "c"}
     assert printer.outbox.read("c1", 3) == (3, ())
     printer.restarted()
-    assert printer.backlog == [Backlog(job_id=JOB.job_id, claim_id="c1", name="gbt", total=3)]
+    assert printer.backlog == [Backlog(JOB, 3)]
     printer.say("d")
     assert every_line(printer.outbox, "c1") == numbered("a", "b", "c", "d")
     assert printer.outbox.last("c1", 2) == ("c", "d")
@@ -288,8 +288,8 @@ def test_output_of_old_attempts_goes_when_there_is_too_much(printer, monkeypatch
     other = Printer(printer.folder, structs.replace(JOB, claim_id="c2"))
     other.outbox = printer.outbox
     other.say("y" * 400)
-    monkeypatch.setattr("training.fleet.worker.outbox.BYTES_KEPT", 1000)
-    assert [each.claim_id for each in Outbox(printer.outbox.folder).recover()] == ["c2"]
+    monkeypatch.setattr("training.fleet.worker.outbox.BYTES_KEPT", 1500)
+    assert [each.assignment.claim_id for each in Outbox(printer.outbox.folder).recover()] == ["c2"]
 
 
 @pytest.mark.parametrize("record", ['[9, ["b", 1]]', '[9, [1, "b"]]', '["x", ["b"]]', "[9]", "9"])
@@ -320,7 +320,9 @@ def test_attempts_are_apart_and_the_oldest_go_first(tmp_path):
         if number == 20:
             one.restarted()
     outbox = one.restarted()
-    assert [backlog.claim_id for backlog in one.backlog] == [f"c{number}" for number in range(3, ATTEMPTS_KEPT + 3)]
+    assert [backlog.assignment.claim_id for backlog in one.backlog] == [
+        f"c{number}" for number in range(3, ATTEMPTS_KEPT + 3)
+    ]
     assert every_line(outbox, "c9") == numbered("line of 9")
     outbox.forget("c9")
     outbox.forget("never heard of")
@@ -448,7 +450,7 @@ def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(tmp_path_factory
     said = [fields for line in found if (fields := parse_progress(line))]
     lines = fitting(tuple(line[:LOG_LINE_CHARS_MAX] for line in found))
     complaints = [str(each.get("message")) for each in said if each["event"] == "error"]
-    failure = judge(Ended(EndKind.EXITED, code=code), lines, complaints[-1] if complaints else None)
+    failure = judge(Ended(code=code), lines, complaints[-1] if complaints else None)
     assert failure is not None
     receiver = with_two_jobs()
     claim_id = receiver.granted()

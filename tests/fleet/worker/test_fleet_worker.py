@@ -27,10 +27,11 @@ from training.fleet.capability import describe, probe
 from training.fleet.capability.probe import Capability
 from training.fleet.client.client import FleetClient, Refused, Unavailable
 from training.fleet.client.transport import Response, TransportError
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import Ended
 from training.fleet.process.supervise import CommandSpec, SpawnFailedError
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.attempts import FailRequest
 from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
 from training.fleet.wire.views import JobDetail
 from training.fleet.worker import saved_states, start_check
@@ -254,13 +255,13 @@ def test_each_slot_has_a_file_of_its_own(tmp_path):
     disk.save(t.Saved(request_id="r"), 11)
     (tmp_path / "saved-x.json").write_text("{}")
     assert disk.load() == t.Saved(held=JOB)
-    assert disk.load_others() == {2: t.Saved(delivery=delivery), 11: t.Saved(request_id="r")}
+    assert disk.load_all() == {0: disk.load(), 2: t.Saved(delivery=delivery), 11: t.Saved(request_id="r")}
     disk.save(t.Saved(), 11)
     assert not (tmp_path / "saved-11.json").exists()
     with pytest.raises(StateFolderError, match="finished work of host h"):
         StateFolder(tmp_path, host_id="other")
     disk.begin_anew()
-    assert (disk.load(), disk.load_others()) == (t.Saved(), {})
+    assert disk.load_all() == {0: t.Saved()}
 
 
 def test_a_member_of_a_wrong_type_is_set_aside(tmp_path):
@@ -578,7 +579,7 @@ class FakeProcess:
 
     def terminate(self) -> None:
         self.orders.append("terminate")
-        self.ended = Ended(EndKind.EXITED, code=75)
+        self.ended = Ended(code=75)
         self.over.set()
 
     def stop(self, grace_s: float) -> Ended:
@@ -601,7 +602,7 @@ class FakeRunner:
         spec.output.write_bytes(self.output)
         out = Path(spec.argv[spec.argv.index("--out-dir") + 1])
         (out / "w").write_bytes(b"weights")
-        ended = None if self.code is None else Ended(EndKind.EXITED, code=self.code)
+        ended = None if self.code is None else Ended(code=self.code)
         self.processes.append(FakeProcess(ended))
         return self.processes[-1]
 
@@ -732,7 +733,7 @@ class Looked(FakeProcess):
 
     def wait(self, timeout_s: float | None = None) -> Ended | None:
         self.looks -= 1
-        return None if self.looks >= 0 else Ended(EndKind.EXITED, code=0)
+        return None if self.looks >= 0 else Ended(code=0)
 
     def used(self) -> Used:
         return Used(7.0, 2**30)
@@ -763,7 +764,7 @@ def test_a_running_trainer_is_looked_at(tmp_path, monkeypatch, free, harm):
     output = OutputTail(tmp_path / "output.log")
     attempt._watch(Looked(every + 2), output)  # type: ignore[arg-type]
     assert [each for each in said if isinstance(each, t.Measured)] == [
-        t.Measured(claim_id=JOB.claim_id, cpu_s=7.0, memory_bytes=2**30)
+        t.Measured(claim_id=JOB.claim_id, used=Used(7.0, 2**30))
     ] * (2 + early)
     assert [type(each) for each in said].count(t.Unbearable) == harm
     output.overflowing = True
@@ -814,7 +815,7 @@ def test_a_call_ends_in_one_event(error, answer):
     calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
     if error is None:
         calls.abort(7)
-    calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
+    calls.send(t.SendFail(call=7, assignment=JOB, message=FailRequest(error="e")))
     assert said.get(timeout=30) == answer
     assert len(asked) == (error is not None)
 
@@ -838,11 +839,11 @@ def test_no_job_waits_for_the_requests_of_another():
     asker = Asker("i", "s", dict, dict)
     calls = Calls(client, client, asker, lambda *_: (0, ()), said.put)
     calls.send(t.SendClaim(call=1, request_id="r", wait_s=30.0, slot=3, delivering=("c",)))
-    calls.send(t.SendFail(call=2, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
+    calls.send(t.SendFail(call=2, assignment=JOB, message=FailRequest(error="e")))
     assert said.get(timeout=30) == t.NotAnswered(call=2, detail="wait")
     answer.set()
     assert said.get(timeout=30) == t.NotAnswered(call=1, detail="wait")
-    assert asked == [(3, ["c"])]
+    assert asked == [(3, ("c",))]
 
 
 def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(tmp_path, monkeypatch, caplog):
@@ -863,7 +864,7 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(tmp_path
     worker._calls.abort(1)
     worker._actions.perform(t.Abort(call=2))
     assert worker._calls._aborted == {1, 2}
-    assert worker._actions.beginning(t.Saved()).backlog == ()
+    assert worker._actions.beginning({0: t.Saved()}).backlog == ()
     assert "cannot be read" in caplog.text
     worker._disk.close()
 

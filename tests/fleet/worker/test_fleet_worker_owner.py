@@ -23,7 +23,7 @@ from wire_builders import claim_answered
 
 from training.fleet.capability import owner as probe
 from training.fleet.process import inhibitor
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import Ended
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.scheduling.hours import DAY, WEEK, holds, parse
 from training.fleet.scheduling.job import EndReason
@@ -128,7 +128,7 @@ BOTH = {ONE.claim_id, TWO.claim_id}
 
 def owned(worker: Worker, **terms: Any) -> Worker:
     """Give it an owner's conditions."""
-    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, **terms))
+    worker.slots = structs.replace(worker.slots, terms=structs.replace(ASKED, **terms))
     return worker
 
 
@@ -144,7 +144,9 @@ def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on():
             worker.beat_answered(slot)
     worker.take(t.Seen(ON_BATTERY), after_s=5.0)
     assert claims(worker.all(t.PauseTrainer)) == BOTH
-    assert [(each.resting, each.paused) for each in worker.all(t.SendHeartbeat)] == [("on battery", True)] * 2
+    assert [(each.message.resting, each.message.paused) for each in worker.all(t.SendHeartbeat)] == [
+        ("on battery", True)
+    ] * 2
     assert not worker.all(t.SendClaim)
     worker.take(t.Seen(QUIET), after_s=100.0)
     assert claims(worker.all(t.ResumeTrainer)) == BOTH
@@ -155,13 +157,13 @@ def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on():
 def test_paused_time_is_no_training_time_and_no_silence():
     worker = Worker(allowed=1, max_silence_s=60.0).training(ONE)
     owned(worker, pause_max_s=1e6)
-    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=5.0)
+    worker.take(t.Measured(claim_id=ONE.claim_id), after_s=5.0)
     worker.take(t.Seen(ON_BATTERY), after_s=5.0)
     for _ in range(100):
-        worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=10.0)
+        worker.take(t.Measured(claim_id=ONE.claim_id), after_s=10.0)
         assert not worker.all(t.StopTrainer)
     worker.take(t.Seen(QUIET))
-    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=10.0)
+    worker.take(t.Measured(claim_id=ONE.claim_id), after_s=10.0)
     assert not worker.all(t.StopTrainer), "the pause does not count afterwards either"
     worker.ended(ONE).packed(ONE)
     delivery = worker.slots.works[0].delivery
@@ -171,9 +173,9 @@ def test_paused_time_is_no_training_time_and_no_silence():
 
 def test_a_trainer_that_neither_speaks_nor_computes_is_stopped():
     worker = Worker(allowed=1, max_silence_s=60.0).training(ONE)
-    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=5.0)
+    worker.take(t.Measured(claim_id=ONE.claim_id), after_s=5.0)
     assert not worker.all(t.StopTrainer)
-    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=0.0), after_s=61.0)
+    worker.take(t.Measured(claim_id=ONE.claim_id), after_s=61.0)
     assert [each.claim_id for each in worker.all(t.StopTrainer)] == [ONE.claim_id]
 
 
@@ -199,8 +201,8 @@ def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault():
     assert not worker.all(t.StopTrainer)
     worker.take(t.Tick(), after_s=1.0)
     assert worker.one(t.StopTrainer).claim_id == ONE.claim_id
-    worker.ended(ONE, Ended(EndKind.EXITED, code=75))
-    report = worker.one(t.SendFail).failure
+    worker.ended(ONE, Ended(code=75))
+    report = worker.one(t.SendFail).message
     assert (report.reason, report.error) == (EndReason.WORKER_SHUTDOWN, "handed back: a person uses it")
 
 
@@ -232,7 +234,7 @@ def test_what_was_granted_a_moment_before_goes_back_without_a_trainer():
     worker.take(t.Seen(ON_BATTERY))
     worker.grant(a_job(1))
     assert not worker.all(t.Spawn)
-    assert worker.one(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
+    assert worker.one(t.SendFail).message.reason is EndReason.WORKER_SHUTDOWN
 
 
 def test_silence_and_owner_pause_together_and_the_last_reason_lets_go():
@@ -257,7 +259,7 @@ def test_the_machine_is_kept_awake_while_it_trains_on_mains_power_and_no_longer(
     worker.ended(ONE)
     assert [each.on for each in worker.all(t.KeepAwake)] == [False]
     worker = Worker(allowed=1)
-    worker.slots = replace(worker.slots, terms=HostTerms(may_sleep=True))
+    worker.slots = structs.replace(worker.slots, terms=HostTerms(may_sleep=True))
     worker.training(ONE)
     assert not worker.all(t.KeepAwake)
 

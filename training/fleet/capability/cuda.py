@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -143,85 +144,6 @@ def _memory(nvml: Any, uuid: str) -> tuple[int, int]:
     return int(info.total), int(info.free)
 
 
-class CudaProbe:
-    """The probe for one interpreter; it caches torch's answer as long as torch and driver stay the same."""
-
-    def __init__(
-        self,
-        python: Path,
-        *,
-        nvml: SystemNvml | None = None,
-        run: Callable[[Sequence[str]], str] | None = None,
-        cache_file: Path | None = None,
-        clock: Clock | None = None,
-        installed: Callable[[Path], str | None] | None = None,
-        environ: Mapping[str, str] | None = None,
-        cores: Callable[[], int] | None = None,
-    ) -> None:
-        self._python = python
-        self._nvml = nvml or SystemNvml()
-        self._run = run or _run
-        self._cache_file = cache_file
-        self._clock = clock or SystemClock()
-        self._installed = installed or installed_torch
-        self._environ = os.environ if environ is None else environ
-        self._cores = cores or _cores
-        self._kept: tuple[dict[str, Any], TorchFacts, float] | None = None
-
-    def facts(self) -> TorchFacts:
-        """Return the devices that torch can use, with their present memory from the driver."""
-        known = self._known()
-        return replace(known, devices=tuple(self._refreshed(device) for device in known.devices))
-
-    def _refreshed(self, device: TorchDevice) -> TorchDevice:
-        memory = self._nvml.memory(device.uuid) if device.uuid else None
-        return device if memory is None else replace(device, total=memory[0], free=memory[1])
-
-    def _known(self) -> TorchFacts:
-        key = self._key()
-        if self._kept is not None and self._kept[0] == key and not self._stale(*self._kept[1:]):
-            return self._kept[1]
-        facts = _read_cache(self._cache_file, key)
-        if facts is None or self._doubtful(facts):
-            facts = self._ask()
-            if not self._doubtful(facts):
-                _write_cache(self._cache_file, key, facts)
-        self._kept = (key, facts, self._clock.monotonic())
-        return facts
-
-    def _key(self) -> dict[str, Any]:
-        return {
-            "python": str(self._python),
-            "torch": self._installed(self._python),
-            "driver": self._nvml.driver_version(),
-            "visible": self._environ.get("CUDA_VISIBLE_DEVICES"),
-            "cores": self._cores(),
-            "asked": "devices and three sorts of work",
-        }
-
-    def _doubtful(self, facts: TorchFacts) -> bool:
-        """Return True for an answer not to keep long.
-
-        No GPU although a driver answers, no version to key by, or a speed that could not be measured this time.
-        """
-        key_is_weak = self._installed(self._python) is None
-        unmeasured = facts.version is None or "failed" in (facts.calibration or {})
-        return key_is_weak or unmeasured or (not facts.devices and self._nvml.driver_version() is not None)
-
-    def _stale(self, facts: TorchFacts, asked_at: float) -> bool:
-        return self._doubtful(facts) and self._clock.monotonic() - asked_at >= RETRY_FAILED_S
-
-    def _ask(self) -> TorchFacts:
-        try:
-            said = self._run([str(self._python), "-c", PROBE]).splitlines()[-1]
-            facts = msgspec.json.decode(said, type=TorchFacts)
-        except (OSError, IndexError, msgspec.MsgspecError, subprocess.SubprocessError):
-            facts = TorchFacts()
-        if facts.version is None:
-            return facts if self._installed(self._python) is None else replace(facts, calibration={"failed": _SILENT})
-        return facts if facts.calibration else replace(facts, calibration={"failed": _CRASHED})
-
-
 def _cores() -> int:
     """Count the processor cores that a child would have."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -252,6 +174,74 @@ def installed_torch(python: Path) -> str | None:
         return version("torch")
     prefix = python.parent.parent
     return version("torch", [*prefix.glob("lib*/python3*/site-packages"), prefix / "Lib" / "site-packages"])
+
+
+@dataclass
+class CudaProbe:
+    """The probe for one interpreter; it caches torch's answer as long as torch and driver stay the same."""
+
+    python: Path
+    nvml: SystemNvml = field(default_factory=SystemNvml)
+    run: Callable[[Sequence[str]], str] = _run
+    cache_file: Path | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    installed: Callable[[Path], str | None] = installed_torch
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    cores: Callable[[], int] = _cores
+    _kept: tuple[dict[str, Any], TorchFacts, float] | None = None
+
+    def facts(self) -> TorchFacts:
+        """Return the devices that torch can use, with their present memory from the driver."""
+        known = self._known()
+        return replace(known, devices=tuple(self._refreshed(device) for device in known.devices))
+
+    def _refreshed(self, device: TorchDevice) -> TorchDevice:
+        memory = self.nvml.memory(device.uuid) if device.uuid else None
+        return device if memory is None else replace(device, total=memory[0], free=memory[1])
+
+    def _known(self) -> TorchFacts:
+        key = self._key()
+        if self._kept is not None and self._kept[0] == key and not self._stale(*self._kept[1:]):
+            return self._kept[1]
+        facts = _read_cache(self.cache_file, key)
+        if facts is None or self._doubtful(facts):
+            facts = self._ask()
+            if not self._doubtful(facts):
+                _write_cache(self.cache_file, key, facts)
+        self._kept = (key, facts, self.clock.monotonic())
+        return facts
+
+    def _key(self) -> dict[str, Any]:
+        return {
+            "python": str(self.python),
+            "torch": self.installed(self.python),
+            "driver": self.nvml.driver_version(),
+            "visible": self.environ.get("CUDA_VISIBLE_DEVICES"),
+            "cores": self.cores(),
+            "asked": "devices and three sorts of work",
+        }
+
+    def _doubtful(self, facts: TorchFacts) -> bool:
+        """Return True for an answer not to keep long.
+
+        No GPU although a driver answers, no version to key by, or a speed that could not be measured this time.
+        """
+        key_is_weak = self.installed(self.python) is None
+        unmeasured = facts.version is None or "failed" in (facts.calibration or {})
+        return key_is_weak or unmeasured or (not facts.devices and self.nvml.driver_version() is not None)
+
+    def _stale(self, facts: TorchFacts, asked_at: float) -> bool:
+        return self._doubtful(facts) and self.clock.monotonic() - asked_at >= RETRY_FAILED_S
+
+    def _ask(self) -> TorchFacts:
+        try:
+            said = self.run([str(self.python), "-c", PROBE]).splitlines()[-1]
+            facts = msgspec.json.decode(said, type=TorchFacts)
+        except (OSError, IndexError, msgspec.MsgspecError, subprocess.SubprocessError):
+            facts = TorchFacts()
+        if facts.version is None:
+            return facts if self.installed(self.python) is None else replace(facts, calibration={"failed": _SILENT})
+        return facts if facts.calibration else replace(facts, calibration={"failed": _CRASHED})
 
 
 def default_cache_file(environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -15,18 +15,19 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from training import strict_json
 from training.checkout import ROOT, stamps
 from training.contract import ARGUMENTS
 from training.families import PROGRAM, SELF_SUPERVISED_PROGRAM
 from training.flag import DESCRIBE_VERSION, Flag, FlagType
-from training.fleet.process.ended import EndKind
 from training.locking import LockedError, exclusive
 from training.printable import printable
 
@@ -110,12 +111,7 @@ class Description:
     bound_by: Mapping[str, str] = field(default_factory=dict)  # model → sort of work, for its first guess of durations
 
 
-class Describer(Protocol):
-    """A function that asks a command for its description. Injected, so that tests start no process."""
-
-    def __call__(self, command: Sequence[str]) -> Description:
-        """Ask a command; raises :class:`DescribeError`."""
-        ...
+Describer = Callable[[Sequence[str]], Description]  # asks a command for its description, or raises DescribeError
 
 
 def describe_command(program: str) -> tuple[str, ...]:
@@ -200,7 +196,7 @@ def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threadin
             if file is not None and _size(file) > DESCRIPTION_BYTES_MAX:
                 raise DescribeError(f"`{name}` printed more than 1 MiB{where}; a description is one JSON object")
         if ended is not None:
-            if ended.kind is EndKind.LOST:
+            if ended.lost:
                 raise DescribeError(f"`{name}` was lost: its launcher was ended")
             if ended.left:
                 logger.warning("%d processes that `%s` started cannot be ended", ended.left, printable(name))
@@ -255,22 +251,8 @@ def _flag(key: str, entry: Mapping[str, Any]) -> HyperFlag:
     if not key.isidentifier() or entry["flag"] != "--" + key.replace("_", "-"):
         raise DescribeError(f"{shown(key)} does not match its flag {shown(entry['flag'])}")
     choices = entry.get("choices")
-    return HyperFlag(
-        key=key,
-        type=FlagType(entry["type"]),
-        min=_bound(entry.get("min")),
-        max=_bound(entry.get("max")),
-        min_open=bool(entry.get("min_open")),
-        max_open=bool(entry.get("max_open")),
-        choices=None if choices is None else tuple(str(choice) for choice in choices),
-    )
-
-
-def _bound(value: Any) -> float | None:
-    """Read a bound: a whole number stays one, since a float would blur large ones."""
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    raise ValueError(value)
+    named = {"key": key, "choices": None if choices is None else [str(choice) for choice in choices]}
+    return msgspec.convert({**entry, **named}, HyperFlag)
 
 
 def whole_number(value: int | float) -> int | None:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from training.clock import Clock
-from training.fleet.process.usage import ask_nvml
+from training.fleet.process.usage import ask_nvml, devices, tree_of
 
 LOGIND_TIMEOUT_S = 3.0
 # Chips that measure the processor; others are the disk's or the network card's, which may be hot at rest.
@@ -47,7 +47,7 @@ class Observer:
 
     def look(self, *, person: bool = False, load: bool = False, gpu: bool = False, heat: bool = False) -> Sight:
         """Look once, at the battery and at what is asked for. Loads are those since the last look at them."""
-        ours = _ours() if gpu else frozenset()
+        ours = {each.pid for each in tree_of()} if gpu else set[int]()
         return Sight(
             minute=_minute(self._clock.now()),
             on_battery=on_battery(),
@@ -65,7 +65,7 @@ class Observer:
             times = psutil.cpu_times()
             whole = sum(times[:8])  # user to steal: a guest's time is in the user's
             used = whole - times.idle - getattr(times, "iowait", 0.0)
-            ours = sum(_cpu_s(each) for each in _tree(psutil))
+            ours = sum(_cpu_s(each) for each in tree_of())
             before, self._last = self._last, (whole, used, ours)
             if before is not None and whole > before[0]:
                 others = used - before[1] - max(0.0, ours - before[2])
@@ -125,8 +125,7 @@ def idle_of(shown: str, now: float) -> float:
 def others_gpu(nvml: Any, ours: Collection[int]) -> float | None:
     """Return the share of the busiest GPU that processes but ours use."""
     busiest: float | None = None
-    for number in range(nvml.nvmlDeviceGetCount()):
-        device = nvml.nvmlDeviceGetHandleByIndex(number)
+    for device in devices(nvml):
         running = {each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(device)}
         if not running & set(ours):
             share = nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100
@@ -160,19 +159,6 @@ def _minute(now: float) -> int:
     return here.weekday() * DAY + here.hour * 60 + here.minute
 
 
-def _tree(psutil: Any) -> list[Any]:
-    me = psutil.Process()
-    return [me, *me.children(recursive=True)]
-
-
-def _ours() -> frozenset[int]:
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return frozenset(each.pid for each in _tree(psutil))
-    return frozenset()
-
-
 def _cpu_s(process: Any) -> float:
     """Return its CPU time and that of its children that it has waited for: so nothing is lost when a trainer ends."""
     import psutil
@@ -183,11 +169,8 @@ def _cpu_s(process: Any) -> float:
 
 
 def _gpu_celsius(nvml: Any) -> float | None:
-    found = []
-    for number in range(nvml.nvmlDeviceGetCount()):
-        device = nvml.nvmlDeviceGetHandleByIndex(number)
-        found.append(float(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)))
-    return max(found, default=None)
+    found = (nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU) for device in devices(nvml))
+    return max(map(float, found), default=None)
 
 
 def _windows_idle_s() -> float | None:

@@ -114,12 +114,15 @@ def _memory(folder: Path) -> Iterator[tuple[int, int]]:
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
         limit = _number(_text(folder / limit_file))
-        if limit is None or limit >= _UNLIMITED_BYTES:
-            continue
-        used = _number(_text(folder / used_file)) or 0
-        cache = dict(pair for line in _text(folder / "memory.stat").splitlines() if len(pair := line.split()) == 2)
-        kept = max(used - (_number(cache.get(cache_key, "")) or 0), 0)
-        yield limit, max(limit - kept, 0)
+        if limit is not None and limit < _UNLIMITED_BYTES:
+            yield limit, max(limit - (group_memory(folder, used_file, cache_key) or 0), 0)
+
+
+def group_memory(folder: Path, used_file: str = "memory.current", cache_key: str = "inactive_file") -> int | None:
+    """Read a group's memory without the page cache that the kernel can drop; None where it is not counted."""
+    used = _number(_text(folder / used_file))
+    cache = dict(pair for line in _text(folder / "memory.stat").splitlines() if len(pair := line.split()) == 2)
+    return None if used is None else max(used - (_number(cache.get(cache_key, "")) or 0), 0)
 
 
 def _number(text: str) -> int | None:

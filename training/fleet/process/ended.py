@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from enum import StrEnum
 
 from training.contract import Exit
 
@@ -12,24 +11,16 @@ SIGKILL = 9
 RSS_SHARE = 0.8  # share of the free memory: a process killed while using that much was killed for it
 
 
-class EndKind(StrEnum):
-    """The kinds of a process's end; ``LOST`` when its launcher died and the exit status was lost."""
-
-    EXITED = "exited"
-    SIGNALLED = "signalled"
-    LOST = "lost"
-
-
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not report them.
+    """The end of one trainer: its exit ``code``, or the ``signal`` that killed it; neither when its launcher died and
+    the exit status was lost. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not report them.
 
     ``oom_kills``: processes that the kernel killed meanwhile for want of memory, in its control group or on the whole
     machine. ``free_kib``: free memory when the trainer was started; 0 when not measured.
     ``left``: processes of its tree that could not be ended.
     """
 
-    kind: EndKind
     code: int | None = None
     signal: int | None = None
     cpu_s: float = 0.0
@@ -37,6 +28,10 @@ class Ended:
     oom_kills: int = 0
     free_kib: int = 0
     left: int = 0
+
+    @property
+    def lost(self) -> bool:
+        return self.code is None and self.signal is None
 
     @property
     def killed_for_memory(self) -> bool:
@@ -47,9 +42,9 @@ class Ended:
 
     def describe(self) -> str:
         """Describe the end for people: ``exit status 2``, ``killed by SIGKILL``."""
-        if self.kind is EndKind.EXITED:
+        if self.code is not None:
             return f"exit status {self.code}"
-        if self.kind is EndKind.LOST:
+        if self.lost:
             return "lost together with its launcher"
         try:
             name = signal.Signals(self.signal or 0).name

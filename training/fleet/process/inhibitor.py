@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 COMMAND = (
     "systemd-inhibit", "--what=idle", "--mode=block", "--who=cis490-trainer-worker", "--why=a model is being trained",
@@ -23,23 +22,13 @@ RELEASE_WAIT_S = 5.0
 _CONTINUOUS, _SYSTEM_REQUIRED = 0x80000000, 0x00000001
 
 
-class Lock(Protocol):
-    """A lock on falling asleep that is held."""
-
-    def refused(self) -> str | None:
-        """Return why the system did not give it, as far as known so far."""
-        ...
-
-    def release(self) -> None: ...
-
-
 class Inhibitor:
     """Keeps the machine awake between :meth:`hold` and :meth:`release`. To be used by one thread, which lives on."""
 
-    def __init__(self, take: Callable[[], Lock] | None = None) -> None:
+    def __init__(self, take: Callable[[], _Child | _Thread] | None = None) -> None:
         """``take`` gets a lock from the system, or raises OSError in one sentence."""
         self._take = take or lock
-        self._lock: Lock | None = None
+        self._lock: _Child | _Thread | None = None
 
     def hold(self) -> str | None:
         """Hold the lock; returns why it is not held. To be repeated: the system may refuse it a moment later."""
@@ -71,6 +60,7 @@ class _Child:
         )
 
     def refused(self) -> str | None:
+        """Return why the system did not give it, as far as known so far."""
         code = self._popen.poll()
         return None if code is None else f"systemd-inhibit ended with {code}: logind refuses, or does not run"
 
@@ -99,7 +89,7 @@ class _Thread:
         _execution_state(_CONTINUOUS)
 
 
-def lock(command: Sequence[str] = COMMAND) -> Lock:
+def lock(command: Sequence[str] = COMMAND) -> _Child | _Thread:
     """Get the system's lock on falling asleep. Raises OSError in one sentence where there is none."""
     if sys.platform == "win32":
         return _Thread()

@@ -276,8 +276,14 @@ class PosixLauncher:
         return child, failed
 
     def become(self, spec: dict[str, Any], fail: int) -> None:
-        """Turn the forked child into the trainer; ``fail`` is its pipe."""
-        become_trainer(spec, fail)
+        """Turn the forked child into the trainer: a clean start, then exec. ``fail`` is its pipe. Never returns."""
+        try:
+            start_clean(spec)
+            os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - no shell is the point
+        except BaseException as error:  # noqa: BLE001 - every error must reach the parent
+            os.write(fail, in_words(error).encode(errors="replace"))
+        finally:
+            os._exit(127)
 
     def hear_child(self) -> None:
         """Read the pipe of the child; at its end report that the trainer runs, or why it does not."""
@@ -348,17 +354,6 @@ class PosixLauncher:
                 return 0
             time.sleep(0.002)
         return len(children_of(os.getpid()))
-
-
-def become_trainer(spec: dict[str, Any], fail: int) -> None:
-    """Run in the forked child: a clean start, then exec. Never returns."""
-    try:
-        start_clean(spec)
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - no shell is the point
-    except BaseException as error:  # noqa: BLE001 - every error must reach the parent
-        os.write(fail, in_words(error).encode(errors="replace"))
-    finally:
-        os._exit(127)
 
 
 def start_clean(spec: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -156,25 +156,24 @@ class _Parent:
         self._popen.wait()
 
 
+@dataclass
 class WarmParents:
-    """The warm parents of one worker. Safe to use from several threads."""
+    """The warm parents of one worker. Safe to use from several threads.
 
-    def __init__(
-        self,
-        owner: Path | None,
-        state_variable: str,
-        *,
-        free_kib: Callable[[], int] = lambda: usable_kib(memory_state().free_kib),
-        idle_s: float = IDLE_S,
-        own_kib_max: int = OWN_KIB_MAX,
-    ) -> None:
-        """``owner`` is the state folder that marks the processes, as the value of ``state_variable``."""
-        self._owner, self._state_variable = owner, state_variable
-        self._free_kib, self._idle_s, self._own_kib_max = free_kib, idle_s, own_kib_max
+    ``owner`` is the state folder that marks the processes, as the value of ``state_variable``.
+    """
+
+    owner: Path | None
+    state_variable: str
+    free_kib: Callable[[], int] = lambda: usable_kib(memory_state().free_kib)
+    idle_s: float = IDLE_S
+    own_kib_max: int = OWN_KIB_MAX
+    _parents: dict[_Kind, _Parent] = field(default_factory=dict)  # the last used last
+    _faults: int = 0
+    _off: bool = sys.platform != "linux"  # elsewhere nothing shows a process's threads
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._parents: dict[_Kind, _Parent] = {}  # the last used last
-        self._faults = 0
-        self._off = sys.platform != "linux"  # elsewhere nothing shows a process's threads
 
     @property
     def pids(self) -> list[int]:
@@ -217,12 +216,12 @@ class WarmParents:
 
     def _forked(self, kind: _Kind) -> Forked | None:
         if kind not in self._parents:
-            if self._free_kib() < NEEDS_KIB:
+            if self.free_kib() < NEEDS_KIB:
                 return None
             parent = self._parents[kind] = _Parent(kind)
             if self._off:  # it was closed meanwhile
                 raise ParentError("this worker ends")
-            parent.bring_in(kind.modules, self._idle_s, self._own_kib_max)
+            parent.bring_in(kind.modules, self.idle_s, self.own_kib_max)
         forked = self._parents[kind].fork()
         self._parents[kind] = self._parents.pop(kind)
         for oldest in list(self._parents)[:-PARENTS_MOST]:
@@ -246,8 +245,8 @@ class WarmParents:
     def _environment(self, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """Return a parent's variables: those of its trainers that count when a library is imported; no threads."""
         kept = {name: value for name, value in env.items() if name not in READ_LATE}
-        kept.pop(self._state_variable, None)
+        kept.pop(self.state_variable, None)
         kept |= dict.fromkeys(THREAD_VARIABLES, "1")
-        if self._owner is not None:
-            kept[self._state_variable] = str(self._owner.absolute())
+        if self.owner is not None:
+            kept[self.state_variable] = str(self.owner.absolute())
         return tuple(sorted(kept.items()))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from training.fleet.process.cgroup import own_group
+from training.fleet.process.usage import tree_of
 
 LAUNCHER_IS_REUSABLE = True
-LAUNCHER_CAN_PAUSE = True
 REMOVE_TRIES = 200
 ENVIRON_LOOKS = 10  # at the environment of a process that shows none
 
@@ -66,12 +66,9 @@ def end_group(folder: Path | None) -> list[int]:
 
 def kill_descendants(pid: int) -> None:
     """Kill the descendants of a launcher that does not answer, before killing it orphans them."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        for process in psutil.Process(pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+    for process in tree_of(pid)[1:]:
+        with contextlib.suppress(Exception):  # it may have ended meanwhile
+            process.kill()
 
 
 def job_object(process: subprocess.Popen[bytes]) -> object:  # noqa: ARG001 - Windows needs it

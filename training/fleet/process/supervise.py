@@ -17,11 +17,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from training import strict_json
 from training.contract import Exit
-from training.fleet.process.ended import SIGKILL, Ended, EndKind
+from training.fleet.process.ended import SIGKILL, Ended
 from training.fleet.process.memory import memory_state, usable_kib
 from training.fleet.process.parents import Forked, Preload, WarmParents
 from training.fleet.process.usage import Used, used_by
@@ -67,42 +67,11 @@ class LauncherLostError(SpawnFailedError):
     """Its launcher ended first; another launcher may do better."""
 
 
-class Process(Protocol):
-    """A trainer that was started. Only ``wait`` and ``stop`` block, both bounded by their argument."""
-
-    @property
-    def pid(self) -> int: ...
-
-    def poll(self) -> Ended | None: ...
-
-    def wait(self, timeout_s: float | None = None) -> Ended | None: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def stop(self, grace_s: float) -> Ended: ...
-
-    def used(self) -> Used: ...
-
-
-class Runner(Protocol):
-    """A starter of trainers; tests and the simulation inject their own."""
-
-    def start(self, spec: CommandSpec) -> Process: ...
-
-    def close(self) -> None: ...
-
-
-# ---- the runner of this machine ----------------------------------------------------------------------------------
-
-
 class LocalProcess:
-    """A trainer under one of our launchers. Safe to use from several threads."""
+    """A trainer under one of our launchers. Only ``wait`` and ``stop`` block, both bounded by their argument.
+
+    Safe to use from several threads.
+    """
 
     def __init__(self, launcher: Launcher, folder: str | None = None, group: Path | None = None) -> None:
         """``folder``: the value of ``STATE_VARIABLE`` in its environment; ``group``: its control group's folder."""
@@ -131,8 +100,7 @@ class LocalProcess:
 
     def terminate(self) -> None:
         """Ask politely: SIGTERM to the group, Ctrl-Break on Windows. A paused trainer is woken to hear it."""
-        if not system.LAUNCHER_CAN_PAUSE:
-            system.resume_tree(self._pid)
+        system.resume_tree(self._pid)
         self._order("terminate")
 
     def kill(self) -> None:
@@ -159,7 +127,7 @@ class LocalProcess:
         if (ended := self.wait(KILL_WAIT_S)) is not None:
             return ended
         self._launcher.destroy()  # it does not answer: the group is killed without it
-        return self._finish(Ended(EndKind.LOST))
+        return self._finish(Ended())
 
     def wait_until_started(self) -> None:
         """Raise SpawnFailedError unless the trainer runs, or has run."""
@@ -175,7 +143,7 @@ class LocalProcess:
             self._pid = int(report["started"])
         elif "failed" in report:
             self._failure = SpawnFailedError(str(report["failed"]))
-            self._finish(Ended(EndKind.LOST))
+            self._finish(Ended())
         elif "ended" in report:
             self._finish(self._explained(_end_of(report)))
         self._started.set()
@@ -199,7 +167,7 @@ class LocalProcess:
                 self.end_without_launcher()
             else:
                 self._failure = LauncherLostError("its launcher ended before it")
-            self._finish(Ended(EndKind.LOST))
+            self._finish(Ended())
         self._started.set()
 
     def end_without_launcher(self) -> None:
@@ -224,12 +192,9 @@ def _end_of(report: Mapping[str, Any]) -> Ended:
     code = int(report["ended"])
     if not -(2**31) <= code < 2**32:
         raise ValueError("no program ends with such a status")
-    cpu_s = float(report.get("cpu_s", 0.0))
-    max_rss_kib = int(report.get("max_rss_kib", 0))
-    left = int(report.get("left", 0))
-    signalled = code < 0
-    kind = EndKind.SIGNALLED if signalled else EndKind.EXITED
-    return Ended(kind, None if signalled else code, -code if signalled else None, cpu_s, max_rss_kib, left=left)
+    status = {"signal": -code} if code < 0 else {"code": code}
+    cpu_s, max_rss_kib = float(report.get("cpu_s", 0.0)), int(report.get("max_rss_kib", 0))
+    return Ended(**status, cpu_s=cpu_s, max_rss_kib=max_rss_kib, left=int(report.get("left", 0)))
 
 
 def _place(path: Path | None) -> str | None:

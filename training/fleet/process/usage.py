@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+from training.fleet.process.cgroup import group_memory
 
 _T = TypeVar("_T")
 
@@ -30,40 +32,43 @@ def used_by(pid: int, group: Path | None = None) -> Used:
     import psutil
 
     cpu_s, memory, pids = 0.0, 0, set[int]()
-    with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                cpu_s += sum(process.cpu_times()[:4])  # own and reaped children's, in user and in system
-                memory += process.memory_info().rss
-                pids.add(process.pid)
+    for process in tree_of(pid):
+        with contextlib.suppress(psutil.Error):
+            cpu_s += sum(process.cpu_times()[:4])  # own and reaped children's, in user and in system
+            memory += process.memory_info().rss
+            pids.add(process.pid)
     found = Used(cpu_s, memory or None)
     if group is not None:
-        found = replace(found, memory_bytes=_group_memory(group) or found.memory_bytes)
+        found = replace(found, memory_bytes=group_memory(group) or found.memory_bytes)
     gpu = ask_nvml(lambda nvml: _on_gpus(nvml, pids)) if pids else None
     return found if gpu is None else replace(found, gpu=gpu[0], gpu_memory_bytes=gpu[1])
 
 
-def _group_memory(group: Path) -> int | None:
-    """Read a group's memory without the page cache that the kernel can drop; None where it is not counted."""
-    with contextlib.suppress(OSError, ValueError):
-        used = int((group / "memory.current").read_text())
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        return max(0, used - int(stat.get("inactive_file", 0)))
-    return None
+def tree_of(pid: int | None = None) -> list[Any]:
+    """List a process, by default this one, and its descendants; none when it has ended."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    return []
 
 
 def _on_gpus(nvml: Any, pids: Collection[int]) -> tuple[float, int] | None:
     """Sum the memory of these processes on all GPUs, and average how busy the GPUs are on which they run."""
     busy: list[float] = []
     memory = 0
-    for number in range(nvml.nvmlDeviceGetCount()):
-        device = nvml.nvmlDeviceGetHandleByIndex(number)
+    for device in devices(nvml):
         ours = [each for each in nvml.nvmlDeviceGetComputeRunningProcesses(device) if each.pid in pids]
         if ours:
             busy.append(nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100)
             memory += sum(each.usedGpuMemory or 0 for each in ours)  # Windows does not tell
     return (min(1.0, sum(busy) / len(busy)), memory) if busy else None
+
+
+def devices(nvml: Any) -> Iterator[Any]:
+    """Iterate over the GPUs of NVIDIA's library."""
+    return map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
 
 
 def ask_nvml(question: Callable[[Any], _T]) -> _T | None:

@@ -24,8 +24,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from training.fleet.process.usage import tree_of
+
 LAUNCHER_IS_REUSABLE = False  # one job object for each trainer
-LAUNCHER_CAN_PAUSE = False
 
 KILL_ON_JOB_CLOSE = 0x2000
 EXTENDED_LIMIT_INFORMATION = 9
@@ -122,13 +123,13 @@ def kill_group(pid: int) -> None:
 
 def pause_tree(pid: int) -> None:
     """Suspend the trainer and its children; Windows has no signal for that."""
-    for process in _tree(pid):
+    for process in tree_of(pid):
         with contextlib.suppress(Exception):  # it may have ended meanwhile
             process.suspend()
 
 
 def resume_tree(pid: int) -> None:
-    for process in _tree(pid):
+    for process in tree_of(pid):
         with contextlib.suppress(Exception):
             process.resume()
 
@@ -136,13 +137,3 @@ def resume_tree(pid: int) -> None:
 def end_leftovers(variable: str, folder: Path) -> list[int]:  # noqa: ARG001 - POSIX needs them
     """Do nothing: the job object died with the worker, and its members with it."""
     return []
-
-
-def _tree(pid: int) -> list[Any]:
-    import psutil
-
-    try:
-        root = psutil.Process(pid)
-        return [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return []

@@ -12,7 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from training.fleet.process.parents import Preload
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
     CommandSpec,
-    Process,
-    Runner,
+    LocalProcess,
+    LocalRunner,
     SpawnFailedError,
     end_on_record,
 )
@@ -60,6 +60,14 @@ class BadDataError(Exception):
     """The data set that the job names cannot train it, here or elsewhere."""
 
 
+_REASONS: Mapping[type[Exception], tuple[EndReason, int | None]] = {
+    BadSpecError: (EndReason.TRAINER_FAILED, Exit.BAD_ARGUMENTS),
+    BadDataError: (EndReason.TRAINER_FAILED, Exit.BAD_DATA),
+    NoRoomError: (EndReason.INTERRUPTED, None),  # nobody's fault
+    NotGiven: (EndReason.UPLOAD_FAILED, None),  # the receiver's copy is at fault, not this host
+}
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerFolders:
     """The input and output folders of a worker's trainers. Absolute paths."""
@@ -86,43 +94,33 @@ def measured_at(look: int, every: int) -> bool:
     return look % every == 0 or (4 <= look < every and look.bit_count() == 1)
 
 
+@dataclass
 class TrainerAttempt:
-    """The trainer of one assignment, as the state machine orders."""
+    """The trainer of one assignment, as the state machine orders.
 
-    def __init__(
-        self,
-        assignment: t.Assignment,
-        places: WorkerFolders,
-        resume: Path,
-        outbox: Outbox,
-        runner: Runner,
-        post: Post,
-        *,
-        fetch: Fetch | None = None,
-        doubt: Callable[[str], object] = lambda _dataset_id: None,
-        measure_s: float = MEASURE_S,
-        variables: Callable[[], Mapping[str, str]] = dict,
-        transfer: StateTransfer,
-    ) -> None:
-        """``fetch`` brings data sets, ``doubt`` has one checked; ``measure_s``: between two looks at CPU time.
+    ``transfer`` brings the trainer's saved state, the folder ``saved``, to the receiver, and fetches it from there.
+    ``fetch`` brings data sets, ``doubt`` has one checked; ``measure_s``: between two looks at CPU time.
 
-        ``transfer`` brings the trainer's saved state to the receiver, and fetches it from there.
+    ``variables`` are this worker's for the trainer that begins, unless it raises NoRoomError; the plan's go before.
+    """
 
-        ``variables`` are this worker's for the trainer that begins, unless it raises NoRoomError; the plan's go before.
-        """
-        self._fetch, self._doubt = fetch, doubt
-        self._fetched_parts = -1
-        self._order = Order(self._fetching, wanted=partial(reads, assignment.spec), lacking=self._lacks_data)
-        self.assignment = assignment
-        self._measure_s = measure_s
-        self._variables = variables
-        self._transfer = transfer
-        self._outbox = outbox
-        self._places = places
-        self._resume = resume
-        self._runner = runner
-        self._post = post
-        self._process: Process | None = None
+    assignment: t.Assignment
+    places: WorkerFolders
+    saved: Path
+    outbox: Outbox
+    runner: LocalRunner
+    post: Post
+    _: KW_ONLY
+    transfer: StateTransfer
+    fetch: Fetch | None = None
+    doubt: Callable[[str], object] = lambda _dataset_id: None
+    measure_s: float = MEASURE_S
+    variables: Callable[[], Mapping[str, str]] = dict
+    _fetched_parts: int = -1
+    _process: LocalProcess | None = None
+
+    def __post_init__(self) -> None:
+        self._order = Order(self._fetching, wanted=partial(reads, self.assignment.spec))
 
     # ── orders; none blocks ─────────────────────────────────────────────────────────────────
 
@@ -167,24 +165,24 @@ class TrainerAttempt:
             folders.end.unlink(missing_ok=True)
             folders.bundle.unlink(missing_ok=True)
             reports.beside(folders.bundle).unlink(missing_ok=True)
-            tight = free_bytes(self._places.artifacts) < DISK_WANTED_BYTES
+            tight = free_bytes(self.places.artifacts) < DISK_WANTED_BYTES
             if delivered or tight:
                 shutil.rmtree(folders.out, ignore_errors=True)
             if tight:
                 shutil.rmtree(folders.reports, ignore_errors=True)
         if job_over:
-            saved_states.forget(self._resume)
+            saved_states.forget(self.saved)
         if not (tidy or tight):
             return
-        root = self._resume.parent
+        root = self.saved.parent
         saved_states.prune(root, in_use={saved_states.folder_of(root, each.job_id) for each in in_use})
         with suppress(OSError):  # another program tidies up, too; next time, then
-            prune(self._places.artifacts, self._places.reports, in_use=in_use)
+            prune(self.places.artifacts, self.places.reports, in_use=in_use)
 
     @property
     def _folders(self) -> AttemptFolders:
         names(self.assignment.spec)
-        return folders_of(self._places.artifacts, self._places.reports, self.assignment)
+        return folders_of(self.places.artifacts, self.places.reports, self.assignment)
 
     def found(self) -> t.Remains:
         """Return what an earlier session's trainer left: how it ended, its last lines and their number."""
@@ -192,7 +190,7 @@ class TrainerAttempt:
             folders = self._folders
         except BadSpecError:
             return t.Remains()
-        return found(self._outbox, self.assignment, folders.log, folders.end, self._resume)
+        return found(self.outbox, self.assignment, folders.log, folders.end, self.saved)
 
     # ── the trainer ─────────────────────────────────────────────────────────────────────────
 
@@ -201,38 +199,38 @@ class TrainerAttempt:
         folders = self._folders  # before anything else: it refuses unsafe names
         inputs = self._inputs()
         make_folders(folders)
-        saved_states.begin(self._resume, self.assignment.database_id)
-        self._transfer.fetch(self._order)
-        self._transfer.note(folders.stretches)
+        saved_states.begin(self.saved, self.assignment.database_id)
+        self.transfer.fetch(self._order)
+        self.transfer.note(folders.stretches)
         booked = self.assignment.booked
         threads = None if booked is None else booked.cores
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports, threads=threads)
         environment = {
             **trainer_environment(os.environ),
-            **self._variables(),
+            **self.variables(),
             **planned(spec, self.assignment.env or {}),
-            STATE_VARIABLE: str(self._resume),
+            STATE_VARIABLE: str(self.saved),
         }
-        note(folders.trained, at_start(spec, inputs, self._places.repo_root))
+        note(folders.trained, at_start(spec, inputs, self.places.repo_root))
         self._order.check()
-        process = self._runner.start(
-            CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end, preload=self._preload())
+        process = self.runner.start(
+            CommandSpec(command, self.places.repo_root, environment, folders.log, folders.end, preload=self._preload())
         )
         self._process = process
         crashpoint("worker.spawned")
-        self._post(t.Spawned(claim_id=self.assignment.claim_id))
+        self.post(t.Spawned(claim_id=self.assignment.claim_id))
         try:
             self._watch(process, OutputTail(folders.log))
         finally:  # also after an error of watching, report the trainer's end
             ended = process.wait() or process.stop(0.0)
-            self._transfer.note(folders.stretches)
+            self.transfer.note(folders.stretches)
             if ended.code != Exit.DONE:
-                self._transfer.bring_last()
-            self._transfer.close()
+                self.transfer.bring_last()
+            self.transfer.close()
             crashpoint("worker.trainer_ended")
-            self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
+            self.post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
             if ended.code == Exit.BAD_DATA and self.assignment.dataset is not None:
-                self._doubt(self.assignment.dataset)  # perhaps this disk has damaged it
+                self.doubt(self.assignment.dataset)  # perhaps this disk has damaged it
 
     def _preload(self) -> Preload | None:
         """Return what our trainers may find imported; an own trainer starts afresh."""
@@ -240,10 +238,10 @@ class TrainerAttempt:
 
     def _inputs(self) -> TrainerInputs:
         """Fetch the data set that the job names; else use this host's own."""
-        dataset, inputs = self.assignment.dataset, self._places.inputs
+        dataset, inputs = self.assignment.dataset, self.places.inputs
         if dataset is not None:
-            assert self._fetch is not None, "a worker fetches data sets"
-            inputs = inputs.within(self._fetch(dataset, self._order))
+            assert self.fetch is not None, "a worker fetches data sets"
+            inputs = inputs.within(self.fetch(dataset, self._order))
         if self.assignment.spec.get("trainer"):
             return inputs
         needed = [inputs.validation, inputs.tensors]
@@ -261,34 +259,31 @@ class TrainerAttempt:
             )
         return inputs
 
-    def _lacks_data(self) -> None:
-        self._post(t.Lacking(claim_id=self.assignment.claim_id))
-
     def _fetching(self, done: int, size: int) -> None:
         """Report every fiftieth part."""
         parts = 50 * done // max(size, 1)
         if parts != self._fetched_parts:
             self._fetched_parts = parts
-            self._post(t.Fetching(claim_id=self.assignment.claim_id, done=done, size=size))
+            self.post(t.Fetching(claim_id=self.assignment.claim_id, done=done, size=size))
 
-    def _watch(self, process: Process, tail: OutputTail) -> None:
+    def _watch(self, process: LocalProcess, tail: OutputTail) -> None:
         """Pass the trainer's output on until it has ended; watch the disk, and its CPU time."""
         stopped = False
-        measure_every = max(1, int(self._measure_s / LOOK_S))
-        every_s = self._transfer.every_s
+        measure_every = max(1, int(self.measure_s / LOOK_S))
+        every_s = self.transfer.every_s
         for look in itertools.count():
             if process.wait(LOOK_S) is not None:
                 break
             self._print(tail)
             if measured_at(look, measure_every):
-                used, resumable = asdict(process.used()), self._transfer.holds_a_state
-                self._post(t.Measured(claim_id=self.assignment.claim_id, **used, resumable=resumable))
+                used, resumable = process.used(), self.transfer.holds_a_state
+                self.post(t.Measured(claim_id=self.assignment.claim_id, used=used, resumable=resumable))
             if every_s and (look + 1) % max(1, int(every_s / LOOK_S)) == 0:
-                self._transfer.begin_bringing()
+                self.transfer.begin_bringing()
             harm = None if stopped else self._harm(tail)
             if harm is not None:
                 stopped = True
-                self._post(t.Unbearable(claim_id=self.assignment.claim_id, failure=harm))
+                self.post(t.Unbearable(claim_id=self.assignment.claim_id, failure=harm))
         self._print(tail)
         self._pass_on(tail, tail.poll(final=True))
 
@@ -301,31 +296,24 @@ class TrainerAttempt:
 
     def _pass_on(self, tail: OutputTail, lines: list[str]) -> None:
         if lines:
-            self._outbox.append(self.assignment, tail.path, lines, tail.position)
-            self._transfer.heed(lines)
+            self.outbox.append(self.assignment, tail.path, lines, tail.position)
+            self.transfer.heed(lines)
             crashpoint("worker.printed")
-            self._post(t.Printed(claim_id=self.assignment.claim_id, lines=tuple(lines)))
+            self.post(t.Printed(claim_id=self.assignment.claim_id, lines=tuple(lines)))
 
     def _harm(self, tail: OutputTail) -> Failure | None:
         if tail.overflowing:
             return Failure(EndReason.TRAINER_FAILED, "it printed more than a log file may hold")
-        free = free_bytes(self._places.artifacts)
+        free = free_bytes(self.places.artifacts)
         if free >= DISK_FLOOR_BYTES:
             return None
-        words = f"the disk of this host is full: {free // MIB} MiB left at {self._places.artifacts}"
+        words = f"the disk of this host is full: {free // MIB} MiB left at {self.places.artifacts}"
         return Failure(EndReason.UPLOAD_FAILED, f"{words}; free some space")
 
     def _spawn_failed(self, error: Exception) -> None:
-        if isinstance(error, BadSpecError | BadDataError):
-            code = Exit.BAD_ARGUMENTS if isinstance(error, BadSpecError) else Exit.BAD_DATA
-            failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=code)
-        elif isinstance(error, NoRoomError):  # nobody's fault
-            failure = Failure(EndReason.INTERRUPTED, str(error))
-        elif isinstance(error, NotGiven):  # the receiver's copy is at fault, not this host
-            failure = Failure(EndReason.UPLOAD_FAILED, str(error))
-        else:
-            failure = Failure(EndReason.SPAWN_FAILED, _in_words(error))
-        self._post(t.SpawnFailed(claim_id=self.assignment.claim_id, failure=failure))
+        reason, code = _REASONS.get(type(error), (EndReason.SPAWN_FAILED, None))
+        failure = Failure(reason, _in_words(error), code)
+        self.post(t.SpawnFailed(claim_id=self.assignment.claim_id, failure=failure))
 
     # ── the bundle ──────────────────────────────────────────────────────────────────────────
 
@@ -348,7 +336,7 @@ class TrainerAttempt:
         if why_not is not None:
             log.info("the report of %s is not sent: %s", assignment.name, why_not)
         crashpoint("worker.pack.end")
-        self._post(
+        self.post(
             t.Packed(
                 claim_id=assignment.claim_id,
                 path=str(packed.path),
@@ -387,7 +375,7 @@ class TrainerAttempt:
         reason = EndReason.TRAINER_FAILED if broken else EndReason.UPLOAD_FAILED
         words = _in_words(error) if broken else f"the bundle could not be packed: {_in_words(error)}"
         failure = Failure(reason, words, exit_code=0)
-        self._post(t.PackFailed(claim_id=self.assignment.claim_id, failure=failure))
+        self.post(t.PackFailed(claim_id=self.assignment.claim_id, failure=failure))
 
     def _on_thread(self, work: Callable[[], object], failed: Callable[[Exception], None]) -> None:
         def run() -> None:

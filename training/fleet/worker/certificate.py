@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from training.clock import Clock
 from training.fleet.client.client import ClientError, FleetClient, Refused
@@ -24,29 +25,25 @@ RETRY_S = 10.0
 RENEW_AGAIN_S = 600.0  # after a failed renewal; there are ten days for it
 
 
+@dataclass
 class CertificateKeeper:
-    """The keeper of one worker's credentials. ``on_revoked`` gets the receiver's sentence, once."""
+    """The keeper of one worker's credentials. ``on_revoked`` gets the receiver's sentence, once.
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        receiver_url: str,
-        clock: Clock,
-        *,
-        on_renewed: Callable[[], None],
-        on_revoked: Callable[[str], None],
-        granted_by: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        """``granted_by`` is the database of the current work, if any: then only its receiver can revoke us."""
-        self._credentials = credentials
-        self._clock = clock
-        self._on_renewed = on_renewed
-        self._on_revoked = on_revoked
-        self._granted_by = granted_by
-        self._transport = HttpTransport(receiver_url, tls=credentials.context())
-        self._client = FleetClient(receiver_url, transport=self._transport, tries=1, timeout_s=10.0, one_database=False)
-        self._quiet_s = LOOK_AGAIN_S
-        self._renew_at = 0.0  # by the monotonic clock
+    ``granted_by`` is the database of the current work, if any: then only its receiver can revoke us.
+    """
+
+    credentials: Credentials
+    receiver_url: str
+    clock: Clock
+    on_renewed: Callable[[], None]
+    on_revoked: Callable[[str], None]
+    granted_by: Callable[[], str | None] = lambda: None
+    _quiet_s: float = LOOK_AGAIN_S
+    _renew_at: float = 0.0  # by the monotonic clock
+
+    def __post_init__(self) -> None:
+        self._transport = http = HttpTransport(self.receiver_url, tls=self.credentials.context())
+        self._client = FleetClient(self.receiver_url, transport=http, tries=1, timeout_s=10.0, one_database=False)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="standing", daemon=True)
 
@@ -69,7 +66,7 @@ class CertificateKeeper:
             self._quiet_s = _within_reason(self._asked().health().get("look_again_s"))
         except Refused as refusal:
             if refusal.problem_type == ProblemType.CERTIFICATE_REVOKED:
-                self._on_revoked(str(refusal))
+                self.on_revoked(str(refusal))
                 return False
             log.warning("the receiver refuses this host: %s", refusal)
         return True
@@ -87,14 +84,14 @@ class CertificateKeeper:
         self.close()
 
     def _asked(self) -> FleetClient:
-        return self._client.about(self._granted_by())
+        return self._client.about(self.granted_by())
 
     def _renew(self) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now < self._renew_at:
             return
         try:
-            renewed = renew_if_due(self._credentials, self._asked(), self._clock.now())
+            renewed = renew_if_due(self.credentials, self._asked(), self.clock.now())
         except (ClientError, CredentialsError, OSError) as error:
             if isinstance(error, Refused) and error.problem_type == ProblemType.CERTIFICATE_REVOKED:
                 raise
@@ -103,7 +100,7 @@ class CertificateKeeper:
             return
         if renewed:
             self._transport.close()
-            self._on_renewed()
+            self.on_renewed()
             log.info("the certificate was renewed")
 
 

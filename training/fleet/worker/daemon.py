@@ -31,7 +31,8 @@ from training.fleet.client.client import ClientError, FleetClient, Unavailable, 
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.process.parents import WarmParents
-from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, Runner, end_leftovers
+from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, end_leftovers
+from training.fleet.wire.attempts import SetAsideWork
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.worker import reports, saved_states, start_check
 from training.fleet.worker.actions import Actions, Own
@@ -40,7 +41,7 @@ from training.fleet.worker.certificate import CertificateKeeper
 from training.fleet.worker.datasets import CacheInUse, DatasetCache
 from training.fleet.worker.options import PROGRAM, Options, detect, installed_digests, options_of, parser, show_devices
 from training.fleet.worker.outbox import Outbox
-from training.fleet.worker.owner_monitor import Lookout, MachineObserver
+from training.fleet.worker.owner_monitor import Lookout
 from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.saved_states import Leftovers
 from training.fleet.worker.self_test import SelfTest
@@ -75,11 +76,11 @@ class TrainerWorker:
         capability: Callable[[], Mapping[str, object]] | None = None,
         trainer_digests: Callable[[], Mapping[str, str]] = dict,
         client: Callable[[float], FleetClient] | None = None,
-        runner: Runner | None = None,
+        runner: LocalRunner | None = None,
         clock: Clock | None = None,
         chance: Chance = random.random,
         self_test: Callable[[], str | None] | None = None,
-        observer: MachineObserver | None = None,
+        observer: OwnerObserver | None = None,
         inhibitor: Inhibitor | None = None,
     ) -> None:
         """``client`` makes one for a time-out in seconds. Raises StateError and ValueError, in one sentence."""
@@ -161,7 +162,7 @@ class TrainerWorker:
         try:
             if leftovers := end_leftovers(self._disk.folder):
                 log.warning("ended %d processes of an earlier session", len(leftovers))
-            self._handle(self._actions.beginning(self._disk.load(), self._disk.load_others(), self._disk.load_alone()))
+            self._handle(self._actions.beginning(self._disk.load_all(), self._disk.load_alone()))
             while self._exit is None:
                 event = self._next_event()
                 slept_s, asleep_s = self._asleep_s() - asleep_s, self._asleep_s()
@@ -310,15 +311,10 @@ class TrainerWorker:
             name = action.delivery.assignment.name
             log.warning("%s is kept in %s; `%s` offers it again", name, place, self._options.typed("--deliver", name))
 
-    def _lying_here(self) -> list[dict[str, object]]:
+    def _lying_here(self) -> list[SetAsideWork]:
         """List the finished work kept here, for a claim."""
         return [
-            {
-                "job_id": one.delivery.assignment.job_id,
-                "name": one.delivery.assignment.name,
-                "size": one.delivery.size,
-                "why": one.why[:300],
-            }
+            SetAsideWork.of(one.delivery.assignment, size=one.delivery.size, why=one.why[:300])
             for one in self._aside.kept()[-SET_ASIDE_TOLD:]
         ]
 

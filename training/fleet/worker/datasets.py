@@ -28,13 +28,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from training.crashpoint import crashpoint
 from training.files import LocalFs, free_bytes, write_whole
 from training.fleet.client.answers import Damaged, Refused, Unavailable, Unreachable, backoff_s
+from training.fleet.client.datasets import DatasetCalls
 from training.fleet.wire.dataset_listing import ID, BadListing, File, Listing, Place, parse
 from training.locking import LockedError, exclusive
 from training.printable import size as in_words
@@ -64,25 +65,13 @@ class Stopped(Exception):  # noqa: N818 - no error
     """The attempt that needs the data set has ended."""
 
 
-class DatasetSource(Protocol):
-    """The source of data sets; :class:`training.fleet.client.datasets.DatasetCalls` is one."""
-
-    def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing: ...
-
-    def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes: ...
-
-
 @dataclass(frozen=True)
 class Order:
-    """A request for a data set's files whose paths are ``wanted``. ``progress`` gets the bytes present and in all.
-
-    ``lacking`` is called before the fetch if not all is here.
-    """
+    """A request for a data set's files whose paths are ``wanted``. ``progress`` gets the bytes present and in all."""
 
     progress: Callable[[int, int], object]
     stopped: threading.Event = field(default_factory=threading.Event)
     wanted: Callable[[str], bool] = lambda _path: True
-    lacking: Callable[[], object] = lambda: None
 
     def check(self) -> None:
         if self.stopped.is_set():
@@ -107,30 +96,26 @@ class HeldDataset:
         return f"{short}: {arrived} are here, whole{part}"
 
 
+@dataclass
 class DatasetCache:
-    """A folder of fetched data sets, at most ``bytes_max`` in all."""
+    """A folder of fetched data sets, at most ``bytes_max`` in all.
 
-    def __init__(
-        self,
-        folder: Path,
-        bytes_max: int,
-        *,
-        chance: Callable[[], float] = random.random,
-        free_bytes: Callable[[Path], int] = free_bytes,
-        in_use: Callable[[], Collection[str]] = tuple,
-    ) -> None:
-        """``in_use`` lists the data sets of the current jobs: none of them makes room for another."""
-        self.folder = folder
-        self._bytes_max = bytes_max
-        self._chance = chance
-        self._free_bytes = free_bytes
-        self._in_use = in_use
+    ``in_use`` lists the data sets of the current jobs: none of them makes room for another.
+    """
+
+    folder: Path
+    bytes_max: int
+    chance: Callable[[], float] = random.random
+    free_bytes: Callable[[Path], int] = free_bytes
+    in_use: Callable[[], Collection[str]] = tuple
+    _held: ExitStack | None = None
+    _sizes: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self._one_at_a_time = threading.Lock()  # fetches
         self._presence = threading.RLock()  # of data sets: none goes while a job finds that it is here
-        self._held: ExitStack | None = None
-        self._sizes: dict[str, int] = {}
 
-    def provide(self, dataset_id: str, source: DatasetSource, order: Order) -> Path:
+    def provide(self, dataset_id: str, source: DatasetCalls, order: Order) -> Path:
         """Return the folder of a data set whose wanted files are whole and unchanged; fetch those that are not.
 
         Raises FetchError, Stopped, OSError.
@@ -144,7 +129,6 @@ class DatasetCache:
             if known is not None and not self._lacking(known, order):
                 self._used(dataset_id)
                 return whole
-        order.lacking()
         with self._one_at_a_time:
             order.check()
             listing = self._listing(dataset_id, source, order)
@@ -179,7 +163,7 @@ class DatasetCache:
         held = self.held()
         return {
             "bytes": sum(each.here + each.unfinished for each in held),
-            "bytes_max": self._bytes_max,
+            "bytes_max": self.bytes_max,
             "sets": [
                 {"dataset_id": each.dataset_id, "bytes": each.here, "of": each.size, "unfinished": each.unfinished}
                 for each in reversed(held[-TOLD_MAX:])
@@ -208,7 +192,7 @@ class DatasetCache:
 
     # ── fetching ────────────────────────────────────────────────────────────────────────────
 
-    def _listing(self, dataset_id: str, source: DatasetSource, order: Order) -> Listing:
+    def _listing(self, dataset_id: str, source: DatasetCalls, order: Order) -> Listing:
         path = self.folder / "listings" / f"{dataset_id}.json"
         known = self._known(dataset_id)
         if known is not None:
@@ -230,7 +214,7 @@ class DatasetCache:
             return None
 
     def _fetch(
-        self, dataset_id: str, listing: Listing, files: Sequence[File], source: DatasetSource, order: Order
+        self, dataset_id: str, listing: Listing, files: Sequence[File], source: DatasetCalls, order: Order
     ) -> None:
         """Complete files: keep present chunks, copy those of other sets, fetch the rest; then give them their names."""
         folder, whole = self.folder / "fetching" / dataset_id, self.folder / "sets" / dataset_id
@@ -314,7 +298,7 @@ class DatasetCache:
                     log.warning("a data set is being fetched: %s; trying again", error)
                 failures += 1
                 least_s = getattr(error, "retry_after_s", None) or 0.0
-            if order.stopped.wait(backoff_s(failures + damaged, self._chance(), least_s=least_s)):
+            if order.stopped.wait(backoff_s(failures + damaged, self.chance(), least_s=least_s)):
                 raise Stopped("the attempt that needs the data set has ended")
 
     def _near(self, dataset_id: str, listing: Listing, folder: Path) -> Callable[[Place], bytes | None]:
@@ -369,17 +353,17 @@ class DatasetCache:
         wanted = sum(file.size for file in files)
         whole, arrived = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
         short = f"data set {dataset_id[:12]}"
-        if whole + wanted > self._bytes_max:
+        if whole + wanted > self.bytes_max:
             raise FetchError(
                 f"{short} has {(whole + wanted) / GIB:.2f} GiB and this host keeps at most "
-                f"{self._bytes_max / GIB:.2f}; raise --cache-gib"
+                f"{self.bytes_max / GIB:.2f}; raise --cache-gib"
             )
         others = [each for each in self._by_age() if each.name != dataset_id]
         sizes = {each: _size(each) for each in others}
-        used = set(self._in_use())
+        used = set(self.in_use())
         while True:
-            over = sum(sizes.values()) + whole + wanted - self._bytes_max
-            missing = FLOOR_BYTES + max(0, wanted - arrived) - self._free_bytes(self.folder)
+            over = sum(sizes.values()) + whole + wanted - self.bytes_max
+            missing = FLOOR_BYTES + max(0, wanted - arrived) - self.free_bytes(self.folder)
             if over <= 0 and missing <= 0:
                 return
             oldest = next((each for each in sizes if each.name not in used), None)
@@ -388,7 +372,7 @@ class DatasetCache:
                 if over > 0:
                     why = (
                         f"jobs that run here use {in_words(sum(sizes.values()))} of data sets, and "
-                        f"this host keeps at most {in_words(self._bytes_max)}; raise --cache-gib"
+                        f"this host keeps at most {in_words(self.bytes_max)}; raise --cache-gib"
                     )
                 raise FetchError(f"no room for {short}: {why}")
             log.info("data set %s is removed from this host to make room", oldest.name[:12])

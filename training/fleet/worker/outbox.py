@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ MESSAGE_BYTES_MAX = 40_000  # of the lines in one message, as JSON: the body's l
 class _Heading(msgspec.Struct):
     """The first line of a file."""
 
-    owner: Backlog
+    owner: Assignment
     order: int
     first: int
     source: str
@@ -53,7 +53,7 @@ class _Heading(msgspec.Struct):
 class _Spool:
     """One attempt's lines."""
 
-    owner: Backlog
+    owner: Assignment
     source: str  # the file that the trainer prints into
     order: int  # attempts that began later have a higher one
     total: int = 0  # lines so far …
@@ -72,7 +72,6 @@ class Outbox:
         self.folder = folder
         self._lock = threading.RLock()
         self._spools: dict[str, _Spool] = {}
-        self._full_file: tuple[Path | None, list[str]] = None, []  # the one that was read last, which is read in parts
 
     # ── while a trainer runs ────────────────────────────────────────────────────────────────
 
@@ -90,7 +89,7 @@ class Outbox:
             begun = [number for number in spool.firsts if number <= first]
             chosen: list[str] = []
             for number in spool.firsts[max(0, len(begun) - 1) :]:
-                lines = self._lines_of(spool, number)
+                lines = self._lines(claim_id, number)
                 if not chosen:
                     first = max(first, number)
                     chosen = lines[first - number : first - number + LOG_LINES_MAX]
@@ -111,7 +110,6 @@ class Outbox:
         """Remove an attempt's output: the receiver has it all, or never will."""
         with self._lock:
             spool = self._spools.pop(claim_id, None)
-            self._full_file = None, []
             for number in spool.firsts if spool else ():
                 self._path(claim_id, number).unlink(missing_ok=True)
 
@@ -126,14 +124,14 @@ class Outbox:
             for spool in self._spools.values():
                 self._catch_up(spool)
             self._drop_oldest()
-            return [replace(spool.owner, total=spool.total) for spool in self._spools.values()]
+            return [Backlog(spool.owner, spool.total) for spool in self._spools.values()]
 
     def adopt(self, owner: Assignment, source: Path) -> Backlog:
         """Recover one attempt's output, also before its first line was written."""
         with self._lock:
             spool = self._spools.get(owner.claim_id) or self._new(owner, source)
             self._catch_up(spool)
-            return replace(spool.owner, total=spool.total)
+            return Backlog(spool.owner, spool.total)
 
     def last(self, claim_id: str, count: int) -> tuple[str, ...]:
         """Return the newest lines of an attempt."""
@@ -151,7 +149,7 @@ class Outbox:
 
     def _new(self, owner: Assignment, source: Path) -> _Spool:
         order = 1 + max((spool.order for spool in self._spools.values()), default=0)
-        return self._spools.setdefault(owner.claim_id, _Spool(Backlog.of(owner, 0), str(source), order))
+        return self._spools.setdefault(owner.claim_id, _Spool(owner, str(source), order))
 
     def _append(self, spool: _Spool, lines: Sequence[str], position: int) -> None:
         if not lines:
@@ -204,15 +202,6 @@ class Outbox:
             spool.sizes.pop(place)
             self._path(claim_id, spool.firsts.pop(place)).unlink(missing_ok=True)
 
-    def _lines_of(self, spool: _Spool, number: int) -> list[str]:
-        path = self._path(spool.owner.claim_id, number)
-        if self._full_file[0] != path:
-            lines = self._lines(spool.owner.claim_id, number)
-            if number == spool.firsts[-1]:
-                return lines  # it grows
-            self._full_file = path, lines
-        return self._full_file[1]
-
     def _lines(self, claim_id: str, number: int) -> list[str]:
         try:
             content = self._path(claim_id, number).read_bytes()
@@ -246,7 +235,7 @@ class Outbox:
     def _catch_up(self, spool: _Spool) -> None:
         """Read what the trainer printed after the last record."""
         source = Path(spool.source)
-        tail = OutputTail(source, position=spool.position)
+        tail = OutputTail(source, spool.position)
         while lines := tail.poll():
             self._append(spool, lines, tail.position)
         self._append(spool, tail.poll(final=True), tail.position)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
-from training.fleet.capability.owner import Sight
+from training.fleet.capability.owner import Observer
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.state import events as t
@@ -20,30 +20,23 @@ from training.fleet.worker.state.owner import LOOK_S
 log = logging.getLogger("training.fleet.worker")
 
 
-class MachineObserver(Protocol):
-    """Looks at the machine once."""
-
-    def look(self, *, person: bool, load: bool, gpu: bool, heat: bool) -> Sight: ...
-
-
+@dataclass
 class Lookout:
-    """The thread that looks."""
+    """The thread that looks.
 
-    def __init__(
-        self,
-        observer: MachineObserver,
-        inhibitor: Inhibitor,
-        terms: Callable[[], HostTerms],
-        works: Callable[[], bool],
-        post: Callable[[t.Event], None],
-    ) -> None:
-        """``works`` returns whether there is a current job: without one and without conditions there is nothing to look
-        for."""
-        self._observer, self._inhibitor = observer, inhibitor
-        self._terms, self._works, self._post = terms, works, post
-        self._wanted = False  # to stay awake
-        self._held = False
-        self._told: str | None = None  # why that is not to be had
+    ``works`` returns whether there is a current job: without one and without conditions there is nothing to look for.
+    """
+
+    observer: Observer
+    inhibitor: Inhibitor
+    terms: Callable[[], HostTerms]
+    works: Callable[[], bool]
+    post: Callable[[t.Event], None]
+    _wanted: bool = False  # to stay awake
+    _held: bool = False
+    _told: str | None = None  # why that is not to be had
+
+    def __post_init__(self) -> None:
         self._stopping, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
 
@@ -69,23 +62,23 @@ class Lookout:
 
     def look(self) -> None:
         """Look once, and hold or release what keeps the machine awake."""
-        terms = self._terms()
-        if terms.observes or self._works():
-            sight = self._observer.look(
+        terms = self.terms()
+        if terms.observes or self.works():
+            sight = self.observer.look(
                 person=terms.pause_when_used,
                 load=terms.pause_above_cpu is not None,
                 gpu=terms.pause_above_gpu is not None,
                 heat=terms.pause_above_celsius is not None,
             )
-            self._post(t.Seen(sight))
+            self.post(t.Seen(sight))
         self._stay()
 
     def _stay(self) -> None:
         if not self._wanted:
             self._held = False
-            self._inhibitor.release()
+            self.inhibitor.release()
             return
-        why = self._inhibitor.hold()
+        why = self.inhibitor.hold()
         self._held = why is None
         if why is not None and why != self._told:
             log.info("this machine may fall asleep while it trains: %s", why)
@@ -101,4 +94,4 @@ class Lookout:
                 if self._woken.wait(LOOK_S):
                     self._woken.clear()
         finally:
-            self._inhibitor.release()
+            self.inhibitor.release()

@@ -15,16 +15,17 @@ from pathlib import Path
 
 from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError
+from training.fleet.client.datasets import DatasetCalls
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
-from training.fleet.worker.datasets import GIB, CacheInUse, DatasetCache, DatasetSource, FetchError, Order, Stopped
+from training.fleet.worker.datasets import GIB, CacheInUse, DatasetCache, FetchError, Order, Stopped
 from training.printable import printable
 from training.streams import replace_unprintable
 
 PROGRAM = "training.fleet.worker.prefetch"
 
 
-def fetch(source: DatasetSource, dataset_id: str, folder: Path, cache_bytes: int, within_s: float) -> str:
+def fetch(source: DatasetCalls, dataset_id: str, folder: Path, cache_bytes: int, within_s: float) -> str:
     """Fetch the data set to ``folder``; returns a sentence. Raises FetchError, OSError.
 
     After ``within_s`` seconds the rest is left to the worker.

@@ -74,25 +74,25 @@ def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()
             forget(each.folder)
 
 
+@dataclass
 class Leftovers:
-    """Saved states of jobs that ended elsewhere."""
+    """Saved states of jobs that ended elsewhere. ``now``: epoch seconds; ``in_use`` lists the folders of the current
+    jobs."""
 
-    def __init__(self, root: Path, now: Callable[[], float], in_use: Callable[[], Collection[Path]] = tuple) -> None:
-        """``now``: epoch seconds; ``in_use`` lists the folders of the current jobs."""
-        self._root = root
-        self._now = now
-        self._in_use = in_use
-        self._asked_at: float | None = None
+    root: Path
+    now: Callable[[], float]
+    in_use: Callable[[], Collection[Path]] = tuple
+    _asked_at: float | None = None
 
     def drop(self, client: FleetClient) -> None:
         """Ask for each job's status, now and then, unless it is being worked on."""
-        now = self._now()
+        now = self.now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return
         self._asked_at = now
-        in_use = self._in_use()
-        prune(self._root, now, in_use=in_use)
-        for each in sorted(_all(self._root), key=lambda each: each.written_at):
+        in_use = self.in_use()
+        prune(self.root, now, in_use=in_use)
+        for each in sorted(_all(self.root), key=lambda each: each.written_at):
             if each.folder in in_use:
                 continue
             granted_by = _granted_by(each.folder)

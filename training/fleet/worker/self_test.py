@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.checkout import ROOT
+from training.checkout import ROOT, stamp, stamps
 from training.clock import Clock
 from training.files import free_bytes
 from training.fleet.capability.describe import PROGRAMS, DescribeError, Describer, ProcessDescriber, describe_command
@@ -50,24 +50,20 @@ class SelfTest:
 
     def _trainers(self) -> str | None:
         """Check that this checkout's trainers start; own trainers are not tested."""
-        state = self._state()
-        if state is None:
+        if self.places.repo_root != ROOT:
             return None
-        now = self.clock.monotonic()
+        python, now = self.places.inputs.python, self.clock.monotonic()
+        try:
+            state = [stamp(python), *stamps("trainer")]
+        except OSError as error:
+            return f"its trainers do not start: {error}"
         if self._known is not None:
             then, complaint, at = self._known
             if then == state and (complaint is None or now - at < AGAIN_S):
                 return complaint
-        complaint = self._start(self.places.inputs.python)
+        complaint = self._start(python)
         self._known = (state, complaint, now)
         return complaint
-
-    def _state(self) -> object:
-        """Return a digest of what decides whether trainers start; ``None`` when there are none in this checkout."""
-        sources = sorted((self.places.repo_root / "training" / "trainer").glob("*.py"))
-        if not sources or self.places.repo_root != ROOT:
-            return None
-        return [_stamp(path) for path in (self.places.inputs.python, *sources)]
 
     def _start(self, python: Path) -> str | None:
         try:
@@ -75,11 +71,3 @@ class SelfTest:
         except DescribeError as error:
             return f"its trainers do not start: {error}"
         return None
-
-
-def _stamp(path: Path) -> tuple[str, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (str(path), 0, 0)
-    return (str(path), found.st_mtime_ns, found.st_size)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,20 +31,15 @@ BYTES_MAX = 4 * 1024**3
 KEPT_MAX = 50
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedTraining:
-    """A finished training; its delivery names the bundle's present path."""
-
-    folder: Path
-    delivery: Delivery
-    why: str
-
-
-class _Note(msgspec.Struct, frozen=True, kw_only=True):
-    """The file beside a bundle."""
+class FinishedTraining(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished training, as the note beside its bundle has it; its delivery names the bundle's present path."""
 
     why: str
     delivery: Delivery
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.delivery.path).parent
 
 
 class SetAside:
@@ -61,7 +56,7 @@ class SetAside:
         place = self.folder / f"{moment}-{assignment.job_id[:12]}-{assignment.claim_id[:8]}"
         place.mkdir(parents=True, exist_ok=True)
         target = place / source.name
-        note = _Note(why=why, delivery=replace(delivery, path=str(target)))
+        note = FinishedTraining(why=why, delivery=replace(delivery, path=str(target)))
         write_whole(place / NOTE, strict_json.dumps(msgspec.to_builtins(note)))
         with suppress(FileNotFoundError):
             shutil.move(reports.beside(source), reports.beside(target))
@@ -77,9 +72,9 @@ class SetAside:
         found = []
         for place in sorted(self.folder.glob("*-*-*")):
             try:
-                note = msgspec.json.decode((place / NOTE).read_bytes(), type=_Note)
-                if Path(note.delivery.path).is_file():
-                    found.append(FinishedTraining(place, note.delivery, note.why))
+                note = msgspec.json.decode((place / NOTE).read_bytes(), type=FinishedTraining)
+                if note.folder == place and Path(note.delivery.path).is_file():
+                    found.append(note)
             except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
                 continue
         return found

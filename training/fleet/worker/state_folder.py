@@ -54,7 +54,7 @@ class StateFolder:
     def _leave_work_of_another(self) -> None:
         """Refuse a folder with another host's finished work: the receiver would refuse that, and the worker move it
         away from the host that can deliver it."""
-        for slot in (0, *self._slots()):
+        for slot in self._slots():
             delivery, theirs = self.load(slot).delivery, self._saved_for
             if delivery is None or not theirs or not self._host_id:
                 continue
@@ -109,14 +109,14 @@ class StateFolder:
                 LocalFs().replace(path, path.with_suffix(".corrupt"))
             return Saved()
 
-    def load_others(self) -> dict[int, Saved]:
-        """Load what the last session saved of slots but the first, as far as they held anything."""
+    def load_all(self) -> dict[int, Saved]:
+        """Load what the last session saved of the first slot, and of others as far as they held anything."""
         return {slot: self.load(slot) for slot in self._slots()}
 
     def _slots(self) -> list[int]:
-        """List the slots but the first that have a file."""
+        """List the first slot, and those others that have a file."""
         found = (re.fullmatch(r"saved-([1-9]\d{0,4})\.json", path.name) for path in self.folder.glob("saved-*.json"))
-        return sorted(int(match[1]) for match in found if match)
+        return [0, *sorted(int(match[1]) for match in found if match)]
 
     def _file(self, slot: int) -> Path:
         return self.folder / (f"saved-{slot}.json" if slot else "saved.json")
@@ -149,7 +149,7 @@ class StateFolder:
 
         The original machine keeps the old one's jobs and deliveries.
         """
-        for path in [*map(self._file, (0, *self._slots())), self.folder / "sessions"]:
+        for path in [*map(self._file, self._slots()), self.folder / "sessions"]:
             path.unlink(missing_ok=True)
         shutil.rmtree(self.folder / "outbox", ignore_errors=True)
         (self.folder / "instance").unlink(missing_ok=True)

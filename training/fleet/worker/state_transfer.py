@@ -13,6 +13,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,28 +37,30 @@ FLOOR_BYTES = 256 * 1024**2  # of disk that stay free
 _INCOMING = ".incoming"  # beside the files, and no file of a state: its name begins with a dot
 
 
+@dataclass
 class StateTransfer:
-    """The saved state of one attempt. Nothing here raises, except for an order that is stopped."""
+    """The saved state of one attempt. Nothing here raises, except for an order that is stopped.
 
-    def __init__(self, assignment: t.Assignment, folder: Path, host: str, calls: Callable[[], StateCalls]) -> None:
-        """``folder`` is the job's on this host; ``calls`` makes calls as the holder of the claim."""
-        self._assignment = assignment
-        self._folder = folder
-        self._host = host
-        self._calls = calls
-        self._known = assignment.state
-        self._begun: tuple[Mapping[str, Any], ...] = ()
-        self._begins: int | None = None  # the epoch after which this trainer began
-        self._epoch: int | None = None
-        self._kept: str | None = None  # the state that was brought last
-        self._busy = threading.Lock()
-        self._noting = threading.Lock()
-        self._closed = False
+    ``folder`` is the job's on this host; ``calls`` makes calls as the holder of the claim.
+    """
+
+    assignment: t.Assignment
+    folder: Path
+    host: str
+    calls: Callable[[], StateCalls]
+    _begun: tuple[Mapping[str, Any], ...] = ()
+    _begins: int | None = None  # the epoch after which this trainer began
+    _epoch: int | None = None
+    _kept: str | None = None  # the state that was brought last
+    _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._busy, self._noting = threading.Lock(), threading.Lock()
 
     @property
     def every_s(self) -> float:
         """Return the seconds between two states that are brought while a trainer runs; 0: none."""
-        return self._assignment.state_every_s or 0.0
+        return self.assignment.state_every_s or 0.0
 
     # ── before ──────────────────────────────────────────────────────────────────────────────
 
@@ -65,29 +68,29 @@ class StateTransfer:
         """Make the job's folder hold the newest state. Raises Stopped."""
         from training.fleet.client.push import FolderError
 
-        known, here = self._known, None
+        known, here = self.assignment.state, None
         try:
             here = self._listing()
             if known is not None:
-                if here is None or (known.host != self._host and here.dataset_id != known.state_id):
+                if here is None or (known.host != self.host and here.dataset_id != known.state_id):
                     self._fetch(known, order)
                     here = self._listing()
-                log.info("%s resumes from the state that %s saved", self._assignment.name, known.host)
+                log.info("%s resumes from the state that %s saved", self.assignment.name, known.host)
         except (ClientError, FolderError, OSError) as error:
             log.warning(
                 "%s: the state that %s saved cannot be fetched (%s); it starts from this host's own state, or from "
                 "nothing",
-                self._assignment.name, known.host if known else self._host, error,
+                self.assignment.name, known.host if known else self.host, error,
             )  # fmt: skip
         if here is None:
             self._begins = 0
         else:
-            self._begun = _stretches_in(saved_states.stretches_of(self._folder))
+            self._begun = _stretches_in(saved_states.stretches_of(self.folder))
 
     def _fetch(self, known: StateView, order: Order) -> None:
-        calls, incoming = self._calls(), self._folder / _INCOMING
-        if free_bytes(self._folder) < FLOOR_BYTES + known.size:
-            raise OSError(errno.ENOSPC, "no room for a saved state", str(self._folder))
+        calls, incoming = self.calls(), self.folder / _INCOMING
+        if free_bytes(self.folder) < FLOOR_BYTES + known.size:
+            raise OSError(errno.ENOSPC, "no room for a saved state", str(self.folder))
         listing = calls.listing(known.state_id)
         shutil.rmtree(incoming, ignore_errors=True)
         for file in listing.files:
@@ -98,11 +101,11 @@ class StateTransfer:
                     order.check()
                     out.write(calls.piece(known.state_id, sha256))
         self._note_here([each.to_dict() for each in known.stretches])
-        for old in self._folder.iterdir():
+        for old in self.folder.iterdir():
             if old != incoming:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
         for new in incoming.iterdir():
-            LocalFs().replace(new, self._folder / new.name)
+            LocalFs().replace(new, self.folder / new.name)
         incoming.rmdir()
 
     # ── while, and after ────────────────────────────────────────────────────────────────────
@@ -125,7 +128,7 @@ class StateTransfer:
         self._on_a_thread().join(LAST_S)
 
     def _on_a_thread(self) -> threading.Thread:
-        thread = threading.Thread(target=self.bring, name=f"state {self._assignment.name}", daemon=True)
+        thread = threading.Thread(target=self.bring, name=f"state {self.assignment.name}", daemon=True)
         thread.start()
         return thread
 
@@ -145,12 +148,12 @@ class StateTransfer:
                     return
                 stretches = self._stretches()
                 self._note_here(stretches)
-                calls = self._calls()
-                for _ in send(calls, self._folder, listing, tries=1):
+                calls = self.calls()
+                for _ in send(calls, self.folder, listing, tries=1):
                     pass
                 calls.keep(listing.dataset_id, stretches=stretches, tries=1)
             except (ClientError, FolderError, OSError, LookupError, TypeError) as error:
-                log.info("%s: its saved state was not brought (%s); it stays here", self._assignment.name, error)
+                log.info("%s: its saved state was not brought (%s); it stays here", self.assignment.name, error)
                 return
             self._kept = listing.dataset_id
 
@@ -160,14 +163,14 @@ class StateTransfer:
 
         with suppress(FileNotFoundError):
             if self.holds_a_state:
-                return read_folder(self._folder, lambda _done, _whole: None)
+                return read_folder(self.folder, lambda _done, _whole: None)
         return None
 
     @property
     def holds_a_state(self) -> bool:
         """Return True when the trainer has saved a state from which another attempt can resume."""
         try:
-            return any(each.name[:1] != "." for each in self._folder.iterdir())
+            return any(each.name[:1] != "." for each in self.folder.iterdir())
         except OSError:
             return False
 
@@ -186,12 +189,12 @@ class StateTransfer:
         begins = self._begins
         if begins is None and self._begun:
             begins = self._begun[-1]["ends"]  # None, too, where nobody noted it: the first epoch will tell
-        own = {"attempt": self._assignment.attempt, "host": self._host, "begins": begins, "ends": self._epoch}
+        own = {"attempt": self.assignment.attempt, "host": self.host, "begins": begins, "ends": self._epoch}
         return joined(self._begun, own)
 
     def _note_here(self, stretches: Sequence[Mapping[str, Any]]) -> None:
         """Save next to the state each host's part in it, for another attempt on this host."""
-        path = saved_states.stretches_of(self._folder)
+        path = saved_states.stretches_of(self.folder)
         with self._noting, suppress(OSError):
             if not self._closed:
                 write_whole(path, json.dumps(stretches).encode(), durable=False)

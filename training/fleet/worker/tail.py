@@ -9,6 +9,7 @@ out, down to the half, and a line says how much.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from training.fleet.wire.constants import LOG_BYTES_MAX, LOG_LINE_CHARS_MAX
@@ -34,38 +35,30 @@ def clean_line(raw: bytes, chars_max: int = LOG_LINE_CHARS_MAX) -> str:
     return text.translate(_CONTROLS)[:chars_max]
 
 
+@dataclass
 class OutputTail:
     """The lines that were printed since the last look.
 
     The file is shortened in place when it grows beyond ``file_bytes_max``: its beginning is kept once as
     ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer continues writing (it appends). Where a
     file in use cannot be shortened (Windows), ``overflowing`` is set and the caller must stop the trainer.
+
+    ``read_to``: how far the file was read; at first, where an earlier look at it ended.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        position: int = 0,
-        file_bytes_max: int = FILE_BYTES_MAX,
-        kept_bytes: int = KEPT_BYTES,
-        queue_bytes: int = QUEUE_BYTES,
-    ) -> None:
-        """``position``: where an earlier look at the same file ended."""
-        self.path = path
-        self.total_bytes = 0  # printed so far, cuts included
-        self.overflowing = False
-        self._file_bytes_max = file_bytes_max
-        self._kept_bytes = kept_bytes
-        self._queue_bytes = queue_bytes
-        self._complained = False
-        self._position = position
-        self._rest = b""  # the beginning of a line whose end was not printed yet
+    path: Path
+    read_to: int = 0
+    file_bytes_max: int = FILE_BYTES_MAX
+    kept_bytes: int = KEPT_BYTES
+    queue_bytes: int = QUEUE_BYTES
+    overflowing: bool = False
+    _complained: bool = False
+    _rest: bytes = b""  # the beginning of a line whose end was not printed yet
 
     @property
     def position(self) -> int:
         """Return the position in the file up to which lines were returned."""
-        return max(0, self._position - len(self._rest))
+        return max(0, self.read_to - len(self._rest))
 
     def poll(self, *, final: bool = False) -> list[str]:
         """Read the next lines, oldest first, of a block of the file; none when all is read. Never raises OSError.
@@ -77,12 +70,12 @@ class OutputTail:
             lines = self._read_lines()
             while final and self._waiting():
                 lines += self._read_lines()
-            if self._position > self._file_bytes_max and self._waiting() <= READ_BYTES:
+            if self.read_to > self.file_bytes_max and self._waiting() <= READ_BYTES:
                 self._keep_ends()
                 # As late as possible: output between here and the cut is lost.
                 lines += self._read_lines()
                 self._cut()
-                if self._position == 0 and self._rest:  # the end of this line may be lost as well
+                if self.read_to == 0 and self._rest:  # the end of this line may be lost as well
                     lines.append(self._rest)
                     self._rest = b""
         except (OSError, ValueError):
@@ -107,28 +100,26 @@ class OutputTail:
 
     def _waiting(self) -> int:
         """Count the unread bytes."""
-        return self.path.stat().st_size - self._position
+        return self.path.stat().st_size - self.read_to
 
     def _read_lines(self) -> list[bytes]:
         size = self.path.stat().st_size
-        if size < self._position:
-            self._position = 0  # another program cut the file
-        waiting = size - self._position
+        if size < self.read_to:
+            self.read_to = 0  # another program cut the file
+        waiting = size - self.read_to
         if waiting <= 0:
             return []
         lines = []
-        if waiting > self._queue_bytes:
-            left_out = waiting - max(READ_BYTES, self._queue_bytes // 2)
-            self._position += left_out
-            self.total_bytes += left_out
+        if waiting > self.queue_bytes:
+            left_out = waiting - max(READ_BYTES, self.queue_bytes // 2)
+            self.read_to += left_out
             self._rest = b""
             lines.append(f"[… {left_out:,} bytes of output left out …]".encode())
         with self.path.open("rb") as file:
-            file.seek(self._position)
+            file.seek(self.read_to)
             block = file.read(min(waiting, READ_BYTES))
         data = self._rest + block
-        self._position += len(block)
-        self.total_bytes += len(block)
+        self.read_to += len(block)
         *complete, self._rest = data.split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
             complete.append(self._rest)
@@ -141,16 +132,16 @@ class OutputTail:
         if not head.exists():
             self._copy(0, head)
         previous = self.path.with_name(self.path.name + ".previous")
-        self._copy(max(0, self._position - self._kept_bytes), previous)
+        self._copy(max(0, self.read_to - self.kept_bytes), previous)
 
     def _copy(self, start: int, target: Path) -> None:
         with self.path.open("rb") as file:
             file.seek(start)
-            target.write_bytes(file.read(self._kept_bytes))  # bounded: the trainer goes on printing
+            target.write_bytes(file.read(self.kept_bytes))  # bounded: the trainer goes on printing
 
     def _cut(self) -> None:
         if os.name == "posix":
             os.truncate(self.path, 0)
-            self._position = 0
+            self.read_to = 0
         else:  # an appending handle keeps a position of its own there
             self.overflowing = True

@@ -43,7 +43,7 @@ def ask(transition: StateStep) -> None:
             call=transition.begin_call(),
             request_id=request_id,
             wait_s=wait_s,
-            crashed=transition.state.crashed,
+            crashed_claims=transition.state.crashed,
             echo=transition.state.echo,
             resting=halts.resting(transition),
         )

@@ -8,7 +8,6 @@ Times are seconds of a clock that counts sleep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -17,9 +16,18 @@ from msgspec import Struct
 
 from training.fleet.capability.owner import Sight
 from training.fleet.process.ended import Ended
+from training.fleet.process.usage import Used
 from training.fleet.scheduling.resources import Booking
-from training.fleet.wire.attempts import ClaimReply, Grant, HeartbeatReply, TrainerUse
-from training.fleet.wire.telemetry import NOTHING, Telemetry
+from training.fleet.wire.attempts import (
+    ClaimReply,
+    CompleteRequest,
+    FailRequest,
+    Grant,
+    HeartbeatReply,
+    HeartbeatRequest,
+    OutputRequest,
+    TrainerUse,
+)
 from training.fleet.worker.state.exit_code import Failure
 
 
@@ -66,7 +74,7 @@ class Delivery:
     path: str
     sha256: str
     size: int
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +83,7 @@ class FailureReport:
 
     assignment: Assignment
     failure: Failure
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,27 +103,13 @@ class Saved:
         return known.assignment if known is not None else self.held
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """Output of an ended attempt: of ``total`` lines the receiver may lack those from ``first`` on."""
 
-    job_id: str
-    claim_id: str
-    name: str = ""
+    assignment: Assignment
+    total: int
     first: int = 0
-    total: int = 0
-    database_id: str | None = None
-
-    @classmethod
-    def of(cls, assignment: Assignment, total: int, first: int = 0) -> Backlog:
-        return cls(
-            job_id=assignment.job_id,
-            claim_id=assignment.claim_id,
-            name=assignment.name,
-            first=first,
-            total=total,
-            database_id=assignment.database_id,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,131 +141,119 @@ class Tick(Struct, frozen=True):
     """The time of a WakeAt has come, or just passed by."""
 
 
-class ClaimAnswered(Struct, frozen=True):
-    """A grant; or none, and the reason."""
+class CallEnded(Struct, frozen=True):
+    """The end of a call: what the receiver answered, or why there is no answer."""
 
     call: int
+
+
+class ClaimAnswered(CallEnded, frozen=True):
+    """A grant; or none, and the reason."""
+
     reply: ClaimReply
 
 
-class HeartbeatAnswered(Struct, frozen=True):
-    call: int
+class HeartbeatAnswered(CallEnded, frozen=True):
     reply: HeartbeatReply
 
 
-class Uploaded(Struct, frozen=True):
-    call: int
+class Uploaded(CallEnded, frozen=True):
     artifact_id: str
 
 
-class Completed(Struct, frozen=True):
-    call: int
+class Completed(CallEnded, frozen=True):
     log_next: int = 0
 
 
-class FailTaken(Struct, frozen=True):
-    call: int
+class FailTaken(CallEnded, frozen=True):
     status: str = ""
     log_next: int = 0
 
 
-class OutputTaken(Struct, frozen=True):
+class OutputTaken(CallEnded, frozen=True):
     """``log_next`` as in HeartbeatAnswered; the number of lines when there is nothing left to send."""
 
-    call: int
     log_next: int
 
 
-class CallRefused(Struct, frozen=True):
+class CallRefused(CallEnded, frozen=True):
     """The receiver's final refusal of a call."""
 
-    call: int
     problem_type: str  # one of ProblemType, or a newer receiver's
     detail: str = ""
 
 
-class NotAnswered(Struct, frozen=True):
+class NotAnswered(CallEnded, frozen=True):
     """No answer, or one that says "later": the call may be repeated."""
 
-    call: int
     detail: str = ""
     retry_after_s: float | None = None
     stranger: bool = False  # another program answered
 
 
-class DeliveryBroken(Struct, frozen=True):
+class DeliveryBroken(CallEnded, frozen=True):
     """The bundle cannot be read any more."""
 
-    call: int
     detail: str
 
 
-class Lacking(Struct, frozen=True):
-    """Not all of the job's data set is here: its fetch begins."""
+class News(Struct, frozen=True):
+    """An event of a trainer."""
 
     claim_id: str
 
 
-class Fetching(Struct, frozen=True):
+class Fetching(News, frozen=True):
     """The bytes of the job's data set present so far; the trainer starts after the last."""
 
-    claim_id: str
     done: int
     size: int
 
 
-class Spawned(Struct, frozen=True):
-    claim_id: str
+class Spawned(News, frozen=True):
+    """The trainer runs."""
 
 
-class SpawnFailed(Struct, frozen=True):
-    """No trainer was started; the attempt fails like this."""
+class AttemptFailed(News, frozen=True):
+    """The attempt fails like this."""
 
-    claim_id: str
     failure: Failure
 
 
-class Printed(Struct, frozen=True):
+class SpawnFailed(AttemptFailed, frozen=True):
+    """No trainer was started."""
+
+
+class Printed(News, frozen=True):
     """Lines of the trainer's output, in order; they are in the outbox."""
 
-    claim_id: str
     lines: tuple[str, ...]
 
 
-class Measured(Struct, frozen=True):
-    """The trainer lives; its process tree has used ``cpu_s`` seconds of CPU so far, and so much of its host now."""
+class Measured(News, frozen=True):
+    """The trainer lives, and its process tree uses so much of its host."""
 
-    claim_id: str
-    cpu_s: float
-    memory_bytes: int | None = None  # None: not known, as of what follows
-    gpu: float | None = None  # share of 1
-    gpu_memory_bytes: int | None = None
+    used: Used = Used()
     resumable: bool = False  # a state of it is there that can be brought
 
 
-class TrainerEnded(Struct, frozen=True):
-    claim_id: str
+class TrainerEnded(News, frozen=True):
     ended: Ended
 
 
-class Unbearable(Struct, frozen=True):
-    """The trainer must be stopped because it harms this host (fills its disk, say); it fails like this."""
-
-    claim_id: str
-    failure: Failure
+class Unbearable(AttemptFailed, frozen=True):
+    """The trainer must be stopped because it harms this host (fills its disk, say)."""
 
 
-class Packed(Struct, frozen=True):
-    claim_id: str
+class Packed(News, frozen=True):
     path: str
     sha256: str
     size: int
-    record: Mapping[str, Any] = {}
+    record: dict[str, Any] = {}
 
 
-class PackFailed(Struct, frozen=True):
-    claim_id: str
-    failure: Failure
+class PackFailed(AttemptFailed, frozen=True):
+    """There is no bundle."""
 
 
 class SignalReceived(Struct, frozen=True):
@@ -290,14 +272,7 @@ class Seen(Struct, frozen=True):
     sight: Sight
 
 
-Answer = (
-    ClaimAnswered | HeartbeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
-    | CallRefused | NotAnswered | DeliveryBroken
-)  # fmt: skip
-News = (  # of a trainer
-    Lacking | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
-)
-Event = Begin | Tick | SignalReceived | Slept | Seen | Answer | News
+Event = Begin | Tick | SignalReceived | Slept | Seen | CallEnded | News
 
 
 # ── actions ─────────────────────────────────────────────────────────────────────────────────
@@ -309,65 +284,55 @@ class RememberAlone(Struct, frozen=True):
     jobs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendClaim:
+class Call(Struct, frozen=True, kw_only=True):
+    """Send a request to the receiver."""
+
     call: int
+
+
+class SendClaim(Call, frozen=True, kw_only=True):
+    """Send a claim with these members of its message."""
+
     request_id: str
     wait_s: float
-    crashed: tuple[str, ...] = ()  # claims of crashed sessions
-    echo: str = ""  # of the last answer to this session
-    slot: int = 0  # whose job it will be
-    delivering: tuple[str, ...] = ()  # the worker's claims whose trainers have ended
-    resting: str | None = None  # the condition of the host's owner for which it wants no job now
-    training: tuple[TrainerUse, ...] = ()  # its others
+    crashed_claims: tuple[str, ...] = ()
+    echo: str = ""
+    slot: int = 0
+    delivering: tuple[str, ...] = ()
+    resting: str | None = None
+    training: tuple[TrainerUse, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendHeartbeat:
-    """Send a heartbeat with the outbox's lines from its telemetry's first on, as many as fit; reports do the same."""
+class SendHeartbeat(Call, frozen=True, kw_only=True):
+    """Send a heartbeat with the outbox's lines from its log's first on, as many as fit; reports do the same."""
 
-    call: int
     assignment: Assignment
-    telemetry: Telemetry = NOTHING
-    echo: str = ""  # as in SendClaim
-    resting: str | None = None  # as in SendClaim
-    paused: bool = False  # the trainer stands still …
-    paused_s: float = 0.0  # … and has for so long in all
-    resumable: bool = False  # its job can go on elsewhere
+    message: HeartbeatRequest = HeartbeatRequest()
 
 
-class Upload(Struct, frozen=True):
-    call: int
+class Upload(Call, frozen=True, kw_only=True):
     delivery: Delivery
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendComplete:
-    call: int
+class SendComplete(Call, frozen=True, kw_only=True):
     delivery: Delivery
-    telemetry: Telemetry = NOTHING
+    message: CompleteRequest
 
     @property
     def assignment(self) -> Assignment:
         return self.delivery.assignment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendFail:
-    call: int
+class SendFail(Call, frozen=True, kw_only=True):
     assignment: Assignment
-    failure: Failure
-    record: Mapping[str, Any] = field(default_factory=dict)
-    telemetry: Telemetry = NOTHING
+    message: FailRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOutput:
+class SendOutput(Call, frozen=True, kw_only=True):
     """Send lines of an ended attempt; this renews no lease."""
 
-    call: int
-    backlog: Backlog
-    telemetry: Telemetry = NOTHING  # its lines alone
+    assignment: Assignment
+    message: OutputRequest
 
 
 class ForgetOutput(Struct, frozen=True):
@@ -386,22 +351,26 @@ class Spawn(Struct, frozen=True):
     assignment: Assignment
 
 
-class StopTrainer(Struct, frozen=True):
+class TrainerOrder(Struct, frozen=True):
+    """An order to the trainer of a claim."""
+
+    claim_id: str
+
+
+class StopTrainer(TrainerOrder, frozen=True):
     """Ask the trainer to stop."""
 
-    claim_id: str
+
+class KillTrainer(TrainerOrder, frozen=True):
+    """End the trainer."""
 
 
-class KillTrainer(Struct, frozen=True):
-    claim_id: str
+class PauseTrainer(TrainerOrder, frozen=True):
+    """Hold the trainer still."""
 
 
-class PauseTrainer(Struct, frozen=True):
-    claim_id: str
-
-
-class ResumeTrainer(Struct, frozen=True):
-    claim_id: str
+class ResumeTrainer(TrainerOrder, frozen=True):
+    """Let the trainer continue."""
 
 
 class KeepAwake(Struct, frozen=True):
@@ -432,8 +401,7 @@ class KeepAside(Struct, frozen=True):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Persist:
+class Persist(Struct, frozen=True, kw_only=True):
     """Save the state before the next action: after a crash of the process it is read again.
 
     A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the
@@ -466,6 +434,6 @@ class EndProcess(Struct, frozen=True):
 
 Action = (
     SendClaim | SendHeartbeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
-    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | KeepAwake | Pack | KeepAside | Discard
+    | Spawn | TrainerOrder | KeepAwake | Pack | KeepAside | Discard
     | Persist | RememberAlone | WakeAt | Say | EndProcess
 )  # fmt: skip

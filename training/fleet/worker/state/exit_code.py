@@ -15,7 +15,7 @@ from typing import Any
 
 from training import strict_json
 from training.contract import Exit
-from training.fleet.process.ended import SIGKILL, Ended, EndKind
+from training.fleet.process.ended import SIGKILL, Ended
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ERROR_CHARS_MAX
 from training.fleet.wire.progress import parse_progress
@@ -49,7 +49,7 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
 
     ``lines`` are the last ones printed, ``complaint`` is the error that the trainer reported in a progress line.
     """
-    if ended.kind is EndKind.LOST:  # the infrastructure's fault, not the trainer's
+    if ended.lost:  # the infrastructure's fault, not the trainer's
         return Failure(EndReason.SPAWN_FAILED, f"the trainer was {ended.describe()}")
     if ended.code == 0:
         return None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from training.fleet.wire.attempts import HeartbeatReply
+from training.fleet.wire.attempts import HeartbeatReply, HeartbeatRequest
 from training.fleet.wire.constants import Action, ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
@@ -61,20 +59,19 @@ def _send(transition: StateStep) -> None:
     beat_at = transition.now + interval_s(transition, work.lease_s)
     transition.set_work(beat_call=call, beat_sent_at=transition.now, beat_at=beat_at, beat_printed=work.printed)
     transition.set_work(used=work.used.sent())
-    telemetry, resting = replace(transition.telemetry(), usage=work.used.sample()), halts.resting(transition)
+    resting = halts.resting(transition)
     transition.set_work(beat_halted=work.halted_at is not None, beat_resting=resting)
-    transition.do(
-        t.SendHeartbeat(
-            call=call,
-            assignment=work.assignment,
-            telemetry=telemetry,
-            echo=transition.state.echo,
-            resting=resting,
-            paused=work.stood_at is not None,
-            paused_s=round(halts.stood_s(work, transition.now), 3),
-            resumable=transition.work.resumable,
-        )
+    message = HeartbeatRequest(
+        session_id=transition.state.session_id,
+        echo=transition.state.echo,
+        usage=work.used.sample(),
+        resting=resting,
+        paused=work.stood_at is not None,
+        paused_s=round(halts.stood_s(work, transition.now), 3),
+        resumable=work.resumable,
+        **transition.numbered(),
     )
+    transition.do(t.SendHeartbeat(call=call, assignment=work.assignment, message=message))
 
 
 def answered(transition: StateStep, answer: t.HeartbeatAnswered | t.CallRefused | t.NotAnswered) -> None:

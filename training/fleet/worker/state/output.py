@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from training.fleet.wire.telemetry import Telemetry
+from training.fleet.wire.attempts import LogLines, OutputRequest
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.state import NOT_LET_IN, StateStep, is_due
 
@@ -22,9 +22,9 @@ def catch_up(transition: StateStep) -> None:
         oldest = transition.state.backlog[0]
         call = transition.new_call()
         transition.set(output_call=call)
-        transition.do(
-            t.SendOutput(call=call, backlog=oldest, telemetry=Telemetry(first=oldest.first, total=oldest.total))
-        )
+        log = LogLines(first=oldest.first, total=oldest.total)
+        message = OutputRequest(claim_id=oldest.assignment.claim_id, log=log)
+        transition.do(t.SendOutput(call=call, assignment=oldest.assignment, message=message))
 
 
 def next_wake(transition: StateStep) -> float | None:
@@ -43,7 +43,7 @@ def answered(transition: StateStep, answer: t.OutputTaken | t.CallRefused | t.No
             on = replace(oldest, first=answer.log_next)
             transition.set(backlog=(on, *transition.state.backlog[1:]), output_at=transition.now, output_tries=0)
         case t.CallRefused() if answer.problem_type not in NOT_LET_IN:  # as by an old receiver
-            transition.say(f"the output of {oldest.name} is not wanted: {answer.detail}")
+            transition.say(f"the output of {oldest.assignment.name} is not wanted: {answer.detail}")
             _next(transition)
         case _:
             tries = transition.state.output_tries + 1
@@ -54,5 +54,5 @@ def answered(transition: StateStep, answer: t.OutputTaken | t.CallRefused | t.No
 
 def _next(transition: StateStep) -> None:
     oldest, *others = transition.state.backlog
-    transition.do(t.ForgetOutput(claim_id=oldest.claim_id))
+    transition.do(t.ForgetOutput(claim_id=oldest.assignment.claim_id))
     transition.set(backlog=tuple(others), output_at=transition.now, output_tries=0)

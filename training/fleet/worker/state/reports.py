@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from training.contract import spec_hash
 from training.fleet.scheduling.job import EndReason, JobStatus
+from training.fleet.wire.attempts import CompleteRequest, FailRequest
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import no_answer
@@ -22,22 +22,30 @@ def send(transition: StateStep) -> None:
         assert work.delivery is not None
         transition.do(t.Upload(call=call, delivery=work.delivery))
         return
-    telemetry = replace(transition.telemetry(), total=work.printed)
+    said, failure = transition.numbered(work.printed), work.failure
     if transition.phase is Phase.COMPLETING:
         assert work.delivery is not None
-        transition.do(t.SendComplete(call=call, delivery=work.delivery, telemetry=telemetry))
+        sha256, record = work.delivery.sha256, work.delivery.record
+        message = CompleteRequest(artifact_id=sha256, spec_hash=spec_hash(work.assignment.spec), record=record, **said)
+        transition.do(t.SendComplete(call=call, delivery=work.delivery, message=message))
         return
-    assert work.failure is not None
-    transition.do(
-        t.SendFail(call=call, assignment=work.assignment, failure=work.failure, record=work.usage, telemetry=telemetry)
+    assert failure is not None
+    ended = FailRequest(
+        error=failure.error,
+        reason=failure.reason,
+        exit_code=failure.exit_code,
+        out_of_memory=failure.out_of_memory,
+        record=work.usage,
+        **said,
     )
+    transition.do(t.SendFail(call=call, assignment=work.assignment, message=ended))
 
 
 def answered(transition: StateStep, answer: t.Event) -> None:
     """Handle the end of the report: answer or failure."""
     match answer:
         case t.Uploaded():
-            transition.set(phase=Phase.COMPLETING, call_at=transition.now, tries=0)
+            transition.deliver(Phase.COMPLETING)
         case t.Completed():
             transition.say(f"delivered {transition.work.assignment.name}")
             transition.set_work(first=answer.log_next)

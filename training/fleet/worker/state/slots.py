@@ -24,10 +24,13 @@ The number of trainers is that of a moment: a receiver that allows fewer takes n
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from training.fleet.scheduling.resources import Booking, HeldAttempt
 from training.fleet.wire.attempts import HostTerms, TrainerUse
@@ -35,7 +38,7 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
 from training.fleet.worker.state.halts import halt, handed_back, keeps_awake
 from training.fleet.worker.state.owner import Owner, look, told
-from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Halt, Phase, State, Work, changed
+from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Halt, Phase, State, Work
 
 __all__ = ["Slots", "step"]
 
@@ -62,18 +65,17 @@ class _Shared(NamedTuple):
 _shared_of = attrgetter(*_Shared._fields)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slots:
+class Slots(Struct, frozen=True, kw_only=True):
     """The worker's whole state. Begin with :meth:`of` and the event Begin."""
 
     machines: Mapping[int, State]  # by slot, which is also that of its claim and of its file
     allowed: int = 1  # how many trainers at once, as the receiver said last
-    shared: _Shared = field(default_factory=_Shared)
-    wakes: Mapping[int, float | None] = field(default_factory=dict)  # when each machine wants a Tick
-    waiting: Mapping[int, t.Spawn] = field(default_factory=dict)  # trainers that may not start yet
+    shared: _Shared = _Shared()
+    wakes: Mapping[int, float | None] = {}  # when each machine wants a Tick
+    waiting: Mapping[int, t.Spawn] = {}  # trainers that may not start yet
     alone: tuple[str, ...] = ()  # jobs to be trained alone
-    terms: HostTerms = field(default_factory=HostTerms)  # as the receiver said last
-    owner: Owner = field(default_factory=Owner)  # what was seen of its owner's conditions
+    terms: HostTerms = HostTerms()  # as the receiver said last
+    owner: Owner = Owner()  # what was seen of its owner's conditions
     last_word: t.EndProcess | None = None  # what the worker ends with, when its jobs have ended
 
     @classmethod
@@ -217,7 +219,7 @@ class _Turn:
     def _step(self, slot: int, event: t.Event) -> None:
         beside = any(one.work is not None for other, one in self.slots.machines.items() if other != slot)
         others = {"beside": beside, "halt": self.slots.halt, **self.slots.shared._asdict()}
-        before = changed(self.slots.machines[slot], others)
+        before = replace(self.slots.machines[slot], **others)
         state, actions = self._move(before, event)
         self._set(slot, state)
         self._change(shared=_Shared.of(state))
@@ -274,7 +276,7 @@ class _Turn:
             self._set(slot, replace(one, draining=True))
 
     def _change(self, **changes: object) -> None:
-        self.slots = changed(self.slots, changes)
+        self.slots = replace(self.slots, **changes)
 
     def _set(self, slot: int, state: State) -> None:
         self._change(machines={**self.slots.machines, slot: state})
@@ -282,7 +284,7 @@ class _Turn:
     def _set_work(self, slot: int, **changes: object) -> None:
         one = self.slots.machines[slot]
         assert one.work is not None
-        self._set(slot, changed(one, {"work": changed(one.work, changes)}))
+        self._set(slot, replace(one, work=replace(one.work, **changes)))
 
     # ── what happened before ────────────────────────────────────────────────────────────────
 
@@ -301,7 +303,8 @@ class _Turn:
         for slot, each in sorted(beginnings.items()):
             self._set(slot, State(session_id=first.session_id, benched=True))
             self._change(shared=self.slots.shared._replace(crashed=()))
-            self._step(slot, replace(each, found=replace(each.found, beside=several)))
+            found = dataclasses.replace(each.found, beside=several)
+            self._step(slot, dataclasses.replace(each, found=found))
             crashed += self.slots.shared.crashed
         if len(lost) > 1:  # one of them may have done it, or none
             crashed = tuple(claim for claim in crashed if claim not in {each.claim_id for each in lost})
@@ -412,7 +415,7 @@ class _Turn:
             (first, *_) = self.slots.machines.values()
             self._set(wanted, State(session_id=first.session_id, benched=True))
         machines = {
-            slot: changed(one, {"benched": slot != wanted or (one.phase is Phase.ASKING and not self._has_room())})
+            slot: replace(one, benched=slot != wanted or (one.phase is Phase.ASKING and not self._has_room()))
             for slot, one in self.slots.machines.items()
             if slot in (0, wanted) or not _is_spent(one)
         }
@@ -455,10 +458,9 @@ class _Turn:
 
 
 def _owner(slots: Slots, event: t.Event) -> int | None:
-    call, claim_id = getattr(event, "call", None), getattr(event, "claim_id", None)
-    if call is not None:
-        return slots.waits_for(call)
-    return None if claim_id is None else slots.holder(claim_id)
+    if isinstance(event, t.CallEnded):
+        return slots.waits_for(event.call)
+    return slots.holder(event.claim_id) if isinstance(event, t.News) else None
 
 
 def _is_open(one: State) -> bool:

@@ -44,7 +44,6 @@ and upload are repeated for as long as the worker lives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from msgspec import structs
@@ -75,14 +74,6 @@ CRASHES_TOLD = 10
 BEATS_A_SESSION = 1_000_000  # more than a year of them
 
 
-_ANSWERS: Mapping[Phase, tuple[type, ...]] = {
-    Phase.ASKING: (t.ClaimAnswered,),
-    Phase.UPLOADING: (t.Uploaded, t.DeliveryBroken),
-    Phase.COMPLETING: (t.Completed,),
-    Phase.FAILING: (t.FailTaken,),
-}
-
-
 def step(
     state: State, event: t.Event, now: float, settings: t.WorkerSettings, chance: Chance
 ) -> tuple[State, tuple[t.Action, ...]]:
@@ -92,17 +83,7 @@ def step(
     transition = StateStep(state, now, settings, chance)
     _take(transition, event)
     _catch_up(transition)
-    return transition.state, tuple(_without_overtaken(transition.actions))
-
-
-def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
-    """Leave out a save that a later one in the same step overwrites."""
-    for number, action in enumerate(actions):
-        if isinstance(action, t.Persist):
-            later = (other for other in actions[number + 1 :] if not isinstance(other, t.Discard | t.Say))
-            if isinstance(next(later, None), t.Persist):
-                continue
-        yield action
+    return transition.state, tuple(transition.actions)
 
 
 def _take(transition: StateStep, event: t.Event) -> None:
@@ -135,13 +116,11 @@ def _is_heartbeat(transition: StateStep, call: int) -> bool:
     return transition.state.work is not None and transition.work.beat_call == call
 
 
-def _answered(transition: StateStep, answer: t.Answer) -> None:
+def _answered(transition: StateStep, answer: t.CallEnded) -> None:
     """Handle an answer to the request in flight; to any other it comes too late."""
     if answer.call != transition.state.call:
         return
     transition.set(call=None)
-    if not isinstance(answer, (*_ANSWERS.get(transition.phase, ()), t.CallRefused, t.NotAnswered)):
-        answer = t.NotAnswered(call=answer.call, detail="an answer to another question")
     if transition.phase is Phase.ASKING:
         worker_claims.answered(transition, answer)
     elif transition.phase in REPORTING:
@@ -153,7 +132,7 @@ def _begin(transition: StateStep, begin: t.Begin) -> None:
     saved, found = _accepting(begin.saved, transition.settings.accept_database), begin.found
     transition.set(saved=begin.saved, call_at=transition.now, output_at=transition.now)
     accepted = transition.settings.accept_database
-    backlog = (replace(one, database_id=accepted or one.database_id) for one in begin.backlog)
+    backlog = (replace(one, assignment=_now_for(one.assignment, accepted)) for one in begin.backlog)
     transition.set(backlog=tuple(backlog))
     transition.persist(saved)
     transition.set(crashed=saved.crashed)
@@ -164,7 +143,7 @@ def _begin(transition: StateStep, begin: t.Begin) -> None:
         return
     if saved.held is not None and found.ended is None:
         transition.say(f"{assignment.name} was in training when the last session ended", warning=True)
-        transition.keep_output(t.Backlog.of(assignment, found.printed))
+        transition.keep_output(t.Backlog(assignment, found.printed))
         transition.set(crashed=(*saved.crashed, assignment.claim_id)[-CRASHES_TOLD:])
         return
     transition.say(f"continues delivering {assignment.name}")
@@ -231,7 +210,7 @@ def _catch_up(transition: StateStep) -> None:
         return
     if is_due(transition.state.leave_by, transition.now):
         if transition.phase in WITH_TRAINER:
-            transition.do(t.KillTrainer(claim_id=transition.work.assignment.claim_id))
+            transition.order(t.KillTrainer)
             report = t.FailureReport(assignment=transition.work.assignment, failure=SHUTDOWN)
             transition.persist(t.Saved() if transition.work.dropped else t.Saved(report=report))
         transition.leave()  # undelivered work stays on the disk for the next session

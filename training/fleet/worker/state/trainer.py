@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.ended import Ended
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.wire.progress import parse_progress
@@ -10,6 +10,7 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, crowded_out, judge
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, StateStep, is_due
+from training.printable import duration
 
 MEASURE_S = 10.0
 FIRST_BEAT_S = 0.25  # after its start; a shorter trainer is heard of with its result
@@ -24,12 +25,10 @@ def news(transition: StateStep, event: t.News) -> None:
         case t.Printed():
             _printed(transition, event.lines)
         case t.Measured() if transition.phase is Phase.RUNNING:
-            work = transition.work
-            transition.set_work(used=work.used.add(event, transition.now), memory=work.memory.add(event))
-            transition.set_work(resumable=event.resumable)
-            _measured(transition, event.cpu_s)
-        case t.Lacking() if transition.phase is Phase.STARTING:
-            transition.set_work(lacks=True)
+            meter = transition.work.used.add(event.used, transition.now)
+            memory = transition.work.memory.add(event.used)
+            transition.set_work(used=meter, memory=memory, resumable=event.resumable)
+            _measured(transition, event.used.cpu_s)
         case t.Fetching() if transition.phase is Phase.STARTING:
             progress = {"event": "fetch", "bytes": event.done, "bytes_total": event.size}
             transition.set_work(progress=progress)
@@ -58,7 +57,7 @@ def catch_up(transition: StateStep) -> None:
         return
     name = transition.work.assignment.name
     transition.say(f"{name}: the trainer cannot be ended and is left behind", warning=True)
-    _ended(transition, Ended(EndKind.LOST))
+    _ended(transition, Ended())
 
 
 def _spawned(transition: StateStep) -> None:
@@ -101,13 +100,13 @@ def _measured(transition: StateStep, cpu_s: float) -> None:
     transition.set_work(run_s=run_s, quiet_s=quiet_s, cpu_s=cpu_s if computes else work.cpu_s)
     if most_run_s and run_s >= most_run_s:
         words = (
-            f"it ran for {in_time(run_s)} and may run for {in_time(most_run_s)}; "
+            f"it ran for {duration(run_s)} and may run for {duration(most_run_s)}; "
             "raise max_run_s in the manifest, or give it less to do"
         )
         _stop(transition, Failure(EndReason.TRAINER_FAILED, words, goes_on=True))
     elif most_quiet_s and quiet_s >= most_quiet_s:
         words = (
-            f"it said nothing and used no CPU for {in_time(quiet_s)}: it hangs; fix it, or raise max_silence_s in "
+            f"it said nothing and used no CPU for {duration(quiet_s)}: it hangs; fix it, or raise max_silence_s in "
             f"the manifest if it waits for something"
         )
         _stop(transition, Failure(EndReason.TRAINER_FAILED, words))
@@ -125,14 +124,6 @@ def limit_s(assignment: t.Assignment, key: str, otherwise: float) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value)
     return otherwise
-
-
-def in_time(seconds: float) -> str:
-    """``31 minutes``."""
-    for unit, size in (("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} seconds"
 
 
 def heed(transition: StateStep, lines: tuple[str, ...]) -> None:
@@ -200,4 +191,4 @@ def _packed(transition: StateStep, event: t.Packed) -> None:
         transition.finish()
         return
     transition.persist(t.Saved(delivery=delivery))
-    transition.set(phase=Phase.UPLOADING, call_at=transition.now, tries=0)
+    transition.deliver(Phase.UPLOADING)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from training.fleet.worker.state import events as t
+from training.fleet.process.usage import Used
+from training.fleet.wire.attempts import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,30 +20,30 @@ class UsageMeter:
     gpus: tuple[float, ...] = ()
     gpu_memory_bytes: int | None = None
 
-    def add(self, measured: t.Measured, now: float) -> UsageMeter:
+    def add(self, used: Used, now: float) -> UsageMeter:
         begun = self.since is None
         return UsageMeter(
             since=now if begun else self.since,
-            since_cpu_s=measured.cpu_s if begun else self.since_cpu_s,
+            since_cpu_s=used.cpu_s if begun else self.since_cpu_s,
             at=now,
-            cpu_s=measured.cpu_s,
-            memory_bytes=_higher(self.memory_bytes, measured.memory_bytes),
-            gpus=self.gpus if measured.gpu is None else (*self.gpus[-100:], measured.gpu),
-            gpu_memory_bytes=_higher(self.gpu_memory_bytes, measured.gpu_memory_bytes),
+            cpu_s=used.cpu_s,
+            memory_bytes=_higher(self.memory_bytes, used.memory_bytes),
+            gpus=self.gpus if used.gpu is None else (*self.gpus[-100:], used.gpu),
+            gpu_memory_bytes=_higher(self.gpu_memory_bytes, used.gpu_memory_bytes),
         )
 
-    def sample(self) -> Mapping[str, Any] | None:
+    def sample(self) -> Usage | None:
         """Return the sample for a heartbeat; None without a measurement since the last one."""
         if self.at is None or self.since is None:
             return None
         passed_s = self.at - self.since
-        return {
+        return Usage(
             # processes that ended in between may take their time with them
-            "cpu": round(max(0.0, self.cpu_s - self.since_cpu_s) / passed_s, 3) if passed_s > 0 else None,
-            "memory_bytes": self.memory_bytes,
-            "gpu": round(sum(self.gpus) / len(self.gpus), 3) if self.gpus else None,
-            "gpu_memory_bytes": self.gpu_memory_bytes,
-        }
+            cpu=round(max(0.0, self.cpu_s - self.since_cpu_s) / passed_s, 3) if passed_s > 0 else None,
+            memory_bytes=self.memory_bytes,
+            gpu=round(sum(self.gpus) / len(self.gpus), 3) if self.gpus else None,
+            gpu_memory_bytes=self.gpu_memory_bytes,
+        )
 
     def sent(self) -> UsageMeter:
         """Return the meter for the next sample, whose CPU time counts from the last measurement of this one."""
@@ -60,8 +59,8 @@ class TrainerMemory:
     ram_peak: int = 0
     vram_peak: int = 0
 
-    def add(self, measured: t.Measured) -> TrainerMemory:
-        ram, vram = measured.memory_bytes or 0, measured.gpu_memory_bytes or 0
+    def add(self, used: Used) -> TrainerMemory:
+        ram, vram = used.memory_bytes or 0, used.gpu_memory_bytes or 0
         return TrainerMemory(ram, vram, max(ram, self.ram_peak), max(vram, self.vram_peak))
 
     def record(self, max_rss_kib: int) -> dict[str, int]:
