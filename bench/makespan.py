@@ -307,7 +307,7 @@ class Learning(Ours):
 
     def told(self, job: int, _: World | None = None) -> dict[str, Prediction]:
         fits = [on for n, on in enumerate(self.on) if self.case.seconds[job, n] < NEVER]
-        return {on.name: self.heard.predict(self.case.works[job], on) for on in fits}
+        return {on: self.heard.predict(self.case.works[job], on) for on in fits}
 
     def _kind(self, job: int) -> JobKind:
         told = self.told(job)
