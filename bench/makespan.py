@@ -30,7 +30,7 @@ from scipy.sparse import coo_matrix
 
 from training.fleet.scheduling.calibrations import MIXED, Calibrations
 from training.fleet.scheduling.durations import Speeds
-from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, WaitingKind, forecast
+from training.fleet.scheduling.forecast import Forecast, WaitingKind, forecast
 from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.schedule import Decline, JobKind, Slot, Take
 from training.fleet.scheduling.schedule_state import Rolling
@@ -243,7 +243,7 @@ class Ours:
         expected = float(world.estimate[job, machine])
         ready = Prediction(expected, self.spread).left(world.now - begun)
         late = max(begun + expected * math.exp(2.33 * self.spread) - world.now, 2 * ready)
-        return Slot(str(machine), ready, late)
+        return Slot(str(machine), ready, late, job=str(job))
 
     def hear(self, world: World) -> None:
         """Take in what the jobs teach."""
@@ -259,9 +259,7 @@ class Ours:
         asked = []
         for job, kind in zip(world.waiting, self._kinds(world), strict=True):
             asked.append(WaitingKind(kind, (kind.key,), works[job].family, self.told(job, world)))
-        machines = range(world.estimate.shape[1])
-        training = [str(world.running[n][0]) if n in world.running else None for n in machines]
-        return forecast(ForecastQuestion(asked, [self._slot(n, world) for n in machines], training))
+        return forecast(asked, [self._slot(n, world) for n in range(world.estimate.shape[1])])
 
 
 class Learning(Ours):
@@ -319,7 +317,7 @@ class Learning(Ours):
             return Slot(str(machine))
         job, _ = world.running[machine]
         told = self.speeds.predict(self.case.works[job], self.on[machine])
-        return Slot(str(machine), *remaining(told, *self._word(job, machine, world)))
+        return Slot(str(machine), *remaining(told, *self._word(job, machine, world)), job=str(job))
 
 
 class Foretelling:

@@ -29,7 +29,7 @@ from training.fleet.scheduling.edits import LISTED_MAX, first
 from training.fleet.scheduling.edits import EditKind as EditKind
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
-from training.fleet.scheduling.schedule import Busy, JobKind, Slot, places
+from training.fleet.scheduling.schedule import JobKind, Slot, places
 
 CPU, GPU = a_capability(), a_capability(cuda=True)
 STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]
@@ -1046,9 +1046,9 @@ def test_jobs_of_equal_class_keys_are_of_one_class(queue):
 
 
 def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places():
-    busy = [Busy(n, n + 1.0) for n in range(20)]
-    assert [slot.ready_s for slot, _ in places("desk", busy)] == [*range(16)]
-    assert places("pi", []) == [(Slot("pi"), None)]
+    busy = [Slot("desk", n, n + 1.0) for n in range(20)]
+    assert [slot.ready_s for slot in places("desk", busy)] == [*range(16)]
+    assert places("pi", []) == [Slot("pi")]
 
 
 @pytest.mark.parametrize(
@@ -1063,7 +1063,7 @@ def test_jobs_that_share_a_gpu_leave_a_place_to_one_on_the_processor_unless_they
         JobKind("plain", 1, {"desk": 10.0}, plain, places={"desk": (False, 2)}),
         JobKind("gpu", 3, {"desk": 10.0}, on_gpu, places={"desk": (True, 2)}),
     ]
-    found = [slot.gpu for slot, _ in places_of([a_host("desk", slots=2)], {}, kinds, 8)]
+    found = [slot.gpu for slot in places_of([a_host("desk", slots=2)], {}, kinds, 8)]
     assert (found.count(False), found.count(True)) == of_each
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.forecast import ForecastQuestion, WaitingKind, forecast
+from training.fleet.scheduling.forecast import WaitingKind, forecast
 from training.fleet.scheduling.predictions import Prediction
 from training.fleet.scheduling.schedule import JobKind, Slot, Take, schedule
 
@@ -44,15 +44,15 @@ def work(
 
 @given(drawn_works, drawn_slots, st.booleans())
 def test_every_job_comes_once_and_no_slot_does_two_at_a_time(works, slots, first_come):
-    training = [f"now-{n}" if slot.ready_s else None for n, slot in enumerate(slots)]
-    made = forecast(ForecastQuestion(works, slots, training, first_come=first_come))
+    slots = [replace(slot, job=f"now-{n}" if slot.ready_s else None) for n, slot in enumerate(slots)]
+    made = forecast(works, slots, first_come=first_come)
     here = {slot.host for slot in slots}
     fit = [job for each in works if here & set(each.kind.seconds) for job in each.jobs]
-    now = [job for job in training if job is not None]
+    now = [slot.job for slot in slots if slot.job]
     assert sorted(stay.job for stay in made.stays) == sorted([*fit, *now])
     assert sorted(made.nowhere) == sorted(job for each in works for job in each.jobs if job not in fit)
     kinds = {job: each.kind for each in works for job in each.jobs}
-    free = [0.0 if job is not None else slot.ready_s for slot, job in zip(slots, training, strict=True)]
+    free = [0.0 if slot.job else slot.ready_s for slot in slots]
     for stay in made.stays:
         assert stay.host == slots[stay.slot].host
         assert stay.begin_s >= free[stay.slot]
@@ -67,65 +67,64 @@ def test_first_come_gives_the_first_job_of_the_highest_priority_to_whoever_is_fr
         work("next", 1, {"pi": 7.0}, 1),
     ]
     slots = [Slot("pi"), Slot("desk", 1.0, 1.0)]
-    stays = forecast(ForecastQuestion(works, slots, first_come=True)).stays
+    stays = forecast(works, slots, first_come=True).stays
     assert [(stay.job, stay.host) for stay in stays] == [("long-0", "pi"), ("next-0", "pi"), ("low-0", "pi")]
-    best = forecast(ForecastQuestion(works, slots)).stays
+    best = forecast(works, slots).stays
     assert ("long-0", "desk") in [(stay.job, stay.host) for stay in best]
 
 
 @given(drawn_works, drawn_slots)
 def test_what_is_expected_lies_between_low_and_high(works, slots):
-    made = forecast(ForecastQuestion(works, slots))
+    made = forecast(works, slots)
     assert made.low_s <= made.end_s <= made.high_s < math.inf
     assert all(stay.begin_s <= stay.end_s and stay.low_s <= stay.end_s <= stay.high_s for stay in made.stays)
 
 
 def test_with_nothing_uncertain_it_ends_when_it_is_expected_to():
-    made = forecast(ForecastQuestion([work("net", 4, {"gpu": 60.0, "pi": 600.0}, spread=0.0)], [Slot("gpu", 30.0)]))
+    made = forecast([work("net", 4, {"gpu": 60.0, "pi": 600.0}, spread=0.0)], [Slot("gpu", 30.0)])
     assert (made.low_s, made.end_s, made.high_s) == (270.0, 270.0, 270.0)
     assert [(stay.job, stay.begin_s, stay.end_s) for stay in made.stays][1] == ("net-1", 90.0, 150.0)
 
 
 def test_a_host_that_lets_a_job_go_is_named_with_the_reason():
-    question = ForecastQuestion([work("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
-    made = forecast(question)
+    made = forecast([work("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
     assert [stay.host for stay in made.stays] == ["gpu"]
     assert [(each.host, each.stay.host, each.here_s) for each in made.waits] == [("pi", "gpu", 6000.0)]
 
 
 def test_all_is_done_when_what_is_trained_now_has_ended_too():
-    net, slots = work("net", 1, {"gpu": 10.0}, spread=0.0), [Slot("gpu"), Slot("pi", 1000.0, 1000.0)]
-    assert forecast(ForecastQuestion([net], slots, [None, "now"])).end_s == 1000.0
+    net, slots = work("net", 1, {"gpu": 10.0}, spread=0.0), [Slot("gpu"), Slot("pi", 1000.0, 1000.0, job="now")]
+    assert forecast([net], slots).end_s == 1000.0
 
 
 def test_errors_that_are_shared_do_not_cancel_out():
     """A hundred jobs on one machine, each uncertain by half: all are, because the machine or the family is."""
     slots = [Slot("gpu")]
     for parts in ({}, {"everywhere": 0.5}):
-        made = forecast(ForecastQuestion([work("net", 100, {"gpu": 60.0}, spread=0.5, **parts)], slots))
+        made = forecast([work("net", 100, {"gpu": 60.0}, spread=0.5, **parts)], slots)
         assert made.high_s / made.low_s == pytest.approx(math.exp(2 * 1.28 * 0.5), rel=0.15)
-    own = forecast(ForecastQuestion([work("net", 100, {"gpu": 60.0}, spread=0.1, own=0.1)], slots))
+    own = forecast([work("net", 100, {"gpu": 60.0}, spread=0.1, own=0.1)], slots)
     assert own.high_s / own.low_s < 1.06
 
 
 def test_a_host_that_may_turn_out_slow_is_relieved_by_the_other():
     net = work("net", 20, {"gpu": 60.0, "new": 60.0})
     net = replace(net, predictions={"gpu": Prediction(60.0, 0.0), "new": Prediction(60.0, 1.0)})
-    made = forecast(ForecastQuestion([net], [Slot("gpu"), Slot("new")]))
+    made = forecast([net], [Slot("gpu"), Slot("new")])
     assert 540 <= made.end_s <= 720, "a job more or less than the half of them"
     assert made.high_s < 1200 + 60, "the other host does it all"
 
 
 def test_one_long_job_that_nobody_can_share_makes_the_end_as_unsure_as_it_is():
     works = [work("long", 1, {"gpu": 1000.0}, spread=0.5), work("short", 90, {"pi": 10.0}, spread=0.1, own=0.1)]
-    made = forecast(ForecastQuestion(works, [Slot("gpu"), Slot("pi")]))
+    made = forecast(works, [Slot("gpu"), Slot("pi")])
     assert made.high_s / made.low_s > math.exp(2 * 1.28 * 0.35)
 
 
 def test_a_plan_of_many_jobs_ends_when_all_hosts_together_can_have_done_them():
     times = {"gpu": 10.0, "desk": 40.0, "pi": 500.0}
     slots = [Slot(host) for host in times]
-    made = forecast(ForecastQuestion([work("net", 10_000, times, spread=0.0)], slots))
+    made = forecast([work("net", 10_000, times, spread=0.0)], slots)
     rate = sum(1 / each for each in times.values())
     assert 1.0 <= made.end_s * rate / 10_000 < 1.08
     assert len({stay.job for stay in made.stays}) == 10_000
@@ -139,8 +138,8 @@ def test_another_host_makes_it_end_no_later():
             work(str(n), chance.randint(1, 4), {name: chance.uniform(10, 1000) for name in names}, spread=0.0)
             for n in range(8)
         ]
-        few = forecast(ForecastQuestion(works, [Slot(name) for name in names[:3]]))
-        more = forecast(ForecastQuestion(works, [Slot(name) for name in names]))
+        few = forecast(works, [Slot(name) for name in names[:3]])
+        more = forecast(works, [Slot(name) for name in names])
         assert more.end_s <= few.end_s * 1.001
 
 
@@ -190,7 +189,7 @@ def test_four_of_five_plans_end_within_the_interval_and_half_before_its_middle()
                 for host, here in spreads.items()
             }
             works.append(replace(work(str(n), 3, times, 0, 0.4, "xy"[n % 2]), predictions=told))
-        made = forecast(ForecastQuestion(works, [Slot(host) for host in hosts]))
+        made = forecast(works, [Slot(host) for host in hosts])
         families = {(host, of): chance.gauss(0, 1) for host in hosts for of in "xy"}
         of_kind = {each.kind.key: chance.gauss(0, 0.26) for each in works}
         longer = {

@@ -21,7 +21,7 @@ from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking
-from training.fleet.scheduling.schedule import Busy, JobKind, Slot, places
+from training.fleet.scheduling.schedule import JobKind, Slot, places
 from training.fleet.scheduling.threads import speedup
 from training.fleet.scheduling.workload import Workload
 
@@ -101,9 +101,9 @@ class AtOnce:
 
 
 def places_of(
-    hosts: Sequence[Host], busy: Mapping[str, Sequence[Busy]], kinds: Iterable[JobKind], most: int
-) -> list[Place]:
-    """List the places of these hosts, ``most`` of each, with the number of its attempt on each.
+    hosts: Sequence[Host], busy: Mapping[str, Sequence[Slot]], kinds: Iterable[JobKind], most: int
+) -> list[Slot]:
+    """List the places of these hosts, ``most`` of each. ``busy`` are those that train now.
 
     As many of a host's places are for its GPUs as its jobs may share these. One is left for what trains on its
     processor, unless jobs of higher priority fill them all.
@@ -120,7 +120,7 @@ def places_of(
                 on_gpus.setdefault(name, []).append(each)
             else:
                 without[name] = max(each.priority, without.get(name, each.priority))
-    found = []
+    found: list[Slot] = []
     for host in hosts:
         count = min(booking.most_at_once(host), most)
         on_gpu = sharing.get(host.name, 0)
@@ -131,7 +131,6 @@ def places_of(
     return found
 
 
-Place = tuple[Slot, int | None]
 _REMEMBERED_MOST = 50_000
 
 

@@ -19,11 +19,11 @@ from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import TRANSITIONS, Host, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.predictions import Prediction
-from training.fleet.scheduling.schedule import Busy, Schedule, Take, schedule
+from training.fleet.scheduling.schedule import Schedule, Slot, Take, schedule
 from training.fleet.scheduling.schedule_state import Rolling
 from training.printable import clock_time, duration
 
-PLACES_MOST = 200  # of all hosts that train several jobs at once, in one schedule: of many hosts each has fewer
+PLACES_MOST = 150  # of all hosts that train several jobs at once, in one schedule: of many hosts each has fewer
 _MANY = 4.0  # times as long as a second try on the host where a job failed: then no other host gets it meanwhile
 _PAUSE = 20.0  # after a making, in units of the time that it took, if no job has come
 _LATE_S = 30.0  # for which a host waits for the thread that makes schedules
@@ -104,9 +104,10 @@ class Ahead:
         names = {host.name for host in hosts}
         live = [each for each in self.kinds.live() if each.host in names]
         self.kinds.look((of.job_class for of in waiting), live)
-        busy: dict[str, list[Busy]] = {}
+        busy: dict[str, list[Slot]] = {}
         for each in live:
-            busy.setdefault(each.host, []).append(Busy(*self.kinds.left(each), each.booked.gpu is not None))
+            slot = Slot(each.host, *self.kinds.left(each), gpu=each.booked.gpu is not None, job=each.job_id)
+            busy.setdefault(each.host, []).append(slot)
         at_best = [host.at_best() if host.name in busy else host for host in hosts]
         fitting: dict[Needs, tuple[list[Host], Places]] = {}
         kinds = []
@@ -119,7 +120,7 @@ class Ahead:
             told = self._predicted(of, able, asked)
             if told is not None:
                 kinds.append(kind(of.job_class, of.priority, of.count, told, at_once, of.gate))
-        slots = [slot for slot, _ in places_of(hosts, busy, kinds, max(2, PLACES_MOST // max(1, len(hosts))))]
+        slots = places_of(hosts, busy, kinds, max(2, PLACES_MOST // max(1, len(hosts))))
         made = schedule(kinds, slots, asked.before, asked.awaited)
         return MadeSchedule(made, self.stopwatch() - begun)
 
@@ -190,12 +191,9 @@ class Ahead:
         made, at_s = self.rolling.made, self._clock.monotonic() - self.rolling.made_at
         if made is None:
             return []
+        given = {slot.host for slot, shares in zip(made.slots, made.shares, strict=True) if shares}
         few = len(hosts) <= _AGAIN_MOST
-        return [
-            host
-            for host in hosts
-            if next(made.own(host), None) is not None or (few and isinstance(made.decide(host, at_s), Take))
-        ]
+        return [host for host in hosts if host in given or (few and isinstance(made.decide(host, at_s), Take))]
 
     def edited(self) -> None:
         """Note a change without a move of a job, such as a new plan, which makes the schedule out of date."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from training.fleet.scheduling.predictions import Prediction
-from training.fleet.scheduling.schedule import JobKind, Schedule, Slot, schedule
+from training.fleet.scheduling.schedule import JobKind, Slot, schedule
 
 _FOUR_OF_FIVE = 1.2816  # deviations from the middle within which four of five lie; nine of ten lie below
 _READY_SPREAD_MOST = 1.0
@@ -29,16 +29,6 @@ class WaitingKind:
     jobs: tuple[str, ...]
     family: str
     predictions: Mapping[str, Prediction]  # host → time there
-
-
-@dataclass(frozen=True, slots=True)
-class ForecastQuestion:
-    """All that a forecast is made of. Times in seconds."""
-
-    works: Sequence[WaitingKind]
-    slots: Sequence[Slot]
-    training: Sequence[str | None] = ()  # the job that each slot trains now
-    first_come: bool = False  # the first of ``works`` of the highest priority goes to the first host that asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +66,20 @@ class Forecast:
     waits: tuple[HostWait, ...] = ()  # one of each such host
 
 
-def forecast(question: ForecastQuestion) -> Forecast:
-    """Answer a question."""
-    works, slots = question.works, question.slots
-    made = schedule([work.kind for work in works], slots)
+def forecast(works: Sequence[WaitingKind], slots: Sequence[Slot], *, first_come: bool = False) -> Forecast:
+    """Play the schedule; ``first_come``: the first of ``works`` of the highest priority goes to the first host that
+    asks."""
     free = [slot.ready_s for slot in slots]
     loads, all_work, longest, stays, last = [_Load() for _ in slots], _Load(), 0.0, list[Stay](), dict[int, Stay]()
     for n, slot in enumerate(slots):
-        job = question.training[n] if n < len(question.training) else None
-        if job is None:
+        if slot.job is None:
             continue
         for load in (loads[n], all_work):
             load.add_own(slot.ready_s, _ready_spread(slot))
         longest = max(longest, slot.ready_s * _ready_spread(slot))
-        stays.append(Stay(job, slot.host, n, 0.0, slot.ready_s, *_range(slot.ready_s, loads[n].deviation)))
+        stays.append(Stay(slot.job, slot.host, n, 0.0, slot.ready_s, *_range(slot.ready_s, loads[n].deviation)))
     given = [0] * len(works)
-    for k, n in _first_come(question, free) if question.first_come else _in_turn(made, works):
+    for k, n in (_first_come if first_come else _in_turn)(works, slots, free):
         work, host = works[k], slots[n].host
         told = work.predictions[host]
         seconds = told.seconds * math.exp(told.own**2 / 2)
@@ -107,45 +95,47 @@ def forecast(question: ForecastQuestion) -> Forecast:
     end_s = max((stay.end_s for stay in stays), default=0.0)
     end_s += longest * (1.0 - 1.0 / max(1, len({stay.slot for stay in stays}))) / 2
     deviation = max(all_work.deviation / max(all_work.seconds, 1e-9) * end_s, longest)
-    nowhere = tuple(job for work in works if work.kind.key in made.homeless for job in work.jobs)
-    return Forecast(tuple(stays), end_s, *_range(end_s, deviation), nowhere, tuple(_waits(question, free, last)))
+    nowhere = tuple(job for work, count in zip(works, given, strict=True) if not count for job in work.jobs)
+    return Forecast(tuple(stays), end_s, *_range(end_s, deviation), nowhere, tuple(_waits(works, slots, free, last)))
 
 
-def _in_turn(made: Schedule, works: Sequence[WaitingKind]) -> Iterator[tuple[int, int]]:
+def _in_turn(works: Sequence[WaitingKind], slots: Sequence[Slot], _: Sequence[float]) -> Iterator[tuple[int, int]]:
     """Yield each job's kind and slot, as scheduled."""
     known = {work.kind.key: k for k, work in enumerate(works)}
-    for n, shares in enumerate(made.shares):
+    for n, shares in enumerate(schedule([work.kind for work in works], slots).shares):
         for share in shares:
             for _ in range(share.count):
                 yield known[share.kind], n
 
 
-def _first_come(question: ForecastQuestion, free: Sequence[float]) -> Iterator[tuple[int, int]]:
+def _first_come(
+    works: Sequence[WaitingKind], slots: Sequence[Slot], free: Sequence[float]
+) -> Iterator[tuple[int, int]]:
     """Yield each job's kind and slot: the slot that becomes free next takes the first job that fits."""
-    works = question.works
     order = sorted(range(len(works)), key=lambda k: -works[k].kind.priority)
     left = [len(work.jobs) for work in works]
     asks = [(at, n) for n, at in enumerate(free)]
     heapq.heapify(asks)
     while asks:
         _, n = heapq.heappop(asks)
-        k = next((k for k in order if left[k] and works[k].kind.time_on(question.slots[n]) < math.inf), None)
+        k = next((k for k in order if left[k] and works[k].kind.time_on(slots[n]) < math.inf), None)
         if k is not None:
             left[k] -= 1
             yield k, n
             heapq.heappush(asks, (free[n], n))
 
 
-def _waits(question: ForecastQuestion, free: Sequence[float], last: Mapping[int, Stay]) -> Iterator[HostWait]:
+def _waits(
+    works: Sequence[WaitingKind], slots: Sequence[Slot], free: Sequence[float], last: Mapping[int, Stay]
+) -> Iterator[HostWait]:
     """Yield each host that will be idle although it could train a waiting job, because another host finishes that
     job sooner."""
     done = dict[str, tuple[float, int]]()
-    for n, slot in enumerate(question.slots):
+    for n, slot in enumerate(slots):
         done[slot.host] = min(done.get(slot.host, (math.inf, n)), (free[n], n))
     for host, (at_s, n) in sorted(done.items()):
-        slot = question.slots[n]
         waits = [
-            (question.works[k].kind.time_on(slot), k)
+            (works[k].kind.time_on(slots[n]), k)
             for k, stay in last.items()
             if stay.begin_s >= at_s and stay.end_s > at_s and stay.host != host
         ]

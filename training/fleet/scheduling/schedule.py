@@ -11,14 +11,13 @@ will do the job, when, and until when that is waited for.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heapreplace
 from operator import add
 
 NEVER = math.inf
-_LONGEST_S = 1e100  # that may be believed
-_MOVES = 4  # tries for each slot to end sooner, after all is given out
+_MOVES = 2  # tries for each slot to end sooner, after all is given out
 _GAIN_LEAST = 0.999  # a move that gains less is none
 _SWAPPED_MOST = 300  # shares; of more, a swap of two jobs changes little and the search for one takes long
 _ONE_BY_ONE = 2_500  # pairs of a kind and a slot; of more, each slot is given something before all is compared again
@@ -58,38 +57,27 @@ class Slot:
     late_s: float = 0.0  # … and when that is nearly sure
     number: int = 0  # among those of its sort on its host: what wants much of the host goes to the first ones …
     gpu: bool = False  # … and what trains on its GPUs to places of their own
+    job: str | None = None  # that it trains now, or delivers
 
 
 BUSY_MOST = 16  # attempts of one host that a schedule knows of: those that end first
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """An attempt that trains on a host, or is delivered from there."""
-
-    ready_s: float  # as for a slot
-    late_s: float
-    gpu: bool = False
-
-
-def places(host: str, busy: Sequence[Busy], most: int = 1, on_gpu: int = 0) -> list[tuple[Slot, int | None]]:
-    """List the places of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs, each with the number
-    of the attempt on it.
+def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> list[Slot]:
+    """List the places of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs. ``busy`` are those
+    that train now.
 
     The first of each sort is the one that is free last: where a job needs half of the host it begins when that is free.
     """
-    order = sorted(range(len(busy)), key=lambda n: (busy[n].ready_s, busy[n].late_s, n))[:BUSY_MOST]
+    ends = sorted(busy, key=lambda slot: (slot.ready_s, slot.late_s))[:BUSY_MOST]
     if most == 1:
-        found = [(Slot(host, busy[n].ready_s, busy[n].late_s), n) for n in order]
-        return [*found] or [(Slot(host), None)]
-    made: list[tuple[Slot, int | None]] = []
-    held = {gpu: [n for n in reversed(order) if busy[n].gpu == gpu] for gpu in (True, False)}
+        return ends or [Slot(host)]
+    held = {gpu: [slot for slot in reversed(ends) if slot.gpu == gpu] for gpu in (True, False)}
     on_gpu = max(len(held[True]), min(on_gpu, most))
-    for gpu, there in ((True, on_gpu), (False, max(len(held[False]), most - on_gpu))):
-        here = [*held[gpu], *[None] * (there - len(held[gpu]))]
-        for number, n in enumerate(here):
-            ready_s, late_s = (0.0, 0.0) if n is None else (busy[n].ready_s, busy[n].late_s)
-            made.append((Slot(host, ready_s, late_s, number, gpu), n))
+    made: list[Slot] = []
+    for gpu, there in ((True, on_gpu), (False, most - on_gpu)):
+        here = [*held[gpu], *[Slot(host, gpu=gpu)] * (there - len(held[gpu]))]
+        made += [replace(slot, number=number) for number, slot in enumerate(here)]
     return made
 
 
@@ -129,17 +117,11 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The shares of each slot, in order, and the kinds that no slot here can do."""
+    """The shares of each slot, in order. A kind that no slot here can do has none."""
 
     slots: tuple[Slot, ...]
     shares: tuple[tuple[Share, ...], ...]
-    homeless: tuple[str, ...] = ()
-    kinds: Mapping[str, JobKind] = field(default_factory=dict)
-    at: Mapping[str, Sequence[int]] = field(default_factory=dict, compare=False, repr=False)  # host → its slots
-
-    def __post_init__(self) -> None:
-        if not self.at:
-            object.__setattr__(self, "at", _by_host(self.slots))
+    kinds: Mapping[str, JobKind]
 
     @property
     def end_s(self) -> float:
@@ -148,7 +130,8 @@ class Schedule:
 
     def own(self, host: str) -> Iterator[tuple[int, int, Share]]:
         """Yield each share (jobs of one kind in a row) of a host: slot number, position on that slot, share."""
-        return ((n, m, share) for n in self.at.get(host, ()) for m, share in enumerate(self.shares[n]))
+        here = (n for n, slot in enumerate(self.slots) if slot.host == host)
+        return ((n, m, share) for n in here for m, share in enumerate(self.shares[n]))
 
     def count(self, kind: str) -> int:
         """Count the jobs of a kind that are given out."""
@@ -208,10 +191,8 @@ class Schedule:
 
     def only(self, hosts: Collection[str]) -> Schedule:
         """Return the schedule without the slots of other hosts. Their jobs are then assigned to no host."""
-        if all(map(hosts.__contains__, self.at)):
-            return self
         kept = [each for each in zip(self.slots, self.shares, strict=True) if each[0].host in hosts]
-        return replace(self, slots=tuple(slot for slot, _ in kept), shares=tuple(shares for _, shares in kept), at={})
+        return replace(self, slots=tuple(slot for slot, _ in kept), shares=tuple(shares for _, shares in kept))
 
     def took(self, host: str, kind: str, instead_of: str | None = None) -> Schedule:
         """Return the schedule without one job of this kind, which ``host`` took from its own share or from that of
@@ -223,14 +204,12 @@ class Schedule:
         if not found:
             return self
         _, n, m = min(found)
-        left = [*self.shares[n]]
-        each_s, count = left[m].each_s, left[m].count - 1
+        left, taken = self.shares[n], self.shares[n][m]
         # Taken by the slot itself, it goes on when this job has ended; taken by another, the rest begins sooner.
-        before = [replace(left[m], count=count, begin_s=left[m].begin_s + (0.0 if instead_of else each_s))]
-        behind = (
-            [replace(share, begin_s=share.begin_s - each_s) for share in left[m + 1 :]] if instead_of else left[m + 1 :]
-        )
-        shares = (*left[:m], *(before if count else ()), *behind)
+        own_s, later_s = (0.0, -taken.each_s) if instead_of else (taken.each_s, 0.0)
+        rest = [replace(taken, count=taken.count - 1, begin_s=taken.begin_s + own_s)] if taken.count > 1 else []
+        behind = [replace(share, begin_s=share.begin_s + later_s) for share in left[m + 1 :]]
+        shares = (*left[:m], *rest, *behind)
         return replace(self, shares=(*self.shares[:n], shares, *self.shares[n + 1 :]))
 
 
@@ -247,8 +226,7 @@ def schedule(
     The schedule of ``before`` stays, as far as it goes, unless a new one ends sooner, so that a small change of what is
     known moves few jobs.
     """
-    at = _by_host(slots)
-    rows = {kind.key: _believed(kind, slots, at) for kind in kinds}
+    rows = {kind.key: row for kind, row in zip(kinds, _times(kinds, slots), strict=True)}
     made = _scheduled(kinds, slots, rows, None, awaited or {})
     if before is None:
         return made
@@ -265,10 +243,8 @@ def _scheduled(
 ) -> Schedule:
     ends = [slot.ready_s for slot in slots]
     given: list[list[Share]] = [[] for _ in slots]
-    homeless: list[str] = []
     for priority in sorted({kind.priority for kind in kinds}, reverse=True):
         level = _Level([kind for kind in kinds if kind.priority == priority and kind.count > 0], rows, ends)
-        homeless += level.homeless
         if before is not None:
             level.keep(before, slots)
         level.assign()
@@ -277,7 +253,7 @@ def _scheduled(
             for k in sorted(counts, key=lambda k: (awaited.get(level.kinds[k].key, NEVER), level.rank(k, n))):
                 begin_s = given[n][-1].end_s if given[n] else slots[n].ready_s
                 given[n].append(Share(level.kinds[k].key, counts[k], begin_s, level.times[k][n]))
-    return Schedule(tuple(slots), tuple(map(tuple, given)), tuple(homeless), {kind.key: kind for kind in kinds})
+    return Schedule(tuple(slots), tuple(map(tuple, given)), {kind.key: kind for kind in kinds})
 
 
 class _Level:
@@ -285,7 +261,6 @@ class _Level:
 
     def __init__(self, kinds: Sequence[JobKind], rows: Mapping[str, list[float]], ends: list[float]) -> None:
         self.kinds = [kind for kind in kinds if min(rows[kind.key], default=NEVER) < NEVER]
-        self.homeless = [kind.key for kind in kinds if min(rows[kind.key], default=NEVER) == NEVER]
         self.times = [rows[kind.key] for kind in self.kinds]
         self.left = [kind.count for kind in self.kinds]
         self.ends = ends
@@ -305,7 +280,9 @@ class _Level:
     def keep(self, before: Schedule, slots: Sequence[Slot]) -> None:
         """Give each slot the jobs that it had in the schedule ``before``."""
         known = {kind.key: k for k, kind in enumerate(self.kinds)}
-        had = {host: [before.shares[n] for n in reversed(at)] for host, at in before.at.items()}
+        had: dict[str, list[Sequence[Share]]] = {}
+        for slot, shares in zip(before.slots, before.shares, strict=True):
+            had.setdefault(slot.host, []).insert(0, shares)
         for at, slot in enumerate(slots):
             for share in had[slot.host].pop() if had.get(slot.host) else ():
                 k = known.get(share.kind, -1)
@@ -345,11 +322,11 @@ class _Level:
         return best - min(then), -self.times[k][at], k, at
 
     def relieve(self) -> None:
-        """Move a job away from the slot that ends last, or swap it, while all then ends sooner."""
+        """Move jobs of a kind away from the slot that ends last, or swap one, while all then ends sooner."""
         swaps = sum(map(len, self.counts)) <= _SWAPPED_MOST
         for _ in range(_MOVES * len(self.ends)):
             full = max(range(len(self.ends)), key=self.ends.__getitem__)
-            if not (self._move_one(full) or (swaps and self._swap_one(full))):
+            if not (self._move_some(full) or (swaps and self._swap_one(full))):
                 return
 
     def _give(self, k: int, at: int, count: int) -> None:
@@ -362,7 +339,7 @@ class _Level:
             del self.counts[at][k]
         self.ends[at] += count * self.times[k][at]
 
-    def _move_one(self, full: int) -> bool:
+    def _move_some(self, full: int) -> bool:
         most, found = self.ends[full], None
         for k in self.counts[full]:
             row = self.times[k]
@@ -373,8 +350,12 @@ class _Level:
                 most, found = end, (k, min((each_s, n) for n, each_s in enumerate(row) if then[n] <= end)[1])
         if found is None:
             return False
-        self._move(found[0], full, -1)
-        self._move(*found, 1)
+        k, at = found
+        # After so many both end together.
+        even = (self.ends[full] - self.ends[at]) / (self.times[k][full] + self.times[k][at])
+        count = max(1, min(self.counts[full][k], int(even)))
+        self._move(k, full, -count)
+        self._move(k, at, count)
         return True
 
     def _swap_one(self, full: int) -> bool:
@@ -396,30 +377,22 @@ class _Level:
         return True
 
 
-def _by_host(slots: Sequence[Slot]) -> dict[str, list[int]]:
-    """Return the numbers of each host's slots."""
-    at: dict[str, list[int]] = {}
-    for n, slot in enumerate(slots):
-        at.setdefault(slot.host, []).append(n)
-    return at
-
-
-def _believed(kind: JobKind, slots: Sequence[Slot], at: Mapping[str, Sequence[int]]) -> list[float]:
-    """Return the kind's time on each slot, longer where it is slower and not well known.
+def _times(kinds: Iterable[JobKind], slots: Sequence[Slot]) -> Iterator[list[float]]:
+    """Yield the time of each kind on each slot, longer where it is slower and not well known.
 
     Among many uncertain predictions the best looking one is too good to be true, and a job that is begun on a machine
     that turns out far slower ends last of all; where the same is wrong on a fast machine little is lost.
     """
-    row = [NEVER] * len(slots)
-    for host, seconds in kind.seconds.items():
-        gpu, most = kind.places.get(host, (None, NEVER))
-        for n in at.get(host, ()):
-            if gpu is None or (gpu == slots[n].gpu and slots[n].number < most):
-                row[n] = seconds
-    best, doubt = min(row, default=NEVER), _DOUBT * kind.spread
-    if doubt <= 0 or best == NEVER or best <= 0:
-        return row
-    try:
-        return [min(each * (each / best) ** doubt, _LONGEST_S) if each < NEVER else NEVER for each in row]
-    except OverflowError:  # by durations that make no sense, which workers may report
-        return [min(each, _LONGEST_S) if each < NEVER else NEVER for each in row]
+    at: dict[str, list[tuple[int, Slot]]] = {}
+    for n, slot in enumerate(slots):
+        at.setdefault(slot.host, []).append((n, slot))
+    for kind in kinds:
+        best, doubt = min(kind.seconds.values(), default=NEVER), _DOUBT * kind.spread
+        row = [NEVER] * len(slots)
+        for host, seconds in kind.seconds.items():
+            believed = seconds * (seconds / best) ** doubt
+            gpu, most = kind.places.get(host, (None, NEVER))
+            for n, slot in at.get(host, ()):
+                if gpu is None or (gpu == slot.gpu and slot.number < most):
+                    row[n] = believed
+        yield row

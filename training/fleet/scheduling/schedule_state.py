@@ -65,13 +65,9 @@ class Rolling:
             found[each.kind] = min(each.opens, found.get(each.kind, each.opens))
         return found
 
-    def knows(self, host: str) -> bool:
-        """Return True when the schedule in force has a slot of this host."""
-        return self.made is not None and host in self.made.at
-
     def meant_for(self, host: str) -> int | None:
         """Count the jobs that the schedule has for this host; None where it does not know the host."""
-        if self.made is None or host not in self.made.at:
+        if self.made is None or all(slot.host != host for slot in self.made.slots):
             return None
         return sum(share.count for _, _, share in self.made.own(host))
 

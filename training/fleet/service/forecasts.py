@@ -18,10 +18,10 @@ from training.fleet.queue.kinds import AtOnce, Kinds, LiveAttempt, kind, places_
 from training.fleet.queue.plan_diff import name_of
 from training.fleet.queue.schedule_cache import PLACES_MOST
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, Stay, WaitingKind, forecast
+from training.fleet.scheduling.forecast import Forecast, Stay, WaitingKind, forecast
 from training.fleet.scheduling.job import AT_BEST, Host, JobStatus, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
-from training.fleet.scheduling.schedule import Busy
+from training.fleet.scheduling.schedule import Slot
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.obstacles import outlook
 from training.fleet.service.preview import Previews
@@ -63,7 +63,7 @@ class _Trained:
 
     job: _Asked
     attempt: LiveAttempt
-    busy: Busy
+    slot: Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,9 @@ class Forecasts:
             # A pause may last until the job is handed back, and end at once.
             declared = registry.plan.declared(each.host) or {}
             most_s = declared.get("pause_max_s", PAUSE_MAX_S) if each.paused else 0.0
-            busy = Busy(left_s + most_s / 2, late_s + most_s, each.booked.gpu is not None)
-            found.append(_Trained(_Asked(each.job_id, each.name, each.job_class, each.priority), each, busy))
+            ends_s = left_s + most_s / 2, late_s + most_s
+            slot = Slot(each.host, *ends_s, gpu=each.booked.gpu is not None, job=each.job_id)
+            found.append(_Trained(_Asked(each.job_id, each.name, each.job_class, each.priority), each, slot))
         return found
 
 
@@ -233,15 +234,13 @@ class _ForecastAnswer:
                 busy.setdefault(each.attempt.host, []).append(each)
         works = self._works(asked, busy)
         hosts = [self.hosts.get(name) or Host(name) for name in sorted({*self.hosts, *busy})]
-        trains = {name: [each.busy for each in there] for name, there in busy.items()}
+        trains = {name: [each.slot for each in there] for name, there in busy.items()}
         most = max(2, PLACES_MOST // max(1, len(hosts)))
-        places = places_of(hosts, trains, (work.kind for work in works), most)
-        slots, on = [slot for slot, _ in places], [None if n is None else busy[slot.host][n] for slot, n in places]
+        slots = places_of(hosts, trains, (work.kind for work in works), most)
         first_come = self.registry.plan.scheduling is rules.Scheduling.FIRST_COME
-        training = [None if each is None else each.job.job_id for each in on]
-        made = forecast(ForecastQuestion(works, slots, training, first_come=first_come))
+        made = forecast(works, slots, first_come=first_come)
         by_id = {each.job_id: each for each in (*asked, *(each.job for each in trained))}
-        begun = {each.job.job_id: each.attempt for each in on if each is not None}
+        begun = {each.job.job_id: each.attempt for there in busy.values() for each in there}
         firsts = {slot.host: n for n, slot in reversed([*enumerate(slots)])}
         return ForecastReply(
             now=self.now,
