@@ -104,8 +104,7 @@ def _in_turn(works: Sequence[WaitingKind], slots: Sequence[Slot], _: Sequence[fl
     known = {work.kind.key: k for k, work in enumerate(works)}
     for n, shares in enumerate(schedule([work.kind for work in works], slots).shares):
         for share in shares:
-            for _ in range(share.count):
-                yield known[share.kind], n
+            yield from [(known[share.kind], n)] * share.count
 
 
 def _first_come(
