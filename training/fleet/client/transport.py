@@ -13,7 +13,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from training.crashpoint import crashpoint
@@ -32,12 +31,11 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """An answer of any status. Header names are in lower case."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     body: bytes = b""
 
 

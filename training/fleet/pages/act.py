@@ -49,11 +49,12 @@ class Outcome(NamedTuple):
 def jobs_question(forecast: ActOutlook, selection: Selection) -> Question:
     """Ask whether to do it with these jobs."""
     title = f"{in_words(forecast)}."
-    alone = f"{counted(forecast.left_alone, 'jobs')} of those found {_are(forecast.left_alone)} left alone."
+    left = forecast.left_alone
+    alone = f"{counted(left, 'jobs')} of those found {'is' if left == 1 else 'are'} left alone."
     most = f"One act takes {JOBS_MAX:,} jobs; more were found, so narrow the filters, or repeat the act after this one."
     says = [_MEANS[forecast.doing]] if forecast.targets else ["There is nothing to do."]
     says += filter(None, [for_good(forecast)])
-    says += [alone] if forecast.left_alone else []
+    says += [alone] if left else []
     says += [] if forecast.whole else [most]
     verb = forecast.doing.capitalize()
     return Question(
@@ -68,8 +69,10 @@ def jobs_question(forecast: ActOutlook, selection: Selection) -> Question:
 
 def jobs_outcome(doing: JobAct, done: Done) -> Outcome:
     """Describe the result."""
-    skipped = f"{counted(done.skipped, 'jobs')} had changed since and {_were(done.skipped)} not touched."
-    title = f"{counted(done.moved, 'jobs')} {_were(done.moved)} {doing.done}."
+    skipped = (
+        f"{counted(done.skipped, 'jobs')} had changed since and {'was' if done.skipped == 1 else 'were'} not touched."
+    )
+    title = f"{counted(done.moved, 'jobs')} {'was' if done.moved == 1 else 'were'} {doing.done}."
     return Outcome(title, [skipped] if done.skipped else [])
 
 
@@ -78,14 +81,6 @@ def fields(selection: Selection) -> list[tuple[str, str]]:
     if selection.job_ids:
         return [("jobs", each) for each in selection.job_ids]
     return [("all", "1"), *selection.wanted.given().items()]
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
 
 
 # -- a host, the plan -------------------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, local, page_address, render
@@ -16,8 +16,7 @@ from training.fleet.wire import words
 ROWS_MAX = 50
 
 
-@dataclass(frozen=True, slots=True)
-class EventsQuery:
+class EventsQuery(NamedTuple):
     """The page's address: its filters, and where it continues. Empty: all, from now."""
 
     job: str = ""  # an id
@@ -27,7 +26,7 @@ class EventsQuery:
 
     def address(self, **changed: Any) -> str:
         """Return the address with some parts changed; a changed filter begins at the newest event."""
-        said = {**asdict(self), "before": None, **changed}
+        said = {**self._asdict(), "before": None, **changed}
         return page_address("/events", **said)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, page_address, render
@@ -17,13 +16,12 @@ ROWS_MAX = 50
 ORDERS: Mapping[str, str] = {"newest": "last change", "name": "name", "priority": "priority", "arrival": "arrival"}
 
 
-@dataclass(frozen=True, slots=True)
-class JobsQuery:
+class JobsQuery(NamedTuple):
     """The page's address."""
 
-    wanted: JobFilter = field(default_factory=JobFilter)
+    wanted: JobFilter = JobFilter()
     sort: str = "newest"
-    after: ListPlace = field(default_factory=ListPlace)
+    after: ListPlace = ListPlace()
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> JobsQuery:

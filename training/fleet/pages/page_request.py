@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from training.fleet.service.guards import whole_number
 from training.fleet.service.views import Views
@@ -11,12 +11,11 @@ from training.fleet.wire.forecasts import ForecastReply
 from training.fleet.wire.views import HealthReply
 
 
-@dataclass(frozen=True, slots=True)
-class PageRequest:
+class PageRequest(NamedTuple):
     """A request for a page. Jobs that its address names are resolved, and the caller may see them."""
 
     views: Views
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
     jobs: Sequence[str] = ()  # ids
     host: str | None = None  # the training host that asks, where callers are proven
     health: HealthReply | None = None  # for a page that shows the outlook

@@ -7,11 +7,10 @@ steer what is around it. Jinja2 is loaded with the first page, for a receiver at
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -24,8 +23,7 @@ from training.fleet.wire.routes import PAGES
 from training.printable import counted, one_line, printable
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """The part that all pages share, around their own. ``now`` in epoch seconds of the receiver's clock."""
 
     now: float

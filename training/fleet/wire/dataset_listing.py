@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -103,8 +103,7 @@ def pack(path: str, chunks: Iterable[tuple[bytes, int]]) -> File:
     return File(path, size, bytes(packed))
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The place of a chunk: ``length`` bytes of a file from ``offset`` on."""
 
     sha256: str

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.wire.constants import HOST_ID_PATTERN
 
@@ -48,8 +48,7 @@ class Method(StrEnum):
     SESSION = "session"  # the cookie of a browser in which a token was shown
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(NamedTuple):
     """The other end of a connection. ``uris`` are the alternative names of its certificate that are URIs."""
 
     channel: Entrance

@@ -5,7 +5,6 @@ They stand apart, so that a worker, which is to stay small, loads no other messa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -48,8 +47,7 @@ class DashboardPage(NamedTuple):
     outlook: bool = False  # it shows the receiver's health and a forecast
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """One endpoint. ``reply`` None answers bytes; ``upload`` takes bytes."""
 
     method: str

@@ -124,15 +124,13 @@ async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
 
 
 def _answer(forecast: ActOutlook, done: Done | None) -> ActReply:
-    return ActReply(
+    return ActReply.of(
+        forecast,
         what=forecast.doing,
         says=acts.in_words(forecast),
         jobs=len(forecast.targets),
         names=[each.name for each in forecast.targets[:NAMES_MAX]],
-        left_alone=forecast.left_alone,
-        lost_s=forecast.lost_s,
         for_good=acts.for_good(forecast),
-        whole=forecast.whole,
         moved=None if done is None else done.moved,
         skipped=0 if done is None else done.skipped,
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
@@ -59,8 +59,7 @@ _LARGE_BODIES = 4  # JSON of megabytes that is read at once
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiverSettings:
+class ReceiverSettings(NamedTuple):
     """The receiver's settings; durations in seconds, sizes in bytes."""
 
     operator_token: str | None = None

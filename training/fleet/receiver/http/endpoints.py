@@ -348,7 +348,7 @@ async def audit(context: ReceiverContext, request: Request) -> Answer:
 # -- around every endpoint --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class _Guarded:
     """The endpoints of a path, behind authentication: nothing of a request is read before its access is checked."""
 

@@ -7,15 +7,14 @@ The receiver remembers nothing of its viewers.
 from __future__ import annotations
 
 import re
-from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 PROGRESS_S = 5  # a change without an event (progress, a host that asked) may wait so long
 AGE_S = 20  # times such as "3 min ago" are made anew
 _FORM = re.compile(r'(?:W/)?"([0-9a-f]+)-(\d{1,15})-(\d{1,15})-(\d{1,15})"')
 
 
-@dataclass(frozen=True, slots=True)
-class PageTag:
+class PageTag(NamedTuple):
     """The state from which a page was made for one viewer."""
 
     viewer: str  # a digest of the caller and of this program
@@ -24,7 +23,7 @@ class PageTag:
     at: int  # epoch seconds
 
     def __str__(self) -> str:
-        return f'"{"-".join(map(str, astuple(self)))}"'
+        return f'"{"-".join(map(str, self))}"'
 
     def is_news_for(self, shown: str) -> bool:
         """True if a page made now differs from the one with the tag ``shown``."""

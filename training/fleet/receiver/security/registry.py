@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from training.clock import Clock
@@ -24,8 +23,7 @@ DAY_S = 86_400.0
 A_DAY_MAX = 5  # certificates of one name; a renewal whose answer is lost is repeated
 
 
-@dataclass(frozen=True, slots=True)
-class Certified:
+class Certified(NamedTuple):
     """A certificate that the receiver issued. Times are epoch seconds of its clock."""
 
     fingerprint: str
@@ -36,8 +34,7 @@ class Certified:
     revoked_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """An operator's or a reader's token; only ``secret_sha256`` is kept of it."""
 
     secret_sha256: bytes
@@ -172,13 +169,13 @@ class Registry:
             invitation = self._db.one("invitation", code_sha256=code_sha256)
             if invitation is not None and invitation["used_by"] is None:
                 standing = self._standing(certified.role, certified.name, now)
-                gone = [replace(each, revoked_at=now) for each in standing]
+                gone = [each._replace(revoked_at=now) for each in standing]
             used = self._db.run("use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now)
             if not used:
                 raise Refusal(ProblemType.JOIN_REFUSED, "the code was used at the same moment; ask for a new one")
         if gone:
             self._db.run("revoke_certificates", role=certified.role, name=certified.name, now=now)
-        self._db.run("add_certificate", **asdict(certified))
+        self._db.run("add_certificate", **certified._asdict())
         return gone
 
     def check_pace(self, role: Role, name: str) -> None:
@@ -196,7 +193,7 @@ class Registry:
         codes = self._db.run("forget_invitations", role=role, name=name)
         if role is Role.OPERATOR:  # an operator may have made some for later, under any name
             self._db.run("void_all_invitations")
-        gone = [replace(each, revoked_at=now) for each in self._standing(role, name, now)]
+        gone = [each._replace(revoked_at=now) for each in self._standing(role, name, now)]
         if not gone and not codes:
             raise Refusal(
                 ProblemType.UNKNOWN_NAME,
@@ -247,7 +244,7 @@ class Registry:
                 ProblemType.UNKNOWN_NAME,
                 f"no valid token is called {name[:80]!r}; `cis490-jobs tokens list` shows them",
             )
-        gone = [replace(each, revoked_at=now) for each in (valid if every else valid[:1])]
+        gone = [each._replace(revoked_at=now) for each in (valid if every else valid[:1])]
         for each in gone:
             self._db.run("revoke_token", token_sha256=each.secret_sha256.hex(), now=now)
         return gone
