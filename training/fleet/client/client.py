@@ -75,6 +75,7 @@ from training.fleet.wire.attempts import (
     StatusReply,
 )
 from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_OPERATOR_TOKEN, HEADER_SHA256
+from training.fleet.wire.message import JsonObject
 
 __all__ = [
     "Answered",
@@ -136,7 +137,7 @@ class _Claims:
             return HeartbeatRequest(**{"seq": held.seq, "log": log, **members})
 
 
-def _call(name: str) -> Callable[..., dict[str, Any]]:
+def _call(name: str) -> Callable[..., JsonObject]:
     """Make a method of a call of the route table: the parts of its path in order, then what it takes, by name."""
     return lambda self, *parts, **given: self.call(name, *parts, **given)
 
@@ -282,7 +283,7 @@ class FleetClient:
         """Deliver a bundle that was kept locally (``DeliverRequest``); its bytes only if the receiver lacks them."""
         return deliver(self._caller, job_id, DeliverRequest(host_id=self.host_id or "", **members), Path(path))
 
-    def watch(self, told: Mapping[str, Any]) -> dict[str, Any]:
+    def watch(self, told: Mapping[str, Any]) -> JsonObject:
         """Report that this host is watched, or an incident (``WatchRequest`` without the host)."""
         return self.call("watch", body={"host_id": self.host_id, **told})
 
@@ -298,7 +299,7 @@ class FleetClient:
     # -- operators and readers ----------------------------------------------------------------------------------
     # A job is named by its name, its id or a unique prefix of that.
 
-    def call(self, name: str, /, *parts: object, **given: Any) -> dict[str, Any]:
+    def call(self, name: str, /, *parts: object, **given: Any) -> JsonObject:
         """Make any call by its name in the route table: the parts of its path in order, then what it takes, by name."""
         reply = self._caller.call(name, *parts, **given)
         return reply if isinstance(reply, dict) else reply.to_dict()
@@ -311,7 +312,7 @@ class FleetClient:
     reload, gc, gc_now = _call("reload"), _call("gc"), _call("gc_now")
     notify, notify_test = _call("notify"), _call("notify_test")
 
-    def all_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
+    def all_jobs(self, *, status: str | None = None) -> Iterator[JsonObject]:
         """Iterate over all jobs (``JobView``), page by page."""
         after: int | None = 0
         while after is not None:
@@ -319,7 +320,7 @@ class FleetClient:
             yield from page["jobs"]
             after = page["next_after"]
 
-    def workers(self) -> dict[str, Any]:
+    def workers(self) -> JsonObject:
         """Get every host that ever asked (``WorkersReply``), of all pages."""
         answer = self.call("workers")
         while after := answer["next_after"]:
@@ -327,15 +328,15 @@ class FleetClient:
             answer = {**page, "workers": answer["workers"] + page["workers"]}
         return answer
 
-    def act(self, what: str, wanted: Mapping[str, str], jobs: int | None = None) -> dict[str, Any]:
+    def act(self, what: str, wanted: Mapping[str, str], jobs: int | None = None) -> JsonObject:
         """Say what an act on all jobs that match a filter would do (``ActReply``); with their number, do it."""
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
-    def plan(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def plan(self, given: Mapping[str, Any] | None = None) -> JsonObject:
         """Return what a reload would change (``PlanReply``): of the receiver's manifest, or of this ``PlanRequest``."""
         return self.call("plan") if given is None else self.call("plan_of", body=given)
 
-    def forecast(self, question: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def forecast(self, question: Mapping[str, Any] | None = None) -> JsonObject:
         """Predict which host trains which job when (``ForecastReply``); ``question`` is a ``ForecastRequest``."""
         return self.call("forecast") if question is None else self.call("forecast_of", body=question)
 

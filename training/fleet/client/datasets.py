@@ -11,6 +11,7 @@ from training.fleet.client.answers import Damaged, decoded
 from training.fleet.client.retry import Caller, address
 from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID
 from training.fleet.wire.dataset_listing import BadListing, Listing, batch, parse
+from training.fleet.wire.message import JsonObject
 
 SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to sync
 
@@ -24,7 +25,7 @@ class ChunkCalls:
         self._at = address
         self._headers = dict(headers or {})
 
-    def announce(self, listing: Listing, *, tries: int | None = None) -> dict[str, Any]:
+    def announce(self, listing: Listing, *, tries: int | None = None) -> JsonObject:
         """Announce a listing; the answer names ``missing`` chunks, the first when there are many."""
         return self._put(self._at(listing.dataset_id), listing.document, tries)
 
@@ -62,10 +63,10 @@ class ChunkCalls:
 
         return self._caller.again(once, tries)
 
-    def _put(self, path: str, body: bytes, tries: int | None, *, answers: bool = True) -> dict[str, Any]:
+    def _put(self, path: str, body: bytes, tries: int | None, *, answers: bool = True) -> JsonObject:
         headers = {"Content-Length": str(len(body)), "Content-Type": "application/octet-stream", **self._headers}
 
-        def once() -> dict[str, Any]:
+        def once() -> JsonObject:
             answer = self._caller.send("PUT", path, body=io.BytesIO(body), headers=headers, timeout_s=SLOW_S)
             return decoded(answer, dict) if answers else {}
 
@@ -78,23 +79,23 @@ class DatasetCalls(ChunkCalls):
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller, lambda dataset_id: address("dataset", dataset_id))
 
-    def datasets(self) -> dict[str, Any]:
+    def datasets(self) -> JsonObject:
         """List the datasets (``DatasetsReply``)."""
         return self._call("datasets")
 
-    def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> dict[str, Any]:
+    def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> JsonObject:
         """Publish a data set (``DatasetPublishReply``). ``hosts``: those it was recorded on."""
         return self._call("publish_dataset", dataset_id, name=name, hosts=list(hosts))
 
-    def remove(self, dataset_id: str) -> dict[str, Any]:
+    def remove(self, dataset_id: str) -> JsonObject:
         """Remove a data set (``DatasetRemoveReply``)."""
         return self._call("remove_dataset", dataset_id)
 
-    def unname(self, dataset_id: str, name: str) -> dict[str, Any]:
+    def unname(self, dataset_id: str, name: str) -> JsonObject:
         """Free one of a data set's names (``DatasetView``)."""
         return self._call("unname_dataset", dataset_id, name=name)
 
-    def _call(self, name: str, /, *parts: str, **given: Any) -> dict[str, Any]:
+    def _call(self, name: str, /, *parts: str, **given: Any) -> JsonObject:
         return self._caller.call(name, *parts, **given).to_dict()  # type: ignore[no-any-return]
 
 

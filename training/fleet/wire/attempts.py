@@ -5,12 +5,12 @@ They stand apart from those of operators and readers, so that a worker, which is
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from training.fleet.wire.constants import HOST_ID_PATTERN, ID_PATTERN, SLOTS_MAX, Action
-from training.fleet.wire.message import Wire
+from training.fleet.wire.message import JsonObject, Wire
 from training.fleet.wire.states import StateView
 
 # The documented form of what is checked where its sentence says more (screening, enrolment), and numbers that every
@@ -29,6 +29,7 @@ Reason = Annotated[  # job.REPORTABLE; other spellings are understood
     ),
 ]
 Order = Annotated[str, Meta(extra_json_schema={"enum": ["drain", "hand_back", "pause"]})]  # a worker ignores others
+Name = Annotated[str, Meta(max_length=128)]  # of a model, a mode, a host or a channel
 Echo = Annotated[str, Meta(max_length=64)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Slots = Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
@@ -61,23 +62,21 @@ class ClaimRequest(Wire):
     """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
 
     host_id: HostId
-    capability: dict[str, Any] = field(default_factory=dict)
+    capability: JsonObject = {}
     instance_id: Id | None = None  # made once per installation
     session_id: Id | None = None  # made at each start of the worker
     slot: Slot = 0
     request_id: Id | None = None
     wait_s: float = 0.0  # 0 … WAIT_S_MAX
     # program → digest of its flags, as its --describe prints it
-    trainer_digests: dict[str, str] = field(default_factory=dict)
-    crashed_claims: list[str] = field(
-        default_factory=list
-    )  # the claims of earlier sessions that ended without reporting
+    trainer_digests: dict[str, str] = {}
+    crashed_claims: list[str] = []  # the claims of earlier sessions that ended without reporting
     # the `echo` of the last answer to this session, "" before the first
     echo: Echo | None = None
-    set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
+    set_aside: list[SetAsideWork] = []  # finished, refused, kept there
     # the session's claims whose trainers have ended, and that it still delivers
-    delivering: list[str] = field(default_factory=list)
-    training: list[TrainerUse] = field(default_factory=list)  # the session's others
+    delivering: list[str] = []
+    training: list[TrainerUse] = []  # the session's others
     # the condition of the host's owner for which it wants no job now: it tells that it lives, and gets none
     resting: str | None = None
 
@@ -135,7 +134,7 @@ class ClaimReply(Wire):
 
     job_id: str | None = None
     name: str | None = None
-    spec: dict[str, Any] | None = None  # the job dict; own trainers add `trainer`
+    spec: JsonObject | None = None  # the job dict; own trainers add `trainer`
     env: dict[str, str] | None = None  # the plan's environment variables for trainers on this host
     claim_id: str | None = None
     attempt: int | None = None
@@ -158,7 +157,7 @@ class Grant(ClaimReply):
 
     job_id: PartOfPath
     name: str
-    spec: dict[str, Any]
+    spec: JsonObject
     claim_id: PartOfPath
     attempt: int
     lease_s: Seconds
@@ -187,7 +186,7 @@ class LogLines(Wire):
 
     first: Count = 0
     total: Count | None = None
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = []
 
 
 class Usage(Wire):
@@ -211,7 +210,7 @@ class ProgressRequest(AttemptRequest):
     """Progress with a ``seq`` not above the last one is ignored."""
 
     seq: Count = 0
-    progress: dict[str, Any] | None = None  # the trainer's last progress object
+    progress: JsonObject | None = None  # the trainer's last progress object
 
 
 class HeartbeatRequest(ProgressRequest):
@@ -248,7 +247,7 @@ class CompleteRequest(ProgressRequest):
 
     artifact_id: str
     spec_hash: str | None = None
-    record: dict[str, Any] | None = None
+    record: JsonObject | None = None
     report: str | None = None  # the trainer's report, a text of at most 1 MiB; it is kept as it is
 
 
@@ -268,7 +267,7 @@ class DeliverRequest(Wire):
     claim_id: Id  # the claim under which it was trained, live or not
     artifact_id: str
     spec_hash: str
-    record: dict[str, Any] | None = None
+    record: JsonObject | None = None
     report: str | None = None
 
 
@@ -279,7 +278,7 @@ class FailRequest(ProgressRequest):
     reason: Reason = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
     exit_code: ExitCode | None = None
     out_of_memory: str | None = None  # "ram" or "vram", when its lack ended the trainer
-    record: dict[str, Any] | None = None
+    record: JsonObject | None = None
 
 
 class StatusReply(Wire):

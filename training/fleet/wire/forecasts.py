@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from training.fleet.wire.constants import HOST_ID_PATTERN
 from training.fleet.wire.message import Wire
@@ -28,8 +28,8 @@ class ImaginedHost(Wire, forbid_unknown_fields=True):
 class ForecastRequest(Wire, forbid_unknown_fields=True):
     """``POST /v1/forecast``. ``plan`` null: the jobs that wait now."""
 
-    without: Annotated[list[_Host], Meta(max_length=1_000)] = field(default_factory=list)
-    imagined: Annotated[dict[_Host, ImaginedHost], Meta(max_length=WITH_MAX)] = field(default_factory=dict)
+    without: Annotated[list[_Host], Meta(max_length=1_000)] = []
+    imagined: Annotated[dict[_Host, ImaginedHost], Meta(max_length=WITH_MAX)] = {}
     plan: PlanRequest | None = None
 
 
@@ -79,7 +79,7 @@ class ForecastReply(Wire):
     jobs: list[ForetoldJob]  # the first two thousand, in order of their beginning
     count: int  # of all jobs that fit somewhere
     hosts: list[ForetoldHost]
-    nowhere: dict[str, str] = field(default_factory=dict)  # job → why no host here can train it
+    nowhere: dict[str, str] = {}  # job → why no host here can train it
     held: int = 0  # jobs that wait until they are unheld, and are left out
     left_out: int = 0  # jobs that wait behind the first 20,000, and are left out
     learned_from: int = 0  # completed attempts that the durations rest on

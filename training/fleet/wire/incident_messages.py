@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta
 
+from training.fleet.wire.attempts import Name
 from training.fleet.wire.constants import HOST_ID_PATTERN
 from training.fleet.wire.message import Wire
 
@@ -27,14 +28,14 @@ _Score = Annotated[float, Meta(ge=-1e12, le=1e12)]
 class WhyView(Wire):
     """A channel that carried alarms, and its share of what raised the score."""
 
-    channel: Annotated[str, Meta(max_length=128)]
+    channel: Name
     share: Annotated[float, Meta(ge=0, le=1)]
 
 
 class MovedView(Wire):
     """A channel that left its place: medians before and after, of the level or the spread that models see."""
 
-    channel: Annotated[str, Meta(max_length=128)]
+    channel: Name
     measure: Literal["level", "spread"]
     before: _Score
     after: _Score
@@ -50,12 +51,12 @@ class IncidentFacts(Wire):
     alarms: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0  # windows above the threshold
     peak: _Score = 0.0  # the highest score above the threshold
     threshold: _Score = 0.0
-    why: Annotated[list[WhyView], Meta(max_length=WHY_MAX)] = field(default_factory=list)
+    why: Annotated[list[WhyView], Meta(max_length=WHY_MAX)] = []
     # spans of time that carried the alarms: from, to
-    seconds: Annotated[list[tuple[_Moment, _Moment]], Meta(max_length=SPANS_MAX)] = field(default_factory=list)
+    seconds: Annotated[list[tuple[_Moment, _Moment]], Meta(max_length=SPANS_MAX)] = []
     at_once: bool = False  # a change that was there from the first window on
     # The surest channels of a change, and how many there are besides.
-    channels: Annotated[list[MovedView], Meta(max_length=MOVED_MAX)] = field(default_factory=list)
+    channels: Annotated[list[MovedView], Meta(max_length=MOVED_MAX)] = []
     more_channels: Annotated[int, Meta(ge=0, le=10_000)] = 0
 
 
@@ -78,7 +79,7 @@ class WatchRequest(Wire):
     """``POST /v1/watch``: the host is watched with this model; ``incident`` as it stands."""
 
     host_id: _Host
-    model: Annotated[str, Meta(max_length=128)]
+    model: Name
     checkpoint: Annotated[str, Meta(pattern="^[0-9a-f]{0,64}$")] = ""  # the model's digest; empty: it has none
     every_s: Annotated[float, Meta(ge=1, le=86_400)] = 900.0  # it means to be heard again within this time
     incident: WatchedIncident | None = None

@@ -7,6 +7,8 @@ from typing import Any, Self, dataclass_transform
 
 import msgspec
 
+JsonObject = dict[str, Any]
+
 
 class _Message(msgspec.StructMeta):
     """Freezes every message, and has its members given by name."""
@@ -33,6 +35,6 @@ class Wire(msgspec.Struct, metaclass=_Message, frozen=True, kw_only=True):
             raise KeyError(member)
         return getattr(self, member)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the message as the JSON object that it is on the wire."""
         return msgspec.to_builtins(self)  # type: ignore[no-any-return]

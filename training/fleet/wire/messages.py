@@ -7,13 +7,13 @@ compare clocks with the receiver. ``docs/protocol.md`` is the same page for peop
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta
 
-from training.fleet.wire.attempts import HostId, RoleName
+from training.fleet.wire.attempts import HostId, Name, RoleName
 from training.fleet.wire.constants import DATASET_NAME_PATTERN, ActStatus, JobAct
-from training.fleet.wire.message import Wire
+from training.fleet.wire.message import JsonObject, Wire
 
 
 class ActRequest(Wire):
@@ -21,9 +21,9 @@ class ActRequest(Wire):
 
     what: JobAct
     status: Literal["", ActStatus] = ""  # empty: any
-    model: Annotated[str, Meta(max_length=128)] = ""
-    mode: Annotated[str, Meta(max_length=128)] = ""
-    host: Annotated[str, Meta(max_length=128)] = ""
+    model: Name = ""
+    mode: Name = ""
+    host: Name = ""
     q: Annotated[str, Meta(max_length=256)] = ""  # a part of the name
     jobs: Annotated[int, Meta(ge=0)] | None = None  # the number of jobs that is agreed to; null: only say what it does
 
@@ -70,7 +70,7 @@ class EditView(Wire):
     kind: str  # rename, job, host, trainer, channel, revived, stands, left
     name: str
     holds: str  # since when, or the consequence
-    keys: list[str] = field(default_factory=list)
+    keys: list[str] = []
     job_id: str | None = None
     was: str | None = None  # the name before a rename
     since: float | None = None  # end of a job that stays completed
@@ -91,9 +91,9 @@ class ReloadReply(Wire):
     scheduling: int = 0  # 1 when scheduling says something else
     notify: int = 0  # channels that are new, gone, or say something else
     cancelled: int = 0  # jobs of the plan that stay cancelled until they are requeued
-    edits: list[EditView] = field(default_factory=list)  # the first hundred
+    edits: list[EditView] = []  # the first hundred
     # warnings: valid, but perhaps not meant; a sentence each
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
     file: str | None = None
     saved_at: float | None = None  # when that file was last changed
     now: float | None = None
@@ -282,7 +282,7 @@ class DatasetDraftReply(Wire):
 class DatasetPublishRequest(Wire):
     name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
     # the hosts it was recorded on, if known: a reload warns of a plan whose `train_hosts` differ
-    hosts: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=256)] = field(default_factory=list)
+    hosts: Annotated[list[Name], Meta(max_length=256)] = []
 
 
 class DatasetUnnameRequest(Wire):
@@ -311,7 +311,7 @@ class SpeedsOfKind(Wire):
     model: str
     mode: str
     dataset: str | None
-    hyper: dict[str, Any]
+    hyper: JsonObject
     jobs: int  # completed ones that it was learned from
     ram_gib: float | None  # the most that a trainer held; None: not known
     hosts: list[SpeedOnHost]  # the fastest first

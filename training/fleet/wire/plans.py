@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import Meta
 
-from training.fleet.wire.message import Wire
+from training.fleet.wire.message import JsonObject, Wire
 from training.fleet.wire.messages import ReloadReply
 from training.fleet.wire.views import RemovedView
 
@@ -27,9 +27,9 @@ def _table(of: str) -> Meta:
     return Meta(extra_json_schema={"$ref": f"#/components/schemas/{of}"})
 
 
-_Job = Annotated[dict[str, Any], _table("JobSpec")]
-_Host = Annotated[dict[str, Any], _table("HostSpec")]
-_Trainer = Annotated[dict[str, Any], _table("TrainerSpec")]
+_Job = Annotated[JsonObject, _table("JobSpec")]
+_Host = Annotated[JsonObject, _table("HostSpec")]
+_Trainer = Annotated[JsonObject, _table("TrainerSpec")]
 
 
 class PlanRequest(Wire, forbid_unknown_fields=True):
@@ -40,16 +40,16 @@ class PlanRequest(Wire, forbid_unknown_fields=True):
     """
 
     jobs: Annotated[list[_Job], Meta(max_length=PLAN_JOBS_MAX)] | None = None
-    hosts: dict[str, _Host] = field(default_factory=dict)
-    trainers: dict[str, _Trainer] = field(default_factory=dict)
-    retention: dict[str, Any] = field(default_factory=dict)
+    hosts: dict[str, _Host] = {}
+    trainers: dict[str, _Trainer] = {}
+    retention: JsonObject = {}
     scheduling: _Text | None = None
     # each channel by a digest: whom it reaches, and where its secrets lie, is not sent. Null: the caller does not tell
     notify: Annotated[dict[str, _Digest], Meta(max_length=1_000)] | None = None
     file: _Text = "plan.toml"  # its name in mistakes
 
     @property
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> JsonObject:
         """Return the tables of the manifest."""
         given = {"jobs": self.jobs, "scheduling": self.scheduling}
         found = {key: value for key, value in given.items() if value is not None}
@@ -67,7 +67,7 @@ class PlannedJob(Wire):
     at: float | None = None  # since when it runs, or when it ended
     artifact_id: str | None = None
     removed: RemovedView | None = None  # of its model, if that is not kept any more
-    keys: list[str] = field(default_factory=list)  # which of its keys are edited
+    keys: list[str] = []  # which of its keys are edited
     was: str | None = None  # its name before
     ended_by: str | None = None
     held_by: str | None = None
@@ -79,7 +79,7 @@ class HostOutlook(Wire):
     host: str
     takes: int
     jobs: list[str]  # the first of them
-    obstacles: dict[str, int] = field(default_factory=dict)  # why not → how many jobs
+    obstacles: dict[str, int] = {}  # why not → how many jobs
     note: str | None = None  # as that it was not heard for long
 
 
@@ -112,9 +112,9 @@ class PlanReply(Wire):
     jobs: list[PlannedJob]  # the first thousand
     waiting: int  # jobs that would wait for a host
     hosts: list[HostOutlook]
-    nowhere: dict[str, str] = field(default_factory=dict)  # job → why no known host could take it
-    memory: list[MemoryAdvice] = field(default_factory=list)  # of at most 100 kinds of jobs
-    rotations: list[PlannedRotation] = field(default_factory=list)  # the first hundred
+    nowhere: dict[str, str] = {}  # job → why no known host could take it
+    memory: list[MemoryAdvice] = []  # of at most 100 kinds of jobs
+    rotations: list[PlannedRotation] = []  # the first hundred
     file: str | None = None  # the manifest on the receiver's machine
     mark: str | None = None  # of that file as it lies there now: who finds the same mark there is on that machine
     machine: str | None = None  # the receiver's machine

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from msgspec import Meta, field
+from msgspec import Meta
 
-from training.fleet.wire.message import Wire
+from training.fleet.wire.message import JsonObject, Wire
 
 STRETCHES_MAX = 200  # attempts that a state tells of
 STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
@@ -37,7 +37,7 @@ class StateView(Wire):
     size: int  # bytes
     attempt: int  # that brought it
     host: str
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[Stretch] = []
 
 
 class StateDraftReply(Wire):
@@ -53,14 +53,14 @@ class StateKeepRequest(Wire):
     stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)]
 
 
-def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[dict[str, Any]]:
+def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[JsonObject]:
     """Return the stretches of a training that continues in ``own``, so that each epoch belongs to one of them.
 
     The epoch after which it began says how far those before it count: the state after a crash may be older than its
     last report, or, on the same host, newer; and a trainer that started over used none of it.
     """
     begins = own["begins"]
-    kept: list[dict[str, Any]] = []
+    kept: list[JsonObject] = []
     for each in earlier:
         # Of one that never told its first epoch: it began no earlier than the one before it is known to have come.
         first = _last_known(kept) if each["begins"] is None else each["begins"]

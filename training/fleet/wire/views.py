@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec import field
-
 from training.fleet.wire.constants import LOOK_AGAIN_S
-from training.fleet.wire.message import Wire
+from training.fleet.wire.message import JsonObject, Wire
 
 
 class AttemptView(Wire):
@@ -19,13 +15,13 @@ class AttemptView(Wire):
     end_reason: str | None
     error: str | None
     exit_code: int | None
-    progress: dict[str, Any] | None
+    progress: JsonObject | None
     artifact_id: str | None
-    record: dict[str, Any] | None = None
-    granted: dict[str, Any]  # the job dict as it was granted
+    record: JsonObject | None = None
+    granted: JsonObject  # the job dict as it was granted
     # digests of data and code and the checkout's commit; null: not known
     trained: dict[str, str | None] | None = None
-    booked: dict[str, Any] | None = None  # the part of its host that it may use, as in the answer to its claim
+    booked: JsonObject | None = None  # the part of its host that it may use, as in the answer to its claim
 
 
 class RemovedView(Wire):
@@ -72,9 +68,9 @@ class ResultView(Wire):
     level: str = ""  # good, caution, poor; "": not said
     windows: int = 0  # of the test
     episodes: int = 0
-    hosts: list[str] = field(default_factory=list)  # of the test; the first twenty
+    hosts: list[str] = []  # of the test; the first twenty
     hosts_in_all: int = 0
-    never_tested: list[str] = field(default_factory=list)
+    never_tested: list[str] = []
     test: str = ""  # equal where two models were judged on the same windows; "": not known
 
 
@@ -180,8 +176,8 @@ class RotationView(Wire):
     promised: float | None  # share of false alarms; null also where the jobs promise different ones
     by_host: list[RotatedHost]
     gap: RotationGap | None = None
-    deploy: list[DeployView] = field(default_factory=list)  # at most three, what is trained before what is not
-    notes: list[str] = field(default_factory=list)  # what does not count, and why
+    deploy: list[DeployView] = []  # at most three, what is trained before what is not
+    notes: list[str] = []  # what does not count, and why
 
 
 class ModelsReply(Wire):
@@ -193,7 +189,7 @@ class ModelsReply(Wire):
     without: int  # completed jobs without a report
     without_jobs: list[NamedJob]  # the newest of them
     now: float
-    rotations: list[RotationView] = field(default_factory=list)  # with the first page
+    rotations: list[RotationView] = []  # with the first page
     next_after: str | None = None
 
 
@@ -216,10 +212,10 @@ class ReportView(Wire):
     """The figures of a report that pages draw. At most 40 hosts, and four lines of 200 points."""
 
     result: ResultView
-    roc: list[Line] = field(default_factory=list)
-    per_host: list[HostFigures] = field(default_factory=list)
-    baselines: dict[str, Figure] = field(default_factory=dict)  # AUROC of plain methods on the same windows
-    notes: list[str] = field(default_factory=list)
+    roc: list[Line] = []
+    per_host: list[HostFigures] = []
+    baselines: dict[str, Figure] = {}  # AUROC of plain methods on the same windows
+    notes: list[str] = []
 
 
 class JobView(Wire):
@@ -236,7 +232,7 @@ class JobView(Wire):
     generation: int
     trainer_failures: int
     host_losses: int
-    progress: dict[str, Any] | None  # includes eta_s when the trainer gives one
+    progress: JsonObject | None  # includes eta_s when the trainer gives one
     error: str | None
     ended_by: str | None
     artifact_id: str | None
@@ -262,21 +258,17 @@ class JobsReply(Wire):
     counts: dict[str, int]  # by status, of the whole queue
     now: float
     next_after: int | None = None  # pass as ?after= for the next page
-    unlike: list[str] = field(
-        default_factory=list
-    )  # on the first page: differences among the plan's completed jobs, in words
+    unlike: list[str] = []  # on the first page: differences among the plan's completed jobs, in words
 
 
 class JobDetail(Wire):
     job: JobView
-    spec: dict[str, Any]
+    spec: JsonObject
     attempts: list[AttemptView]
     events: list[EventView]
     now: float
     result: ResultView | None = None  # of a completed job; null: its report is not here
-    removed: list[RemovedView] = field(
-        default_factory=list
-    )  # of its attempts: what [retention] took away, oldest first
+    removed: list[RemovedView] = []  # of its attempts: what [retention] took away, oldest first
     # how long a worker keeps what its trainer saved to resume from, in seconds; null: as its own limits say
     keep_state_s: float | None = None
 
@@ -365,8 +357,8 @@ class CurveReply(Wire):
 
 class WorkerView(Wire):
     hostname: str
-    capability: dict[str, Any]
-    declared: dict[str, Any] | None  # the manifest's note on this host
+    capability: JsonObject
+    declared: JsonObject | None  # the manifest's note on this host
     first_seen: float
     last_seen: float
     alive: bool  # seen within a lease
@@ -376,9 +368,7 @@ class WorkerView(Wire):
     quarantine: str | None = None  # why it gets no jobs, and the remedy
     order: str | None = None  # of an operator: pause, drain, hand_back; null: none
     resting: str | None = None  # why it gets none though nothing is wrong, and what ends that
-    set_aside: list[str] = field(
-        default_factory=list
-    )  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
+    set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
     doubt: str | None = None  # why what it measured of its own speed is not to be trusted
 
 
@@ -411,7 +401,7 @@ class GcReply(Wire):
     totals: list[GcTotal]
     items: list[GoneView]
     keeps_all: bool  # the plan's [retention] lets nothing go
-    notes: list[str] = field(default_factory=list)  # models that are kept because nothing says how good they are
+    notes: list[str] = []  # models that are kept because nothing says how good they are
     more: bool = False  # of ``POST``: repeat it, it did a part
 
 
@@ -421,16 +411,10 @@ class HealthReply(Wire):
     counts: dict[str, int]
     granting: bool  # false while the disk is low
     detail: str | None = None
-    quarantined: dict[str, str] = field(default_factory=dict)  # host → why it gets no jobs, and the remedy
-    resting: dict[str, str] = field(
-        default_factory=dict
-    )  # host → why it gets no jobs though nothing is wrong, and what ends that
-    refused: dict[str, str] = field(default_factory=dict)  # host → the second installation with its id, and the remedy
-    missing_datasets: dict[str, str] = field(
-        default_factory=dict
-    )  # missing data set of the plan → the jobs that wait for it
-    never_asked: dict[str, str] = field(
-        default_factory=dict
-    )  # unknown host in the plan → its place there, and the likely host
-    plan_notes: list[str] = field(default_factory=list)  # the first warnings about the plan
+    quarantined: dict[str, str] = {}  # host → why it gets no jobs, and the remedy
+    resting: dict[str, str] = {}  # host → why it gets no jobs though nothing is wrong, and what ends that
+    refused: dict[str, str] = {}  # host → the second installation with its id, and the remedy
+    missing_datasets: dict[str, str] = {}  # missing data set of the plan → the jobs that wait for it
+    never_asked: dict[str, str] = {}  # unknown host in the plan → its place there, and the likely host
+    plan_notes: list[str] = []  # the first warnings about the plan
     look_again_s: float = LOOK_AGAIN_S  # between two heartbeats of a host
