@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ class Proxied(SecureReceiver):
         self.listener.close()
         self.socket_path = self.folder / "r.sock"
         self.listener = _listen_for_proxy(self.socket_path)
-        self.hub.settings = replace(self.hub.settings, proxied=True)
+        self.hub.settings = self.hub.settings._replace(proxied=True)
         self.thread._args = ([self.listener],)  # type: ignore[attr-defined]
 
 

@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from training.crashpoint import crashpoint
@@ -31,11 +32,12 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-class Response(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Response:
     """An answer of any status. Header names are in lower case."""
 
     status: int
-    headers: Mapping[str, str] = {}
+    headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
 
