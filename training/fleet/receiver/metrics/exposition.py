@@ -97,7 +97,7 @@ METRICS = (
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class FleetCollector:
     """Hands a snapshot to prometheus-client, metric by metric."""
 
