@@ -238,7 +238,7 @@ def test_a_time_is_the_same_in_any_form(written):
         (["yesterday"], SaidTimes(), "must hold seconds, or dates such as"),
         (["04.03.26"], SaidTimes(format="%d.%m.%Y"), "holds dates of the year 26: say their format (a year of two"),
         (["04.03.26"], SaidTimes(format="%d-%m-%y"), "no dates: say their format"),
-        ([1.0], SaidTimes(format="%d.%m.%Y"), "so --time-format has nothing to say"),
+        ([1.0], SaidTimes(format="%d.%m.%Y"), "so --time-format has no effect"),
         ([1e11], SaidTimes(), "holds no usual seconds: say its unit with --t-unit"),
     ],
 )  # fmt: skip

@@ -546,7 +546,7 @@ def test_the_unit_of_time_can_be_said(ingested):
     assert "say its unit with --t-unit" in ingested.refused(rows, *CUT)
     ingested.taken(rows, *CUT, "--t-unit", "ms")
     assert ingested.load().schema.sample_hz == 1.0
-    assert "so --t-unit has nothing to say" in ingested.refused(arrays(), "--t-unit", "ms")
+    assert "so --t-unit has no effect" in ingested.refused(arrays(), "--t-unit", "ms")
 
 
 def test_one_host_in_milliseconds_is_refused(ingested):

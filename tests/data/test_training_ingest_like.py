@@ -81,7 +81,7 @@ def test_data_without_labels_can_be_scored_and_no_trainer_takes_them(ingested, t
     capsys.readouterr()
     assert trained(ingested.out) != 0
     assert "without labels, which a model can score" in capsys.readouterr().err
-    assert "no labels, so --benign has nothing to say" in ingested.refused(source, *like, "--benign", "normal")
+    assert "no labels, so --benign has no effect" in ingested.refused(source, *like, "--benign", "normal")
 
 
 def test_what_is_only_scored_is_not_cut_into_episodes(ingested, tmp_path):

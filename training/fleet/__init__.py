@@ -1,1 +1,1 @@
-"""Coordination: a receiver hands jobs to workers that pull. Imports no machine-learning library."""
+"""Coordination: a receiver hands jobs to workers that pull. This package imports no machine-learning library."""

@@ -1,9 +1,9 @@
 """Get this machine its certificate: ``python -m training.fleet.join`` with what ``cis490-jobs enroll`` printed.
 
-The key is made here and never leaves. The receiver's authority is fetched over a connection that is not verified
-yet, and is believed only if it has the fingerprint from the printed line; the code travels after that, encrypted to
-the receiver that this authority names. Exit codes: 0 joined (or had joined before), 1 refused, 2 wrong usage,
-75 receiver not reached.
+The key is made on this machine and never leaves it. The receiver's authority is fetched over a connection that is not
+verified yet, and is believed only if it has the fingerprint from the printed line; the code is sent only after that,
+encrypted for the receiver that this authority certifies. Exit codes: 0 joined (or had joined before), 1 refused, 2
+wrong usage, 75 receiver not reached.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def connect(url: str, tls: ssl.SSLContext) -> FleetClient:
 
 
 def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -> str:
-    """Join, unless that is done; returns a sentence. Raises JoinError, CredentialsError, ClientError, OSError."""
+    """Join the fleet, unless this machine has joined; return a sentence that says what was done. Raises JoinError,
+    CredentialsError, ClientError, OSError."""
     credentials = Credentials(wanted.folder)
     if _joined(wanted, credentials, connect):
         return f"{wanted.name} has joined {wanted.url} before; nothing was changed"
@@ -78,7 +79,7 @@ def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -
 
 
 def _joined(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> bool:
-    """Return True when the folder holds a valid certificate of this receiver and name."""
+    """Return True if the folder holds a valid certificate of this receiver and name."""
     try:
         known = credentials.identity() if credentials.present else None
         if known is None or (known.role, known.name, known.receiver_url) != (wanted.role, wanted.name, wanted.url):
@@ -92,7 +93,7 @@ def _joined(wanted: CertificateRequest, credentials: Credentials, connect: Conne
 
 
 def _try(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> None:
-    """Make a call with the certificate. Raises ClientError when it is not accepted."""
+    """Make a call with the certificate, to test it. Raises ClientError when it is not accepted."""
     with closing(connect(wanted.url, credentials.context())) as receiver:
         receiver.health()
 
@@ -115,8 +116,8 @@ def _authority(wanted: CertificateRequest, connect: Connect) -> str:
 def _certificate(pem: object) -> str:
     """Read the one certificate in ``pem``, in our own spelling. Raises JoinError unless that is all there is in it.
 
-    A text may hold a second certificate behind one whose fingerprint is right: a fingerprint is read from the
-    first, but both would be trusted. So what is trusted is made from the very bytes that were measured.
+    A text may hold a second certificate after one with the right fingerprint: the fingerprint is computed from the
+    first, but both would be trusted. So the trusted text is made from exactly the bytes whose fingerprint was checked.
     """
     try:
         plain = ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(str(pem)))
@@ -133,7 +134,8 @@ def _is_meant(authority: str, wanted: CertificateRequest) -> bool:
 
 
 def default_folder(role: Role, name: str) -> Path:
-    """Return the folder in which its program looks for it; no program looks for a reader's."""
+    """Return the folder in which the program for this role looks for its certificate; no program looks for a
+    reader's."""
     if role is Role.OPERATOR:
         return Path.home() / ".config" / "cis490" / "tls"
     if role is Role.READER:
@@ -171,14 +173,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Get this machine's certificate, with the line that `cis490-jobs enroll` printed.",
         allow_abbrev=False,
     )
-    parser.add_argument("--receiver-url", required=True, metavar="URL", help="as printed; https")
-    parser.add_argument("--host-id", metavar="NAME", help="the name the code is for")
+    parser.add_argument(
+        "--receiver-url", required=True, metavar="URL", help="https address of the receiver, as printed"
+    )
+    parser.add_argument("--host-id", metavar="NAME", help="the name for which the code was made")
     roles = parser.add_mutually_exclusive_group()
     roles.add_argument("--operator", action="store_true", help="join as an operator, not as a host")
-    roles.add_argument("--reader", action="store_true", help="join as one who only looks, such as Prometheus")
+    roles.add_argument("--reader", action="store_true", help="join as a reader, such as Prometheus")
     roles.add_argument("--watcher", action="store_true", help="join as a watched host, which reports its incidents")
-    parser.add_argument("--code", required=True, help="as printed; works once, within 15 minutes")
-    parser.add_argument("--fingerprint", required=True, help="as printed: sha256:…")
+    parser.add_argument("--code", required=True, help="one-time code, as printed; valid for 15 minutes")
+    parser.add_argument("--fingerprint", required=True, help="of the receiver's authority, as printed: sha256:…")
     parser.add_argument(
         "--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: where its program looks"
     )
@@ -204,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say(error: object, code: int) -> int:
-    """Print an error in one line: its words may come from an unverified server."""
+    """Print an error in one line, made safe because its words may come from an unverified server."""
     print(f"join: {one_line(error, 1000)}", file=sys.stderr)
     return code
 

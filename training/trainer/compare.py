@@ -29,16 +29,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROGRAM}",
         allow_abbrev=False,
-        description="AUROC of models on the windows that none of them saw, and what they catch and raise at their "
-        "thresholds: of two the gaps with 95 % intervals, of more than two those that are distinguishable from the "
-        "first.",
+        description="Compare models on windows that none of them saw: by AUROC, caught windows and false alarms. For "
+        "two models also the gaps with 95 % intervals; for more, which of them differ from the first.",
     )
     parser.add_argument(
         "a", type=Path, help="file <model>_<mode>.ckpt.json of a trained model, or a folder of a rotation's"
     )
-    parser.add_argument("b", type=Path, help="such a file, or folder, to compare it with")
+    parser.add_argument("b", type=Path, help="checkpoint, or folder, to compare it with")
     parser.add_argument(
-        "more", type=Path, nargs="*", help="further files: ties by a paired test, and the winner's luck"
+        "more", type=Path, nargs="*", help="further checkpoints: shows ties, and how far the first is lucky"
     )
     parser.add_argument("data", type=Path, help="folder of the processed data set that both were trained on")
     parser.add_argument(

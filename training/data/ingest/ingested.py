@@ -180,9 +180,7 @@ def check_says_nothing(said: SaidClasses, where: str) -> None:
     flags = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
     given = [flag.replace("_", "-") for flag in flags if getattr(said, flag)]
     if given:
-        raise DataError(
-            f"{where} has no labels, so --{given[0]} has nothing to say: leave it out, or say --label NAME."
-        )
+        raise DataError(f"{where} has no labels, so --{given[0]} has no effect: leave it out, or say --label NAME.")
 
 
 class Labels(NamedTuple):

@@ -117,7 +117,7 @@ def read_npz(
     t_start, timing, stride_s = (following(episode, samples / (hz or 1.0)), Timing.NONE, samples / (hz or 1.0))
     if columns["t"] is None:
         if t_unit is not None:
-            raise DataError(f"{path} has no array 't', so --t-unit has nothing to say.")
+            raise DataError(f"{path} has no array 't', so --t-unit has no effect.")
         timing = Timing.NONE if hz is None else Timing.SECONDS
         notes.append("There is no array t: a split by time is not possible.")
     else:

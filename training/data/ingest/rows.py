@@ -187,7 +187,7 @@ def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
         return times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path))
     if cut.t_unit is not None or cut.time_format is not None:
         flag = "--t-unit" if cut.t_unit is not None else "--time-format"
-        raise DataError(f"{table.path} has no column of times, so {flag} has nothing to say (--time NAME names one).")
+        raise DataError(f"{table.path} has no column of times, so {flag} has no effect (--time NAME names one).")
     return None, ""
 
 

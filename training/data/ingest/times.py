@@ -75,7 +75,7 @@ def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where:
     if is_text and (said.format is not None or not _are_numbers(parts())):
         cells, zones, form = _dates(lambda: (part.cast(pl.String) for part in parts()), said, what)
     elif said.format is not None:
-        raise DataError(f"{what} holds {first.dtype}, so --time-format has nothing to say: leave it out.")
+        raise DataError(f"{what} holds {first.dtype}, so --time-format has no effect: leave it out.")
     kind = first.dtype if cells is parts else pl.Datetime("us")
     if isinstance(kind, pl.Datetime | pl.Duration) or kind == pl.Date:
         _no_unit(said.unit, where)

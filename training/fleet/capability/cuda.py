@@ -1,10 +1,11 @@
-"""The probe of GPUs: can torch in the trainer's environment use one, how much memory is free on it, how fast is it all?
+"""Probe the GPUs: which ones torch can use in the trainer's environment, how much memory is free, and how fast the host
+is.
 
-Questions with different prices. What torch can use needs torch, takes seconds and changes only with torch, the driver
-or the cores: it is asked in a short child process and its answer is kept. So is the calibration, the host's speed in
-what trainers do, measured in the same child: it takes about a second more, once, and the result is there before the
-host first asks for work, so even its first job is chosen with it. Free memory changes by the minute and costs a
-millisecond through NVML: it is asked afresh every time. The daemon itself never imports torch.
+The answers cost differently. Which devices torch can use takes seconds to find out and changes only with torch, the
+driver or the cores. A short child process finds it out, and the answer is stored. The same child measures the
+calibration, the host's speed at what trainers do. That takes about a second more, once, and is done before the host
+first asks for work. Free memory changes by the minute and costs a millisecond through NVML: it is read every time. The
+daemon itself never imports torch.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class TorchDevice(msgspec.Struct, frozen=True):
 
 
 class TorchFacts(msgspec.Struct, frozen=True):
-    """The abilities of torch in one environment, as the child prints them.
+    """The abilities of torch in one environment, as the child process prints them.
 
     ``version`` is ``None`` when torch cannot be imported.
     """
@@ -117,14 +118,14 @@ class TorchFacts(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """The file that keeps an answer between starts."""
+    """The stored answer of the probe, which later starts use."""
 
     key: dict[str, Any]
     facts: TorchFacts
 
 
 class SystemNvml:
-    """NVML through nvidia-ml-py, opened for each question so that a driver may be replaced under us."""
+    """NVML through nvidia-ml-py, opened for each question, so that the driver may be replaced while the worker runs."""
 
     def driver_version(self) -> str | None:
         """Return the driver's version; ``None`` without a working driver."""
@@ -178,7 +179,7 @@ def installed_torch(python: Path) -> str | None:
 
 @dataclass
 class CudaProbe:
-    """The probe for one interpreter; it caches torch's answer as long as torch and driver stay the same."""
+    """The probe for one interpreter; it caches the torch answer until torch or the driver changes."""
 
     python: Path
     nvml: SystemNvml = field(default_factory=SystemNvml)
@@ -222,7 +223,7 @@ class CudaProbe:
         }
 
     def _doubtful(self, facts: TorchFacts) -> bool:
-        """Return True for an answer not to keep long.
+        """Return True for an answer that should not be stored for long.
 
         No GPU although a driver answers, no version to key by, or a speed that could not be measured this time.
         """

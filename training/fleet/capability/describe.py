@@ -1,4 +1,4 @@
-"""The hyperparameters of a trainer, asked of the trainer itself through ``--describe``.
+"""Ask a trainer through ``--describe`` which hyperparameters it takes.
 
 The fleet never imports a trainer. It starts one with ``--describe`` and reads the JSON that it prints (the format is
 in ``docs/trainer-contract.md``), so a manifest's hyper keys are checked against the flags that really exist, on a
@@ -50,7 +50,7 @@ HyperValue = bool | int | float | str
 
 
 class DescribeError(Exception):
-    """A trainer did not describe its flags. The text is one sentence."""
+    """A trainer failed to describe its flags. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,8 @@ class HyperFlag(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A program's answer: its models' hyperparameters, each with a digest by which two checkouts are compared."""
+    """A program's answer to ``--describe``: its models' hyperparameters, each model with a digest that shows whether
+    two checkouts agree."""
 
     program: str
     digests: Mapping[str, str]
@@ -142,7 +143,7 @@ class ProcessDescriber:
 
 
 def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
-    """Run the command and return its standard output; it and all it started have ended by then."""
+    """Run the command and return its standard output; by then the command and all that it started have ended."""
     # Loaded with the first question: a receiver that kept its plan asks none.
     from training.fleet.process.supervise import STATE_VARIABLE, CommandSpec, LocalRunner, SpawnFailedError
 
@@ -175,7 +176,7 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
 
 
 def _own_folder(stack: ExitStack) -> Path:
-    """Make a folder for one question, locked while it is used; remove those of programs that were killed."""
+    """Make a folder for one call, locked while it is used; remove folders that killed programs left."""
     for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{LOCK}"):
         with suppress(LockedError, OSError):  # in use, or another user's
             with exclusive(lock):
@@ -189,7 +190,8 @@ def _own_folder(stack: ExitStack) -> Path:
 
 
 def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threading.Event) -> int:
-    """Wait for the exit code, or minus the signal's number; DescribeError when it prints or lasts too long."""
+    """Wait for the exit code, or minus the signal's number; DescribeError if the program prints too much or runs too
+    long."""
     for _ in range(int(DESCRIBE_TIMEOUT_S / LOOK_S) + 1):
         ended = process.wait(LOOK_S)
         for file, where in ((spec.output, ""), (spec.errors, " on standard error")):

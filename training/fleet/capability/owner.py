@@ -1,7 +1,7 @@
-"""The probe of what a machine's owner does with it: hours, battery, a person, other programs' load, temperature.
+"""Probe how a machine is used by its owner: hours, battery, a person's input, other programs' load, temperature.
 
-Best effort: a value that the system does not report is None, and nothing here raises. Only what is asked for is looked
-at.
+A value that the system does not report is None, and no function here raises. Only values that some condition needs are
+read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DAY = 24 * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """A look at the machine; None: the system does not report it, or no condition needs it."""
+    """One reading of the machine's values; None: the system does not report the value, or no condition needs it."""
 
     minute: int | None = None  # of the week, by its clock
     on_battery: bool | None = None
@@ -38,7 +38,7 @@ class Sight:
 
 
 class Observer:
-    """Looks at this machine. ``run`` starts a program and returns what it prints, or None."""
+    """Reads these values on this machine. ``run`` starts a program and returns what it prints, or None."""
 
     def __init__(self, clock: Clock, run: Callable[[Sequence[str]], str | None] | None = None) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class Observer:
         self._last: tuple[float, float, float] | None = None  # CPU time at the last look: in all, in use, ours
 
     def look(self, *, person: bool = False, load: bool = False, gpu: bool = False, heat: bool = False) -> Sight:
-        """Look once, at the battery and at what is asked for. Loads are those since the last look at them."""
+        """Read the battery and the values asked for. Loads are averages since they were last read."""
         ours = {each.pid for each in tree_of()} if gpu else set[int]()
         return Sight(
             minute=_minute(self._clock.now()),
@@ -58,7 +58,7 @@ class Observer:
         )
 
     def _others_cpu(self) -> float | None:
-        """Return the share of all cores that programs but ours used since the last look."""
+        """Return the share of all cores that programs other than ours used since the last reading."""
         import psutil
 
         with contextlib.suppress(psutil.Error, OSError):
@@ -110,7 +110,7 @@ def idle_s(run: Callable[[Sequence[str]], str | None], now: float) -> float | No
 
 
 def idle_of(shown: str, now: float) -> float:
-    """Read what logind says of its sessions: the shortest time for which a person's has been idle."""
+    """Read from logind's list of sessions the shortest time for which a person's session has been idle."""
     least = now  # nobody is logged in
     for block in shown.strip().split("\n\n"):
         said = dict(line.partition("=")[::2] for line in block.splitlines())
@@ -123,7 +123,7 @@ def idle_of(shown: str, now: float) -> float:
 
 
 def others_gpu(nvml: Any, ours: Collection[int]) -> float | None:
-    """Return the share of the busiest GPU that processes but ours use."""
+    """Return the share of the busiest GPU that processes other than ours use."""
     busiest: float | None = None
     for device in devices(nvml):
         running = {each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(device)}
@@ -141,7 +141,7 @@ def others_gpu(nvml: Any, ours: Collection[int]) -> float | None:
 
 
 def printed_by(command: Sequence[str]) -> str | None:
-    """Return what a program of the system prints; None when it is not there, fails, or takes too long."""
+    """Return what a system program prints; None if the program is missing, fails, or takes too long."""
     program = shutil.which(command[0])
     if program is None:
         return None
@@ -160,7 +160,8 @@ def _minute(now: float) -> int:
 
 
 def _cpu_s(process: Any) -> float:
-    """Return its CPU time and that of its children that it has waited for: so nothing is lost when a trainer ends."""
+    """Return a process's CPU time, with that of its ended children, so that a trainer's time is not lost when it
+    ends."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
@@ -174,7 +175,7 @@ def _gpu_celsius(nvml: Any) -> float | None:
 
 
 def _windows_idle_s() -> float | None:
-    """Ask for the last input of this session; a service's session has none."""
+    """Read the time of the last input in this Windows session; a service's session has none."""
     if sys.platform == "win32":
         said = _LastInput(ctypes.sizeof(_LastInput), 0)
         if ctypes.windll.user32.GetLastInputInfo(ctypes.byref(said)):

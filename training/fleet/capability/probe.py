@@ -1,7 +1,7 @@
 """The capability of this host, sent to the receiver with every claim.
 
-Best effort and never a crash: a probe that fails leaves its field at zero, false or ``None``. Changing values
-(free memory, free VRAM) are fresh at each call. ``python -m training.fleet.capability`` prints the answer as JSON.
+It never raises: a probe that fails leaves its field at zero, false or ``None``. Changing values (free memory, free
+VRAM) are fresh at each call. ``python -m training.fleet.capability`` prints the answer as JSON.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class CudaDevice:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """A host as the scheduler sees it. Memory in GiB; ``cpu_cores`` are physical and this process's to use."""
+    """A host's capability, as scheduling uses it. Memory in GiB; ``cpu_cores`` counts the physical cores that this
+    process may use."""
 
     hostname: str
     os: str = ""
@@ -58,18 +59,18 @@ class Capability:
     calibration: Mapping[str, float | str] | None = None  # its speed in what trainers do; None: not measured
 
     def to_dict(self) -> dict[str, Any]:
-        """Write plain values for a claim."""
+        """Convert to plain values, for a claim."""
         plain = dataclasses.asdict(self)
         return plain | {"cuda_devices": list(plain["cuda_devices"])}
 
     def best_vram_gib(self) -> float:
-        """Return the free memory of the roomiest CUDA device, 0 without one."""
+        """Return the largest free memory of any CUDA device, 0 without one."""
         return max((device.vram_free_gib for device in self.cuda_devices), default=0.0)
 
     def can_run(
         self, *, require_cuda: bool = False, min_vram_gib: float = 0.0, min_ram_gib: float = 0.0, min_cores: int = 0
     ) -> tuple[bool, str]:
-        """Compare this host with the needs: ``(True, "ok")``, or false and the first thing that is missing.
+        """Compare this host with a job's needs: ``(True, "ok")``, or False and the first need that is not met.
 
         ``min_vram_gib`` constrains a CUDA device only: without ``require_cuda`` a job may run on the CPU.
         """
@@ -121,7 +122,7 @@ def _cuda_probe(python: Path) -> CudaProbe:
 
 
 def _attempt(probe: Callable[[], _T], otherwise: _T) -> _T:
-    """Run a probe; any error of a driver, library or file system means its default."""
+    """Run a probe; after any error of a driver, library or file system, return the probe's default."""
     try:
         return probe()
     except Exception:  # noqa: BLE001 - foreign code of every kind runs in here

@@ -1,4 +1,4 @@
-"""``cis490-jobs``: look at the fleet, and act on it."""
+"""``cis490-jobs``: the command that shows the fleet and changes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cis490-jobs act``: cancel, requeue, hold or unhold all jobs that match filters, after a look at their number."""
+"""``cis490-jobs act``: cancel, requeue, hold or unhold all jobs that match filters, after showing how many they are."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Shell completion of the names of jobs and hosts. Every error means an empty list.
-
-Shells paste a completion into the line as it stands, and zsh evaluates it first: a name from a plan, or from a false
-receiver, would run as a command. So only names are offered that every shell takes literally, and names with the
-brackets of a matrix: zsh and fish quote these themselves, for bash it is done here.
-"""
+"""Shell completion of the names of jobs and hosts. After any error the list is empty. Shells insert a completion into
+the command line unchanged, and zsh evaluates it first: a name from a plan, or from a false receiver, would run as a
+command. So only names are offered that every shell takes literally, and names with the brackets of a matrix: zsh and
+fish quote brackets themselves, for bash this module does."""
 
 from __future__ import annotations
 
@@ -52,7 +50,8 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], lis
 
 
 class _Quoted(str):
-    """A completion in the form in which bash takes it. Typer drops those that do not begin with the typed text."""
+    """A completion in the form in which bash takes it. Typer would drop a completion that does not begin with the typed
+    text."""
 
     __slots__ = ()
 
@@ -61,7 +60,7 @@ class _Quoted(str):
 
 
 def _before_the_break(environ: Mapping[str, str]) -> str:
-    """Return the part of the name before the word that bash completes: it breaks words at every ``=``."""
+    """Return the part of the name before the word that bash completes: bash splits words at every ``=``."""
     words = environ.get("COMP_WORDS", "").split("\n")
     last = int(environ.get("COMP_CWORD", "0"))
     first = last

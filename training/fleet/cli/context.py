@@ -1,4 +1,4 @@
-"""The surroundings of the commands of ``cis490-jobs``: network, two streams, environment, time."""
+"""The objects that every command of ``cis490-jobs`` uses: network, two streams, environment, time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TRIED_OUT_TLS_DIR = Path("var/tls")  # a receiver's, started in a checkout with 
 
 
 def connect(url: str, token: str | None, *, patience_s: float | None = None) -> FleetClient:
-    """Make a client that tries once, since a person is waiting. ``patience_s`` bounds an answer."""
+    """Make a client that tries once, since a person is waiting. ``patience_s`` limits the wait for an answer."""
     credentials = find_credentials(os.environ) if url.startswith("https:") else None
     tls = None if credentials is None else credentials.context()
     client = FleetClient(
@@ -53,7 +53,7 @@ def connect(url: str, token: str | None, *, patience_s: float | None = None) -> 
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
-    """Find this user's credentials from `join`; on the receiver's own host, its authority."""
+    """Find this user's credentials from `join`; on the receiver's own host, the receiver's authority."""
     named = environ.get(TLS_VARIABLE)
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls")
     folders = [Path(named)] if named else [home, RECEIVERS_TLS_DIR]
@@ -63,7 +63,7 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Check that the folder is ours: another user's, in the present directory, is no ground for trust."""
+    """Check that the folder belongs to this user: another user's folder in the present directory is not trusted."""
     try:
         return os.name != "posix" or folder.stat().st_uid == os.geteuid()
     except OSError:
@@ -96,7 +96,7 @@ class CannotError(Exception):
 
 @dataclass(frozen=True)
 class CommandContext:
-    """The surroundings of a command: network, two streams, environment, time. Tests inject their own."""
+    """The objects that a command uses: network, two streams, environment, time. Tests inject their own."""
 
     connect: Connect = connect
     out: IO[str] = field(default_factory=lambda: sys.stdout)
@@ -127,7 +127,7 @@ class CommandContext:
         return Console(file=self.out, highlight=False, markup=False, emoji=False, width=wide)
 
     def can_show(self, signs: str) -> bool:
-        """Return True when the output's encoding has these signs."""
+        """Return True if the output's encoding has these characters."""
         try:
             signs.encode(getattr(self.out, "encoding", None) or "utf-8")
         except (UnicodeEncodeError, LookupError):
@@ -144,7 +144,7 @@ class CommandContext:
             self.console().print(shown, crop=False, soft_wrap=not self.out.isatty())
 
     def typed(self, said: RenderableType) -> RenderableType:
-        """Extend the commands in ``said`` by the flags that reach the same receiver."""
+        """Add the flags that reach the same receiver to the commands in the text ``said``."""
         return said if not self.given else _with_flags(said, shlex.join(self.given), self.callers)
 
     def each(
@@ -154,7 +154,8 @@ class CommandContext:
         call: Callable[[str], Mapping[str, Any]],
         line: Callable[[str, Mapping[str, Any]], str],
     ) -> int:
-        """Act on each name; a refusal of one does not stop the others. The answers are shown as ``key``."""
+        """Act on each name; if one is refused, the others are still processed. The answers are printed under the key
+        ``key``."""
         answers, lines, code = [], [], DONE
         for name in names:
             try:
@@ -170,7 +171,7 @@ class CommandContext:
         return code
 
     def confirm(self, question: str, *, look: str = "cis490-jobs plan") -> bool:
-        """Ask on the terminal; without one CannotError says how to do without."""
+        """Ask for confirmation on the terminal; without a terminal, CannotError names the flag to use instead."""
         if not (self.into.isatty() and self.err.isatty()):
             raise CannotError(f"there is no terminal to ask on: look at `{look}`, then add --yes", USAGE)
         print(f"{question} [y/N] ", end="", file=self.err, flush=True)
@@ -198,7 +199,7 @@ def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> Renderab
 
 @contextmanager
 def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iterator[Callable[[int, int], object]]:
-    """Show a progress bar on a terminal; elsewhere, of bytes, a line now and then."""
+    """Show a progress bar on a terminal; elsewhere, for bytes, print a line from time to time."""
     if not context.err.isatty():
         yield _lines(context, words) if of_bytes else lambda _done, _whole: None
         return
@@ -210,7 +211,7 @@ def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iter
 
 
 def _lines(context: CommandContext, words: str) -> Callable[[int, int], object]:
-    """Print the progress in lines, some time apart."""
+    """Print the progress as lines, at intervals."""
     said_at = context.monotonic()
 
     def progress(done: int, whole: int) -> None:

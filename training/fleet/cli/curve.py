@@ -88,7 +88,7 @@ def _series(reply: Reply, name: str) -> list[tuple[float, float]]:
 def _panel(
     name: str, replies: Sequence[Reply], curves: Sequence[Points], width: int, *, plain: bool, log: bool
 ) -> Iterator[Text]:
-    """Draw one series of all jobs under its heading: one in dots, several in dots and letters."""
+    """Draw one series of all jobs under its heading: a single job with dots, several with dots and letters."""
     yield Text(f"{name} by epoch{' (logarithmic)' if log else ''}", "bold")
     shown = [[(x, math.log10(y) if log else y) for x, y in curve if y > 0 or not log] for curve in curves]
     if not any(shown):
@@ -145,12 +145,13 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def figure(value: float) -> str:
-    """Write a number in few signs: ``0.412``, ``37``, ``1.2e-05``."""
+    """Write a number in few characters: ``0.412``, ``37``, ``1.2e-05``."""
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e6 else f"{value:.3g}"
 
 
 def spark(values: Sequence[float], width: int) -> str:
-    """Draw values from 0 to their highest in one row of at most ``width`` signs; of several in a cell the highest."""
+    """Draw values from 0 to their highest in one row of at most ``width`` characters; a cell with several values shows
+    the highest."""
     cells, top = min(width, len(values)), max(values, default=0.0)
     peaks = [max(values[len(values) * n // cells : len(values) * (n + 1) // cells]) for n in range(cells)]
     return "".join(LEVELS[round(peak / top * (len(LEVELS) - 1)) if top > 0 else 0] for peak in peaks)
@@ -172,7 +173,7 @@ def _summary(points: Points) -> str:
 
 
 def _notes(reply: Reply, mark: str) -> Iterator[Text]:
-    """Say what the picture cannot: the attempts it shows, that it was thinned, or that there is nothing to draw."""
+    """Say what the drawing cannot show: which attempts it has, that it was thinned, or that there are no data."""
     name, attempts = one_line(reply["name"], NAME_MAX), reply["attempts"]
     if not attempts:
         gone = reply["removed"]
@@ -192,7 +193,7 @@ def _notes(reply: Reply, mark: str) -> Iterator[Text]:
 
 
 def _usage(reply: Reply, width: int, *, plain: bool, named: bool) -> Iterator[Text]:
-    """Draw what the trainer used, a row each, up to the last heartbeat."""
+    """Draw the trainer's use of its host, one row for each resource, up to the last heartbeat."""
     kinds = (
         ("CPU", "cpu", lambda value: f"{value:.{1 if value >= 1 else 2}f} cores"),
         ("memory", "memory_bytes", size),

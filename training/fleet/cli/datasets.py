@@ -59,7 +59,7 @@ def push_dataset(
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
-    """Say what follows when the name meant another data set, here or, where that was lost, in the plan."""
+    """Say which jobs change because the name now means another data set than it did on the receiver, or in the plan."""
     anew, waiting = view["jobs_anew"], view["jobs_waiting"]
     was, lines = "another one", []
     if view["was"]:

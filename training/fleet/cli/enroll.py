@@ -56,10 +56,10 @@ def enroll(
     operator: Operator = False,
     reader: Reader = False,
     watcher: Watcher = False,
-    windows: Annotated[bool, typer.Option("--windows", help="Print it for PowerShell.")] = False,
+    windows: Annotated[bool, typer.Option("--windows", help="Print the line for PowerShell.")] = False,
     url: Annotated[str | None, typer.Option("--url", help="The receiver's URL for the new machine.")] = None,
 ) -> None:
-    """Enroll a host, an operator, a reader or a watched host: print one line to paste there. It works once."""
+    """Enroll a host, an operator, a reader or a watched host: print one line to paste there. The line works once."""
     role = _role(operator, reader, watcher)
     if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
         raise CannotError(
@@ -80,10 +80,8 @@ def enroll(
 
 
 def command(answer: Mapping[str, Any], *, windows: bool) -> str:
-    """Write the line for the new machine. Raises CannotError for parts from the receiver that are not plain.
-
-    They are quoted besides; but quoting differs from shell to shell, and this is pasted as root.
-    """
+    """Write the line to paste on the new machine. Raises CannotError if a part from the receiver has special
+    characters. Parts are quoted as well, but shells quote differently, and a user pastes this line as root."""
     given = _plain(answer)
     flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
     program = INSTALL

@@ -1,7 +1,7 @@
-"""``cis490-jobs forecast``: who trains what when, and when all is done; also with other hosts, or another plan.
+"""``cis490-jobs forecast``: who trains what and when, and when all is done; also with imagined hosts, or another plan.
 
-``--with NAME=SPEC`` names a host that is not there: SPEC is one or several of ``like:HOST``, ``gpu:GIB``, ``ram:GIB``
-and ``cores:N``, joined by commas.
+``--with NAME=SPEC`` imagines a host that the fleet does not have: SPEC is one or several of ``like:HOST``, ``gpu:GIB``,
+``ram:GIB`` and ``cores:N``, joined by commas.
 """
 
 from __future__ import annotations
@@ -37,19 +37,17 @@ _NOWHERE_SHOWN = 10
 @as_command()
 def forecast(
     context: CommandContext,
-    without: Annotated[
-        list[str] | None, typer.Option("--without", metavar="HOST", help="As if this host were not there.")
-    ] = None,
+    without: Annotated[list[str] | None, typer.Option("--without", metavar="HOST", help="Leave this host out.")] = None,
     imagined: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="NAME=SPEC", help="As if there were one more: gpu:24, like:desktop, cores:8, …"),
+        typer.Option("--with", metavar="NAME=SPEC", help="Add an imagined host: gpu:24, like:desktop, cores:8, …"),
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="As if this were the manifest; read here.")
+        Path | None, typer.Option("--plan", metavar="FILE", help="Use this manifest; it is read here.")
     ] = None,
 ) -> int:
-    """Predict which host trains which job when, and when all jobs are done. Four of five such forecasts hold what
-    comes."""
+    """Predict which host trains which job when, and when all jobs are done. Four of five such forecasts are
+    right."""
     hosts: dict[str, dict[str, Any]] = {}
     for each in imagined or ():
         name, can = spec_of(each)
@@ -72,7 +70,7 @@ def forecast(
 
 
 def spec_of(text: str) -> tuple[str, dict[str, Any]]:
-    """Read a host that is only imagined, ``NAME=SPEC``; CannotError says what is wrong with it."""
+    """Read an imagined host, ``NAME=SPEC``; CannotError says what is wrong with it."""
     name, equals, spec = text.partition("=")
     found: dict[str, Any] = {}
     for part in spec.split(",") if equals else ():
@@ -170,7 +168,8 @@ def _next(jobs: Sequence[Json], now: float) -> RenderableType:
 
 
 class Gantt:
-    """The hosts' time from now on, a line each: jobs as blocks that alternate, what is under way in another colour."""
+    """A picture of the hosts' future, one line per host: jobs as blocks of alternating colour, running jobs in another
+    colour."""
 
     def __init__(self, jobs: Sequence[Json], now: float, done_at: float) -> None:
         self._jobs, self._now = jobs, now

@@ -51,7 +51,7 @@ def gc(
 
 
 def _together(parts: Sequence[Reply]) -> Reply:
-    """Add up what several calls removed."""
+    """Add up what several calls deleted."""
     totals: dict[str, dict[str, Any]] = {}
     for each in (total for part in parts for total in part["totals"]):
         of = totals.setdefault(str(each["what"]), {"what": each["what"], "count": 0, "bytes": 0})
@@ -62,7 +62,7 @@ def _together(parts: Sequence[Reply]) -> Reply:
 
 
 def render(found: Reply) -> RenderableType:
-    """Draw what would go: one sentence, then each thing with its size and why."""
+    """Render what would be deleted: one sentence, then each item with its size and the reason."""
     notes = [Text(f"note: {one_line(note, 300)}") for note in found["notes"]]
     if found["keeps_all"]:
         return Group(Text("the plan has no [retention]: everything is kept (its keys are in docs/manifest.md)"), *notes)

@@ -1,4 +1,4 @@
-"""``cis490-jobs release, pause, drain, resume``: which hosts get jobs."""
+"""``cis490-jobs release, pause, drain, resume``: control which hosts get jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.",
 
 @as_command()
 def release(context: CommandContext, hosts: Hosts) -> int:
-    """Release hosts from quarantine; `workers` shows which are, and why."""
+    """Release hosts from quarantine; `workers` shows which hosts are in quarantine, and why."""
 
     def line(host: str, answer: Mapping[str, Any]) -> str:
         why = one_line(answer["reason"], 300)
@@ -57,7 +57,7 @@ _WILL = {
 
 
 def _line(_: str, answer: Mapping[str, Any]) -> str:
-    """Say what an order does to a host, and what ends it."""
+    """Say what an order does to a host, and how the order ends."""
     name, order, jobs = printable(answer["host"]), answer["order"], answer["jobs"]
     if order is None:
         note = answer["note"]

@@ -24,7 +24,7 @@ NO_WATCH = "no host is watched: `python -m training.watch CKPT --receiver-url UR
 
 
 class IncidentVerdict(StrEnum):
-    """The verdicts of a person on an incident."""
+    """The verdicts that a person may give on an incident."""
 
     CONFIRMED = "confirmed"
     FALSE = "false"
@@ -53,8 +53,8 @@ def judge(
 ) -> None:
     """Record what you found out about an incident: alarms are confirmed or false, a change of the host is closed.
 
-    Close a change whose watch cannot confirm it: it lost its state, or no longer runs. Alarms stay as they are, and the
-    next change is reported. Where the watch still knows the change, confirm it there.
+    Close a change here only if its watch cannot confirm it, because the watch lost its state or no longer runs. Alarms
+    stay as they are, and the next change is reported.
     """
     answer = context.client().judge(number, verdict=verdict.value)
     line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
@@ -90,7 +90,7 @@ def rendered(answer: Reply) -> RenderableType:
 
 
 def state_of(one: Reply) -> str:
-    """Say in a few words how an incident stands."""
+    """Say in a few words whether an incident is open or over, and what a person decided."""
     if one["verdict"] == "closed":
         return f"closed by {one['judged_by']}"
     return one["verdict"] or ENDS.get(one["ended"], "look into it")

@@ -1,4 +1,4 @@
-"""``cis490-jobs list``, ``show``, ``cancel``, ``get`` and others: look at jobs by name, and act on them."""
+"""``cis490-jobs list``, ``show``, ``cancel``, ``get`` and others: show jobs by name, and change them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def requeue(
     jobs: Annotated[list[str] | None, JOBS] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All failed jobs of the plan.")] = False,
 ) -> int:
-    """Train jobs again, from any state, with fresh budgets."""
+    """Train jobs again, whatever their state; failures and losses are counted from 0 again."""
     if not (jobs or failed):
         raise CannotError(f"{NAME_A_JOB}; or all that have failed: --failed", USAGE)
     client = context.client()
@@ -127,13 +127,13 @@ def wait(
 
 
 def _move(context: CommandContext, refs: Sequence[str], call: Callable[[str], MovedReply]) -> int:
-    """Move each job."""
+    """Move each job to another state."""
     return context.each(refs, "jobs", lambda ref: call(ref).to_dict(), render.moved_line)
 
 
 @as_command()
 def reload(context: CommandContext) -> int:
-    """Make the receiver read its manifest again; a bad one changes nothing."""
+    """Make the receiver read its manifest again; a manifest with mistakes changes nothing."""
     try:
         counts = context.client().reload()
     except Refused as refusal:
@@ -198,7 +198,7 @@ def _get(
     attempt: int | None = None,
     parent: bool = False,
 ) -> tuple[Json, str]:
-    """Fetch one model into ``out``, or (``parent``) into a folder of its own there; returns JSON and text."""
+    """Fetch one model into ``out``, or if ``parent`` into a folder of its own inside ``out``; return JSON and text."""
     detail = client.job(ref)
     view, spec = detail["job"], detail["spec"]
     number = "" if attempt is None else f"-{attempt}"

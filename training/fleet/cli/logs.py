@@ -1,4 +1,4 @@
-"""``cis490-jobs logs``: a trainer's whole output, and what comes, each line once by its number."""
+"""``cis490-jobs logs``: print a trainer's whole output and new lines as they come, each line once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def logs(
 
 @dataclass
 class LogReader:
-    """The lines of one attempt, each once. From the first answer on the attempt stays the same."""
+    """Reads the lines of one attempt, each once. It keeps reading the attempt of the first answer."""
 
     client: FleetClient
     job: str
@@ -88,7 +88,8 @@ def _print(context: CommandContext, page: Json) -> None:
 
 
 def _follow(context: CommandContext, reader: LogReader) -> None:
-    """Print what comes until the attempt has ended and its last line is here; a receiver that is away ends nothing."""
+    """Print new lines until the attempt has ended and its last line has arrived; wait while the receiver does not
+    answer."""
     left, told = LATE_LOOKS, False
     while reader.last.get("live") or (reader.last.get("complete") is False and left > 0):
         left -= not reader.last.get("live")
@@ -105,7 +106,7 @@ def _follow(context: CommandContext, reader: LogReader) -> None:
 
 
 def _outcome(context: CommandContext, reader: LogReader) -> int:
-    """Return the exit code for the attempt's end, and say it when it is not that of the job."""
+    """Return the exit code for the attempt's end, and print that end if the job's state differs."""
     if not reader.attempt:
         return DONE
     found = [each for each in reader.client.job(reader.job)["attempts"] if each["attempt"] == reader.attempt]

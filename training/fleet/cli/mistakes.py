@@ -1,4 +1,4 @@
-"""The mistakes of a manifest that was not taken, for people and machines."""
+"""Show the mistakes of a refused manifest, for people and machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.printable import json_text, one_line
 
 
 def mistakes_of(refusal: Refused) -> list[Mapping[str, object]]:
-    """Return the mistakes that a refusal names; none when it is about something else."""
+    """Return the mistakes in a refusal; none if the refusal is about something else."""
     found = refusal.extra.get("mistakes")
     return found if isinstance(found, list) else []
 
@@ -19,7 +19,7 @@ REFUSED_SO = "the manifest was not taken; nothing has changed"
 
 
 def complain_of(context: CommandContext, mistakes: Sequence[object], said: str = REFUSED_SO) -> None:
-    """Print every mistake, below what they mean."""
+    """Print every mistake, after a line that says what they mean."""
     if context.as_json:
         print(json_text({"mistakes": list(mistakes)}), file=context.out)
         return

@@ -1,7 +1,7 @@
-"""Unpacking a fetched bundle: regular files of a closed list of names, bounded in size, and nothing else.
+"""Unpack a fetched bundle: only regular files with known names and limited sizes are accepted.
 
-Reads the archive header by header instead of asking ``tarfile`` to extract: links, devices, folders, sparse files and
-extended headers are refused, which leaves nothing to handle wrongly.
+This module reads the archive header by header instead of asking ``tarfile`` to extract: links, devices, folders, sparse
+files and extended headers are refused, so that none of them can be handled wrongly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 class BundleRefused(Exception):  # noqa: N818 - a refusal
-    """The bundle is not one of this kind of job; nothing of it was kept. The text is one sentence."""
+    """The bundle does not follow the rules for this job's bundles; no file of it was kept. The text is one sentence."""
 
 
 class Unpacked(NamedTuple):
@@ -48,12 +48,13 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
 
 
 def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
-    """Map each attempt that completed the job, also before requeues, to its bundle."""
+    """Map each attempt that completed the job, including those before requeues, to its bundle."""
     return {each["attempt"]: each["artifact_id"] for each in detail["attempts"] if each["artifact_id"]}
 
 
 def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
-    """Return the grant of the attempt that left this artifact; the present plan's where no such attempt is listed."""
+    """Return the job as granted to the attempt that delivered this artifact; the present plan's job if no such attempt
+    is listed."""
     kept = [
         each["granted"]
         for each in detail["attempts"]
@@ -111,8 +112,8 @@ def unpack(
 
     ``shared``: the files' names show their model, so that other models may be in the folder.
 
-    Raises BundleRefused for a bundle that breaks a rule, and for a folder that holds something else under
-    its names, or would hold two models as if they were one; OSError when the disk fails.
+    Raises BundleRefused for a bundle that breaks a rule, and for a folder that holds something else under its names, or
+    would hold files of two models that look like one; OSError when the disk fails.
     """
     import zstandard
 
@@ -139,7 +140,7 @@ def unpack(
 
 
 def _refuse_to_mix(target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool) -> None:
-    """Raise BundleRefused if a file in the folder would be replaced, or could pass for a part of this model."""
+    """Raise BundleRefused if a file in the folder would be replaced, or could be mistaken for a part of this model."""
     remedy = "name another folder with --out, or replace it with --force"
     mine = {member.name: member for member in found}
     for name in sorted(allowed):
@@ -157,7 +158,7 @@ def _refuse_to_mix(target: Path, allowed: Collection[str], found: list[Unpacked]
 
 
 def _is_the_same(path: Path, member: Unpacked) -> bool:
-    """Return True when nothing is at the path, or this very file."""
+    """Return True if the path does not exist, or holds exactly this file."""
     if not os.path.lexists(path):
         return True
     if path.is_symlink() or not path.is_file() or path.stat().st_size != member.size:
@@ -166,7 +167,7 @@ def _is_the_same(path: Path, member: Unpacked) -> bool:
 
 
 def _take_away(target: Path, allowed: Collection[str], found: list[Unpacked]) -> None:
-    """Remove files of another model of this kind: halves of two would look like one."""
+    """Remove files of another model of this kind: parts of two models would look like one."""
     for name in sorted(set(allowed) - {member.name for member in found}):
         (target / name).unlink(missing_ok=True)
 
@@ -229,7 +230,7 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 
 
 def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
-    """Check a checkpoint's sidecar by the size and SHA-256 that the checkpoint names."""
+    """Check a checkpoint's sidecar against the size and SHA-256 in the checkpoint."""
     files = {member.name: (member.size, member.sha256) for member in found}
     for name in files:
         if name.endswith(CHECKPOINT_ENDING):

@@ -1,4 +1,4 @@
-"""``cis490-jobs notify``: the channels that carry notices to people."""
+"""``cis490-jobs notify``: show and test the channels that carry notices to people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_CHANNEL = "The plan has no channel: add [notify.NAME] to the manifest, then `
 
 @NOTIFY.callback(invoke_without_command=True)
 def channels(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> None:
-    """Show the channels of the plan's [notify.*]: when each last sent, and what waits."""
+    """Show the channels of the plan's [notify.*]: when each last sent, and how many notices wait."""
     if ctx.invoked_subcommand is None:
         context = surroundings(ctx, receiver_url, as_json)
         data = context.client().notify()
@@ -47,7 +47,7 @@ def send_test(
     context: CommandContext,
     channel: Annotated[str | None, typer.Argument(help="Its name in [notify.*]; without one, all.")] = None,
 ) -> int:
-    """Send a test message now; exit code 1 when it did not arrive everywhere."""
+    """Send a test message now; exit code 1 if it did not arrive on every channel."""
     data = context.client().notify_test(channel=channel)
     results = data["results"]
     lines = [

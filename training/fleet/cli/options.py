@@ -12,7 +12,7 @@ NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
 
 
 def _named(given: Any) -> Any:
-    """Refuse an empty name, which an unset shell variable leaves: it means no job."""
+    """Refuse an empty name, which results from an unset shell variable and names no job."""
     if any(not ref.strip() for ref in ([given] if isinstance(given, str) else given or [])):
         raise typer.BadParameter(NAME_A_JOB)
     return given

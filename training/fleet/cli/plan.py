@@ -1,6 +1,7 @@
-"""``cis490-jobs plan`` and ``apply``: what an edit would do, and doing it.
+"""``cis490-jobs plan`` and ``apply``: show what an edit of the manifest would do, and do it.
 
-A file is read here, with the rights of who runs the command; the receiver gets its jobs as plain data and judges them.
+The file is read on this machine, with the rights of the user who runs the command; the receiver gets its jobs as plain
+data and judges them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def plan(
         Path | None, typer.Option("--in", metavar="FILE", help="With --why: the plan to look in first.")
     ] = None,
 ) -> int:
-    """Show what a manifest would change, without applying it. Exit code 0: nothing, 2: invalid, 3: something."""
+    """Show what a manifest would change, without applying it. Exit code 0: it changes nothing, 2: it is invalid, 3: it
+    changes something."""
     names = list(given or ())
     if why:
         return _why(context, names, within)
@@ -114,7 +116,7 @@ def apply(
 
 
 def _judged(context: CommandContext, client: FleetClient, file: Path | None) -> Json | None:
-    """Ask what a manifest would change; None when it is invalid, which has been reported."""
+    """Ask the receiver what a manifest would change; None if the manifest is invalid, which has been reported."""
     manifest = None
     if file is not None:
         manifest = read_plan(context, file)
@@ -131,7 +133,7 @@ def _judged(context: CommandContext, client: FleetClient, file: Path | None) -> 
 
 
 def read_plan(context: CommandContext, file: Path) -> Manifest | None:
-    """Read and check a file with this user's rights; None when it has mistakes, which have been said."""
+    """Read and check a file with this user's rights; None if it has mistakes, which have been printed."""
     from training.fleet.manifest.load import ManifestError, load_manifest  # for these commands only
 
     try:
@@ -162,7 +164,8 @@ def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _located(mistakes: Sequence[Json], manifest: Manifest | None, file: Path | None) -> list[Json]:
-    """Name the job in mistakes that the receiver found: it counts the jobs that a matrix made one by one."""
+    """Replace the numbers of jobs in the receiver's mistakes by their names: it counts the jobs that a matrix makes one
+    by one."""
     if manifest is None or file is None:
         return list(mistakes)
     found: list[Json] = []
@@ -192,7 +195,8 @@ def _place(answer: Json, file: Path) -> Path:
 
 
 def _put(file: Path, seen: str | None, target: Path, answer: Json) -> Path:
-    """Put FILE in the manifest's place, durably, and keep the earlier one next to it; returns that."""
+    """Write FILE durably as the receiver's manifest, and keep the earlier manifest next to it; return the kept file's
+    path."""
     kept = target.with_name(target.name + BEFORE)
     try:
         content, before, mode = file.read_bytes(), target.read_bytes(), target.stat().st_mode & 0o777
@@ -242,7 +246,8 @@ def _asked(client: FleetClient, manifest: Manifest | None, name: str) -> JobIden
 
 
 def _of_file(client: FleetClient, manifest: Manifest, job: JobSpec) -> JobIdentity:
-    """Make the job dict that the receiver would: with its data set's id, and the command of an own trainer."""
+    """Make the job dict that the receiver would make: with the id of its data set, and the command of a custom
+    trainer."""
     from training.contract import job_identity
 
     spec = manifest.job_dict(job)

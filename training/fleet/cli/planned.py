@@ -1,4 +1,4 @@
-"""The answer to "what would this manifest change?", as lines for people. Pure."""
+"""Render the answer to "what would this manifest change?" as lines for people. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OBSTACLES_MAX = 3
 
 
 def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
-    """Draw the answer: one sentence, what is new and edited, what is there already, which host could take what."""
+    """Render the answer: one sentence, then new, edited and existing jobs, then which host could take which."""
     jobs, reload, now = answer["jobs"], answer["reload"], answer["now"]
     of_whom = printable(str(file) if file is not None else answer["file"] or "the manifest")
     parts: list[RenderableType] = [Text(f"{of_whom}: {_summary(answer)}", "bold")]
@@ -81,7 +81,7 @@ def _line(words: object) -> Text:
 
 
 def _rotation(each: Json) -> str:
-    """Say what a rotation unfolds to."""
+    """Say into which jobs a rotation expands."""
     tested, seeds = each["tested"], [str(seed) for seed in each["seeds"]]
     whole = f"seed{'' if len(seeds) == 1 else 's'} {_some(seeds, 8)}"
     jobs = counted(each["jobs"], "jobs")
@@ -147,7 +147,7 @@ def _hosts(answer: Json) -> list[RenderableType]:
 
 
 def _memory(advice: Json) -> str:
-    """Propose what jobs should ask for, beside what they ask for now."""
+    """Propose how much memory jobs should ask for, beside what they ask for now."""
     now = f"it is {advice['asked_gib']:g}" if advice["asked_gib"] else "nothing is asked"
     held = size(advice["held_gib"] * 2**30)
     of, ask = _some(advice["jobs"], 3, advice["count"]), advice["propose_gib"]

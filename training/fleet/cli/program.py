@@ -1,6 +1,6 @@
-"""``cis490-jobs``: look at the fleet, and act on it.
+"""``cis490-jobs``: show the fleet, and change it.
 
-Exit codes: 0 done, 1 refused by the receiver or by a check of ours, 2 wrong usage, 75 receiver unreachable.
+Exit codes: 0 done, 1 refused by the receiver or by the command's own checks, 2 wrong usage, 75 receiver unreachable.
 The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an argument would show in the process list.
 """
 
@@ -139,12 +139,12 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
 
 @cache
 def command() -> Any:
-    """All commands with their flags, read from the functions once: it takes longer than most commands."""
+    """All commands with their flags, built from the functions once, since building takes longer than most commands."""
     return typer.main.get_command(app)
 
 
 def callers() -> set[str]:
-    """Name the commands that call a receiver, by their flag for its address."""
+    """Map the commands that call a receiver to their flag for its address."""
     found: dict[str, Any] = command().commands
     groups = {name: list(getattr(each, "commands", {name: each}).values()) for name, each in found.items()}
     return {
@@ -155,7 +155,7 @@ def callers() -> set[str]:
 
 
 def _run(given: list[str], context: CommandContext) -> int:
-    """Run one command; a group that is named alone prints its help."""
+    """Run one command; a group without a command prints its help."""
     try:
         code = command().main(given, prog_name="cis490-jobs", standalone_mode=False, obj=context)
     except typer.TyperException as error:

@@ -24,9 +24,9 @@ from training.fleet.wire.words import size
 from training.printable import counted, printable
 
 # The parser does not check these: our own error names the user who may read them.
-StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.", readable=False)]
-Db = Annotated[Path | None, typer.Option(metavar="FILE", help="If not in --state-dir.", readable=False)]
-ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="If not in --state-dir.", readable=False)]
+StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="State folder of the receiver.", readable=False)]
+Db = Annotated[Path | None, typer.Option(metavar="FILE", help="Database, if not in --state-dir.", readable=False)]
+ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Store, if not in --state-dir.", readable=False)]
 _STYLES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 
 
@@ -36,10 +36,11 @@ def doctor(
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every stored byte, too.")] = False,
-    policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As for the receiver.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read every stored byte.")] = False,
+    policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="The receiver's --policy.")] = None,
 ) -> int:
-    """Check every promise. Looks at database and store on the receiver's machine and changes nothing."""
+    """Check the receiver's database and store for every kind of damage. Runs on the receiver's machine and changes
+    nothing."""
     from training.fleet.recovery.doctor import (
         examine,  # loaded for these commands only
     )
@@ -60,12 +61,12 @@ def doctor(
 @as_command(calls=False)
 def backup(
     context: CommandContext,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder only for backups.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for backups only.")],
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
-    with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too: keep it locked away.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Also hash files that an earlier one brought.")] = False,
+    with_keys: Annotated[bool, typer.Option("--with-keys", help="Also the authority: keep it locked away.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Hash files of earlier backups again.")] = False,
     keep: Annotated[int, typer.Option(help="Number of databases to keep; bundles stay.", min=1)] = 10,
 ) -> int:
     """Copy database and store while the receiver works; repeated, it copies only new files."""
@@ -108,7 +109,7 @@ def restore(
     models_dir: ModelsDir = None,
     snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
-    with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too.")] = False,
+    with_keys: Annotated[bool, typer.Option("--with-keys", help="Also restore the authority.")] = False,
 ) -> int:
     """Restore a backup; the receiver must be stopped."""
     from training.fleet.recovery.backup import Restore
@@ -195,7 +196,7 @@ def printable_text(lines: list[str]) -> Text:
 
 @contextmanager
 def explained(state: Deployment) -> Iterator[None]:
-    """Turn errors of recovery into those of the command line."""
+    """Turn recovery errors into errors of the command line."""
     try:
         yield
     except RecoveryError as error:

@@ -1,4 +1,4 @@
-"""The registration of a command of ``cis490-jobs``, with the options that every command has."""
+"""Register commands of ``cis490-jobs`` with the options that every command has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def group(name: str, words: str) -> typer.Typer:
 
 
 def surroundings(ctx: typer.Context, receiver_url: str | None, as_json: bool) -> CommandContext:
-    """Return the surroundings of a command with these options, given before its name or after it."""
+    """Return the context of a command with these options, which may come before or after its name."""
     known: CommandContext = ctx.obj
     return replace(known, url=receiver_url or known.url, as_json=as_json or known.as_json)
 
@@ -36,9 +36,9 @@ def surroundings(ctx: typer.Context, receiver_url: str | None, as_json: bool) ->
 def as_command(
     name: str | None = None, *, group: typer.Typer = app, calls: bool = True, as_json: object = AsJson
 ) -> Callable[[Run], Run]:
-    """Make a command of a function, which gets its surroundings and its own arguments.
+    """Make a command from a function that takes its context and its own arguments.
 
-    The command has ``--json`` and, if it ``calls`` a receiver, ``--receiver-url``: both are in the surroundings.
+    The command has ``--json`` and, if it ``calls`` a receiver, ``--receiver-url``: both are in the context.
     """
 
     def register(function: Run) -> Run:

@@ -1,4 +1,4 @@
-"""The receiver's answers as lines and tables for people. Pure: values in, renderables out.
+"""Render the receiver's answers as lines and tables for people. Pure: values in, renderables out.
 
 Every text that came over the wire goes through :func:`cell` or :mod:`training.printable` first.
 """
@@ -37,7 +37,7 @@ _ID_IN_LINE = 8
 
 
 def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
-    """Make remote text a table's cell: neutral, in one line, never markup."""
+    """Make remote text safe for a table's cell: one line, without control characters or markup."""
     return Text("" if value is None else one_line(value, chars_max), style=style)
 
 
@@ -63,7 +63,7 @@ def _state(view: Json) -> tuple[str, str]:
 
 
 def not_shown(count: int) -> str:
-    """Say how many jobs that left the plan are not shown."""
+    """Say how many jobs that are no longer in the plan are not shown."""
     verb = "is" if count == 1 else "are"
     return f"{counted(count, 'jobs')} that left the plan {verb} not shown: `cis490-jobs list --all`"
 
@@ -87,7 +87,7 @@ def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
 
 
 class Lines:
-    """A table of one line a row, for tens of thousands of rows; Rich's takes over a millisecond a row."""
+    """A table with one line per row, for tens of thousands of rows; Rich's own takes over a millisecond per row."""
 
     def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
         self._columns = columns
@@ -234,7 +234,7 @@ def _gpu(capability: Json) -> str:
 
 
 def _data(worker: Json) -> str:
-    """Say how much of fetched data sets a host holds, of how much it may, and which it used last."""
+    """Say how much data sets take on a host, how much they may take, and which was used last."""
     told = worker["capability"].get("data_sets")
     here, most = (number(told.get(key)) if isinstance(told, Mapping) else None for key in ("bytes", "bytes_max"))
     if not here or most is None:
@@ -246,7 +246,7 @@ def _data(worker: Json) -> str:
 
 
 def moved_line(ref: str, answer: Json) -> str:
-    """Say what happened to the job that ``ref`` named."""
+    """Say what an act did to the job that ``ref`` named."""
     who, near = printable(answer["name"] or ref), answer["near"]
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
     if answer["held_by"]:
@@ -260,7 +260,7 @@ def moved_line(ref: str, answer: Json) -> str:
 
 
 def render_reload(answer: Json) -> str:
-    """Render what a reload changed: the counts in one line, then each edit with when it holds."""
+    """Render what a reload changed: the counts in one line, then each edit and from when it holds."""
     now, edits = answer["now"], answer["edits"]
     saved = ago(answer["saved_at"], now)
     file = f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer["file"] else ""
@@ -280,6 +280,6 @@ def render_reload(answer: Json) -> str:
 
 
 def cancelled_line(count: int) -> str:
-    """Warn of cancelled jobs that the plan names."""
+    """Warn that jobs of the plan are cancelled."""
     verb, pronoun = ("is", "it") if count == 1 else ("are", "them")
     return f"{counted(count, 'jobs')} of the plan {verb} cancelled: requeue {pronoun}"

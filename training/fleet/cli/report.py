@@ -1,4 +1,4 @@
-"""``cis490-jobs report``: the dashboard's pages as files, for mail and any web space."""
+"""``cis490-jobs report``: write the dashboard's pages as files, for mail and any web space."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def report(
 
 
 def write_site(client: FleetClient, out: Path, before: list[str], step: Callable[[int, int], object]) -> dict[str, int]:
-    """Ask for all pages, then put them in the place of the files ``before``; returns numbers of files and jobs."""
+    """Request all pages, then replace the files ``before``; return the numbers of files and jobs."""
     from training.fleet.pages.site import site
 
     made = site(partial(_page, client), step)
@@ -71,7 +71,7 @@ def _page(client: FleetClient, address: str) -> bytes | None:
 
 
 def _owned(out: Path) -> list[str]:
-    """List the files of an earlier site; CannotError for a folder of something else."""
+    """List the files of an earlier site; CannotError if the folder holds anything else."""
     if not out.is_dir() or not any(out.iterdir()):
         if out.exists() and not out.is_dir():
             raise CannotError(f"{out} is a file; name a folder with --out", REFUSED)

@@ -46,7 +46,7 @@ def speeds(
 
 
 def _on(host: str | None, kind: Reply) -> Reply:
-    """Leave a kind only the host asked for."""
+    """Keep only the host that was asked for in a kind's times."""
     if host is None:
         return kind
     return {**kind, "hosts": [each for each in kind["hosts"] if each["host"].lower() == host.lower()]}
@@ -77,7 +77,7 @@ def rendered(answer: Reply) -> RenderableType:
 
 
 def named(kind: Reply) -> str:
-    """Name a kind: model, mode, settings, memory."""
+    """Describe a kind: model, mode, settings, memory."""
     hyper = ", ".join(f"{name} {value}" for name, value in sorted(kind["hyper"].items()))
     parts = [f"{kind['model']} {kind['mode']}"]
     parts += [one_line(hyper, _HYPER_MAX)] if hyper else []
@@ -87,7 +87,7 @@ def named(kind: Reply) -> str:
 
 
 def basis(kind: Reply, told: Reply) -> str:
-    """Say what a time rests on."""
+    """Say from which attempts a predicted time was learned."""
     if told["basis"] == "same":
         return f"{counted(told['seen'], 'such jobs')} here"
     return _FROM.get(str(told["basis"]), "").format(model=one_line(kind["model"], 40))

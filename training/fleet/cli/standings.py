@@ -1,4 +1,4 @@
-"""``cis490-jobs models``: the trained models by their figures, as the page of models shows them."""
+"""``cis490-jobs models``: list the trained models with their figures, like the page of models."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _drawn(reply: dict[str, Any]) -> RenderableType:
 
 
 def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
-    """Draw the rotations: one row each, then AUROC by host, what one would deploy, and what does not count."""
+    """Render the rotations: one row each, then AUROC by host, the model to deploy, and jobs that do not count."""
     if not found:
         return []
     made = table("ROTATION", "DONE", "AUROC", "WORST HOST", "CAUGHT", "FALSE ALARMS", "GAP TO THE FIRST")

@@ -17,7 +17,7 @@ OVER = ("completed", "failed", "cancelled")
 
 
 def outcome(statuses: Iterable[str]) -> int:
-    """Return the exit code for finished jobs: that of the worst end."""
+    """Return the exit code for finished jobs: the one of the worst end."""
     seen = set(statuses)
     return FAILED if "failed" in seen else CANCELLED if "cancelled" in seen else DONE
 
@@ -25,7 +25,7 @@ def outcome(statuses: Iterable[str]) -> int:
 def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, quiet: bool) -> list[Json]:
     """Poll until every job is over; without ``refs``, every job of the plan. Returns the jobs.
 
-    A job is looked up by its name once, and then by its id. A receiver that does not answer ends no wait.
+    A job is looked up by its name once, and then by its id. While the receiver does not answer, the wait goes on.
     """
     views = [client.job(ref)["job"] for ref in dict.fromkeys(refs)]
     if not refs:

@@ -1,4 +1,4 @@
-"""``cis490-jobs status`` and ``watch``: the whole fleet on one screen, once or redrawn every two seconds."""
+"""``cis490-jobs status`` and ``watch``: show the fleet on one screen, once or redrawn every two seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLL_S = 2.0
 @as_command()
 def status(
     context: CommandContext,
-    watched: Annotated[bool, typer.Option("--watch", "-w", help="The same as the command watch.")] = False,
+    watched: Annotated[bool, typer.Option("--watch", "-w", help="Redraw, as the command watch does.")] = False,
 ) -> None:
     """Show the fleet: running jobs and their progress, failures with reasons, and jobs that cannot run."""
     if watched:
@@ -78,7 +78,7 @@ def _print(context: CommandContext, client: FleetClient) -> None:
 
 
 def _look(client: FleetClient) -> tuple[Json, Json]:
-    """Ask for all of a short queue; of a long one the running, the failed and the next jobs."""
+    """Request all jobs of a short queue; of a long one only the running, the failed and the next jobs."""
     page, health = client.jobs(), client.health()
     jobs, whole = page["jobs"], page["next_after"] is None
     if not whole:

@@ -19,7 +19,7 @@ _NOT_THERE = "—"
 
 
 class JobIdentity(NamedTuple):
-    """A job by its fields, whether the receiver or a file supplies it."""
+    """A job's fields, from the receiver or from a file."""
 
     name: str
     job_id: str
@@ -27,7 +27,7 @@ class JobIdentity(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of its id, those of `hyper` one by one."""
+        """The fields from which the job's id is computed, with those of `hyper` one by one."""
         found = identity_of(self.spec)
         hyper = found.pop("hyper", None) or {}
         return {**found, **{f"hyper.{key}": hyper[key] for key in sorted(hyper)}}

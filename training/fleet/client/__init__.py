@@ -1,4 +1,4 @@
-"""Typed calls to the receiver, over the standard library alone."""
+"""The client: typed calls to the receiver, using only the standard library."""
 
 from __future__ import annotations
 

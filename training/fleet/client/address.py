@@ -1,4 +1,4 @@
-"""The receiver's address: its form, and whether others can read what is sent there."""
+"""The receiver's address: parse it, and tell whether others could read what is sent there."""
 
 from __future__ import annotations
 

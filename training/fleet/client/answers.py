@@ -1,4 +1,4 @@
-"""The receiver's answers: errors, the table of calls to repeat, and how a message is read.
+"""The receiver's answers: errors, the table of answers after which a call is repeated, and the decoding of messages.
 
 What a call raises::
 
@@ -39,7 +39,7 @@ class Stranger(Unreachable):
 
 
 class Damaged(Unreachable):
-    """The received bytes do not have their SHA-256: damaged on the way or on the receiver's disk."""
+    """The received bytes do not have the announced SHA-256: they were damaged on the way or on the receiver's disk."""
 
 
 class Answered(ClientError):  # noqa: N818
@@ -100,9 +100,9 @@ class Fetched(NamedTuple):
 
 
 def decoded(answer: Response, kind: type[T]) -> T:
-    """Read an answer as this message; members that it does not know, of a newer receiver, are ignored.
+    """Decode an answer as this message; unknown members, from a newer receiver, are ignored.
 
-    Raises Unreachable where it is none: any service may answer 200 and ``{}``.
+    Raises Unreachable if the answer is no such message: any other service may answer 200 and ``{}``.
     """
     try:
         return msgspec.json.decode(answer.body, type=kind)

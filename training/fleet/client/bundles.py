@@ -43,7 +43,7 @@ def upload(
 
 
 def deliver(caller: Caller, job_id: str, message: DeliverRequest, file: Path) -> CompleteReply:
-    """Deliver a bundle that was kept locally, for a waiting job."""
+    """Deliver a bundle that was kept on a host's disk, for a job that waits."""
     try:
         return caller.call("deliver", job_id, body=message)  # type: ignore[no-any-return]
     except Refused as refusal:
@@ -62,7 +62,7 @@ def deliver(caller: Caller, job_id: str, message: DeliverRequest, file: Path) ->
 
 @dataclass
 class _Upload:
-    """The upload of a bundle: requests the offset, sends the rest, notes progress."""
+    """The upload of a bundle: it asks for the offset, sends the rest, and records progress."""
 
     caller: Caller
     path: str
@@ -95,13 +95,14 @@ class _Upload:
         return decoded(answer, UploadReply).artifact_id
 
     def advanced(self) -> bool:
-        """Return True if the receiver had more bytes than ever before when the last try began."""
+        """Return True if the receiver now has more bytes than before the last try."""
         further = self.offset > self.furthest
         self.furthest = max(self.furthest, self.offset)
         return further
 
     def may_begin_anew(self, refusal: Refused) -> bool:
-        """Decide on a refusal: ask again for a moved offset; send damaged bytes again from the first."""
+        """Decide after a refusal: if the offset moved, ask for it again; if bytes were damaged, send from the first
+        byte."""
         self.begun_anew += 1
         moved = refusal.problem_type in (ProblemType.OFFSET_MISMATCH, ProblemType.WRONG_DIGEST)
         return moved and self.begun_anew < _UPLOADS_FROM_NOTHING
@@ -109,7 +110,7 @@ class _Upload:
 
 @dataclass
 class _Tail:
-    """The rest of a file, with a report of the bytes read."""
+    """The rest of a file, which reports the bytes read."""
 
     file: BinaryIO
     done: int

@@ -1,7 +1,7 @@
 """Typed calls to the receiver, over the standard library only, with one retry table.
 
-The simple form remembers what it must: ``claim`` keeps the claim's id, heartbeats number themselves, an upload asks
-first how much is there and resumes there::
+In the simple form the client remembers what is needed: ``claim`` keeps the claim's id, heartbeats number themselves,
+and an upload asks the receiver from which byte to resume::
 
     client = FleetClient("http://10.100.0.1:8445", host_id="office-print")
     grant = client.claim(capability)
@@ -9,18 +9,19 @@ first how much is there and resumes there::
     artifact_id = client.upload_artifact(grant.job_id, "gbt_oracle-….tar.zst")
     client.complete(grant.job_id, artifact_id=artifact_id)
 
-Transport, chance and sleep are injected. Safe to call from several threads.
+Transport, randomness and sleep are injected. Safe to call from several threads.
 
-An answer counts only with the id of its database. About a claim it must be the database that granted it: the client
-remembers that of its own claims, and learns that of others from ``client.about(database_id)``. About anything else it
-must be the one that answered this client first; a worker's client, which lives for months, may take jobs from another.
+An answer is ignored unless its header has the id of the receiver's database. For a call about a claim this must be the
+database that granted it. The client remembers it for its own claims, and is told it by ``client.about(database_id)``
+for others. For other calls it must be the database that answered this client first; a worker's client, which lives for
+months, may take jobs from another.
 
-Each call takes the members of its request by name, and answers with the message that :mod:`training.fleet.wire` has for
-it: ``answer.job_id`` is ``answer["job_id"]`` too, and ``to_dict()`` is the whole. Calls of readers and operators answer
-with that dict, as docs/protocol.md shows it.
+Each call takes the members of its request by name, and returns the message that :mod:`training.fleet.wire` has for it:
+``answer.job_id`` is ``answer["job_id"]`` too, and ``to_dict()`` returns the whole message. Calls of readers and
+operators return that dict, as docs/protocol.md shows it.
 
 What a call raises is drawn at the top of :mod:`training.fleet.client.answers`: Unreachable, Unavailable, Refused,
-Superseded, Cancelled, all of them ClientError. A file that cannot be read or written is the OSError it is.
+Superseded, Cancelled, all of them ClientError. If a file cannot be read or written, the call raises OSError.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ R = TypeVar("R")
 
 @dataclasses.dataclass
 class _Held:
-    """A claim of this client's own."""
+    """A claim that this client made."""
 
     claim_id: str | None = None
     granted_by: str | None = None  # the database
@@ -107,14 +108,14 @@ class _Held:
 
 
 class _Claims:
-    """The claims of a client's own, by job. Safe to use from several threads."""
+    """The claims that this client made, by job. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
 
     def of(self, job_id: str, claim_id: str | None = None) -> _Held:
-        """Return the last claim on a job, or the named one."""
+        """Return the claim with this id, or without one the last claim on a job."""
         with self._lock:
             known = self._held.get(job_id)
             if known is None or claim_id not in (None, known.claim_id):
@@ -130,7 +131,7 @@ class _Claims:
             self._held.pop(job_id, None)
 
     def beat(self, held: _Held, lines: Sequence[str], members: Mapping[str, Any]) -> HeartbeatRequest:
-        """Number a heartbeat; its lines are those after the last ones."""
+        """Number a heartbeat; its lines follow those sent before."""
         with self._lock:
             held.seq += 1
             log = LogLines(first=held.log_next, lines=list(lines)) if lines else None
@@ -138,19 +139,19 @@ class _Claims:
 
 
 def _call(name: str) -> Callable[..., JsonObject]:
-    """Make a method of a call of the route table: the parts of its path in order, then what it takes, by name."""
+    """Make a method for a call of the route table; it takes the parts of the path in order, then the rest by name."""
     return lambda self, *parts, **given: self.call(name, *parts, **given)
 
 
 def _move(name: str) -> Callable[..., MovedReply]:
-    """Make a method of an operator's call that moves a job."""
+    """Make a method for an operator's call that changes a job's state."""
     return lambda self, *parts, **given: self._caller.call(name, *parts, **given)
 
 
 class FleetClient:
     """Calls to one receiver. ``tries`` bounds how often a call is sent (None: no bound); a call may override it.
 
-    A worker's call names the claim by ``claim_id``; without it, that of the job's last ``claim`` is used.
+    A worker's call names the claim by ``claim_id``; without it, the id of the job's last ``claim`` is used.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class FleetClient:
         self._close()
 
     def about(self, database_id: str | None) -> FleetClient:
-        """Return this client for calls about a grant of this database: no other's answer counts."""
+        """Return this client for calls about a grant of this database: answers of other databases are ignored."""
         new = copy.copy(self)
         new._caller = dataclasses.replace(self._caller, granted_by=database_id)  # noqa: SLF001 - of the same class
         return new
@@ -233,7 +234,7 @@ class FleetClient:
     ) -> HeartbeatReply:
         """Renew the lease; report progress, the use of the host and output (``HeartbeatRequest``, whole or by members).
 
-        By members, heartbeats number themselves, and ``lines`` are those after the last ones.
+        If given by members, heartbeats are numbered automatically, and ``lines`` must follow those sent before.
         """
         tries, held = members.pop("tries", None), self._claims.of(job_id, members.get("claim_id"))
         message = message or self._claims.beat(held, lines, members)
@@ -244,13 +245,14 @@ class FleetClient:
     def fail(
         self, job_id: str, message: FailRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> StatusReply:
-        """End the attempt without an artifact, or hand the job back (``FailRequest``, whole or by members)."""
+        """End the attempt without an artifact, or give the job back (``FailRequest``, whole or by members)."""
         return self._end("fail", StatusReply, job_id, message or FailRequest(**members), tries)
 
     def complete(
         self, job_id: str, message: CompleteRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> CompleteReply:
-        """Complete the job by an artifact uploaded before (``CompleteRequest``); the receiver re-hashes it first."""
+        """Complete the job with an artifact uploaded before (``CompleteRequest``); the receiver hashes the artifact
+        again first."""
         return self._end("complete", CompleteReply, job_id, message or CompleteRequest(**members), tries)
 
     def output(
@@ -271,7 +273,8 @@ class FleetClient:
     ) -> str:
         """Upload a bundle from the receiver's offset on; returns its artifact id.
 
-        ``progress`` is called with the bytes done and the size. Every try that gets further counts as the first.
+        ``progress`` is called with the bytes done and the size. After a try that gets further, the number of tries is
+        counted from 0 again.
         """
         held = self._claims.of(job_id, claim_id)
         named = {HEADER_CLAIM_ID: claim_id or held.claim_id, HEADER_HOST_ID: self.host_id}
@@ -284,7 +287,7 @@ class FleetClient:
         return deliver(self._caller, job_id, DeliverRequest(host_id=self.host_id or "", **members), Path(path))
 
     def watch(self, told: Mapping[str, Any]) -> JsonObject:
-        """Report that this host is watched, or an incident (``WatchRequest`` without the host)."""
+        """Report that this host is being watched, or report an incident (``WatchRequest`` without the host)."""
         return self.call("watch", body={"host_id": self.host_id, **told})
 
     @property
@@ -329,7 +332,7 @@ class FleetClient:
         return answer
 
     def act(self, what: str, wanted: Mapping[str, str], jobs: int | None = None) -> JsonObject:
-        """Say what an act on all jobs that match a filter would do (``ActReply``); with their number, do it."""
+        """Say what an act on all jobs that match a filter would do (``ActReply``); if their number is given, do it."""
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
     def plan(self, given: Mapping[str, Any] | None = None) -> JsonObject:
@@ -345,13 +348,13 @@ class FleetClient:
     ) -> Fetched:
         """Fetch a completed job's bundle to ``path``, which appears only when its SHA-256 is verified.
 
-        ``attempt``: that attempt's bundle, also when the job was requeued since.
+        ``attempt`` selects that attempt's bundle, even if the job was requeued since.
         """
         of = "" if attempt is None else f"?attempt={attempt}"
         return fetch(self._caller, address("model", ref) + of, Path(path), progress)
 
     def get_page(self, address: str) -> bytes:
-        """Get one of the dashboard's pages or their files, at its address in a browser."""
+        """Get one of the dashboard's pages or files, by its address in a browser."""
         return self._caller.again(lambda: self._caller.send("GET", address, headers={"Accept": "*/*"}), None).body
 
     # -- inside -------------------------------------------------------------------------------------------------

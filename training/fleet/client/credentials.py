@@ -1,8 +1,8 @@
-"""A client's side of TLS: a folder with key, certificate and authority, and connections made with them.
+"""A client's TLS files: a folder with key, certificate and authority, and the connections made with them.
 
 ``ca.pem`` is the receiver's authority, ``client.pem`` this machine's key with its certificate (one file, so that both
 change at once) and ``identity.json`` says what that is. A folder with ``ca.pem`` alone, as on the receiver's host,
-makes connections that verify the receiver and show no certificate.
+makes connections that verify the receiver but present no certificate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class CredentialsError(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The certificate in the folder; ``valid_s`` counts from ``received_at``, by this machine's wall clock."""
+    """The owner and dates of the folder's certificate; ``valid_s`` counts from ``received_at``, by this machine's wall
+    clock."""
 
     role: Role
     name: str
@@ -43,7 +44,8 @@ class Identity(msgspec.Struct, frozen=True):
     valid_s: float
 
     def due(self, now: float) -> bool:
-        """Return True when two thirds of its life are over (or the clock went back behind its beginning)."""
+        """Return True if two thirds of the certificate's life are over, or the clock was set back to before its
+        beginning."""
         return not -_CLOCK_BACK_S < now - self.received_at < self.valid_s * 2 / 3
 
 
@@ -100,7 +102,8 @@ class Credentials:
     def store(
         self, answer: Mapping[str, Any], key: bytes, receiver_url: str, now: float, authority: str | None = None
     ) -> None:
-        """Store the result of a join or a renewal. Only a join has an authority, verified; else the old one stays."""
+        """Store the result of a join or a renewal. Only a join brings an authority, already verified; a renewal keeps
+        the old one."""
         identity = Identity(Role(answer["role"]), answer["name"], receiver_url, now, answer["valid_s"])
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if authority is not None:
@@ -139,8 +142,8 @@ def new_request(name: str) -> tuple[bytes, str]:
 def renew_if_due(credentials: Credentials, client: FleetClient, now: float) -> bool:
     """Renew with a new key when two thirds of the certificate's life are over; returns True then.
 
-    ``now`` is this machine's wall clock. Further connections show the new certificate once ``client`` and others close
-    their idle ones. Raises ClientError, CredentialsError, OSError; the old one is good until its end.
+    ``now`` is this machine's wall clock. New connections present the new certificate, so ``client`` and other clients
+    must close their idle ones. Raises ClientError, CredentialsError, OSError; the old one is good until its end.
     """
     known = credentials.identity()
     if known is None or not known.due(now):

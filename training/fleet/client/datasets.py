@@ -17,20 +17,21 @@ SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to syn
 
 
 class ChunkCalls:
-    """The calls about what travels in chunks at one address, over a client's connections. ``tries`` as for its own."""
+    """The calls that transfer a listing and its chunks at one address, over a client's connections. ``tries`` has the
+    client's meaning."""
 
     def __init__(self, caller: Caller, address: Callable[[str], str], headers: Mapping[str, str] | None = None) -> None:
-        """``address`` is the endpoint's for an id; ``headers`` go with each call."""
+        """``address`` gives the endpoint's address for an id; ``headers`` are sent with each call."""
         self._caller = caller
         self._at = address
         self._headers = dict(headers or {})
 
     def announce(self, listing: Listing, *, tries: int | None = None) -> JsonObject:
-        """Announce a listing; the answer names ``missing`` chunks, the first when there are many."""
+        """Announce a listing; the answer names ``missing`` chunks, only the first ones if there are many."""
         return self._put(self._at(listing.dataset_id), listing.document, tries)
 
     def bring(self, dataset_id: str, chunks: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
-        """Upload chunks (SHA-256, bytes) of the announced data set; several in one request."""
+        """Upload chunks (SHA-256, bytes) of the announced data set, several in one request."""
         if len(chunks) > 1:
             self._put(f"{self._at(dataset_id)}/pieces", batch(chunks), tries, answers=False)
             return
@@ -38,7 +39,7 @@ class ChunkCalls:
             self._put(self._chunk(dataset_id, sha256), data, tries, answers=False)
 
     def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing:
-        """Fetch and verify the listing; Damaged when it does not have this id, or breaks a rule."""
+        """Fetch and verify the listing; Damaged if its id differs, or it breaks a rule."""
         document = self._get(self._at(dataset_id), dataset_id, tries)
         try:
             return parse(document)
@@ -46,7 +47,7 @@ class ChunkCalls:
             raise Damaged(f"the receiver's listing {dataset_id[:12]} cannot be used: {error}") from error
 
     def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
-        """Fetch and verify a chunk; Damaged when it has another SHA-256."""
+        """Fetch and verify a chunk; Damaged if its SHA-256 differs."""
         return self._get(self._chunk(dataset_id, sha256), sha256, tries)
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ class DatasetCalls(ChunkCalls):
         return self._call("datasets")
 
     def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> JsonObject:
-        """Publish a data set (``DatasetPublishReply``). ``hosts``: those it was recorded on."""
+        """Publish a data set (``DatasetPublishReply``). ``hosts``: the hosts that it was recorded on."""
         return self._call("publish_dataset", dataset_id, name=name, hosts=list(hosts))
 
     def remove(self, dataset_id: str) -> JsonObject:
@@ -108,5 +109,6 @@ class StateCalls(ChunkCalls):
         self._job_id = job_id
 
     def keep(self, state_id: str, *, tries: int | None = None, **members: Any) -> None:
-        """Let an announced state whose chunks were all brought be the job's newest (``StateKeepRequest``)."""
+        """Make an announced state, whose chunks were all uploaded, the job's newest saved state
+        (``StateKeepRequest``)."""
         self._caller.call("keep_state", self._job_id, state_id, headers=self._headers, tries=tries, **members)

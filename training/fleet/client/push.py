@@ -1,6 +1,6 @@
 """Push a folder as a data set: read it, announce it, send the chunks that the receiver lacks, publish it.
 
-Memory does not grow with the data set, except for its listing of some 50 bytes a chunk.
+Memory does not grow with the data set, except for its listing of about 50 bytes per chunk.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _read_all(root: Path, files: Iterable[Path], whole: int, progress: Progress)
 
 
 def recording_hosts(root: Path) -> list[str]:
-    """Read the hosts that the data set in ``root`` was recorded on, as its build noted them."""
+    """Read on which hosts the data set in ``root`` was recorded, as its build noted."""
     with suppress(OSError, ValueError):
         with (root / HOSTS_FILE).open("rb") as file:
             said = strict_json.loads(file.read(HOSTS_BYTES_MAX))
@@ -119,7 +119,7 @@ def push(
 ) -> tuple[dict[str, Any], int]:
     """Upload missing chunks, then publish; returns the receiver's view and the bytes sent.
 
-    Raises FolderError when a file changed meanwhile, ClientError, OSError. Repeated, it resumes.
+    Raises FolderError when a file changed meanwhile, ClientError, OSError. If repeated, it resumes.
     """
     sent = 0
     for size, whole in send(calls, root, listing, tries=PUSH_TRIES):
@@ -129,10 +129,10 @@ def push(
 
 
 def send(calls: ChunkCalls, root: Path, listing: Listing, *, tries: int = PUSH_TRIES) -> Iterator[tuple[int, int]]:
-    """Announce a listing and upload what is missing, until nothing is; small chunks together.
+    """Announce a listing and upload missing chunks until none is missing; small chunks share a request.
 
-    Yields the bytes of each request, and the bytes that were missing in all. ``tries`` is of an announcement.
-    Raises FolderError when a file changed meanwhile, ClientError, OSError.
+    Yields the number of bytes of each request, and of all missing chunks. ``tries`` bounds how often an announcement is
+    sent. Raises FolderError when a file changed meanwhile, ClientError, OSError.
     """
     whole, before = 0, frozenset[str]()
     while True:

@@ -1,4 +1,4 @@
-"""A call over a transport: sent, judged by the retry table, and repeated while that can help."""
+"""Send a call over a transport, look its answer up in the retry table, and repeat the call while that can help."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Caller:
     ) -> Any:
         """Make the call that has this name in the route table, and read its reply.
 
-        ``parts`` are those of its path; its parameters are ``given`` by name, and so are the members of its body,
-        unless that is given whole.
+        ``parts`` are the variable parts of its path. Its parameters are ``given`` by name, and so are the members of
+        its body, unless ``body`` is given.
         """
         route = route_of(name)
         known = {each.partition(":")[0] for each in route.parameters}
@@ -109,7 +109,7 @@ class Caller:
         raise problem(answer)
 
     def _believe(self, answer: Response) -> None:
-        """Raise Stranger for an answer that is not the receiver's."""
+        """Raise Stranger for an answer that does not come from the receiver."""
         shown, before = strangers.shown_by(answer), None
         if shown is not None and self.granted_by is None and self.first is not None:
             before = self.first.setdefault("id", shown)  # atomic: there may be several threads
@@ -119,7 +119,7 @@ class Caller:
 
 
 def route_of(name: str) -> Route:
-    """Return the row of the route table; one that no worker needs brings all messages along."""
+    """Return the row of the route table; a row that no worker needs loads all messages."""
     if name in WORKERS:
         return WORKERS[name]
     from training.fleet.wire.routes import NAMED
@@ -135,16 +135,14 @@ def address(name: str, *parts: object) -> str:
 
 
 def segment(ref: str) -> str:
-    """Quote a segment of a path. Bytes of a command line that are no text become question marks.
-
-    Dots alone mean another path to some proxies.
-    """
+    """Quote a segment of a path. Undecodable bytes from a command line become question marks. A segment of dots alone
+    is quoted, as some proxies would change the path."""
     plain = quote(ref, safe="", errors="replace")
     return plain.replace(".", "%2E") if ref in (".", "..") else plain
 
 
 def encoded(message: object) -> bytes:
-    """Write a message as the body of a request; half a character in it becomes a question mark."""
+    """Encode a message as the body of a request; half a character in it becomes a question mark."""
     return strict_json.dumps(msgspec.to_builtins(message))
 
 

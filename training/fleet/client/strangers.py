@@ -1,9 +1,10 @@
-"""PURE: does an answer come from the receiver, and if not, from which program?
+"""PURE: decide whether an answer comes from the receiver, and if not, which program sent it.
 
 On the way to a receiver there are captive portals, proxies with limits of their own and without a back end, other
-services on its port, and other receivers: a wrong ``--db`` for five seconds is one. Over TLS, too: a proxy answers
-behind it. So an answer counts only with the id of the receiver's database in its header: about a grant the database
-that granted it, for a command the one that answered first. Any other answer is ignored, as when none comes.
+services on its port, and other receivers, such as one started by mistake with a wrong ``--db``. TLS does not help,
+because a proxy may answer behind it. So an answer counts only if its header has the right database id: for a call about
+a grant, the database that granted it; otherwise, the one that answered this command first. Any other answer is treated
+like no answer.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ def shown_by(answer: Response) -> str | None:
 
 
 def stranger(answer: Response, granted_by: str | None, before: str | None = None) -> str | None:
-    """Name the program that answered in the receiver's place; None when the answer counts.
+    """Name the program that answered in the receiver's place; None if the answer comes from the receiver.
 
     ``granted_by`` is the database that granted what the request is about, ``before`` the one whose answers the same
-    command believed before. Where neither is known, any database's answer counts, but none without an id.
+    command believed before. If neither is known, an answer with any database id counts.
     """
     shown, wanted = shown_by(answer), granted_by or before
     if shown is not None and wanted in (None, shown):

@@ -42,11 +42,11 @@ class Response:
 
 
 class TransportError(Exception):
-    """No answer, or an incomplete one. The request may have had its effect."""
+    """No answer, or an incomplete one. The receiver may still have carried out the request."""
 
 
 class _OwnFileError(Exception):
-    """A file of this machine failed on its way, which says nothing of the other side."""
+    """A file on this machine could not be read or written; this says nothing about the receiver."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error)
@@ -97,7 +97,7 @@ class Transport(Protocol):
 
 
 class _Deadline:
-    """A deadline that cuts its connection; without a time it does nothing."""
+    """A deadline after which the connection is cut; without a time it does nothing."""
 
     def __init__(self, seconds: float | None) -> None:
         self.words = ""  # once it has cut
@@ -137,7 +137,7 @@ class HttpTransport:
     def __init__(self, base_url: str, *, tls: ssl.SSLContext | None = None, answer_s: float | None = None) -> None:
         """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence.
 
-        ``answer_s`` bounds a whole exchange that moves no file, also one whose bytes drip.
+        ``answer_s`` bounds a whole exchange that transfers no file, even if bytes keep arriving slowly.
         """
         self._answer_s = answer_s
         self._at = Address.of(base_url)
@@ -202,7 +202,7 @@ class HttpTransport:
     def _converse(
         self, asked: _Asked, timeout_s: float, deadline: _Deadline
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Send, and read the answer's header, over an idle connection or a new one."""
+        """Send the request over an idle connection or a new one, and read the answer's header."""
         while True:
             idle = self._take(timeout_s)
             connection = idle or self._new(timeout_s)
@@ -270,7 +270,7 @@ def _read(answer: http.client.HTTPResponse, sink: Sink | None) -> bytes:
 
 
 def _readable(connection: http.client.HTTPConnection, timeout_s: float = 0) -> bool:
-    """Return True when an idle connection has data (within a time), which can only be its end."""
+    """Return True if an idle connection has data within a time, which can only mean that it was closed."""
     try:
         return bool(select.select([connection.sock], [], [], timeout_s)[0])
     except (OSError, ValueError):

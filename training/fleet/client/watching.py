@@ -1,10 +1,10 @@
 """Report the results of this host's watch to the receiver: ``python -m training.fleet.client.watching``, a document on
 stdin.
 
-A watch is a trainer's program and knows no fleet: it starts this command for each report. The document is that of its
-hooks (docs/watch.md); beside ``raised`` and ``over`` there are those of a change, and ``watching``, of neither. The
-certificate is renewed when that is due. Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a
-document that the receiver will never take, 75 not reached. An error is one sentence on standard error.
+A watch runs this command for each report, because it has no code of the fleet. The document is the one that hooks get
+(docs/watch.md): an incident ``raised`` or ``over``, a change, or ``watching``. The certificate is renewed when due.
+Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a document that the receiver will never take, 75
+not reached. An error is one sentence on standard error.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def request_of(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
-    """Find the certificate of a watched host, or of a host that trains; none on loopback. Raises CredentialsError."""
+    """Find the certificate of a watched host, or of a training host; none is needed on loopback. Raises
+    CredentialsError."""
     if not Address.of(url).secure:
         if not Address.of(url).private:
             raise CredentialsError(f"{url} is neither https nor this machine: use the receiver's https address")
@@ -79,7 +80,7 @@ def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
 
 
 def tell(client: FleetClient, credentials: Credentials | None, document: Mapping[str, Any], clock: Clock) -> None:
-    """Send the report, and renew the certificate if that is due; a renewal that fails is tried the next time."""
+    """Send the report, and renew the certificate if due; if the renewal fails, the next report tries again."""
     client.watch(request_of(document))
     if credentials is not None:
         with suppress(ClientError, CredentialsError, OSError):

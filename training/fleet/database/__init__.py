@@ -1,1 +1,1 @@
-"""The database as the queue sees it: one writer, grouped commits, named statements, and SQLite below."""
+"""The database: one writer, grouped commits, named statements, and the SQLite adapter below them."""

@@ -1,8 +1,9 @@
-"""A checksum in each row, written by this program only, so that other writers show.
+"""A checksum in each row, written by this program only, which shows changes by other programs.
 
-The adapter's own: the queue knows nothing of it. Each connection that writes has temporary triggers, which write a
-row's checksum into its column ``seal`` and count the rows of each table; nothing is read back, and the file contains
-none of them. What another program, a hand or a failing disk changes, takes out or puts in shows: :func:`look` finds it.
+Only the database adapter uses it, not the queue. Each connection that writes has temporary triggers, which write a
+row's checksum into its column ``seal`` and count the rows of each table; these triggers read nothing back, and are not
+stored in the file. :func:`look` finds rows that another program, a person or a failing disk has changed, removed or
+added.
 
 A column that holds its default is not part of the checksum, so that a later version may add one.
 """
@@ -34,7 +35,7 @@ Columns = Sequence[tuple[str, Any]]  # names and defaults, sorted
 
 
 class Connection(Protocol):
-    """The part of SQLite's connection that is needed here."""
+    """The methods of SQLite's connection that are needed here."""
 
     def execute(self, sql: str, parameters: Sequence[str] = (), /) -> Any: ...
 
@@ -45,7 +46,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The findings of checksums and counts on a table."""
+    """The result of checking a table's checksums and counts."""
 
     table: str
     broken: Sequence[Sequence[Any]]  # keys of the rows that do not match their checksum
@@ -61,7 +62,7 @@ def seal(columns: Columns, values: Sequence[Any]) -> int:
 
 
 def learn(connection: Connection) -> Mapping[str, Columns]:
-    """Teach this connection to compute checksums; returns the columns that they are of, by table."""
+    """Register the checksum function on this connection; return the columns that checksums cover, by table."""
     found = {}
     for table in SEALED:
         columns = found[table] = [(column, default) for column, default, _ in _columns(connection, table)]
@@ -74,10 +75,10 @@ def learn(connection: Connection) -> Mapping[str, Columns]:
 def added(
     connection: Connection, columns: Columns, table: str, given: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
-    """List the statements that add rows with their numbers and checksums, and what each is run with.
+    """List the statements that add rows with their numbers and checksums, and each statement's parameters.
 
-    The columns ``given`` are in order; the others hold their defaults. The trigger is taken away meanwhile: that it
-    looks at each row takes as long as to add it.
+    The columns ``given`` are in order; the others hold their defaults. The trigger is removed meanwhile, because
+    running it for each row takes as long as adding the row.
     """
     if not rows:
         return
@@ -108,7 +109,7 @@ def keep(connection: Connection) -> None:
 
 
 def look(connection: Connection) -> Iterator[Sealed]:
-    """Check every sealed or counted table, through a connection after :func:`learn`."""
+    """Check every table that has checksums or counts, through a connection after :func:`learn`."""
     for table in COUNTED:
         keys: list[Row] = []
         if table in SEALED:

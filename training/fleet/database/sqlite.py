@@ -1,7 +1,8 @@
 """SQLite behind :class:`training.fleet.database.writer.Database`: pragmas, transactions, migrations, error translation.
 
 WAL with ``synchronous=FULL``: NORMAL keeps the file sound after a power cut but loses acknowledged commits. Every
-writing transaction is explicit and IMMEDIATE, because one that reads first and writes later may fail at once.
+writing transaction is explicit and IMMEDIATE, because a transaction that reads first and writes later may fail
+immediately.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class SqliteDatabase:
             raise DatabaseError(f"the database {self.path} belongs to another program; name another file with --db")
 
     def _migrate(self) -> None:
-        """Make the tables, or take the steps that lead here from the file's version: whole or not at all."""
+        """Create the tables, or run the migrations from the file's version to the present one, all or none."""
         if self._pragma("user_version")[0] >= SCHEMA_VERSION:
             self._require_shape()
             return
@@ -148,7 +149,7 @@ class SqliteDatabase:
         )
 
     def gone(self) -> str | None:
-        """Say if the file of this connection was removed or replaced, else ``None``."""
+        """Return a sentence if this connection's file was removed or replaced, else ``None``."""
         if self._identity is None:  # in memory
             return None
         try:
@@ -160,7 +161,7 @@ class SqliteDatabase:
         return None
 
     def copy_to(self, target: Path) -> None:
-        """Copy the committed state to ``target``, beside other writers: whole and durable, or not at all.
+        """Copy the committed state to ``target`` while others write; the copy is complete and durable, or is not made.
 
         Replaces ``target``. Raises OSError and DatabaseError.
         """
@@ -182,7 +183,7 @@ class SqliteDatabase:
         settle(unfinished, target)
 
     def damage(self) -> list[str]:
-        """Ask SQLite itself what is wrong with the file: pages, indexes, rows that name rows which do not exist."""
+        """Ask SQLite what is wrong with the file: pages, indexes, rows that refer to missing rows."""
         try:
             pages = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
             orphans = self.connection.execute("PRAGMA foreign_key_check").fetchmany(20)
@@ -192,7 +193,7 @@ class SqliteDatabase:
         return found + [f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist" for row in orphans]
 
     def foreign(self) -> list[str]:
-        """List where the tables are not those of this program, as SQLite sees their columns and indexes."""
+        """List where the tables differ from this program's, by SQLite's list of columns and indexes."""
         try:
             wanted, there = _own_shape(), _shape(self.connection)
         except sqlite3.Error as error:
@@ -210,7 +211,7 @@ class SqliteDatabase:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read one moment's state inside, beside other writers. For a read-only connection."""
+        """Read inside from one state of the database, while others write. Use it only on a read-only connection."""
         self._execute("BEGIN")
         try:
             yield
@@ -263,7 +264,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _room_for(self, rows: int) -> Iterator[None]:
-        """Hold more pages in memory while many rows are written: their ids are scattered all over the indexes."""
+        """Use more memory for pages while many rows are written, because their ids are scattered over the indexes."""
         if rows <= _MANY_ROWS:
             yield
             return
@@ -285,7 +286,7 @@ class SqliteDatabase:
     def _execute(self, sql: str, params: Any = (), *, many: bool = False) -> tuple[list[Row], int]:
         """Return the rows and the number changed; ``many``: once with each of the ``params``.
 
-        Drained to the end: an open statement keeps its lock, and a damaged page may be met at any step.
+        All rows are read at once, because an open statement keeps its lock, and any step may meet a damaged page.
         """
         try:
             cursor = self.connection.executemany(sql, params) if many else self.connection.execute(sql, params)
@@ -294,7 +295,7 @@ class SqliteDatabase:
             raise _translated(error, self.path) from error
 
     def _try(self, sql: str) -> None:
-        """Undo as far as the connection still can; the error that led here is the one to report."""
+        """Run a statement that undoes; ignore its errors, because the error before it is the one to report."""
         try:
             self.connection.execute(sql)
         except sqlite3.Error:
@@ -302,7 +303,8 @@ class SqliteDatabase:
 
 
 def named_in(path: Path) -> str | None:
-    """Return the id in a file, which stays as it is; None where opening it will say what is wrong."""
+    """Return the database's id from a file, without changing the file; None if opening the file will report what is
+    wrong."""
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection:
         for (database_id,) in connection.execute(statements()["database_id"]):
             return str(database_id)
@@ -310,7 +312,7 @@ def named_in(path: Path) -> str | None:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode: a name may lose them to another file."""
+    """Return device and inode, which show whether another file has taken the name."""
     with contextlib.suppress(OSError):
         there = os.stat(path)  # noqa: PTH116 - a URI's path, too
         return there.st_dev, there.st_ino
@@ -318,15 +320,15 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def fold_log(path: Path) -> None:
-    """Bring a database's log into the file itself, if both can be read; no other process has it open."""
+    """Write a database's log into the database file, if both can be read and no other process has it open."""
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
 def _make_private(path: str) -> None:
-    """Make the file readable by its owner alone; SQLite makes its companions alike.
+    """Make the file readable by its owner only; SQLite gives its companion files the same rights.
 
-    An existing one is not opened: closing a database's file would release this process's locks on it.
+    An existing file is not opened: closing a database's file would release this process's locks on it.
     """
     if path == ":memory:":
         return

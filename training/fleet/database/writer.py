@@ -30,7 +30,7 @@ class DatabaseError(Exception):
 
 
 class OtherShape(DatabaseError):  # noqa: N818
-    """A database has other tables than this program's."""
+    """The database has other tables than this program needs."""
 
 
 class DatabaseFull(DatabaseError):  # noqa: N818
@@ -46,11 +46,11 @@ class WriterClosed(DatabaseError):  # noqa: N818
 
 
 class _UndoneError(Exception):
-    """The only call of a transaction failed."""
+    """The only call in a transaction failed."""
 
 
 class Database(Protocol):
-    """The operations of a database adapter. All statements are drained before they return."""
+    """The operations of a database adapter. Every method reads all rows of its statement before it returns."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """Open a transaction, durable when the outermost one ends; nested ones can be undone on their own."""
@@ -65,15 +65,16 @@ class Database(Protocol):
         ...
 
     def many(self, statement: str, params: Sequence[Mapping[str, Any]]) -> None:
-        """Execute once with each of these."""
+        """Execute once for each of these parameter sets."""
         ...
 
     def add(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Add many new rows to a table that numbers them, with these columns in order, all else being the defaults."""
+        """Add many rows to a table that numbers its rows, with these columns in order; other columns get their
+        defaults."""
         ...
 
     def version(self) -> int:
-        """Return a number that differs when another connection has written since this one looked last."""
+        """Return a number that changes when another connection has written since this one last asked."""
         ...
 
     def close(self) -> None: ...
@@ -111,7 +112,7 @@ def named(text: str) -> Iterator[tuple[str, str]]:
 
 
 class Writer:
-    """One thread that owns the database. Submit a call, get a future that ends when its commit is durable."""
+    """The thread that owns the database. Submit a call, get a future that ends when its commit is durable."""
 
     GROUP_MAX = 64  # calls in one transaction: the first waits for the work of the others
 
@@ -126,7 +127,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run ``call`` on the writer thread, in its own savepoint of a shared transaction."""
+        """Run ``call`` on the writer's thread, in a savepoint of its own within a shared transaction."""
         future: Future[T] = Future()
         with self._door:
             if not self._closed:
@@ -194,7 +195,7 @@ class Writer:
     def _one(
         self, call: Callable[[], Any], future: Future[Any], *, alone: bool
     ) -> tuple[Future[Any], Any, BaseException | None]:
-        """A call that came alone needs no savepoint: it is undone with the transaction, which is its own."""
+        """Run a single call without a savepoint: if it fails, its whole transaction is undone."""
         try:
             with nullcontext() if alone else self._database.transaction():
                 return future, call(), None

@@ -1,1 +1,1 @@
-"""Making a service of the receiver or a worker: checks, steps, and the differences of systems."""
+"""Install the receiver or a worker as a service: checks, steps, and what differs between systems."""

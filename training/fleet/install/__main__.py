@@ -1,8 +1,9 @@
 """Install the worker (or the receiver) as a service of this machine, or remove it.
 
-The logic behind scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
-installed with ``python -m training.fleet.install receiver``. The order is always: look at the machine, judge, stop with
-every reason at once if it will not do, then one step at a time, each announced. It may be repeated.
+This is the logic of scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
+installed with ``python -m training.fleet.install receiver``. It always examines the machine first, and stops with all
+reasons at once if the machine is not ready. Then it does one step at a time and announces each. The same command may be
+repeated.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
 
 
 def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
-    """Read the arguments; the rest stays as at the last installation."""
+    """Read the arguments; settings without an argument keep their values from the last installation."""
     role, system = MachineRole(args.role), System(args.system)
     if role is MachineRole.RECEIVER and system is System.WINDOWS:
         raise InstallError(
@@ -157,7 +158,7 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
 
 
 def _settings_before(role: MachineRole, system: System, site: Site) -> dict[str, str]:
-    """Read receiver_url, host_id, flags and token of an earlier installation; empty when there is none readable."""
+    """Read receiver_url, host_id, flags and token from an earlier installation; empty if none can be read."""
     try:
         if system is System.WINDOWS:
             return install_windows.earlier(site.at(install_windows.SETTINGS).read_text("utf-8"))
@@ -229,10 +230,10 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("role", nargs="?", default="worker", choices=[str(each) for each in MachineRole])
-    parser.add_argument("--receiver-url", metavar="URL", help="the receiver; before: as installed")
+    parser.add_argument("--receiver-url", metavar="URL", help="the receiver (default: as installed before)")
     parser.add_argument("--host-id", metavar="NAME", help="this host in the fleet (its node name)")
     parser.add_argument("--code", help="the one-time code that `cis490-jobs enroll` printed")
-    parser.add_argument("--fingerprint", help="of the receiver's authority, from the same line")
+    parser.add_argument("--fingerprint", help="fingerprint of the receiver's authority, from the same line")
     parser.add_argument(
         "--flags", help="further flags of the service's program, in one argument: --flags='--on-silence pause'"
     )

@@ -1,4 +1,4 @@
-"""The readiness of a machine for an installation: pure checks of facts, each with one sentence and its remedy."""
+"""Check whether a machine is ready for an installation: pure checks of facts, each with one sentence and its remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Check = Callable[[InstallRequest, MachineFacts], Iterator[CheckResult]]
 
 
 def judge(request: InstallRequest, facts: MachineFacts) -> list[CheckResult]:
-    """Run every check, in the order in which a person would go through them."""
+    """Run every check, in the order in which a person would fix them."""
     return [finding for check in CHECKS for finding in check(request, facts)]
 
 

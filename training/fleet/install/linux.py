@@ -1,4 +1,5 @@
-"""The parts of an installation on Linux with systemd: a user, folders, settings, a unit. Pure: makes plans only."""
+"""The steps of an installation on Linux with systemd: a user, folders, settings, a unit. Pure: it only plans the
+steps."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def prepare(
 
 
 def start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
-    """List the steps that enable and start the service; with ``changed`` restarted, else started if not active."""
+    """List the steps that enable the service and start it; with ``changed`` a running one is restarted."""
     name = service(request.role)
     steps: list[InstallStep] = []
     if changed:
@@ -89,7 +90,8 @@ def start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
 
 
 def uninstall(role: MachineRole, *, image: PurePath | None = None) -> list[InstallStep]:
-    """Uninstall. A worker leaves nothing; a receiver's jobs, models and plan are the operator's and stay."""
+    """Uninstall. A worker's files are all removed; a receiver's jobs, models and plan are kept, because they belong to
+    the operator."""
     name = service(role)
     unit = UNITS / name
     reach = [] if image is None else [f"--root={image}"]
@@ -110,13 +112,14 @@ def uninstall(role: MachineRole, *, image: PurePath | None = None) -> list[Insta
 
 
 def rendered(unit: str, request: InstallRequest) -> str:
-    """Write the unit file for this checkout and interpreter. Another commit is another text, so it restarts."""
+    """Write the unit file for this checkout and interpreter; another commit changes its text, so that the service
+    restarts."""
     text = WRITTEN_FOR.sub(lambda at: str(request.python if at[1] else request.checkout), unit)
     return f"{text}\n# installed from commit {request.commit or 'unknown'}\n"
 
 
 def earlier(role: MachineRole, text: str) -> dict[str, str]:
-    """Read receiver_url, host_id, flags and token from our settings file, as far as given."""
+    """Read receiver_url, host_id, flags and token from our settings file, as far as it has them."""
     pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
     said = {name.strip(): value.strip() for name, equals, value in pairs if equals}
     names = {

@@ -1,7 +1,7 @@
-"""The steps of an installation. Each describes itself, checks if it is done already, and does it.
+"""The steps of an installation. Each step can describe itself, check whether it is done already, and do it.
 
-A plan is a list of steps; install/linux.py and install/windows.py make one. Paths in a step are the machine's;
-a :class:`Site` may put them below another folder, for an image or a test.
+A plan is a list of steps; install/linux.py and install/windows.py make one. Paths in a step are those on the machine
+itself; a :class:`Site` may put them below another folder, for an image or a test.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Ran:
 
 
 class TargetMachine(Protocol):
-    """The machine as steps use it beyond files; tests inject their own."""
+    """The operations that steps need from the machine besides files; tests inject their own."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
         """Run a command to its end, as ``user`` where possible; code 127 when there is no such command."""
@@ -86,13 +86,13 @@ class InstallStep:
         return False
 
     def do(self, site: Site) -> str | None:
-        """Do it; returns the result where that deserves a line."""
+        """Carry out the step; return its result if that deserves a line."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class MakeUser(InstallStep):
-    """A system user without login, in a group of its own and in those of ``groups`` that exist."""
+    """Make a system user without login, in a group of its own and in those of ``groups`` that exist."""
 
     name: str
     home: PurePath
@@ -134,7 +134,7 @@ class MakeFolder(InstallStep):
 
 @dataclass(frozen=True)
 class NoLink(InstallStep):
-    """Refuse a link or junction: the steps would act on its target."""
+    """Refuse a link or junction, because steps would change its target."""
 
     path: PurePath
 
@@ -155,7 +155,7 @@ class NoLink(InstallStep):
 
 @dataclass(frozen=True)
 class WriteFile(InstallStep):
-    """A file of ours. With ``keep`` an existing one stays: it is the operator's."""
+    """Write a file of ours. With ``keep`` an existing file is not changed, because it belongs to the operator."""
 
     path: PurePath
     text: str
@@ -220,7 +220,8 @@ class Command(InstallStep):
 
 @dataclass(frozen=True)
 class FetchCertificate(InstallStep):
-    """Get this host's certificate with a one-time code, once for a code: ``mark`` remembers the last one, hashed."""
+    """Get this host's certificate with a one-time code; ``mark`` stores the last used code's hash, so that each code is
+    used once."""
 
     argv: Sequence[str]
     code: str
@@ -289,7 +290,7 @@ class Remove(InstallStep):
 
 @dataclass(frozen=True)
 class RemoveEmpty(Remove):
-    """Remove a folder that others may use as well: only when nothing is left in it."""
+    """Remove a folder that others may also use, only if it is empty."""
 
     words = "remove {0.path} if it is empty"
 
@@ -315,7 +316,8 @@ class RemoveUser(InstallStep):
 def perform(
     steps: Sequence[InstallStep], site: Site, tell: Callable[[str, str], None], *, dry_run: bool = False
 ) -> bool:
-    """Do the open steps in order, with a report of each; returns True when one changed (or would change) something.
+    """Do the steps that are not done, in order, and report each; return True if one changed (or would change)
+    something.
 
     Raises InstallError at the first step that fails.
     """

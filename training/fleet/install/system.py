@@ -1,4 +1,4 @@
-"""The machine itself, for an installation: commands as the right user, and facts."""
+"""Access to this machine for an installation: run commands as the right user, and collect facts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _as_user(name: str) -> dict[str, Any]:
 
 
 def notes(path: Path) -> str:
-    """Read a small text file as root, which its user may have replaced by anything.
+    """Read a small text file as root; its owner may have replaced it by anything.
 
     Raises OSError or UnicodeDecodeError for anything else: a link, a pipe, a large file.
     """
@@ -153,9 +153,9 @@ def look(wanted: InstallRequest, state: Path, clock: Clock) -> MachineFacts:
 
 
 def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
-    """Ask a receiver for its health; return whether it answers, and its clock where it shows it.
+    """Ask a receiver for its health; return whether it answers, and its clock if it shows it.
 
-    The answer is not trusted: an encrypted receiver is not verified before this host has joined.
+    The answer is not trusted, because an encrypted receiver cannot be verified before this host has joined.
     """
     url = urlsplit(receiver_url)
     try:
@@ -240,7 +240,8 @@ def _has_long_paths() -> bool:
 
 
 def _behind(python: Path) -> Path:
-    """Find the real interpreter: on Windows a virtual environment's python.exe is no link, but starts another."""
+    """Find the real interpreter: on Windows a virtual environment's python.exe is not a link but starts another
+    program."""
     base = getattr(sys, "_base_executable", None)
     if sys.platform == "win32" and base and python == Path(sys.executable):
         return Path(os.path.realpath(base))

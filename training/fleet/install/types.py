@@ -1,4 +1,4 @@
-"""The values of an installation: the request, the facts of the machine, and their judgement."""
+"""Data types of an installation: the request, the facts about the machine, and the results of checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class System(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRequest:
-    """The request of an installation. ``checkout`` and ``python`` are absolute paths of the machine itself."""
+    """The user's request for an installation. ``checkout`` and ``python`` are absolute paths of the machine itself."""
 
     role: MachineRole
     system: System
@@ -45,7 +45,7 @@ class InstallRequest:
 class ReceiverSeen:
     """The receiver's answer to the installer.
 
-    ``now`` is its clock in epoch seconds, ``here`` ours at the same moment.
+    ``now`` is the receiver's clock in epoch seconds, ``here`` this machine's clock at the same moment.
     """
 
     trouble: str | None = None
@@ -55,7 +55,7 @@ class ReceiverSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """The facts of the machine."""
+    """The facts about the machine that checks need."""
 
     python: tuple[int, int]
     interpreter: PurePath  # the file itself, links followed

@@ -1,10 +1,12 @@
-"""The parts of an installation on Windows: folders, settings, a Scheduled Task. Pure: makes plans only.
+r"""The steps of an installation on Windows: folders, settings, a Scheduled Task. Pure: it only plans the steps.
 
-The task runs as LOCAL SERVICE, which has few rights, at the start of the machine. Task Scheduler does not restart what
-ended with an error code, so a second trigger starts the task every five minutes, and does nothing while it runs.
+The task runs as LOCAL SERVICE, which has few rights, at the start of the machine. Task Scheduler does not restart a
+program that ended with an error code, so a second trigger starts the task every five minutes, and does nothing while it
+runs.
 
-What runs as administrator must not be changeable by others: in C:\\ and C:\\ProgramData every user may make files, and
-what a folder inherits there lets every user change the checkout. So rights come first, then secrets and programs.
+Other users must not be able to change programs that run as administrator: in C:\ and C:\ProgramData every user may make
+files, and what a folder inherits there lets every user change the checkout. So the rights are set first, and secrets
+and programs are written afterwards.
 """
 
 from __future__ import annotations
@@ -110,8 +112,8 @@ def closing(folder: PurePath, rights: dict[str, str]) -> list[InstallStep]:
     """Give a folder and its content to the administrators, with no other rights than these.
 
     Another user may have made the folder before, with rights of their own: an owner can always add rights, and
-    ``/grant:r`` keeps what others were given, so owner and entries go first. A closed folder is not touched, because
-    between ``/reset`` and ``/inheritance:r`` those may enter whom its parent lets in.
+    ``/grant:r`` keeps what others were given, so owner and entries go first. A closed folder is not changed again,
+    because between ``/reset`` and ``/inheritance:r`` its parent's rights would apply.
     """
     icacls, everything = ["icacls", str(folder)], ["/T", "/L", "/Q"]  # /L: no link is followed
     granted = [part for sid, right in rights.items() for part in ("/grant:r", f"*{sid}:(OI)(CI){right}")]
@@ -152,7 +154,7 @@ def _letting_write(folder: PurePath) -> InstallStep:
 
 
 def start(*, changed: bool) -> list[InstallStep]:
-    """Register the task and start it, unless it runs in its present form already."""
+    """Register the task and start it, unless it already runs in its present form."""
     there = ["schtasks", "/Query", "/TN", TASK]
     register = ["schtasks", "/Create", "/TN", TASK, "/XML", str(TASK_FILE), "/F"]
     steps: list[InstallStep] = []

@@ -1,7 +1,7 @@
 """The program of the Scheduled Task: the worker, with the settings of its file and a log of bounded size.
 
-Task Scheduler keeps no output of what it starts. Here the log, and all other output, goes to one file that
-is rotated at 2 MiB; five are kept. Imports everywhere, so that it can be tried where there is no Windows.
+Task Scheduler does not store a program's output. Here the log, and all other output, goes to one file that is rotated
+at 2 MiB; five are kept. It can be imported on every system, so that tests need no Windows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("training.fleet.install.windows_task")
 
 
 class LineLog(io.TextIOBase):
-    """A stream whose lines become lines of the log."""
+    """A stream that writes each line to the log."""
 
     def __init__(self, level: int) -> None:
         self._level = level

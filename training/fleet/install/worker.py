@@ -13,7 +13,7 @@ FETCH_S = 60  # the worker fetches the rest, so that no installation takes too l
 
 
 def undelivered(saved: str) -> str | None:
-    """Read the job of an undelivered finished training from the worker's state; None without one."""
+    """Read from the worker's state the job of a finished training that is not delivered; None if there is none."""
     try:
         return str(strict_json.loads(saved)["delivery"]["assignment"]["job_id"])
     except (ValueError, KeyError, TypeError):
@@ -21,7 +21,7 @@ def undelivered(saved: str) -> str | None:
 
 
 def capability_words(output: str) -> str:
-    """Write the output of ``python -m training.fleet.capability`` as one line for people."""
+    """Describe the output of ``python -m training.fleet.capability`` in one line for people."""
     try:
         found: Mapping[str, object] = strict_json.loads(output[output.index("{") :])
         many = "core" if found["cpu_cores"] == 1 else "cores"
@@ -35,12 +35,13 @@ def capability_words(output: str) -> str:
 
 
 def first_steps(request: InstallRequest, tls: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
-    """Make the steps that join the fleet, test the machine, and fetch a data set; ``tls`` is the certificate's."""
+    """Make the steps that join the fleet, test the machine, and fetch a data set; ``tls`` is the certificate's
+    folder."""
     return [*joining(request, tls, mark, as_user), trying(request, as_user), *fetching(request, tls, as_user)]
 
 
 def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
-    """Make the step that gets a certificate into ``folder``; none without a code."""
+    """Make the step that gets a certificate into ``folder``; no step without a code."""
     if request.code is None or request.fingerprint is None:
         return []
     argv = [str(request.python), "-m", "training.fleet.join", "--receiver-url", request.receiver_url]
@@ -68,7 +69,7 @@ def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Seq
 
 
 def trying(request: InstallRequest, as_user: str | None) -> InstallStep:
-    """Make the step that tests the machine's capability, in the same way as the service."""
+    """Make the step that tests the machine's capability, run in the same way as the service."""
     argv = [str(request.python), "-m", "training.fleet.capability", "--host-id", request.host_id]
     argv += ["--repo-root", str(request.checkout), "--venv-python", str(request.python)]
     return Command(

@@ -1,4 +1,4 @@
-"""A channel of the manifest's ``[notify.*]``: its kind, the notices that it carries, and where its secrets stand. Pure.
+"""A channel of the manifest's ``[notify.*]``: its kind, the notices that it carries, and where its secrets are. Pure.
 
 A secret (a webhook's address, a token, a password) is never written in the manifest: the channel names the file or the
 environment variable that holds it.
@@ -24,7 +24,7 @@ class ChannelKind(StrEnum):
 
 
 class NoticeKind(StrEnum):
-    """The occasions for a notice."""
+    """The kinds of events about which people are notified."""
 
     FAILURE = "failure"  # a job failed for good
     PLAN_DONE = "plan_done"  # no job of the plan waits or runs any more
@@ -45,7 +45,8 @@ class Security(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """The place of a secret: a file with one line, or an environment variable of the receiver. One of the two."""
+    """The place of a secret: a file with one line, or an environment variable of the receiver. Exactly one of the two
+    is set."""
 
     file: str | None = None
     env: str | None = None

@@ -1,4 +1,4 @@
-"""Checks that turn a TOML document into a plan: every key, every problem. Pure: no file, no process.
+"""Checks that turn a TOML document into a plan, and report every problem with every key. Pure: no file, no process.
 
 The names a model can have, and the hyperparameters of each, come as values (:class:`Trainers`).
 """
@@ -56,8 +56,8 @@ class Trainers:
 
 
 def dataset_among(known: Catalogue | None) -> Kind[str]:
-    """A data set's id, whether its id, a prefix of that, or its name is written. ``None``: no catalogue
-    is at hand, and possible references stay as written."""
+    """Return the id of the data set that is written as an id, the beginning of an id, or a name. ``None``: there is no
+    catalogue, and possible references stay as written."""
 
     def kind(value: Any) -> str:
         if not isinstance(value, str) or not is_reference(value):
@@ -74,7 +74,7 @@ def dataset_among(known: Catalogue | None) -> Kind[str]:
 
 
 def check_head(root: TomlTable, *, stem: str) -> str:
-    """Check the plan's name; the file's own name where it is absent."""
+    """Check the plan's name; without one, use the file's name."""
     version = root.take("schema_version", whole(0, 2**31), SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         message = f"this program reads schema_version {SCHEMA_VERSION}, not {version}"
@@ -83,7 +83,7 @@ def check_head(root: TomlTable, *, stem: str) -> str:
 
 
 def check_trainers(root: TomlTable, builtin: Collection[str]) -> dict[str, TrainerSpec]:
-    """Check ``[trainers.<name>]``: own trainers."""
+    """Check ``[trainers.<name>]``: custom trainers."""
     found = {}
     for name, table in root.tables("trainers"):
         table.judge(kinds.model_name, name)
@@ -183,7 +183,7 @@ def _mail_server(table: TomlTable) -> dict[str, Any]:
 
 
 def _secret(table: TomlTable, key: str, *, required: bool = False) -> Secret | None:
-    """Read the place of a secret, a file or a variable; the secret itself is refused."""
+    """Read where a secret is, in a file or a variable; refuse the secret itself."""
     if table.has(key):
         table.take(key, lambda value: value, None)
         hint = f"write it into a file and name that: {key}_file"
@@ -268,7 +268,8 @@ def check_jobs(root: TomlTable, defaults: Defaults, trainers: Trainers, dataset:
 
 
 def _jobs(tables: Sequence[TomlTable], defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> Iterator[JobSpec]:
-    """Check the jobs of an entry: of a thousand seeds one wholly, and of the others what is their own."""
+    """Check the jobs of an entry: if a matrix makes a thousand, one completely, and the others only where they
+    differ."""
     sound: dict[tuple[Any, ...], tuple[TomlTable, JobSpec]] = {}
     for table in tables:
         others = tuple(repr(table.values[key]) for key in table.varied if key not in _FREE)
@@ -283,7 +284,7 @@ def _jobs(tables: Sequence[TomlTable], defaults: Defaults, trainers: Trainers, d
 
 
 def _varied(table: TomlTable, like: TomlTable, job: JobSpec, defaults: Defaults, trainers: Trainers) -> JobSpec:
-    """Check a job that differs from a sound one of its entry in name, seed and hyperparameters alone."""
+    """Check a job that differs from a correct job of its entry only in name, seed and hyperparameters."""
     same = table.values.get("hyper") is like.values.get("hyper")
     hyper = job.hyper if same else _hyper(table, job.model, trainers)
     seed = table.take("seed", kinds.seed, defaults["seed"])
@@ -318,7 +319,7 @@ def _job(table: TomlTable, defaults: Defaults, trainers: Trainers, dataset: Kind
 
 
 def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
-    """Return the hosts over which an entry rotates, sorted; none where it does not, or a mistake was reported."""
+    """Return the hosts over which an entry rotates, sorted; none if it does not rotate, or has a mistake there."""
     at: KeyPath = (matrix.ROTATE,)
     if not entry.has(matrix.ROTATE):
         entry.skip(matrix.ROTATE)
@@ -360,7 +361,8 @@ def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
 
 
 def _split(table: TomlTable, keys: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
-    """Check the job's training and test hosts together. An option without effect is refused where the job sets it."""
+    """Check the job's training and test hosts together. An option that has no effect is refused if the job itself sets
+    it."""
     recipe, tested = keys["split_recipe"], keys["test_hosts"]
     if not recipe or table.is_wrong("split_recipe", "train_hosts", "test_hosts"):
         return {}  # reported, and nothing can be said of them together
@@ -380,7 +382,8 @@ def _split(table: TomlTable, keys: Mapping[str, Any], defaults: Defaults) -> dic
 
 
 def _report_no_train_hosts(table: TomlTable, recipe: str) -> None:
-    """Report at the job when it rotates or sets the recipe itself; else once, at the defaults."""
+    """Report missing train hosts: at the job if it rotates or sets the recipe itself, otherwise once, at the
+    defaults."""
     if table.has(matrix.ROTATE):
         message = "needs train_hosts, the recording hosts that are tested one at a time"
         table.report((matrix.ROTATE,), message, 'add train_hosts = ["…", "…"]', missing=True)
@@ -393,7 +396,7 @@ def _report_no_train_hosts(table: TomlTable, recipe: str) -> None:
 
 
 def _hyper(table: TomlTable, model: str, trainers: Trainers) -> dict[str, HyperValue]:
-    """Read the job's hyper values in their flags' types; unchecked while the model itself is wrong."""
+    """Read the job's hyperparameters in their flags' types; do not check them while the model itself is wrong."""
     values: dict[str, Any] = table.take("hyper", kinds.table, {})
     checked: dict[str, HyperValue] = {}
     if model not in trainers.flags:
@@ -419,7 +422,7 @@ def _hyper(table: TomlTable, model: str, trainers: Trainers) -> dict[str, HyperV
 
 
 def _unchecked(key: str, value: object) -> tuple[str, str] | None:
-    """Check a hyper value as far as possible without the trainer's flags."""
+    """Check a hyperparameter as far as possible without the trainer's flags."""
     if key in ARGUMENTS or any(each.startswith(key) for each in ("out_dir", "reports_dir")):
         return f"`{key}` is set by the worker and cannot be a hyperparameter", "remove it"
     if not _HYPER_KEY.fullmatch(key):
@@ -441,7 +444,7 @@ def _unchecked(key: str, value: object) -> tuple[str, str] | None:
 def check_plan(
     root: TomlTable, trainers: Trainers, datasets: Catalogue | None = None, *, stem: str = "plan"
 ) -> Manifest:
-    """Check everything but the trainers, and refuse other keys at the top."""
+    """Check everything except the trainers, and refuse unknown keys at the top level."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)
     plan = Manifest(

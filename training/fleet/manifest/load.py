@@ -1,4 +1,4 @@
-"""The operator's one file: read, checked key by key, and turned into jobs.
+"""The operator's manifest: read it, check it key by key, and turn it into jobs.
 
 ``load_manifest`` returns a plan without a mistake or raises :class:`ManifestError` with all of them, each with file,
 line, key and a suggestion. ``python -m training.fleet.manifest FILE [--json]`` does the same for people.
@@ -116,10 +116,10 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
 def check_values(
     values: Mapping[str, Any], *, path: Path, describer: Describer, datasets: Catalogue | None = None
 ) -> Manifest:
-    """Check a plan that was read elsewhere; raises :class:`ManifestError` with every mistake, without lines.
+    """Check a plan that was read on another machine; raises :class:`ManifestError` with every mistake, without lines.
 
-    Only our own trainers are asked for their flags: hyper values of others are checked in their form alone. Channels
-    stay out: those of a file from elsewhere name files on its machine, which must not be read here.
+    Only built-in trainers are asked for their flags: hyperparameters of custom ones are checked only in their form.
+    Channels are not checked, because they name files on the other machine.
     """
     problems = [
         UnplacedMistake(("jobs", index, key), "cannot be sent", "send each of its jobs separately")
@@ -143,7 +143,7 @@ def check_values(
 
 
 def _builtin(describer: Describer) -> Trainers:
-    """Ask the built-in trainers."""
+    """Ask the built-in trainers for their flags."""
     told = {program: describer(describe_command(program)) for program in PROGRAMS}
     return Trainers(
         flags={model: hyper for each in told.values() for model, hyper in each.models.items()},
@@ -155,7 +155,7 @@ def _builtin(describer: Describer) -> Trainers:
 def _with_own(
     builtin: Trainers, own: Mapping[str, TrainerSpec], describer: Describer, problems: list[UnplacedMistake]
 ) -> Trainers:
-    """Ask own trainers too; the flags of those without `describe` are not known."""
+    """Ask custom trainers too; the flags of those without `describe` are unknown."""
     flags: dict[str, Mapping[str, HyperFlag] | None] = dict.fromkeys(own)
     bound_by = dict(builtin.bound_by)
     for name, trainer in own.items():
@@ -173,7 +173,7 @@ def _with_own(
 
 
 def _described(name: str, models: Collection[str]) -> str:
-    """Return the name of an own trainer in descriptions: its own, or that of the only model in it."""
+    """Return the name of a custom trainer in its description: its own, or that of the only model in it."""
     if name not in models and len(models) != 1:
         raise DescribeError(f"the description has no model `{name}`")
     return name if name in models else next(iter(models))
@@ -240,7 +240,7 @@ def _table(plan: Manifest) -> str:
 
 
 def _is_known(job: JobSpec) -> bool:
-    """Return True when the job's id can be computed here: a data set's name is resolved by the receiver alone."""
+    """Return True if the job's id can be computed here: only the receiver can resolve a data set's name."""
     return job.dataset is None or DATASET_ID.fullmatch(job.dataset) is not None
 
 

@@ -1,8 +1,8 @@
 """A job's ``matrix`` and its rotation: one entry of the plan that expands to many jobs. Pure.
 
 ``matrix = { seed = [0, 1, 2], "hyper.max_depth" = [4, 6] }`` makes the six jobs that a person would write by hand, with
-the same ids; each is called after its values, ``gbt[seed=0,max_depth=4]``. ``rotate = "hosts"`` makes one for each host
-of ``train_hosts``, tested on it alone and trained on the others: ``gbt[host=attic-pi,seed=0]``.
+the same ids; each job's name contains its values, ``gbt[seed=0,max_depth=4]``. ``rotate = "hosts"`` makes one job for
+each host of ``train_hosts``, tested only on that host and trained on the others: ``gbt[host=attic-pi,seed=0]``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROTATE = "rotate"
 
 
 class Axis(NamedTuple):
-    """One key of a matrix, its place in a job and in the file, and the values that it takes."""
+    """One key of a matrix: its place in a job and in the file, and its values."""
 
     key: str
     in_job: KeyPath
@@ -40,7 +40,7 @@ class Axis(NamedTuple):
         return self.label or str(self.in_job[-1])
 
     def put(self, values: dict[str, Any], index: int) -> None:
-        """Set one value in a job's table."""
+        """Set this key in a job's table to one of its values."""
         key, *below = map(str, self.in_job)
         inside = values.get(key, {}) if below else None
         if inside is None:
@@ -49,7 +49,7 @@ class Axis(NamedTuple):
             values[key] = {**inside, below[0]: self.values[index]}
 
     def place(self, index: int) -> KeyPath:
-        """Return where in the file one value stands."""
+        """Return where in the file one of the values is."""
         return (*self.at, index)
 
     def part(self, label: str, index: int) -> str:
@@ -78,10 +78,11 @@ def rotation(hosts: Sequence[str]) -> Rotation:
 
 
 def spread(entry: TomlTable, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = ()) -> list[TomlTable]:
-    """Make the jobs of an entry: a table each, which reports a mistake at its value's place in the file.
+    """Make the jobs of an entry: one table for each, which reports mistakes at the value's place in the file.
 
-    ``room`` is how many more jobs the matrices and rotations of this plan may make. Of a matrix with mistakes only so
-    many jobs are made that each of its values is checked once. ``hosts``: those of the entry's rotation, if it has one.
+    ``room`` is how many more jobs the matrices and rotations of this plan may make. From a matrix with mistakes only as
+    many jobs are made as are needed to check each value once. ``hosts``: the hosts of the entry's rotation, if it has
+    one.
     """
     if "matrix" not in entry.values:
         entry.skip("matrix")
@@ -104,7 +105,7 @@ def spread(entry: TomlTable, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = (
 
 
 def _choices(axes: Sequence[Axis], *, whole: bool) -> list[tuple[int, ...]]:
-    """List the index of the value on each axis: for each job, or so that each value is met once."""
+    """List for each job which value it takes on each axis; or fewer jobs, in which each value occurs once."""
     if whole:
         return list(product(*(range(len(axis.values)) for axis in axes)))
     longest = max((len(axis.values) for axis in axes), default=1)
@@ -112,7 +113,7 @@ def _choices(axes: Sequence[Axis], *, whole: bool) -> list[tuple[int, ...]]:
 
 
 def _names(entry: TomlTable, axes: Sequence[Axis], choices: Sequence[tuple[int, ...]]) -> list[Any]:
-    """Call each job after its values; a wrong name stays as it is, to be reported by who reads it."""
+    """Name each job after its values; a wrong name is kept, and reported by the check that reads it."""
     name = entry.values.get("name")
     if not isinstance(name, str) or not name or not axes:
         return [name] * len(choices)
@@ -146,13 +147,13 @@ def _one(
 
 
 def _labels(axes: Sequence[Axis]) -> list[str]:
-    """Name the keys in a job's name: the last part of each, or whole keys where two end alike."""
+    """Shorten the keys for a job's name to their last part; if two would be equal, keep whole keys."""
     short = [axis.short for axis in axes]
     return [axis.key if short.count(label) > 1 else label for axis, label in zip(axes, short, strict=True)]
 
 
 def _axes(entry: TomlTable) -> list[Axis]:
-    """Read the matrix; every mistake in it is reported, and what is wrong is left out."""
+    """Read the matrix; report every mistake in it, and leave out what is wrong."""
     before = len(entry.problems)
     matrix: dict[str, Any] = entry.take("matrix", _table, {})
     found: dict[str, Axis] = {}

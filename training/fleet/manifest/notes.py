@@ -1,4 +1,4 @@
-"""PURE: warnings about a manifest that is valid but hardly meant."""
+"""PURE: warnings about a manifest that is valid but probably not meant so."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]
 
 
 def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
-    """Warn of jobs that differ only in the spelling of a number, such as 1, 1.0 and "1"."""
+    """Warn of jobs that differ only in how a number is written, such as 1, 1.0 and "1"."""
     first: dict[Any, JobSpec] = {}
     for job in jobs:
         plain = {key: _plain(value) for key, value in job.hyper.items()}
@@ -64,7 +64,7 @@ def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
 
 
 def _plain(value: HyperValue) -> object:
-    """Normalize a value that may be read as a number."""
+    """Convert a value that may be read as a number to one form."""
     if isinstance(value, bool):
         return value
     try:

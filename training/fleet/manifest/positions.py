@@ -1,4 +1,4 @@
-"""The position of a key in the file. Loaded only when there is a mistake to point at.
+"""The position of a key in the file. This module is loaded only to report a mistake.
 
 ``tomllib`` keeps no positions; tree-sitter's TOML grammar does. Without it mistakes are reported without a line.
 """

@@ -1,4 +1,4 @@
-"""Reading one TOML table key by key, collecting every problem instead of stopping at the first.
+"""Read one TOML table key by key, collecting every problem instead of stopping at the first.
 
 A *kind* turns a raw value into a checked one or raises :class:`WrongValueError`. A :class:`TomlTable` notes the keys
 that were read; every other key is unknown and is reported with the nearest right name.
@@ -24,7 +24,7 @@ _SUGGESTIONS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class UnplacedMistake:
-    """A mistake before its line is known."""
+    """A mistake whose line is not known yet."""
 
     path: KeyPath
     message: str
@@ -34,7 +34,7 @@ class UnplacedMistake:
 
 
 class WrongValueError(ValueError):
-    """A value is not what its key takes. A list may be wrong in several places: ``more``."""
+    """A value is not allowed for its key. ``more`` has further mistakes, as a list may have several."""
 
     def __init__(
         self, message: str, suggestion: str = "", *, at: KeyPath = (), more: Sequence[WrongValueError] = ()
@@ -49,8 +49,8 @@ Kind = Callable[[Any], T]
 class TomlTable:
     """One table of the manifest, by its path; problems go into a list shared by all tables.
 
-    ``moved``: the places of values that are written in a list elsewhere in the file, by their places here. ``once``:
-    the problems that tables made of one entry share, each reported a single time.
+    ``moved`` maps a key's place here to its place elsewhere in the file, for values from a list there. ``once`` has the
+    problems of all tables made from one entry, so that each is reported once.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TomlTable:
 
     @property
     def varied(self) -> Iterable[str]:
-        """Return the keys that differ from those of other tables made of one entry."""
+        """Return the keys whose values differ from those of other tables made from the same entry."""
         return (str(place[0]) for place in self._moved)
 
     def has(self, key: str) -> bool:
@@ -87,7 +87,7 @@ class TomlTable:
             self.report((), wrong.message, suggestion)
 
     def table(self, key: str) -> TomlTable:
-        """Read the one sub-table under ``key``; an empty one where it is absent or none."""
+        """Read the one sub-table under ``key``; an empty one if it is absent or not a table."""
         found = self.values.get(key, {})
         self._asked[key] = None
         if not isinstance(found, dict):
@@ -112,7 +112,7 @@ class TomlTable:
             return default
 
     def skip(self, key: str) -> None:
-        """Count ``key`` as a known one that another check reads."""
+        """Mark ``key`` as known, because another check reads it."""
         self._asked[key] = None
 
     def tables(self, key: str, *, array: bool = False) -> list[tuple[str, TomlTable]]:
@@ -248,7 +248,7 @@ def one_of(options: Iterable[str], what: str) -> Kind[str]:
 def list_of(
     kind: Kind[str], *, least: int = 0, most: int = 10_000, words: Callable[[str], Iterable[str]] = lambda text: (text,)
 ) -> Kind[tuple[str, ...]]:
-    """A list whose every wrong entry is reported. ``words``: what a text in its place is probably meant to hold."""
+    """A list whose every wrong entry is reported. ``words`` says what a text in the list's place probably means."""
 
     def whole_list(value: Any) -> tuple[str, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:

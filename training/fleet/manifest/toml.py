@@ -33,7 +33,7 @@ _REMEDIES = {
 
 
 class UnreadableError(Exception):
-    """The file cannot be read at all; the problem has the cause."""
+    """The file cannot be read at all; the attached problem names the cause."""
 
     def __init__(self, message: str, suggestion: str = "", line: int | None = None) -> None:
         super().__init__(message)
@@ -111,7 +111,7 @@ def _explain(error: str, lines: list[str]) -> tuple[UnplacedMistake, int]:
 
 
 def _stands_alone(lines: list[str], number: int) -> bool:
-    """Return True when the mistake is in this line: it is one statement, and everything before it parses."""
+    """Return True if the mistake is in this line alone: it is one statement, and everything before it parses."""
     if not _STATEMENT.match(lines[number - 1]):
         return False
     try:

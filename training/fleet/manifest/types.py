@@ -1,7 +1,8 @@
-"""The operator's plan as values: a line declares a key, with what its values may be; and the mistakes of a bad one.
+"""The operator's plan as values: each key is declared by one line, with its allowed values; and the mistakes of a wrong
+plan.
 
-Everything here is frozen. The manifest's check follows from these declarations (:func:`read`), and ``to_dict`` gives
-the plain values that the queue stores and the wire carries.
+All classes here are immutable. :func:`read` checks a manifest by these declarations, and ``to_dict`` returns the plain
+values for the queue and the wire.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _key(kind: Kind[Any], default: Any = None, *, required: bool = False) -> Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """A host as the manifest declares it. ``None`` declares nothing: the detected value holds."""
+    """A host as the manifest declares it. ``None``: not declared, so the detected value is used."""
 
     name: str = ""
     description: str = _key(text(500, empty=True), "")
@@ -63,13 +64,13 @@ class HostSpec:
     env: Mapping[str, str] = _key(kinds.variables)  # for every trainer there; None: none
 
     def to_dict(self) -> dict[str, Any]:
-        """Write what it declares; keys that say nothing are left out."""
+        """Write what the host declares; keys without a value are left out."""
         return _plain(self, without=defaults_of(HostSpec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """An own trainer: its command and its output files."""
+    """A custom trainer: its command and its output files."""
 
     name: str = ""
     command: tuple[str, ...] = _key(kinds.command, (), required=True)
@@ -110,7 +111,7 @@ INHERITED = frozenset(
 
 
 def _kind_of(declared: dataclasses.Field[Any]) -> Kind[Any] | None:
-    """Return the values that a declared key may have; None where they follow from more than the declaration."""
+    """Return the allowed values of a declared key; None if they depend on more than the declaration."""
     if declared.name not in CONSTRAINTS or declared.name in ("model", "dataset"):
         kind: Kind[Any] | None = declared.metadata.get("kind")
         return kind
@@ -129,9 +130,9 @@ def read(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     only: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Check the keys that a class declares, or ``only`` some: their values, or what they are by default.
+    """Check the keys that a class declares, or ``only`` some of them; return their values or defaults.
 
-    ``given`` are the kinds of those that follow from more than the declaration.
+    ``given`` has the allowed values of keys that depend on more than the declaration.
     """
     found = {}
     for name, declared_kind, default, required in _keys(of):
@@ -163,7 +164,7 @@ class Manifest:
     bound_by: Mapping[str, str]  # model → what bounds it, as its trainer declares
 
     def job_dict(self, job: JobSpec) -> dict[str, Any]:
-        """Write a job as the queue takes it: with its trainer, if that is one of the plan."""
+        """Write a job as the queue stores it, with its trainer if the trainer is a custom one of the plan."""
         own = self.trainers.get(job.model)
         return job.to_dict() | ({} if own is None else {"trainer": own.to_dict()})
 
@@ -172,14 +173,14 @@ class Manifest:
 
 
 def retention_table(rules: Rules) -> dict[str, Any]:
-    """Write what is kept as the manifest says it; what is kept without limit is left out."""
+    """Write what is kept as the manifest says it; things that are kept without limit are left out."""
     ages = {key: age for key, age in _plain(rules).items() if key != "best"}
     return ({} if rules.best is None else {"keep": f"best {rules.best} per model and mode"}) | ages
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A mistake in a manifest. ``line`` counts from 1; ``None`` when no line can be named."""
+    """A mistake in a manifest. ``line`` counts from 1; ``None`` if the line is unknown."""
 
     file: str
     line: int | None

@@ -1,4 +1,4 @@
-"""Kinds of values that only a manifest has: shares, hours of the week, hardware addresses, variables. Pure."""
+"""Kinds of values that only manifests have: shares, hours of the week, hardware addresses, variables. Pure."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def celsius(value: Any) -> float:
 
 
 def mac(value: Any) -> str:
-    """Check a hardware address, and write it as everybody does."""
+    """Check a hardware address, and write it in the usual form."""
     digits = value.replace("-", ":").lower() if isinstance(value, str) else ""
     if not _MAC.fullmatch(digits):
         hint = "`ip link` or `ipconfig /all` on that machine shows it"
@@ -115,7 +115,7 @@ def slots(value: Any) -> int | str:
 
 
 def variables(value: Any) -> dict[str, str]:
-    """Check variables for trainers; every wrong one is reported."""
+    """Check environment variables for trainers; every wrong one is reported."""
     given = table(value)
     if len(given) > VARIABLES_MAX:
         raise WrongValueError(f"has more than {VARIABLES_MAX} variables", "leave some out")
@@ -137,7 +137,7 @@ def variables(value: Any) -> dict[str, str]:
 
 
 def table(value: Any) -> dict[str, Any]:
-    """A table of any keys."""
+    """Accept a table with any keys."""
     if isinstance(value, dict):
         return value
     raise WrongValueError(f"must be a table, not {shown(value)}", "write key = value pairs below its header")

@@ -1,1 +1,1 @@
-"""The dashboard's pages: from the receiver's views to HTML. No HTTP, no SQL, no rule of its own."""
+"""The dashboard's pages: from the receiver's views to HTML. It contains no HTTP, no SQL and no rules."""

@@ -1,4 +1,4 @@
-"""The page that compares jobs: what made the difference?"""
+"""The page that compares jobs and shows in what they differ."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def _rotations(views: Views, ids: Sequence[str]) -> dict[str, Any]:
-    """Fold the rotations that the jobs are of, the first job's first, each with its gap to that one."""
+    """Combine the figures of the rotations to which the jobs belong, the first job's first, each with its gap to that
+    one."""
     known = views.models.models(limit=1).rotations
     of_job = {one.job_id: place for place, each in enumerate(known) for host in each.by_host for one in host.jobs}
     places = dict.fromkeys(of_job[job_id] for job_id in ids if job_id in of_job)
@@ -56,7 +57,7 @@ def _rotations(views: Views, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def _results(views: Views, details: Sequence[Json]) -> dict[str, Any]:
-    """Put the jobs' reports side by side: figures, gaps to the first one, hosts, and ROC curves over one another."""
+    """Put the jobs' reports side by side: figures, gaps to the first one, hosts, and ROC curves in one chart."""
     found = [
         views.models.report(each["job"]["job_id"]) if each["job"]["status"] == "completed" else None for each in details
     ]
@@ -106,7 +107,7 @@ def sentence(names: Sequence[str], unlike: Sequence[tuple[str, list[str]]], alik
 
 
 def _end(detail: Json) -> list[tuple[str, str]]:
-    """List what became of a job, by the same labels for each."""
+    """List how a job ended, under the same labels for each job."""
     job, attempts = detail["job"], detail["attempts"]
     last = attempts[-1] if attempts else None
     took = words.duration(last["ended_at"] - last["granted_at"]) if last and last["ended_at"] else ""

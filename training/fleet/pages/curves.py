@@ -1,4 +1,4 @@
-"""Curves as pages show them: drawn by the receiver as SVG, with a table behind each."""
+"""Curves on pages: drawn by the receiver as SVG, each with a table."""
 
 from __future__ import annotations
 
@@ -61,14 +61,15 @@ def _rounded(value: float) -> float:
 
 
 def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[DrawnFigure]:
-    """Draw what the trainers of these jobs (id, name) reported, one line a job; nothing where nothing was reported."""
+    """Draw the curves that the trainers of these jobs (id, name) reported, one line per job; none if there are no
+    reports."""
     curves = [(one_line(name, 40), views.curve(job_id, points=POINTS_DRAWN).points) for job_id, name in jobs]
     drawn = [_figure(key, title, curves) for key, title in FIGURES]
     return [figure for figure in drawn if figure is not None]
 
 
 def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
-    """Draw the ROC curves of reports (name, report); None where there is nothing to draw."""
+    """Draw the ROC curves of reports (name, report); None if there are none."""
     drawn = []
     for name, report in reports:
         lines = report.roc if len(reports) == 1 else report.roc[:1]
@@ -85,7 +86,7 @@ def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
 
 
 def usage(views: Views, job_id: str, attempt: int | None = None) -> list[DrawnFigure]:
-    """Draw what the trainer of an attempt, by default the last one, used of its host."""
+    """Draw the host resources that an attempt's trainer used; by default for the last attempt."""
     samples = views.curve(job_id, attempt=attempt, points=POINTS_DRAWN).usage
     drawn = []
     for title, unit, keys in USAGE:
@@ -97,7 +98,7 @@ def usage(views: Views, job_id: str, attempt: int | None = None) -> list[DrawnFi
 
 
 def _used(samples: Sequence[UsageSample], key: str, scale: float) -> dict[int, float]:
-    """Read one figure of the samples, by whole seconds since the grant."""
+    """Read one resource's samples, by whole seconds since the grant."""
     known = ((round(each.seconds), getattr(each, key)) for each in samples)
     return {second: value * scale for second, value in known if value is not None}
 

@@ -1,4 +1,4 @@
-"""The page of events: what happened while I was away?"""
+"""The page of events: a list of what happened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS_MAX = 50
 
 
 class EventsQuery(NamedTuple):
-    """The page's address: its filters, and where it continues. Empty: all, from now."""
+    """The address of the page: its filters, and the event at which it continues. Empty: all events, from the newest."""
 
     job: str = ""  # an id
     host: str = ""
@@ -31,7 +31,7 @@ class EventsQuery(NamedTuple):
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render one page of fifty rows of every job's events."""
+    """Render one page of fifty events, of all jobs."""
     refuse_host(asked.host, "all events")
     views, before = asked.views, asked.number("before") or None
     job, host, kind = (asked.query.get(name, "") for name in ("job", "host", "kind"))

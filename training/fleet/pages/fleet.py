@@ -1,4 +1,4 @@
-"""The fleet's page: is everything all right, and when is it done?"""
+"""The front page of the dashboard: whether anything needs the operator, and when all is done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class Attention(NamedTuple):
-    """Something that needs the operator, with the command that helps where there is one."""
+    """Something that needs the operator, with the command that helps, if there is one."""
 
     text: str
     link: str | None = None
@@ -79,7 +79,7 @@ def sentence(
     held: int = 0,
     to_come: UpcomingTime | None = None,
 ) -> str:
-    """Say in one line how far the plan is."""
+    """Say in one line how much of the plan is done."""
     total, trained = sum(counts.values()) - counts["cancelled"], counts["completed"]
     if not total:
         return "There are no jobs yet."
@@ -101,7 +101,7 @@ def sentence(
 
 
 def _done_at(to_come: UpcomingTime | None) -> str:
-    """Say when all is expected to be done, and how sure that is."""
+    """Say when all jobs are expected to be done, and how certain that is."""
     if to_come is None:
         return ""
     done, low, high = (when(at, to_come.begin) for at in to_come.done)
@@ -109,7 +109,7 @@ def _done_at(to_come: UpcomingTime | None) -> str:
 
 
 def _done_in(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]]) -> str:
-    """Say when all is done, where nothing waits and every trainer says how long it needs."""
+    """Say when all jobs are done, if none waits and every trainer reports its remaining time."""
     left = [words.left_s(job) for job in live]
     known = [each for each in left if each is not None]
     if counts["pending"] or not known or len(known) < len(left):
@@ -171,7 +171,7 @@ def notices(
 
 
 def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iterator[Attention]:
-    """List the hosts that behave as a model has learned to distrust."""
+    """List the hosts with open alarms of a model that watches them."""
     for host, (number, since) in sorted(incidents.items())[:INCIDENTS_SHOWN]:
         text = f"{host}: {counted(number, 'incidents')} {'is' if number == 1 else 'are'} open"
         yield Attention(f"{text}, the first raised at {when(since, now)}", f"/incidents?host={path_part(host)}")
@@ -180,7 +180,7 @@ def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iter
 
 
 def of_changes(changed: Mapping[str, IncidentView]) -> Iterator[Attention]:
-    """List the hosts that are not as their reference any more."""
+    """List the hosts that have changed from their reference."""
     for host, one in sorted(changed.items())[:INCIDENTS_SHOWN]:
         said = words.changed(one.to_dict())
         yield Attention(f"{host} {said}", f"/incidents?host={path_part(host)}")
@@ -189,7 +189,7 @@ def of_changes(changed: Mapping[str, IncidentView]) -> Iterator[Attention]:
 
 
 def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: UpcomingTime | None) -> Json:
-    """Put beside a host what it does and did."""
+    """Collect what a host is doing and did."""
     name = host["hostname"]
     return {
         **host,
@@ -209,7 +209,7 @@ def _declined(name: str, to_come: UpcomingTime | None) -> str | None:
 
 
 def _can(capability: Mapping[str, Any]) -> str:
-    """Say a host's hardware in a few words."""
+    """Describe a host's hardware in a few words."""
     cores = words.number(capability.get("cpu_cores"))
     ram = words.number(capability.get("ram_total_gib"))
     said = [f"{cores:.0f} cores" if cores else "", f"{ram:.0f} GiB" if ram else ""]

@@ -1,4 +1,4 @@
-"""The page of incidents: which hosts behave as a model has learned to distrust, and why?"""
+"""The page of incidents: the alarms and changes that watched hosts reported."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _hosts(incidents: Sequence[Json]) -> list[tuple[str, list[Json], list[Json]]
 
 
 def lasted(one: Json) -> str:
-    """Say from when to when an incident was."""
+    """Say when an incident began and ended."""
     begin, end = local(one["began_at"]), local(one["last_alarm_at"])
     until = f"{end:%H:%M:%S}" if end.date() == begin.date() else f"{end:%a %d %b %H:%M:%S}"
     length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))

@@ -1,4 +1,4 @@
-"""A job's page: what happens with it, and why?"""
+"""A job's page: its state, and the reason for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def _result(views: Views, detail: Json) -> dict[str, Any]:
-    """Return the report of a trained job and its drawing, or why there is none."""
+    """Return a trained job's report and its charts, or the reason why there is none."""
     job, attempts = detail["job"], detail["attempts"]
     if job["status"] != "completed":
         return {"report": None, "drawing": None, "no_report": None}
@@ -62,7 +62,7 @@ def _result(views: Views, detail: Json) -> dict[str, Any]:
 
 
 def sentence(detail: Json, explained: Json | None, now: float) -> str:
-    """Say in one line what happens with the job, since when and why."""
+    """Say in one line which state the job is in, since when and why."""
     job, last = detail["job"], (detail["attempts"] or [None])[-1]
     name, status = one_line(job["name"], 80), job["status"]
     over = words.ago(job["finished_at"], now)

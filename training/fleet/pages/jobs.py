@@ -1,4 +1,4 @@
-"""The page of jobs: where is it? The address alone holds filters, order and place."""
+"""The page that lists and filters jobs. Filters, order and place are all in the page's address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JobsQuery(NamedTuple):
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> JobsQuery:
-        """Read an address; an order or place that makes no sense counts as none."""
+        """Read an address; an invalid order or place counts as absent."""
         sort = asked.get("sort", "newest")
         return cls(JobFilter.of(asked), sort if sort in ORDERS else "newest", place(asked.get("after", "")))
 
@@ -36,7 +36,7 @@ class JobsQuery(NamedTuple):
 
 
 def place(text: str) -> ListPlace:
-    """Read a place from an address: number of arrival, key as a number, key as a text."""
+    """Read a place in the list from an address: number of arrival, key as a number, key as a text."""
     seq, _, rest = text.partition(",")
     number, _, word = rest.partition(",")
     try:

@@ -1,4 +1,4 @@
-"""The page of models: which do I believe?"""
+"""The page of models: compares models that were judged on the same test."""
 
 from __future__ import annotations
 

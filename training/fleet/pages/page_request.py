@@ -1,4 +1,4 @@
-"""A request for a page: the views that answer it, what its address says, and who asks."""
+"""A request for a page: the views that answer it, its address, and its caller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.fleet.wire.views import HealthReply
 
 
 class PageRequest(NamedTuple):
-    """A request for a page. Jobs that its address names are resolved, and the caller may see them."""
+    """A request for a page. Jobs named in its address are already resolved, and the caller is allowed to see them."""
 
     views: Views
     query: Mapping[str, str] = {}

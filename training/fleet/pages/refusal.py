@@ -1,4 +1,4 @@
-"""The page for what cannot be shown: the sentence of the refusal, and a way on."""
+"""The page for a refused request: the sentence of the refusal, and a link to continue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _LOGIN_HELPS = (ProblemType.OPERATOR_TOKEN, ProblemType.NO_CERTIFICATE, ProblemT
 
 
 def page(refusal: Refusal, frame: Frame, again: bool = True) -> str:
-    """Render a refusal; its sentence has cause and remedy. ``again``: after a login the same address can be asked."""
+    """Render a refusal; its sentence has cause and remedy. ``again``: the same address can be requested after a
+    login."""
     title = HTTPStatus(refusal.problem_type.status).phrase
     login = None
     if refusal.problem_type in _LOGIN_HELPS:

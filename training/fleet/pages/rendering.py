@@ -1,7 +1,7 @@
-"""The one way from values to HTML.
+"""Render values as HTML; every page uses this module.
 
 Every text passes :mod:`training.printable` and is escaped in every template: remote text can neither become markup nor
-steer what is around it. Jinja2 is loaded with the first page, for a receiver at rest needs none.
+affect the text around it. Jinja2 is loaded with the first page, to save memory in a receiver whose pages nobody opens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from training.printable import counted, one_line, printable
 
 
 class Frame(NamedTuple):
-    """The part that all pages share, around their own. ``now`` in epoch seconds of the receiver's clock."""
+    """The values that the frame around every page shows. ``now`` in epoch seconds of the receiver's clock."""
 
     now: float
     viewer: str = ""  # the name of who looks, where one was proven
@@ -37,12 +37,12 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Return the address of the menu's entry that the page belongs to."""
+        """Return the address of the menu entry to which the page belongs."""
         return "/" + self.address.partition("?")[0].split("/")[1] if self.address else ""
 
 
 def render(template: str, frame: Frame, **values: Any) -> str:
-    """Render a template of this package; its values may come from other machines."""
+    """Render a template of this package with values that may come from other machines."""
     return _environment().get_template(template).render(frame=frame, **values)
 
 
@@ -78,7 +78,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Make a value printable in one line before it is escaped; what is markup already is ours."""
+    """Make a value printable in one line before it is escaped; values that are markup already are our own."""
     if value is None:
         return ""
     return value if isinstance(value, Markup) else printable(value)
@@ -98,7 +98,8 @@ def path_part(text: object) -> str:
 def job_path(job: Mapping[str, Any]) -> str:
     """Return the address of a job's page: by its name if the plan has it, as others may bear the name of one that left.
 
-    A name of dots alone would be taken for a folder; what says nothing of the plan is linked by its id.
+    A name of dots alone would be taken for a folder. A row that does not say whether the plan has the job is linked by
+    id.
     """
     name = str(job.get("name") or "")
     by_name = job.get("in_manifest") and name.strip(".") != ""
@@ -106,7 +107,7 @@ def job_path(job: Mapping[str, Any]) -> str:
 
 
 def local(at: float) -> datetime:
-    """Return a time in the receiver's own zone: mostly its operator's."""
+    """Return a time in the receiver's time zone, which mostly is the operator's."""
     return datetime.fromtimestamp(at, UTC).astimezone()
 
 
@@ -123,18 +124,18 @@ def time_element(at: object, now: float) -> Markup:
 
 
 def moment(at: float) -> str:
-    """Show a time with its day."""
+    """Show a time with its date."""
     return f"{local(at):%d %b %Y, %H:%M %Z}"
 
 
 def clock_element(at: float) -> Markup:
-    """Show a time of today in hours and minutes."""
+    """Show today's time in hours and minutes."""
     there = local(at)
     return Markup('<time datetime="{}">{}</time>').format(there.isoformat(timespec="seconds"), f"{there:%H:%M %Z}")
 
 
 def when(at: float, now: float) -> str:
-    """Write a time to come as people do: of today in hours and minutes, of another day with its date."""
+    """Write a future time as people do: today's in hours and minutes, another day's with its date."""
     there = local(at)
     return f"{there:%H:%M}" if there.date() == local(now).date() else f"{there:%a %d %b %H:%M}"
 

@@ -1,4 +1,4 @@
-"""The receiver's pages as files: each page that links lead to, from the menu on, with relative links."""
+"""Write the receiver's pages as files: every page that can be reached by links from the menu, with relative links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JOBS = "jobs/"  # the folder of their pages
 
 @dataclass(frozen=True)
 class StaticSite:
-    """Files by their path relative to the site's folder, and how many jobs have a page and have none."""
+    """Files by their path relative to the site's folder, and the numbers of jobs with and without a page."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     jobs: int = 0
@@ -54,7 +54,7 @@ def site(ask: Callable[[str], bytes | None], step: Callable[[int, int], object])
 
 
 def place(address: str) -> str | None:
-    """Return the file of an address; None for what a site does not hold."""
+    """Return the file for an address; None if the site does not contain it."""
     parts = urlsplit(address)
     if parts.path.startswith("/static/"):
         return parts.path[1:] if _STATIC.fullmatch(parts.path) else None
@@ -75,7 +75,7 @@ def _digest(text: str) -> str:
 
 
 def _relinked(body: bytes, path: str, files: Container[str]) -> bytes:
-    """Make each link of a page lead to a file; one that leads to none of the site stays as a word."""
+    """Make each link of a page lead to a file; replace a link to a page outside of the site by its text."""
     if not path.endswith(".html"):
         return body
 

@@ -1,7 +1,6 @@
-"""The files that pages load: style, scripts, icon. Served from this package alone, each under its digest.
-
-Files by others are vendored unchanged, with their licences; ``tools/supply_chain.py`` has the SHA-256 of each.
-"""
+"""The files that pages load: style, scripts, icon. They are served from this package, each with its digest in the
+address. Third-party files are included unchanged, with their licences; ``tools/supply_chain.py`` has the SHA-256 of
+each."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def static_path(name: str) -> str:
 
 
 def static_file(address: str) -> StaticFile | None:
-    """Find a file by the last segment of its address; None for what is not there, or is another version."""
+    """Find a file by the last segment of its address; None if there is no such file, or only another version."""
     return _by_address().get(address)
 
 

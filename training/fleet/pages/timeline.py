@@ -1,4 +1,4 @@
-"""The last day as a picture, and the forecast: what each host trained and will train, and how many jobs waited.
+"""A picture of the last day and of the forecast: what each host trained and will train, and how many jobs waited.
 
 Pure: moves and a forecast in, segments out.
 """
@@ -18,7 +18,7 @@ _PENDING = "pending"
 
 
 class Segment(NamedTuple):
-    """An attempt within the day. Times in epoch seconds; ``end`` is the state it led to, "running" while it lives."""
+    """An attempt within the day. Times in epoch seconds; ``end`` is the state that followed, or "running"."""
 
     name: str
     begin: float
@@ -31,7 +31,7 @@ class Segment(NamedTuple):
 
     @property
     def look(self) -> str:
-        """Return the class it is drawn with; given back, lost and cancelled look alike."""
+        """Return the CSS class with which it is drawn; attempts given back, lost and cancelled look alike."""
         return self.end if self.end in ("running", "completed", "failed") else "pending"
 
 
@@ -45,12 +45,12 @@ class Day(NamedTuple):
     waiting_most: int  # at once
 
     def share(self, at: float) -> float:
-        """Return the place of a time within the day, 0 to 1."""
+        """Return where a time lies within the day, 0 to 1."""
         return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
 
 
 class UpcomingTime(NamedTuple):
-    """The time from now until all is done, on a scale of its own: it may be minutes or weeks."""
+    """The time from now until all is done, drawn on a scale of its own, because it may be minutes or weeks."""
 
     begin: float
     finish: float
@@ -60,12 +60,12 @@ class UpcomingTime(NamedTuple):
     partly: bool  # some jobs fit nowhere, or are held
 
     def share(self, at: float) -> float:
-        """Return the place of a time within it, 0 to 1."""
+        """Return where a time lies within that span, 0 to 1."""
         return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
 
 
 def ahead(told: ForecastReply | None) -> UpcomingTime | None:
-    """Draw up a forecast; None where there is nothing to come, or nothing that it could rest on."""
+    """Prepare a forecast for drawing; None if no job waits, or the forecast has no basis."""
     if told is None or not told.learned_from or told.done_at is None or not told.jobs:
         return None
     hosts: dict[str, list[ForetoldJob]] = {}
@@ -82,7 +82,7 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
 
 
 def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
-    """Draw up the day before ``now`` from the moves in it, newest first.
+    """Prepare the day before ``now`` for drawing from the moves in it, newest first.
 
     ``live``: host, name and grant of each attempt under way; ``pending``: how many jobs wait now.
     """
@@ -109,7 +109,7 @@ def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending:
 
 
 def _steps(changes: Sequence[tuple[float, int]], pending: int, begin: float, now: float) -> list[tuple[float, int]]:
-    """Count back from now: how many waited from each time on."""
+    """Count backwards from now how many jobs waited at each time."""
     steps, count = [(now, pending)], pending
     for at, change in reversed(changes):
         steps.append((at, count))

@@ -1,1 +1,1 @@
-"""The only package that owns trainers' processes: start them, watch them, end them."""
+"""The only package that handles trainers' processes: it starts, watches and ends them."""

@@ -1,7 +1,7 @@
-"""The limits of the control groups around this process. In a container they are the truth, not the machine's totals.
+"""The limits of this process's control groups. In a container these limits count, not the machine's totals.
 
-Reads files only, below an injected ``root``, and answers "no limit" for an unreadable one: outside Linux, or
-where ``/proc`` is hidden, that is the right answer.
+The functions read files below an injected ``root``. An unreadable file counts as "no limit", which is right outside
+Linux and where ``/proc`` is hidden.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Mount:
 
 
 def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
-    """Read the limits of this process. Never raises."""
+    """Read the limits of this process's control groups. Never raises."""
     folders = [folder for _, levels in _hierarchies(root) for folder in levels]
     memory = [found for folder in folders for found in _memory(folder)]
     return CgroupLimits(

@@ -1,4 +1,4 @@
-"""PURE: the end of a trainer's process, as supervision saw it; worker/state/exit_code.py interprets it."""
+"""PURE: the end of a trainer's process, as seen by the worker; worker/state/exit_code.py interprets it."""
 
 from __future__ import annotations
 

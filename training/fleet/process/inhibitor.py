@@ -1,8 +1,8 @@
-"""Keeping the machine from falling asleep automatically while it trains.
+"""Keep the machine from falling asleep automatically while it trains.
 
 On Linux ``systemd-inhibit`` holds logind's idle lock for as long as a program runs under it. That program is ``cat``
 with a pipe of ours as its input: when this process ends, however it ends, the pipe closes, ``cat`` ends, and the lock
-is gone. On Windows the lock is a thread's and ends with it. A person who closes the lid or chooses to sleep is obeyed.
+is gone. On Windows the lock is a thread's and ends with it. A person can still close the lid or choose to sleep.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _CONTINUOUS, _SYSTEM_REQUIRED = 0x80000000, 0x00000001
 
 
 class Inhibitor:
-    """Keeps the machine awake between :meth:`hold` and :meth:`release`. To be used by one thread, which lives on."""
+    """Keeps the machine awake between :meth:`hold` and :meth:`release`. Only one thread may use it, and must not end
+    before the lock is released."""
 
     def __init__(self, take: Callable[[], _Child | _Thread] | None = None) -> None:
         """``take`` gets a lock from the system, or raises OSError in one sentence."""
@@ -31,7 +32,8 @@ class Inhibitor:
         self._lock: _Child | _Thread | None = None
 
     def hold(self) -> str | None:
-        """Hold the lock; returns why it is not held. To be repeated: the system may refuse it a moment later."""
+        """Hold the lock; returns why it is not held. Call it again from time to time, because the system may refuse the
+        lock a moment later."""
         try:
             self._lock = self._lock or self._take()
         except OSError as error:
@@ -42,14 +44,14 @@ class Inhibitor:
         return why
 
     def release(self) -> None:
-        """Let the machine sleep; without a lock nothing happens."""
+        """Let the machine fall asleep again; does nothing without a lock."""
         held, self._lock = self._lock, None
         if held is not None:
             held.release()
 
 
 class _Child:
-    """A program that holds the lock until its input closes."""
+    """A lock held by a program until its input is closed."""
 
     def __init__(self, command: Sequence[str]) -> None:
         program = shutil.which(command[0])
@@ -60,7 +62,7 @@ class _Child:
         )
 
     def refused(self) -> str | None:
-        """Return why the system did not give it, as far as known so far."""
+        """Return why the system did not grant the lock, as far as known."""
         code = self._popen.poll()
         return None if code is None else f"systemd-inhibit ended with {code}: logind refuses, or does not run"
 
@@ -76,7 +78,7 @@ class _Child:
 
 
 class _Thread:
-    """The state of the thread that made it, on Windows."""
+    """A lock in the state of the calling thread, on Windows."""
 
     def __init__(self) -> None:
         if not _execution_state(_CONTINUOUS | _SYSTEM_REQUIRED):
@@ -90,7 +92,7 @@ class _Thread:
 
 
 def lock(command: Sequence[str] = COMMAND) -> _Child | _Thread:
-    """Get the system's lock on falling asleep. Raises OSError in one sentence where there is none."""
+    """Get the system's lock against falling asleep. Raises OSError in one sentence where there is none."""
     if sys.platform == "win32":
         return _Thread()
     return _Child(command)

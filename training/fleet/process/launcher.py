@@ -1,16 +1,16 @@
-"""The process between a worker and its trainers: a dead man's switch of the standard library alone.
+"""The process between a worker and its trainers: it kills the trainers when the worker dies; standard library only.
 
-A trainer does not die with the worker that started it. So the worker starts this program once, holds the other end
-of its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer
-ends, its whole tree is killed; a worker that was ended with ``kill -9`` leaves nothing behind. The tree is
+A trainer does not die with the worker that started it. So the worker starts this program once, holds the other end of
+its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer ends, its
+whole tree is killed; after a worker was killed with ``kill -9``, no trainer is left. The tree is
 
 - on Linux everything below this process, daemons included: it adopts what their parents leave behind
-  (``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when it has no child any more. Where a control group can be
-  made, the trainer is born in one of its own, and ``cgroup.kill`` ends all of it in one breath;
-- on other POSIX systems the trainer's process group alone: who leaves that stays behind;
-- on Windows the job object, which is the worker's (windows.py).
+(``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when it has no child any more. Where a control group can be
+made, the trainer starts in a group of its own, and ``cgroup.kill`` ends the whole group at once; - on other POSIX
+systems the trainer's process group alone: a process that leaves the group is not killed; - on Windows the job object,
+which is the worker's (windows.py).
 
-What no way reaches: a process in the kernel's uninterruptible sleep, one of another user, and what a service manager
+None of these can kill: a process in the kernel's uninterruptible sleep, one of another user, and what a service manager
 was asked to start. Where this program itself is killed, the worker ends the control group, or without one the process
 group and what still carries the attempt's environment.
 
@@ -49,21 +49,21 @@ OOM_SCORE = "500"  # when memory runs out the kernel should choose the trainer, 
 
 
 def report(message: dict[str, Any]) -> None:
-    """Write one line to the worker. A closed pipe is no error: end of file follows."""
+    """Write one line to the worker. A closed pipe is no error, because the reader then sees the end of the file."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(message).encode() + b"\n")
 
 
 def in_words(error: BaseException) -> str:
-    """``No such file or directory: /opt/x`` rather than ``[Errno 2] …``."""
+    """Describe an OSError as ``No such file or directory: /opt/x`` rather than ``[Errno 2] …``."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error)
 
 
 def put_down(end: dict[str, Any], record: str | None) -> None:
-    """Write an end where a worker that was killed meanwhile will find it. Ends that the worker ordered are not
-    recorded: they say nothing of the trainer."""
+    """Record a trainer's end in a file, for the next worker if this one was killed meanwhile. Ends that the worker
+    ordered are not recorded, because they say nothing about the trainer."""
     if record:
         with contextlib.suppress(OSError):
             with open(record + ".part", "w") as file:  # noqa: PTH123 - pathlib would double our start-up
@@ -72,7 +72,7 @@ def put_down(end: dict[str, Any], record: str | None) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, where the system has that (Linux)."""
+    """Become the parent of all descendants whose own parent ends, on systems that support it (Linux)."""
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -80,13 +80,13 @@ def adopt_orphans() -> None:
 
 
 def stay() -> None:
-    """Leave it to a pipe to decide about our end."""
+    """Ignore signals that would end this process: only the closing of the pipe ends it."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def wake_at_ends() -> tuple[int, int]:
-    """Return the ends of a pipe that says something when a child ends."""
+    """Return the ends of a pipe that becomes readable when a child ends."""
     woken, waker = os.pipe()
     for end in (woken, waker):
         os.set_blocking(end, False)
@@ -96,13 +96,13 @@ def wake_at_ends() -> tuple[int, int]:
 
 
 def go_first() -> None:
-    """Have the kernel end this process before others when memory runs out."""
+    """Ask the kernel to kill this process before others when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
         file.write(OOM_SCORE)
 
 
 def children_of(pid: int) -> list[int]:
-    """List the children of a process, zombies too; none where ``/proc`` does not show them."""
+    """List the children of a process, including zombies; none if ``/proc`` does not show them."""
     try:
         found = []
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
@@ -123,7 +123,7 @@ def running() -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Read the parent of a process; 0 when it is gone."""
+    """Read the parent of a process; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -132,7 +132,8 @@ def parent_of(pid: int) -> int:
 
 
 def signal_tree(parent: int, number: int) -> None:
-    """Signal every descendant of ``parent``, parents first. A number that is used again meanwhile is not hit."""
+    """Signal every descendant of ``parent``, parents first. A process that got a descendant's id meanwhile gets no
+    signal."""
     for pid in children_of(parent):
         with contextlib.suppress(OSError, AttributeError):
             handle = os.pidfd_open(pid)
@@ -155,11 +156,11 @@ class Group:
                 self.folder = folder
 
     def enter(self) -> None:
-        """Put this process into the group, with all that it will start."""
+        """Put this process, and all processes that it will start, into the group."""
         self.write("cgroup.procs", "0")
 
     def kill(self) -> None:
-        """Kill all members at once (Linux 5.14 and later; before that the walk of the tree has to do)."""
+        """Kill all members at once (Linux 5.14 and later; on older kernels the walk through the tree kills them)."""
         self.write("cgroup.kill", "1")
 
     def write(self, name: str, text: str) -> None:
@@ -168,7 +169,7 @@ class Group:
                 file.write(text)
 
     def remove(self) -> None:
-        """Remove the group; one with a member that does not die stays."""
+        """Remove the group; a group with a member that cannot be killed remains."""
         if self.folder:
             with contextlib.suppress(OSError):
                 os.rmdir(self.folder)  # noqa: PTH106
@@ -192,7 +193,7 @@ class PosixLauncher:
         self.over = False
 
     def serve(self) -> None:
-        """Obey until standard input ends; then kill what runs."""
+        """Carry out commands until standard input ends; then kill the running trainer."""
         import select
 
         adopt_orphans()
@@ -217,7 +218,7 @@ class PosixLauncher:
                 return
 
     def read_commands(self) -> bool:
-        """Obey each complete line that has arrived; False at the end of the input."""
+        """Carry out each complete line that has arrived; return False at the end of the input."""
         data = os.read(0, READ_BYTES)
         *lines, self.unread = (self.unread + data).split(b"\n")
         for line in lines:
@@ -244,18 +245,19 @@ class PosixLauncher:
             self.signal_group("SIGCONT")
 
     def signal_group(self, name: str) -> None:
-        """Signal the group. Its number is not used again: the child is not reaped before ``self.child`` is cleared."""
+        """Signal the group. Its id cannot belong to another group, because the child is not reaped before
+        ``self.child`` is cleared."""
         if self.child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child, getattr(signal, name))
 
     def kill(self) -> None:
-        """Kill the group and the tree at once; ``reap`` sees to the rest."""
+        """Kill the group and the tree; ``reap`` then removes the ended processes."""
         self.group.kill()
         self.signal_group("SIGKILL")
 
     def run(self, spec: dict[str, Any]) -> None:
-        """Start a trainer; a failure on the way comes back through a pipe."""
+        """Start a trainer; if the start fails, the child reports the failure through a pipe."""
         if self.child:
             report({"failed": "a trainer is already running"})
             return
@@ -317,7 +319,7 @@ class PosixLauncher:
                 os.waitpid(ended.si_pid, 0)
 
     def finish(self) -> None:
-        """End the group of an ended trainer before reaping it: until then the group's number is ours."""
+        """End the group of an ended trainer before reaping the trainer: until then the group's id cannot be reused."""
         self.kill()
         _, status, usage = os.wait4(self.child, 0)
         self.child = 0
@@ -336,8 +338,8 @@ class PosixLauncher:
     def sweep(self) -> int:
         """Kill and reap the trainer's remaining processes; returns the number of children that cannot be ended.
 
-        Only children are killed: only we reap them, so that their numbers stay theirs. Their children
-        become ours in turn, until there is none.
+        Only our children are killed: nobody else reaps them, so their ids cannot be reused. When they end, their
+        children become ours, until there is none.
         """
         import time
 
@@ -378,7 +380,7 @@ def start_clean(spec: dict[str, Any]) -> None:
 
 
 def put_at(number: int, opened: int) -> None:
-    """Make ``number`` stand for an opened file; where no exec follows, its first number would stay open."""
+    """Open a file at descriptor ``number``; close its first descriptor, which would stay open if no exec follows."""
     if opened != number:
         os.dup2(opened, number)
         os.close(opened)

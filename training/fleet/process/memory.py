@@ -1,6 +1,7 @@
-"""The system's memory around a trainer: free before its start, and kills by the kernel since.
+"""The system's memory before and during a trainer's run: free memory, and kills by the kernel for lack of memory.
 
-Reads files below an injected ``root``, and answers 0 for unreadable ones: outside Linux for all.
+The functions read files below an injected ``root``; a value from an unreadable file is 0, as are all values outside
+Linux.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
-    """``free_kib`` of the machine; ``kills``: processes killed for want of memory so far, on it or in our groups."""
+    """``free_kib`` of the machine; ``kills``: processes killed so far for lack of memory, on the machine or in our
+    groups."""
 
     free_kib: int = 0
     kills: int = 0
 
 
 def memory_state(root: Path = ROOT) -> MemoryState:
-    """Read the present state. Never raises. A few small files, a tenth of a millisecond, for every trainer."""
+    """Read the present state. Never raises. It reads a few small files for every trainer, in a tenth of a
+    millisecond."""
     free_kib = _field(root / "proc/meminfo", "MemAvailable:")
     # The machine's count has the groups' in it; in a container only one of the two may be readable.
     in_groups = max((_field(events, "oom_kill") for events in _event_files(root)), default=0)
@@ -31,7 +34,7 @@ def memory_state(root: Path = ROOT) -> MemoryState:
 
 
 def usable_kib(free_kib: int, root: Path = ROOT) -> int:
-    """Limit free memory by our control groups, after the trainer's memory was freed."""
+    """Limit the free memory by our control groups' limits, read after the trainer's memory was freed."""
     group_bytes = cgroup_limits(root).memory_available_bytes
     if group_bytes is None:
         return free_kib

@@ -1,7 +1,7 @@
-"""The worker's side of warm parents (warm.py): when to have one, and a launcher that is a fork of it.
+"""The worker's side of warm parents (warm.py): decide when to have one, and get launchers forked from it.
 
-Nothing depends on one: where it cannot be had, ends, grows, or its child does not come up, the trainer is started
-afresh, and the log says why in one sentence. After three failures in a row this worker stops trying.
+No trainer depends on one: if a parent fails, ends or grows, or its child does not start, the trainer is started
+normally. The log says why in one sentence. After three failures in a row this worker stops trying.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ READ_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """The modules that a trainer may find imported: ``modules`` in the parent, ``then`` after the fork.
+    """The modules that a trainer may find imported already: ``modules`` in the parent, ``then`` after the fork.
 
     If importing ``then`` fails after the fork, the trainer is started normally; this does not count as a failed
     attempt.
@@ -56,11 +56,11 @@ class ParentError(Exception):
 
 
 class _GoneError(ParentError):
-    """It has ended, as it should: no job needed it, or packages were installed."""
+    """The parent has ended as intended: no job needed it, or packages were installed."""
 
 
 class _Kind(NamedTuple):
-    """A parent for all trainers of this interpreter, folder, libraries and variables."""
+    """The things that trainers must share to have one parent: interpreter, folder, libraries and variables."""
 
     python: str
     folder: str
@@ -84,7 +84,7 @@ class Forked:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def wait(self) -> None:
-        """Release it: its end of the pipe is closed, and its parent reaps it."""
+        """Close this end of the pipe; the parent then reaps the launcher."""
         with self._lock:
             if self._handle is not None:
                 os.close(self._handle)
@@ -92,7 +92,7 @@ class Forked:
 
 
 class _Parent:
-    """A warm parent that runs. Raises OSError and ParentError."""
+    """A running warm parent. Raises OSError and ParentError."""
 
     def __init__(self, kind: _Kind) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -117,16 +117,16 @@ class _Parent:
         return self._popen.pid
 
     def bring_in(self, modules: Sequence[str], idle_s: float, own_kib_max: int) -> None:
-        """Have it import the modules."""
+        """Make the parent import the modules."""
         self._ask({"import": modules, "idle_s": idle_s, "own_kib_max": own_kib_max}, READY_S)
 
     def fork(self) -> Forked:
-        """Take a launcher that it forked."""
+        """Get a launcher that the parent forked."""
         answer, (stdin, stdout) = self._ask({"fork": True}, FORK_S)
         return Forked(int(answer["forked"]), os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"))
 
     def _ask(self, message: Mapping[str, Any], within_s: float) -> tuple[Mapping[str, Any], list[int]]:
-        """Return its answer, and the open files that came with it."""
+        """Send a request; return the parent's answer, and the open files that came with it."""
         self._control.settimeout(within_s)
         said, files = b"", list[int]()
         try:
@@ -147,7 +147,7 @@ class _Parent:
         return answer, files
 
     def kill(self) -> None:
-        """End its process, also while it imports; launchers that it forked continue."""
+        """Kill the parent's process, even while it imports; launchers that it forked continue."""
         self._popen.kill()
 
     def end(self) -> None:
@@ -180,7 +180,8 @@ class WarmParents:
         return [each.pid for each in self._parents.values()]
 
     def launcher(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], preload: Preload) -> Forked | None:
-        """Fork a launcher for a trainer with these arguments, folder and variables; None: start it afresh."""
+        """Fork a launcher for a trainer with these arguments, folder and variables; None: start the trainer
+        normally."""
         with self._lock:
             if self._off or list(argv[1:2]) != ["-m"]:
                 return None
@@ -197,16 +198,17 @@ class WarmParents:
             return None
 
     def came_up(self) -> None:
-        """Note that a trainer was forked as it should."""
+        """Note that a forked trainer has started."""
         self._faults = 0
 
     def failed(self, why: str) -> None:
-        """Note that a forked trainer did not come up."""
+        """Note that a forked trainer did not start."""
         with self._lock:
             self._fault(why)
 
     def close(self) -> None:
-        """End the parents. One that still imports is killed first, because the lock is held until it answers."""
+        """End the parents. A parent that is still importing is killed first, because it holds the lock until it
+        answers."""
         self._off = True
         for parent in list(self._parents.values()):
             parent.kill()

@@ -1,4 +1,4 @@
-"""Processes on Linux and macOS: sessions, groups, control groups, signals. The same names as windows.py."""
+"""Processes on Linux and macOS: sessions, groups, control groups, signals. It defines the same names as windows.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def group_for(owner: Path) -> Path | None:
     """Name a new control group's folder, for a trainer of the worker with this state folder.
 
     It is inside our own group, where a service with ``Delegate=yes``, a user's session and most containers' root may
-    make one. Where we may not, the launcher does without.
+    make one. If we may not make it, the launcher uses none.
     """
     found = own_group()
     if found is None or not os.access(found[0], os.W_OK):
@@ -65,14 +65,14 @@ def end_group(folder: Path | None) -> list[int]:
 
 
 def kill_descendants(pid: int) -> None:
-    """Kill the descendants of a launcher that does not answer, before killing it orphans them."""
+    """Kill the descendants of a launcher that does not answer, before killing the launcher makes them orphans."""
     for process in tree_of(pid)[1:]:
         with contextlib.suppress(Exception):  # it may have ended meanwhile
             process.kill()
 
 
 def job_object(process: subprocess.Popen[bytes]) -> object:  # noqa: ARG001 - Windows needs it
-    """Do nothing: the launcher's dead man's pipe holds the trainer."""
+    """Do nothing: on POSIX the launcher's pipe ends the trainer with the worker."""
     return None
 
 
@@ -87,19 +87,19 @@ def kill_group(pid: int) -> None:
 
 
 def pause_tree(pid: int) -> None:
-    """The launcher does it."""
+    """Do nothing: on POSIX the launcher pauses the trainer."""
 
 
 def resume_tree(pid: int) -> None:
-    """The launcher does it."""
+    """Do nothing: on POSIX the launcher resumes the trainer."""
 
 
 def end_leftovers(variable: str, folder: Path) -> list[int]:
     """Kill processes started for ``folder`` or one in it; returns their numbers.
 
-    Worker and launcher may be killed together, by the kernel or a person; then the trainer
-    lives on. Its control group carries the folder's name, and so does the environment of its processes; neither can
-    be mistaken for another, as a remembered number can.
+    Worker and launcher may be killed together, by the kernel or a person; then the trainer continues. Its control group
+    carries the folder's name, and so does the environment of its processes; unlike a remembered process id, neither can
+    mean another process.
     """
     here = b"\0" + os.fsencode(f"{variable}={folder}")
     markers = (here + os.fsencode(os.sep), here + b"\0")
@@ -128,5 +128,5 @@ def end_leftovers(variable: str, folder: Path) -> list[int]:
 
 
 def _environ(pid: int) -> bytes:
-    """Return a process's environment; nothing while its program is being loaded, which takes the kernel a moment."""
+    """Return a process's environment; empty while the kernel is still loading its program."""
     return Path(f"/proc/{pid}/environ").read_bytes()

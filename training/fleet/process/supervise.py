@@ -1,8 +1,9 @@
-"""Starting trainers and ending them, however badly they behave: the only module that owns processes.
+"""Start trainers and end them, however badly they behave.
 
-The rule for every end is the same: polite signal, grace, kill the whole tree, bounded wait, reap. Output goes to a
-file and never through a pipe, so that neither a dead network can stall a trainer nor a grandchild that keeps a pipe
-open can stall us. A launcher (launcher.py) stands between worker and trainer, so that a killed worker leaves nothing.
+Every trainer is ended in the same way: stop signal, grace period, kill the whole tree, limited wait, reap. Output goes
+to a file and never through a pipe, so that a dead network cannot stall a trainer, and a grandchild that keeps a pipe
+open cannot stall us. A launcher (launcher.py) stands between worker and trainer, so that a killed worker leaves
+nothing.
 
 posix.py and windows.py hold the parts that differ between systems, under the same names.
 """
@@ -44,9 +45,9 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 class CommandSpec:
     """The command to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
 
-    ``end``: the file for an unrequested end, written also when we are killed before it.
+    ``end``: the file that records an end which the worker did not order, even if the worker was killed before.
     ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
-    ``preload``: it is a program of Python that may be forked from a process with these modules.
+    ``preload``: modules; this Python program may be forked from a process that has imported them.
     """
 
     argv: Sequence[str]
@@ -64,7 +65,7 @@ class SpawnFailedError(Exception):
 
 
 class LauncherLostError(SpawnFailedError):
-    """Its launcher ended first; another launcher may do better."""
+    """The trainer's launcher ended first; another launcher may succeed."""
 
 
 class LocalProcess:
@@ -99,7 +100,8 @@ class LocalProcess:
         return self._ended
 
     def terminate(self) -> None:
-        """Ask politely: SIGTERM to the group, Ctrl-Break on Windows. A paused trainer is woken to hear it."""
+        """Ask the trainer to stop: SIGTERM to its group, Ctrl-Break on Windows. A paused trainer is resumed so that it
+        gets the signal."""
         system.resume_tree(self._pid)
         self._order("terminate")
 
@@ -110,7 +112,7 @@ class LocalProcess:
             self._launcher.destroy()
 
     def pause(self) -> None:
-        """Hold the whole tree where it is; memory stays allocated, nothing is computed."""
+        """Suspend the whole tree; its memory stays allocated."""
         self._order("pause")
         system.pause_tree(self._pid)
 
@@ -119,7 +121,7 @@ class LocalProcess:
         system.resume_tree(self._pid)
 
     def stop(self, grace_s: float) -> Ended:
-        """Stop it: polite signal, up to ``grace_s`` seconds, kill, a bounded wait. Always returns an end."""
+        """Stop the trainer: stop signal, up to ``grace_s`` seconds, kill, a limited wait. It always returns an end."""
         self.terminate()
         if (ended := self.wait(grace_s)) is not None:
             return ended
@@ -130,7 +132,7 @@ class LocalProcess:
         return self._finish(Ended())
 
     def wait_until_started(self) -> None:
-        """Raise SpawnFailedError unless the trainer runs, or has run."""
+        """Raise SpawnFailedError unless the trainer is running, or has run."""
         if not self._started.wait(START_WAIT_S):
             self._launcher.destroy()
             raise SpawnFailedError(f"its launcher did not answer within {START_WAIT_S:.0f} s")
@@ -138,7 +140,7 @@ class LocalProcess:
             raise self._failure
 
     def take(self, report: Mapping[str, Any]) -> None:
-        """Take a report of the launcher, on its thread."""
+        """Process a report of the launcher, on the thread that reads reports."""
         if "started" in report:
             self._pid = int(report["started"])
         elif "failed" in report:
@@ -149,11 +151,11 @@ class LocalProcess:
         self._started.set()
 
     def used(self) -> Used:
-        """Return what its process tree uses, as far as visible; nothing before its start and after its end."""
+        """Return what the trainer's process tree uses, as far as visible; empty before its start and after its end."""
         return used_by(self._pid, self._group) if self._pid and self._ended is None else Used()
 
     def _explained(self, ended: Ended) -> Ended:
-        """Add the system's state of memory, where its lack may be the cause."""
+        """Add the system's memory state to the end, if lack of memory may be the cause."""
         if ended.signal != SIGKILL and ended.code != Exit.OUT_OF_MEMORY:
             return ended
         kills = memory_state().kills - self._memory.kills
@@ -161,7 +163,7 @@ class LocalProcess:
         return replace(ended, oom_kills=max(0, kills), free_kib=free_kib)
 
     def lose(self) -> None:
-        """Note the launcher's loss. Its trainer must not outlive it."""
+        """Note that the launcher was lost, and kill its trainer. The trainer must not continue without its launcher."""
         if self._ended is None:
             if self._pid:
                 self.end_without_launcher()
@@ -171,7 +173,7 @@ class LocalProcess:
         self._started.set()
 
     def end_without_launcher(self) -> None:
-        """Kill the tree without its launcher, as far as found: by its groups, and by its environment."""
+        """Kill the tree without its launcher, as far as it can be found by groups and environment."""
         system.kill_group(self._pid)
         system.end_group(self._group)
         if self._folder:
@@ -215,7 +217,7 @@ class Launcher:
     """A launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
 
     def __init__(self, forked: Forked | None = None) -> None:
-        """``forked`` is that of a warm parent: it takes one trainer."""
+        """Start the launcher process; ``forked`` is one from a warm parent, which takes one trainer."""
         self.reusable = system.LAUNCHER_IS_REUSABLE and forked is None
         self.process: LocalProcess | None = None  # the last trainer it was given
         self.alive = True  # whether it takes one; when this turns false, `process` is lost
@@ -237,14 +239,13 @@ class Launcher:
 
     @property
     def free(self) -> bool:
-        """Return True when another trainer can be given to it."""
+        """Return True if the launcher can take another trainer."""
         idle = self.process is None or self.process.poll() is not None
         return self.alive and idle and (self.reusable or self.process is None)
 
     def run(self, spec: CommandSpec, group: Path | None = None) -> LocalProcess:
-        """Start a trainer under this launcher, in the control group ``group`` where that can be made, and wait until
-        it runs. Raises SpawnFailedError.
-        """
+        """Start a trainer under this launcher, in the control group ``group`` if that can be made, and wait until it
+        runs. Raises SpawnFailedError."""
         order = {
             "argv": [str(part) for part in spec.argv],
             "cwd": _place(spec.cwd),
@@ -272,7 +273,7 @@ class Launcher:
             self._stdin.flush()
 
     def close(self) -> None:
-        """Close its input: it kills its trainer, and ends. One that does not is killed."""
+        """Close the launcher's input: it kills its trainer, and ends. A launcher that does not end is killed."""
         self._close_input()
         self._reader.join(KILL_WAIT_S)
         if self._reader.is_alive():
@@ -312,7 +313,7 @@ class Launcher:
 
 
 def end_on_record(path: Path) -> Ended | None:
-    """Read the end of a trainer whose worker was killed about then: see ``CommandSpec.end``."""
+    """Read the recorded end of a trainer whose worker was killed at about that time: see ``CommandSpec.end``."""
     try:
         return _end_of(strict_json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
@@ -320,12 +321,12 @@ def end_on_record(path: Path) -> Ended | None:
 
 
 class LocalRunner:
-    """The runner of this machine; it keeps a launcher warm from one trainer to the next."""
+    """The runner of this machine; it keeps a launcher ready from one trainer to the next."""
 
     def __init__(self, owner: Path | None = None, *, warm: WarmParents | None = None) -> None:
         """``owner``: the state folder that names the control groups; without one there are none.
 
-        ``warm`` starts trainers that may be forked; without it all are started afresh.
+        ``warm`` starts trainers by fork; without it every trainer is started normally.
         """
         self._owner = owner
         self._warm = warm
@@ -349,7 +350,7 @@ class LocalRunner:
                 return self._free_launcher().run(spec, self._group())
 
     def _forked(self, spec: CommandSpec) -> LocalProcess | None:
-        """Fork a trainer from a process that has its modules; None, where that is not to be had or does not work."""
+        """Fork a trainer from a process that has its modules; None if there is no such process, or the fork fails."""
         if self._warm is None or spec.preload is None:
             return None
         argv = [str(part) for part in spec.argv]
@@ -384,7 +385,7 @@ class LocalRunner:
         return next(free, None) or self._keep(Launcher())
 
     def _keep(self, launcher: Launcher) -> Launcher:
-        """Hold on to it until it has ended."""
+        """Keep a reference to the process until it has ended."""
         self._launchers = [*(each for each in self._launchers if each.alive), launcher]
         return launcher
 

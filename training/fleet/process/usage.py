@@ -1,6 +1,6 @@
-"""The use that a trainer makes of its host: CPU time, memory and GPU of its processes, or of their control group.
+"""Measure what a trainer uses of its host: CPU time, memory and GPU of its processes, or of their control group.
 
-Best effort: a figure that the system does not report is None, and nothing here raises.
+A figure that the system does not report is None, and no function here raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """``cpu_s`` so far; the others now. ``gpu`` is a share of 1, the mean of the GPUs on which it runs."""
+    """``cpu_s`` is the total so far; the other values are present ones. ``gpu`` is a share of 1, the mean of the GPUs
+    on which it runs."""
 
     cpu_s: float = 0.0
     memory_bytes: int | None = None
@@ -28,7 +29,7 @@ class Used:
 
 
 def used_by(pid: int, group: Path | None = None) -> Used:
-    """Look at the process ``pid`` and its descendants; ``group`` is the folder of their control group."""
+    """Measure the process ``pid`` and its descendants; ``group`` is the folder of their control group."""
     import psutil
 
     cpu_s, memory, pids = 0.0, 0, set[int]()
@@ -90,7 +91,7 @@ def ask_nvml(question: Callable[[Any], _T]) -> _T | None:
 
 
 def _has_nvml() -> bool:
-    """Return True when the driver's library is there: asking pynvml takes 2 MiB of a small board's memory."""
+    """Return True if the driver's library exists: loading pynvml to ask costs 2 MiB of memory."""
     import ctypes
 
     try:

@@ -1,14 +1,14 @@
-"""The warm parent: a process that has imported what our trainers import, and from which they are forked.
+"""The warm parent: a process that has imported what our trainers import, and from which trainers are forked.
 
-Importing torch takes more than a second, forking a process that has it a hundredth of that. What is forked here is a
-launcher (launcher.py) for each trainer, which forks the trainer: so a trainer is held by the same dead man's pipe,
-tree, control group and limits as one that was started afresh, and several launchers share the memory of one parent.
-The trainer's program itself is imported after the order, so that it is never older than what lies on the disk; and the
-parent ends when a package was installed or removed since it began.
+Importing torch takes more than a second, forking a process that has it a hundredth of that. For each trainer the parent
+forks a launcher (launcher.py), which forks the trainer. So a forked trainer has the same pipe, process tree, control
+group and limits as one that was started normally, and several launchers share the memory of one parent. The trainer's
+program itself is imported after the order, so that it is never older than the file on the disk. The parent ends if a
+package was installed or removed since it began.
 
-A fork copies one thread and the memory of all. So nothing may have run before it: no thread, no CUDA. The parent looks
-at both before each fork, and rather ends than forks. Which libraries start a thread when they are imported (Polars
-does) is for those to know who name the modules: see ``families.preloads``.
+A fork copies one thread and the memory of all. So no thread and no CUDA may have run before a fork. The parent checks
+both before each fork, and ends if it finds one. Some libraries start a thread when they are imported (Polars does);
+``families.preloads`` must not name them.
 
 The worker starts it as ``python -m training.fleet.process.warm FD`` (parents.py), in the folder and environment of a
 trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON value each::
@@ -50,17 +50,17 @@ PYTHONS_OWN: dict[str, Any] = {
 
 
 class UnfitError(Exception):
-    """A fork of this process could differ from a fresh one."""
+    """A fork of this process could behave differently from a newly started process."""
 
 
 class ForkedLauncher(launcher.PosixLauncher):
-    """A launcher whose trainer is a fork of it."""
+    """A launcher that starts its trainer by forking itself."""
 
     ready = b"\0"  # there is no exec that would close the pipe of one that lives
     once = True
 
     def become(self, spec: dict[str, Any], fail: int) -> None:
-        """Import the trainer's program and run it; its end is this process's."""
+        """Import the trainer's program and run it; this process ends as the program ends."""
         try:
             launcher.start_clean(spec)
             for number in self.own_pipes:
@@ -121,7 +121,7 @@ FORK_SAFE = frozenset({"jemalloc_bg_thd"})
 
 
 def further_threads() -> list[str]:
-    """Return the names of this process's threads that a fork could harm; a thread without a name has the program's."""
+    """Return the names of this process's threads that a fork could harm; unnamed threads have the program's name."""
     found = []
     for number in os.listdir("/proc/self/task"):  # noqa: PTH208 - as the launcher does without pathlib
         if int(number) != os.getpid():
@@ -141,7 +141,7 @@ def dates_of_packages() -> list[int]:
 
 
 def own_memory_kib() -> int:
-    """Return the memory of this process that is no file's: the pages that a fork copies when it writes to them."""
+    """Return this process's memory that belongs to no file: pages that a fork copies when it writes to them."""
     with open("/proc/self/status", "rb") as file:  # noqa: PTH123
         for line in file:
             if line.startswith(b"RssAnon:"):
@@ -150,7 +150,7 @@ def own_memory_kib() -> int:
 
 
 class Parent:
-    """The parent's loop."""
+    """The main loop of a warm parent."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
@@ -164,7 +164,7 @@ class Parent:
             socket.send_fds(self.control, [json.dumps(message).encode()], ends)
 
     def serve(self) -> None:
-        """Import, then fork for each order until the worker is gone, no job needs this process, or it is unfit."""
+        """Import, then fork on each order until the worker has ended, no job needs this process, or it is unfit."""
         launcher.adopt_orphans()
         launcher.stay()
         launcher.go_first()
@@ -189,7 +189,7 @@ class Parent:
             self.say({"unfit": str(error)})
 
     def prepare(self) -> None:
-        """Import what the worker names. Raises UnfitError."""
+        """Import the modules that the worker names. Raises UnfitError."""
         order = json.loads(self.control.recv(MESSAGE_BYTES))
         self.idle_s, self.own_kib_max = order["idle_s"], order["own_kib_max"]
         self.packages = dates_of_packages()
@@ -205,7 +205,7 @@ class Parent:
             raise UnfitError(why)
 
     def obey(self, pipes: tuple[int, ...]) -> bool:
-        """Hand a launcher to the worker; False when the worker is gone."""
+        """Fork a launcher for the worker; return False if the worker has ended."""
         if not self.control.recv(MESSAGE_BYTES):
             return False
         if dates_of_packages() != self.packages:
@@ -216,7 +216,8 @@ class Parent:
         return True
 
     def fork(self, pipes: tuple[int, ...]) -> None:
-        """Fork a launcher and hand the ends of its pipes to the worker; none stay here, so no other inherits them."""
+        """Fork a launcher and pass the ends of its pipes to the worker; this process keeps none, so no other launcher
+        inherits them."""
         its_in, our_in = os.pipe()
         our_out, its_out = os.pipe()
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: looked at just now
@@ -236,7 +237,7 @@ class Parent:
             os.close(number)
 
     def reap(self) -> None:
-        """Reap launchers that ended; and kill what one left behind that was killed itself, as it would have."""
+        """Reap launchers that ended; if one was killed, kill the processes that it left."""
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self.launchers.discard(pid)

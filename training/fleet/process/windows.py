@@ -1,19 +1,19 @@
-"""Processes on Windows: a job object that dies with the worker. The same names as posix.py.
+"""Processes on Windows: a job object that dies with the worker. It defines the same names as posix.py.
 
 Windows has no process groups that one could kill, and a child does not die with its parent. A *job object* with
 KILL_ON_JOB_CLOSE does both: every process that a member starts is a member, and when the last handle to the object is
-closed (at any end of the worker) the system kills them all. A process must be put into a job after it was
-started, and what it starts before that moment escapes. So the launcher is put into the job while it still waits for
-its first line; the trainer is born inside.
+closed (at any end of the worker) the system kills them all. A process can be put into a job only after its start, and
+children that it started before are not in the job. So the launcher is put into the job while it still waits for its
+first line; the trainer then starts inside the job.
 
 Stopping politely is Ctrl-Break: Ctrl-C is ignored by a process group of its own. It only reaches processes on the
 sender's console, so the launcher gets a hidden console of its own, which its trainer shares, and it is the launcher
 that sends it. A service without a desktop works the same way.
 
-A member that starts a process starts a member (``BREAKAWAY_OK`` is not set, so that no flag gets one out). What does
-stay behind is what another service was asked to start: a task of the scheduler, a process made through WMI.
+Every process that a member starts is a member (``BREAKAWAY_OK`` is not set, so that no flag prevents it). Not killed
+are processes that another service was asked to start: a task of the scheduler, a process made through WMI.
 
-Nothing here touches a Windows name before a function is called: the module imports everywhere.
+The module can be imported on every system, because only its functions use Windows names.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _ExtendedLimits(ctypes.Structure):
 
 
 def _kernel32() -> Any:
-    """kernel32 with the signatures that matter: a handle is as wide as a pointer."""
+    """Load kernel32 and declare its functions' types, because a handle is as wide as a pointer."""
     library = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined]
     library.CreateJobObjectW.restype = ctypes.c_void_p
     library.CreateJobObjectW.argtypes = (ctypes.c_void_p, ctypes.c_wchar_p)

@@ -1,6 +1,6 @@
-"""The rows of attempts: how each was granted and ended, what it delivered and printed.
+"""The rows of attempts: how each was granted and ended, which bundle it delivered, and its output.
 
-Nothing here is ever deleted, but what the plan's [retention] says; output moves on to files (queue/logs.py).
+Only the plan's [retention] deletes anything here; output moves on to files (queue/logs.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_A_GRANT = ["job_id", "attempt", "claim_id", "generation", "host", "instance_
 
 
 class DeliveryNews(IntEnum):
-    """The news of a bundle that an attempt delivered; what follows a delivery is done for a new one alone."""
+    """The news about a bundle that an attempt delivered; only a new delivery has consequences."""
 
     KNOWN = 0
     NEW = 1
@@ -57,7 +57,7 @@ class Attempts:
         return attempt
 
     def add(self, granted: Attempt) -> Attempt:
-        """Record the grant; returns it as it is kept."""
+        """Write the row of a granted attempt, and return the attempt."""
         said = {name: getattr(granted, name) for name in _OF_A_GRANT}
         row = self._db.one(
             "add_attempt",
@@ -91,7 +91,7 @@ class Attempts:
         lived_s: float | None = None,
         out_of_memory: str | None = None,
     ) -> Attempt:
-        """End a live attempt; returns it as it is then."""
+        """End a live attempt; return the ended attempt."""
         row = self._db.one(
             "end_attempt",
             claim_id=attempt.claim_id,
@@ -149,8 +149,8 @@ class Attempts:
         self._db.run("note_log_total", claim_id=attempt.claim_id, total=total)
 
     def correct_total(self, attempt: Attempt, least: int) -> None:
-        """Forget a total that is lower than the number of stored lines. A copied disk sent the total, and the
-        trainer still runs."""
+        """Delete a total that is lower than the number of stored lines. A copy of the host's disk had sent the total,
+        while the trainer still runs."""
         self._db.run("correct_log_total", claim_id=attempt.claim_id, least=least)
 
     def restore_output(self, attempt: Attempt, log_next: int) -> None:
@@ -160,7 +160,7 @@ class Attempts:
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
         """Store output lines once; returns the number of the next line that is not stored.
 
-        A gap is not passed over: its last number holds a line that says how many are missing.
+        If lines are missing, a line with the last missing number says how many.
         """
         start = max(first, attempt.log_next)
         fresh = lines[start - first :]
@@ -179,5 +179,5 @@ class Attempts:
 
 
 def as_json(value: Mapping[str, Any] | None) -> str | None:
-    """An optional record as it is stored."""
+    """Encode an optional record as the database stores it."""
     return None if value is None else json.dumps(dict(value))

@@ -1,7 +1,9 @@
-"""The choice of a host's job: of a kind that the schedule has for it, or first come, first served; never a scan of all.
+"""Choose a host's job: one of a kind that the schedule gives the host, or first come, first served; never scan all
+jobs.
 
-The oldest job of a class is one step into an index. First come, a class that does not fit the host costs one
-comparison, one that fits one step for each gate; a property test holds the outcome equal to a full scan.
+The oldest job of a class is found by one step in an index. With first come, first served, a class that does not fit the
+host costs one comparison, and one that fits costs one step per gate. A property test checks that the result equals that
+of a full scan.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Head = tuple[Rank, str]  # rank and id of a job
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A job that a host does not get now, because another will have it done sooner. Times in epoch seconds."""
+    """A job that a host does not get now, because another host will have it done sooner. Times in epoch seconds."""
 
     job_id: str
     name: str
@@ -52,7 +54,7 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class NoJob:
-    """The reason for which nothing was granted; ``retry_after_s`` when time alone will change that."""
+    """The reason why nothing was granted; ``retry_after_s`` if waiting alone will change that."""
 
     reason: str
     retry_after_s: float | None = None
@@ -60,15 +62,16 @@ class NoJob:
 
 
 class Chooser:
-    """Looks at the queue on behalf of a host that asks."""
+    """Chooses jobs for hosts that ask."""
 
     def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, ahead: Ahead) -> None:
         self._db, self._clock, self._classes, self._ahead = db, clock, classes, ahead
 
     def choose(self, host: Host, fleet: Fleet, policy: Policy, *, first_come: bool = False) -> str | NoJob:
-        """The id of the job that ``host`` is to train now. To be called in the granting transaction.
+        """The id of the job that ``host`` should train now. Call it in the transaction that writes the grant.
 
-        Of the highest priority that the schedule has for it; ``first_come``: the oldest of the highest priority.
+        Normally it is a job of the highest priority that the schedule has for the host; with ``first_come`` the oldest
+        of the highest priority.
         """
         if self._db.run("open_gates", now=self._clock.now()):
             self._ahead.edited()  # jobs that avoided a host were in no schedule
@@ -80,7 +83,7 @@ class Chooser:
         return chosen
 
     def book(self, job_id: str, host: Host, fleet: Fleet, *, first_come: bool = False) -> Booking:
-        """Return what the job is booked for on the host that was chosen for it, before the grant is written."""
+        """Return which part of the host the job is booked for, before the grant is written."""
         ahead = self._ahead
         job = self._db.one("class_of_job", job_id=job_id)
         assert job is not None, "it was just chosen"
@@ -116,7 +119,7 @@ class _Asking:
         self._for_room: list[tuple[Rank, Needs, str]] = []  # jobs that come first and wait for room, and why
 
     def first_come(self, *, gates: bool = True) -> str | NoJob:
-        """Choose the oldest job of the highest priority; without ``gates`` none that avoids a host for now."""
+        """Choose the oldest job of the highest priority; without ``gates``, no job that avoids some host for now."""
         obstacle: str | None = None
         heads: list[tuple[Head, Needs]] = []
         for each in self._classes.pending():
@@ -200,17 +203,17 @@ class _Asking:
         return each.needs if self._host.room is None else self._kinds.needs(each)
 
     def _waits_for_room(self, needs: Needs) -> bool:
-        """Return True for a job that would fit if what trains here had ended."""
+        """Return True for a job that would fit if the trainers running on this host had ended."""
         return self._host.room is not None and rules.fits(needs, booking.afterwards(self._host)) is None
 
     def _may_go_before(self, needs: Needs, rank: Rank) -> bool:
-        """Return True for a job that delays no better-ranked job that waits for room on this host."""
+        """Return True for a job that delays no better-ranked job which waits for room on this host."""
         return all(
             rank < other or booking.goes_before(needs, waiting, self._host) for other, waiting, _ in self._for_room
         )
 
     def _avoiding(self, each: JobClass, held: Hold) -> list[Head]:
-        """Return the best job of each gate of a class. The jobs of a gate avoid the same host."""
+        """Return the best job of each gate of a class. A gate groups the jobs that avoid the same host."""
         heads = []
         for gate, until in self._gates.get(each.class_id, ()):
             if rules.must_avoid(each.needs, gate, self._host, self._fleet):
@@ -221,8 +224,8 @@ class _Asking:
         return heads
 
     def _closed_gates(self) -> dict[int, list[tuple[str, float]]]:
-        """Map each class to the hosts that some of its jobs avoid, each host with the time when the first job stops
-        avoiding it."""
+        """Map each class to the hosts that some of its jobs avoid, each with the time when the first job stops avoiding
+        it."""
         gates: dict[int, list[tuple[str, float]]] = {}
         for row in self._db.all("gates", now=self._now):
             gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
@@ -268,9 +271,10 @@ def eligible(
     prefer_cuda_grace_s: float = 300.0,
     job_age_s: float = 0.0,
 ) -> tuple[bool, str]:
-    """Judge if this host may take this job now: ``(True, "ok")``, or ``(False, reason)``.
+    """Tell whether this host may take this job now: ``(True, "ok")``, or ``(False, reason)``.
 
-    ``job_age_s`` is how long the job has been claimable; ``prefer_cuda`` holds hosts without CUDA back until then.
+    ``job_age_s`` is how long the job has been claimable; ``prefer_cuda`` keeps hosts without CUDA waiting until the job
+    is old enough.
     """
     needs, host = Needs.of(spec), Host.of(hostname, capability, host_spec)
     misfit = rules.fits(needs, host)

@@ -1,4 +1,4 @@
-"""The classes of jobs: jobs with equal needs that take equally long; the oldest goes first."""
+"""Classes of jobs: jobs with equal needs that take equally long; within a class the oldest job is granted first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLASSES_MOST = 400  # that wait; beyond, jobs that differ in hyperparameters alo
 
 @dataclass(frozen=True, slots=True)
 class JobClass:
-    """Needs and work that many jobs have in common."""
+    """The needs and the work that many jobs share."""
 
     class_id: int
     needs: Needs
@@ -24,7 +24,7 @@ class JobClass:
 
 
 class RequirementClasses:
-    """Classes in the queue's database. A class never changes, so each is read once."""
+    """Classes in the queue's database. Classes never change, so each is read only once."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -32,7 +32,7 @@ class RequirementClasses:
         self._waiting: int | None = None  # classes that wait; None: to be counted
 
     def of(self, needs: Needs, spec: Mapping[str, Any]) -> int:
-        """Return the class of a job; made if there is none yet."""
+        """Return the class of a job; create it if there is none yet."""
         text = needs.canonical(work_facts(spec))
         row = self._db.one("class_of", needs=text)
         if row is None and self._count() >= CLASSES_MOST:
@@ -70,7 +70,7 @@ class RequirementClasses:
         return found
 
     def recount(self) -> None:
-        """Recount the waiting classes when they are needed next: a plan is taken over."""
+        """Make the next use count the waiting classes again, because a new plan is in force."""
         self._waiting = None
 
     def _count(self) -> int:
@@ -80,7 +80,7 @@ class RequirementClasses:
 
 
 class Drafts:
-    """Classes of jobs that are only asked about, for one question: those of the queue, or new ones beside them."""
+    """Classes of jobs that a question supposes: classes of the queue, or new ones that are not stored."""
 
     def __init__(self, classes: RequirementClasses) -> None:
         self._classes = classes

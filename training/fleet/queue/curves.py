@@ -1,7 +1,8 @@
-"""The curves of attempts: a row for each epoch that a trainer reported, and samples of what it used of its host.
+"""The curves of attempts: a row for each epoch that a trainer reported, and samples of what the trainer used of its
+host.
 
-Bounded: an attempt with too many epochs is thinned, evenly over them, and of each bucket the lowest and highest figures
-stay; samples come further and further apart.
+The number of rows is limited: an attempt with too many epochs is thinned evenly, keeping the lowest and highest figures
+of each group of epochs. Samples are taken ever less often.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ class Curves:
         self._db = db
 
     def add(self, attempt: Attempt, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        """Keep what these lines (number, point) say; for an epoch that was reported before, the new figures.
+        """Store the points of these lines (number, point); figures for an epoch that was reported before are replaced.
 
         A point has ``epoch``, ``loss``, ``metric`` and ``seconds``, the last three perhaps None.
         """
         self._keep("add_point", attempt, [{"line": line, **point} for line, point in points])
 
     def hear(self, attempt: Attempt, point: Mapping[str, Any]) -> None:
-        """Store a point that a heartbeat reports ahead of its line; what a line said stays."""
+        """Store a point that a heartbeat reports before its line arrives; a point from a line is not replaced."""
         self._keep("hear_point", attempt, [point])
 
     def add_sample(self, attempt: Attempt, seq: int, seconds: float, used: Mapping[str, Any]) -> None:
-        """Keep what the attempt used, ``seconds`` after its grant; the same heartbeat again changes nothing."""
+        """Store what the attempt used, ``seconds`` after its grant; the same heartbeat repeated changes nothing."""
         key = {"job_id": attempt.job_id, "attempt": attempt.attempt, "seq": seq, "seconds": seconds}
         apart_s = max(SAMPLES_APART_S, SAMPLES_APART_SHARE * seconds)
         self._db.run("add_sample", **key, apart_s=apart_s, **used)
@@ -45,7 +46,7 @@ class Curves:
     def of_job(self, job_id: str, attempt: int | None, most: int) -> list[Row]:
         """Read a job's curve, or one attempt's: at most ``most`` rows, in the order of epochs.
 
-        Where a later attempt went over the same epochs again, its rows are the curve.
+        If a later attempt trained the same epochs again, the curve has its rows.
         """
         buckets = max(1, (most - 2) // _A_POINT_BUCKET)
         return self._db.all("curve", job_id=job_id, attempt=attempt, most=most, buckets=buckets)

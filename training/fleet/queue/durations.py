@@ -1,4 +1,4 @@
-"""The completed attempts, from whose rows :mod:`training.fleet.scheduling.durations` learns."""
+"""Read the completed attempts from which :mod:`training.fleet.scheduling.durations` learns."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class OfKind:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """Return the newest's job dict, without name, id and seed."""
+        """Return the newest attempt's job dict, without name, id and seed."""
         spec: Mapping[str, Any] = json.loads(self.job)
         return spec
 
 
 class Learned:
-    """Durations and memory as learned until now, kept up to date.
+    """The durations and memory learned so far, kept up to date.
 
-    It is read from the attempts when first asked for, and forgotten with the process. To be used by one thread.
+    It is computed from the attempts at the first use in each process. Only one thread may use it.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Learned:
         data_bytes: Callable[[str], float | None] = lambda _dataset_id: None,
         calibrations: Callable[[], Calibrations] = lambda: _NOT_CALIBRATED,
     ) -> None:
-        """``data_bytes`` returns the size of a data set; None: not known. It is asked once a kind and look.
+        """``data_bytes`` returns the size of a data set; None: not known. It is called once per kind at each update.
 
         ``calibrations`` gives hosts' own measurements: the same object until one of them changes.
         """
@@ -74,7 +74,7 @@ class Learned:
         return self._kinds
 
     def peak(self, kind: str) -> Peak:
-        """Return the most memory that trainers of a kind held, as far as was learned when last looked at."""
+        """Return the most memory that trainers of a kind were seen to hold, as of the last update."""
         known = self._kinds.get(kind)
         return NOT_KNOWN if known is None else Peak(known.ram_gib, known.vram_gib)
 
@@ -84,17 +84,18 @@ class Learned:
         return Workload.of(spec, self._data_bytes(dataset) if isinstance(dataset, str) and dataset else None)
 
     def version(self) -> tuple[int, int]:
-        """Return what changes whenever something was learned."""
+        """Return a value that changes whenever something was learned."""
         self._look()
         return self._begun, self._attempts
 
     @property
     def attempts(self) -> int:
-        """Return the number of attempts that taught something."""
+        """Return the number of attempts that were learned from."""
         return self._attempts
 
     def _look(self) -> None:
-        """Take in the attempts that completed since the last look: event by event, independent of any clock."""
+        """Learn from the attempts that completed since the last update, in the order of events, independently of any
+        clock."""
         row = self._db.one("newest_event")
         newest = 0 if row is None else int(row["seq"])
         calibrations = self._calibrations()
@@ -116,7 +117,7 @@ class Learned:
         self._seen = max(newest, rows[-1]["seq"] if rows else 0)  # some may have completed since the first statement
 
     def _learn(self, row: Row, works: dict[str, Workload]) -> None:
-        """Learn from an attempt. ``works`` holds the workloads of job dicts that came before."""
+        """Learn from an attempt. ``works`` caches the workloads of earlier job dicts."""
         seconds = _positive(row["train_s"])
         if seconds is None:
             return

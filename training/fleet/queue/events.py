@@ -1,4 +1,4 @@
-"""The history of jobs: one event row for each move, and a count of how often each row of the table fired."""
+"""The history of jobs: one event row for each move, and a count of how often each transition occurred."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INSERTED = "at", "job_id", "to_status", "transition"
 
 
 def inserted(job_id: str, at: float) -> tuple[float, str, str, str]:
-    """Return the columns :data:`INSERTED` of the row which says that a plan brought a job."""
+    """Return the values of the columns :data:`INSERTED` for the row which says that a plan brought a job."""
     return at, job_id, JobStatus.PENDING.value, "insert"
 
 
@@ -28,13 +28,13 @@ class Events:
         self.fired: Counter[str] = Counter()
 
     def inserted(self, count: int) -> None:
-        """Note that so many rows of :func:`inserted` were written."""
+        """Count that so many rows of :func:`inserted` were written."""
         if count:
             self.fired["insert"] += count
             crashpoint("transition", "insert")
 
     def repeated(self, transition: str, job: Job) -> None:
-        """Note that a request was answered again: nothing moved, so nothing is written."""
+        """Count that a request was answered again; as nothing moved, no row is written."""
         check_transition(transition, job.status, job.status)
         self.fired[transition] += 1
 
@@ -47,7 +47,7 @@ class Events:
         attempt: Attempt | None = None,
         detail: str | None = None,
     ) -> None:
-        """Write that a job went from ``source`` to ``target``, by or with this attempt."""
+        """Write that this attempt moved a job from ``source`` to ``target``."""
         check_transition(transition, source, target)
         self.fired[transition] += 1
         crashpoint("transition", transition)

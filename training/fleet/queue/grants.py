@@ -1,4 +1,4 @@
-"""Grants: the decision for a host that asks, and its write."""
+"""Grants: decide which job a host that asks gets, and write the grant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.fleet.scheduling.resources import Booking
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """The claimant beyond the host's name; without a session every grant stands alone."""
+    """The claimant's facts besides the host's name; without a session, grants are unrelated to each other."""
 
     instance_id: str | None = None
     session_id: str | None = None
@@ -52,7 +52,7 @@ class Grants:
     def grant(
         self, host: Host, claimant: Claimant, fleet: Fleet, *, policy: Policy | None = None, first_come: bool = False
     ) -> GrantedJob | NoJob:
-        """Decide for this host and write the grant. The caller has noted the host."""
+        """Decide for this host and write the grant. The caller must have stored the host's row."""
         with self._db.transaction():
             chosen = self._chooser.choose(host, fleet, policy or self._policy, first_come=first_come)
             if isinstance(chosen, NoJob):

@@ -1,4 +1,4 @@
-"""The rows of hosts: who asked, with what, and when."""
+"""The rows of hosts: which hosts asked, with which capability, and when."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HostRows:
         ]
 
     def held(self) -> dict[str, list[str]]:
-        """Host → the names of the jobs that it holds now."""
+        """Map each host to the names of the jobs that it holds now."""
         return jobs_by_host(self._db.all("live_jobs_by_host"))
 
     def note(
@@ -60,7 +60,7 @@ class HostRows:
         )
 
     def forget_spare(self, kept: int) -> list[str]:
-        """Forget the hosts that never got a job, except so many that were seen last; the names of those."""
+        """Delete the hosts that never got a job, except so many that were seen last; return the deleted names."""
         gone = [str(row["host"]) for row in self._db.all("spare_hosts", kept=kept)]
         with self._db.transaction():
             for host in gone:
@@ -69,10 +69,10 @@ class HostRows:
         return gone
 
     def shift_times(self, step_s: float) -> None:
-        """The wall clock stepped by ``step_s``: leases and holds move along.
+        """Move leases and holds by ``step_s`` after the wall clock stepped by that much.
 
-        Times stamped between the step and its discovery are correct already. It must not move again, so nothing is
-        moved further ahead than it can be: heartbeats to now, holds to their longest.
+        Times written between the step and its discovery are correct already. So that these are not moved again,
+        heartbeats are moved to now at most, and holds to their longest time.
         """
         now = self._clock.now()
         claimable_max = now + self._policy.backoff_max_s
@@ -87,6 +87,6 @@ class HostRows:
             self._db.run("shift_hosts", step=step_s, now=now)
 
     def newest_time(self) -> float:
-        """The latest moment at which anything was noted, 0 in an empty queue."""
+        """The latest time in any row, 0 in an empty queue."""
         row = self._db.one("newest_time")
         return 0.0 if row is None or row["at"] is None else float(row["at"])

@@ -1,9 +1,9 @@
 """The job queue: facts → decision → guarded write → event row, all in one transaction.
 
-No rule lives here: who fits, who waits and what an end means is :mod:`training.fleet.scheduling.policy`'s. This
-is the *bare* queue: ids are opaque strings to it and guards that need more than the row (slots, disk, store, observed
-time) belong to :mod:`training.fleet.service`. Start programs with ``python -m``: run by path from ``training/fleet``,
-this package's name would shadow the standard library's ``queue``.
+:mod:`training.fleet.scheduling.policy` contains the rules: which host fits, which must wait, and what an attempt's end
+means. This queue does not interpret ids, and checks that need more than the row (slots, disk, store, observed time) are
+in :mod:`training.fleet.service`. Start programs with ``python -m``: run by path from ``training/fleet``, this package's
+name would shadow the standard library's ``queue``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNBOUNDED = 2**62
 
 
 class JobQueue:
-    """Jobs and hosts in one SQLite file (``training_jobs.db``), and what acts on it beside them."""
+    """Jobs and hosts in one SQLite file (``training_jobs.db``), and the operations on them."""
 
     def __init__(
         self,
@@ -72,19 +72,20 @@ class JobQueue:
 
     @property
     def _conn(self) -> Any:
-        """The autocommit ``sqlite3`` connection underneath, for those who look at the table themselves."""
+        """The autocommit ``sqlite3`` connection below, for code that reads the tables directly."""
         return self.db.connection  # type: ignore[attr-defined]
 
     @property
     def database_id(self) -> str:
-        """Return the database's id: random, made with it, and kept by every copy."""
+        """Return the database's id: random, made with the database, and kept by every copy."""
         return id_of(self.db)
 
     def close(self) -> None:
         self.db.close()
 
     def sync_from_manifest(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-        """Make the queue hold these job dicts, for jobs of every status. Idempotent: known jobs keep their state.
+        """Make the queue hold these job dicts, for jobs of every status. Repeating it changes nothing: known jobs keep
+        their state.
 
         Returns how many were ``inserted``, ``updated`` (anything but the identity), ``unchanged``, ``removed`` (no
         longer named; they stay until cancelled); of these, how many were ``renamed``, and ``revived`` (named again).
@@ -99,7 +100,7 @@ class JobQueue:
         host_spec: Mapping[str, Any] | None = None,
         prefer_cuda_grace_s: float | None = None,
     ) -> Job | None:
-        """Grant the best pending job that this host may run, or ``None``. Atomic; records the worker."""
+        """Grant the best pending job that this host may run, or ``None``. It is atomic and records the worker."""
         policy = self.policy
         if prefer_cuda_grace_s is not None:
             policy = replace(policy, prefer_cuda_grace_s=prefer_cuda_grace_s)
@@ -110,7 +111,7 @@ class JobQueue:
         return outcome.job if isinstance(outcome, GrantedJob) else None
 
     def heartbeat(self, job_id: str, hostname: str) -> bool:
-        """The bare form: ``True`` when ``hostname`` holds the live attempt, whose lease is renewed."""
+        """Renew the lease if ``hostname`` holds the live attempt, and return whether it does; the simple form."""
         with self.db.transaction():
             job = self._held_by(job_id, hostname)
             if job is None:
@@ -120,7 +121,8 @@ class JobQueue:
             return True
 
     def complete(self, job_id: str, hostname: str, *, artifact_id: str) -> bool:
-        """The bare form: ``True`` when the holder of the live attempt delivered, also when repeated."""
+        """Complete the job if ``hostname`` holds the live attempt, also when repeated, and return whether it did; the
+        simple form."""
         with self.db.transaction():
             job = self.get(job_id)
             if job is not None and job.status is JobStatus.COMPLETED:
@@ -135,7 +137,8 @@ class JobQueue:
             return True
 
     def fail(self, job_id: str, hostname: str, *, error: str = "", exit_code: int | None = None) -> bool:
-        """The bare form: the holder's trainer failed; ``False`` when ``hostname`` holds no live attempt."""
+        """Record that the holder's trainer failed; return ``False`` if ``hostname`` holds no live attempt; the simple
+        form."""
         with self.db.transaction():
             job = self._held_by(job_id, hostname)
             if job is None:
@@ -144,11 +147,11 @@ class JobQueue:
             return True
 
     def sweep_stale(self, *, stale_after_s: float | None = None, max_attempts: int | None = None) -> int:
-        """End every attempt that was not seen for ``stale_after_s``; returns how many were swept.
+        """End every attempt that was not seen for ``stale_after_s``; return their number.
 
-        Their jobs go back to pending, claimable at once; or to failed when a budget is used up: with
-        ``max_attempts``, when the job has been granted more often than that, else the policy's max_host_losses.
-        Acts at once; whether the silence may be held against the hosts is the caller's question.
+        Their jobs go back to pending, claimable at once; or to failed when a budget is used up: with ``max_attempts``,
+        when the job has been granted more often than that, else the policy's max_host_losses. The caller must have
+        checked that the silence was not the receiver's own.
         """
         lease = self.policy.stale_after_s if stale_after_s is None else stale_after_s
         before = self.clock.now() - lease

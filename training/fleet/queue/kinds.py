@@ -1,6 +1,6 @@
-"""The kinds of jobs that wait, the attempts under way, and how long each takes where.
+"""The kinds of pending jobs, the live attempts, and how long each takes on which host.
 
-One reader serves the schedule and the forecasts, which differ in their hosts and in jobs that are only asked about.
+The schedule and the forecasts both read these; forecasts may add hosts and jobs that are only supposed.
 """
 
 from __future__ import annotations
@@ -70,14 +70,15 @@ def kind(
     places: Places | None = None,
     gate: str = OPEN,
 ) -> JobKind:
-    """Make a kind of the schedule, from the reports on the hosts that it fits: of each the mean, not the median."""
+    """Make a kind of the schedule from the predictions for the hosts that it fits; it uses their means, not medians."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
     seconds = {host: each.mean for host, each in told.items()}
     return JobKind(kind_of(of.class_id, priority, gate), count, seconds, priority, spread, places or {})
 
 
 class AtOnce:
-    """The numbers of jobs of a class that train at once on hosts with several slots, remembered for hosts alike."""
+    """The number of a class's jobs that a host with several slots trains at once; equal hosts share one stored
+    result."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], tuple[bool, int]] = {}
@@ -105,8 +106,8 @@ def places_of(
 ) -> list[Slot]:
     """List the places of these hosts, ``most`` of each. ``busy`` are those that train now.
 
-    As many of a host's places are for its GPUs as its jobs may share these. One is left for what trains on its
-    processor, unless jobs of higher priority fill them all.
+    As many of a host's places are on its GPUs as jobs may share the GPUs. One place is left for jobs that train on the
+    processor, unless jobs of higher priority fill all.
     """
     sharing: dict[str, int] = {}  # host → how many may share its GPUs …
     on_gpus: dict[str, list[JobKind]] = {}  # … which jobs these are …
@@ -136,7 +137,8 @@ _REMEMBERED_MOST = 50_000
 
 @dataclass(frozen=True, slots=True)
 class LiveAttempt:
-    """An attempt under way. ``heard_s``: for how long its trainer has run; None: it trains no more, and delivers."""
+    """A live attempt. ``heard_s`` is how long its trainer has run; None: the training has ended and its bundle is being
+    delivered."""
 
     claim_id: str
     job_id: str
@@ -154,7 +156,7 @@ class LiveAttempt:
 
 
 class Kinds:
-    """Reads through one connection. To be used by one thread."""
+    """Reads through one connection. Only one thread may use it."""
 
     def __init__(self, db: Database, classes: RequirementClasses, learned: Learned) -> None:
         self._db, self._classes = db, classes
@@ -166,7 +168,7 @@ class Kinds:
         self._told: dict[int, dict[str, Prediction]] = {}
 
     def waiting(self, now: float) -> Iterator[PendingKind]:
-        """Read the kinds of pending jobs, those of a class together; ``now`` says who avoids a host still."""
+        """Read the kinds of pending jobs, those of a class together; ``now`` decides who still avoids a host."""
         gates = {(row["class_id"], row["avoid_host"]): row["until"] - now for row in self._db.all("gates", now=now)}
         found: dict[str, PendingKind] = {}
         for row in self._db.all("waiting_kinds"):
@@ -200,7 +202,7 @@ class Kinds:
         ]
 
     def look(self, waiting: Iterable[JobClass], live: Iterable[LiveAttempt]) -> None:
-        """Read newly learned durations, and live attempts' own estimates for kinds that are little known.
+        """Read newly learned durations, and the live attempts' own estimates if little is known about their kinds.
 
         An attempt's estimate is read when the attempt has done a fiftieth of its work, and whenever that share has
         doubled.
@@ -219,14 +221,14 @@ class Kinds:
             self._speeds, self._told = learned.with_words([*words.values()]), {}
 
     def renew(self) -> object:
-        """Forget what was read of classes if something was learned since; returns the version of what was learned."""
+        """Drop cached classes if something was learned since; return the version of what was learned."""
         version = self.learned.version()
         if self._works_of != version:
             self._works_of, self._works = version, {}
         return version
 
     def work(self, of: JobClass) -> Workload:
-        """Return what bears on the durations of a class."""
+        """Return the facts that determine how long jobs of a class take."""
         found = self._works.get(of.class_id)
         if found is None:
             found = self._works[of.class_id] = self.learned.workload(of.work)
@@ -238,7 +240,7 @@ class Kinds:
         return of.needs if peak is NOT_KNOWN else replace(of.needs, peak=peak)
 
     def predictions(self, of: JobClass, hosts: Iterable[str]) -> dict[str, Prediction]:
-        """Say how long a job takes on each of these hosts."""
+        """Predict how long a job of the class takes on each of these hosts."""
         known = self._told.setdefault(of.class_id, {})
         return {
             host: known.get(host) or known.setdefault(host, self._speeds.predict(self.work(of), host)) for host in hosts

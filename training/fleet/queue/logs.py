@@ -1,7 +1,8 @@
-"""The rows of trainers' output: its live end, and the files of the store that hold what came before.
+"""The rows of trainers' output: the newest lines, and the files of the store that hold earlier ones.
 
-Lines arrive in ``log_chunks``. From there they go into files in order, so the rows of ``log_files`` are one run from
-line 0 on: each is a file, or says why its lines are not kept; the chunks come after them.
+Lines arrive in ``log_chunks``. From there they go into files in order, so the rows of ``log_files`` cover the lines
+from 0 on without a gap. Each row names a file, or says why its lines are not kept. The chunks have the lines after
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Gone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A row of ``log_files``: a run of an attempt's lines."""
+    """A row of ``log_files``: consecutive lines of an attempt."""
 
     job_id: str
     attempt: int
@@ -43,15 +44,15 @@ class Piece:
 
 
 def piece_of(row: Row) -> Piece:
-    """Read a row."""
+    """Convert a database row."""
     said = {name: row[name] for name in Piece.__slots__}
     return Piece(**{**said, "gone": None if row["gone"] is None else Gone(row["gone"])})
 
 
 def beyond(pieces: Sequence[Piece], limit: int) -> list[Piece]:
-    """Choose the files that go when an attempt has more than ``limit`` bytes: from the middle, the oldest first.
+    """Choose the files to delete when an attempt has more than ``limit`` bytes: from the middle, the oldest first.
 
-    The beginning stays, up to half of the limit, and the newest file.
+    The beginning is kept, up to half of the limit, and so is the newest file.
     """
     kept = [piece for piece in pieces if piece.gone is None]
     over = sum(piece.raw_bytes for piece in kept) - limit
@@ -67,7 +68,7 @@ def beyond(pieces: Sequence[Piece], limit: int) -> list[Piece]:
 
 
 class LogRows:
-    """The rows of output in the queue's database. Reading works on any connection."""
+    """The rows of output in the queue's database. Rows may be read on any connection."""
 
     def __init__(self, db: Database, clock: Clock | None = None) -> None:
         self._db, self._clock = db, clock or SystemClock()
@@ -82,7 +83,7 @@ class LogRows:
         return [(row["job_id"], row["attempt"]) for row in rows]
 
     def head(self, job_id: str, attempt: int, bytes_max: int) -> tuple[int, list[str]]:
-        """Return the oldest lines outside of files: the number of the first, and a run of them."""
+        """Return the oldest lines that are not in files: the number of the first, and consecutive lines."""
         start, lines, size = -1, list[str](), 0
         for first, text in self.chunks(job_id, attempt, 0):
             if start < 0:
@@ -96,21 +97,21 @@ class LogRows:
         return max(0, start), lines
 
     def chunks(self, job_id: str, attempt: int, after: int) -> Iterator[tuple[int, list[str]]]:
-        """Iterate over the chunks that reach beyond line ``after``: the number of the first line, and the lines."""
+        """Iterate over the chunks that have lines after ``after``: the number of the first line, and the lines."""
         while rows := self._db.all("log", job_id=job_id, attempt=attempt, after=after, most=_CHUNKS_AT_ONCE):
             for row in rows:
                 yield row["first"], row["text"].split("\n")
             after = rows[-1]["first"] + rows[-1]["count"]
 
     def pieces(self, job_id: str, attempt: int, after: int = 0, most: int = -1) -> list[Piece]:
-        """List the first rows of files that reach beyond line ``after``; by default all."""
+        """List the first rows of files that have lines after ``after``; by default all."""
         rows = self._db.all("log_pieces", job_id=job_id, attempt=attempt, after=after, most=most)
         return [piece_of(row) for row in rows]
 
     def fold(self, file: Piece, limit: int) -> bool:
-        """Note that lines are in a file, and no chunks any more; drop files beyond ``limit`` bytes of text.
+        """Record that lines are in a file, and delete their chunks; delete files beyond ``limit`` bytes of text.
 
-        False when another file has these lines already.
+        It returns False if another file has these lines already.
         """
         there = self.pieces(file.job_id, file.attempt)
         end = there[-1].end if there else 0
@@ -127,7 +128,7 @@ class LogRows:
         return True
 
     def take_back(self, files: Sequence[Piece], gone: Gone) -> int:
-        """Enter the files of an attempt that has no output; returns the number of the line after the last."""
+        """Add rows for the files of an attempt that has none; return the number of the line after the last."""
         end = 0
         for file in files:
             if file.first < end:
@@ -139,12 +140,12 @@ class LogRows:
         return end
 
     def lose(self, piece: Piece, why: Gone) -> None:
-        """Note that a file's lines are not kept any more; the file itself goes later."""
+        """Record that a file's lines are no longer kept; the file itself is deleted later."""
         key = {"job_id": piece.job_id, "attempt": piece.attempt, "first": piece.first}
         self._db.run("lose_log_file", **key, gone=why, now=self._clock.now())
 
     def expire(self, job_id: str, attempt: int, end: int) -> None:
-        """Note that none of an attempt's lines before number ``end`` is kept any more, in a file or not."""
+        """Record that an attempt's lines before number ``end`` are no longer kept, in a file or not."""
         there = self.pieces(job_id, attempt)
         for piece in there:
             if piece.gone is None:
@@ -155,11 +156,11 @@ class LogRows:
             self._db.run("drop_chunks", job_id=job_id, attempt=attempt, end=end)
 
     def going(self, older_s: float, most: int) -> list[Piece]:
-        """List rows whose file is no longer wanted since ``older_s``, and not yet removed."""
+        """List rows whose file has been unwanted for ``older_s``, and is not yet deleted."""
         return [piece_of(row) for row in self._db.all("log_files_going", before=self._clock.now() - older_s, most=most)]
 
     def removed(self, pieces: Sequence[Piece]) -> None:
-        """Note that these files are removed; neighbours become one row."""
+        """Record that these files are deleted; neighbouring rows become one."""
         for piece in pieces:
             key = {"job_id": piece.job_id, "attempt": piece.attempt}
             said = {"gone": piece.gone, "first": piece.first}

@@ -1,4 +1,4 @@
-"""The moves of a job after its grant: facts, guarded write, event row, each in one transaction."""
+"""The moves of a job after its grant; each reads facts, checks, and writes row and event in one transaction."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class JobMoves:
         return None if row is None else job_of(row)
 
     def named(self, ref: str) -> list[tuple[str, str]]:
-        """Ids and names of the jobs that ``ref`` may mean: an id, a name, or a prefix of an id."""
+        """The ids and names of the jobs that ``ref`` may mean: an id, a name, or the beginning of an id."""
         rows = self._db.all("job_names", ref=ref, ref_end=ref + _LAST) if ref else []
         return [(row["job_id"], row["name"]) for row in rows]
 
     def near(self, ref: str, job_id: str) -> int:
-        """Count the jobs but this one whose name or id begins with ``ref``."""
+        """Count the other jobs whose name or id begins with ``ref``."""
         row = self._db.one("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)
         return 0 if row is None else int(row["n"])
 
     def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
         """Renew the lease of a live attempt, and store how long it has trained by its heartbeats.
 
-        A ``seq`` not above the last one does not move progress back.
+        If ``seq`` is not above the last one, the stored progress is kept.
         """
         with self._db.transaction():
             changed = self._db.run("beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self._clock.now())
@@ -70,7 +70,8 @@ class JobMoves:
                 self._events.moved("heartbeat", job.job_id, job.status, JobStatus.RUNNING, attempt)
 
     def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
-        """Complete ``job`` by the artifact of its live attempt; returns that as it ended, as all do that end one."""
+        """Complete ``job`` with the artifact of its live attempt; return the ended attempt, as all methods do that end
+        one."""
         params = {"job_id": job.job_id, "artifact_id": artifact_id, "now": self._clock.now(), "host": attempt.host}
         with self._db.transaction():
             changed = self._db.run("complete_job", **params, claim_id=attempt.claim_id)
@@ -80,7 +81,7 @@ class JobMoves:
         return ended
 
     def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
-        """Complete ``job`` by its last attempt, though that had been given up (policy.may_adopt)."""
+        """Complete ``job`` by its last attempt, although that attempt had been given up (policy.may_adopt)."""
         now = self._clock.now()
         params = {"artifact_id": artifact_id, "now": now}
         with self._db.transaction():
@@ -97,7 +98,7 @@ class JobMoves:
         return attempt_of(row)
 
     def deliver(self, job: Job, made: Attempt, size: int) -> None:
-        """Complete a waiting ``job`` with work that its host kept; ``made`` is the attempt that this becomes."""
+        """Complete a waiting ``job`` with finished work that its host kept; ``made`` is the attempt row for it."""
         now, artifact_id = self._clock.now(), str(made.artifact_id)
         with self._db.transaction():
             changed = self._db.run(
@@ -110,7 +111,7 @@ class JobMoves:
             self._events.moved("deliver", job.job_id, job.status, JobStatus.COMPLETED, made)
 
     def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
-        """Let the last attempt of ``job`` live again (policy.may_readopt)."""
+        """Make the last attempt of ``job`` live again (policy.may_readopt)."""
         with self._db.transaction():
             job_row = self._db.one(
                 "readopt_job",
@@ -140,10 +141,10 @@ class JobMoves:
         out_of_memory: str | None = None,
         hopeless: str | None = None,
     ) -> Attempt:
-        """End the live attempt without an artifact and do with the job what the policy says.
+        """End the live attempt without an artifact, and change the job as the policy decides.
 
-        ``lived_s`` is how long it ran; by default as long as the receiver keeps it. ``hopeless`` is why the job cannot
-        be tried again, even if its budgets are not used up.
+        ``lived_s`` is how long it ran; by default as long as the receiver's rows say. ``hopeless`` is why the job
+        cannot be tried again, even if its budgets are not used up.
         """
         if lived_s is None:
             lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
@@ -206,10 +207,10 @@ class JobMoves:
         )
 
     def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
-        """``True`` when the job was pending, claimed or running, or failed and no longer in the plan; it never returns
-        to pending automatically.
+        """Cancel a job for good, and return ``True``, if it is pending, claimed or running, or failed and no longer in
+        the plan.
 
-        ``as_removed`` cancels only because the plan no longer names it: when a plan names it again, it waits again.
+        With ``as_removed`` it is cancelled only until a plan names it again; then it waits again.
         """
         ended_by = f"{by}: {CANCELLED_AS_REMOVED if as_removed else CANCELLED}"
         with self._db.transaction():
@@ -224,7 +225,8 @@ class JobMoves:
             return True
 
     def requeue(self, job_id: str, *, detail: str | None = None) -> bool:
-        """Train it (again), from any status: budgets reset, a live attempt superseded, history kept."""
+        """Train the job again, whatever its status: failure counts restart, a live attempt is superseded, the history
+        is kept."""
         with self._db.transaction():
             job = self.get(job_id)
             if job is None:
@@ -240,8 +242,8 @@ class JobMoves:
     def hold(self, job_id: str, *, by: str = "operator") -> bool:
         """Keep a job from being granted until :meth:`unhold`, in any status; ``False`` when the job is held already.
 
-        A mark independent of the status: a live attempt continues, and so does one that reports again after its host
-        was lost.
+        The hold is independent of the status: a live attempt continues, and so does one that reports again after its
+        host was lost.
         """
         with self._db.transaction():
             job = self.get(job_id)

@@ -16,13 +16,13 @@ def orders(db: Database) -> dict[str, HostOrder]:
 
 
 class Orders:
-    """Gives orders and ends them. A host has one at most: a new one takes the place of the one before."""
+    """Writes and ends operators' orders. A host has at most one order: a new one replaces it."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
     def give(self, host: str, order: OrderKind, by: str) -> HostOrder:
-        """Put a host under an order; a repetition changes nothing, not even since when."""
+        """Put a host under an order; giving the same order again changes nothing, not even its time."""
         known = orders(self._db).get(host)
         if known is not None and known.order is order:
             return known
@@ -32,5 +32,5 @@ class Orders:
         return HostOrder(host, order, now, by)
 
     def end(self, host: str, by: str) -> bool:
-        """Let the host get jobs again. False when it was under no order."""
+        """End a host's order. It returns False if the host had no order."""
         return self._db.run("end_host_order", host=host, ended_by=by, now=self._clock.now()) == 1

@@ -1,6 +1,7 @@
-"""The effect of a plan on the queue, as values: :meth:`JobQueue.sync` writes it, :func:`foresee` only reads.
+"""The changes that a plan makes in the queue, as values: :meth:`JobQueue.sync` writes them, :func:`foresee` only reads.
 
-Both judge each job by :func:`judged` and are summed by :meth:`Synced.of`, so that a preview says what the reload will.
+Both judge each job by :func:`judged` and are summed by :meth:`Synced.of`, so that a preview shows what the reload will
+do.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Synced:
         inserted: int = 0,
         unchanged: int = 0,
     ) -> Synced:
-        """Sum up. ``left`` may contain only the first of the ``removed`` jobs; ``cancelled`` are those of the plan.
+        """Sum up the changes of all jobs. ``left`` may contain only the first of the ``removed`` jobs; ``cancelled``
+        are those of the plan.
 
         Numbers of jobs that were ``inserted`` or ``unchanged``, without further detail.
         """
@@ -54,7 +56,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """A job of a plan that is not taken over yet: what it asks, the queue's job if there is one, and its change."""
+    """A job of a plan that is not in force: its job dict, the queue's job if there is one, and what would change."""
 
     spec: Mapping[str, Any]
     job: Job | None
@@ -76,9 +78,10 @@ def name_of(spec: Mapping[str, Any]) -> str:
 def judged(
     spec: Mapping[str, Any], text: str, row: Row | None, job: Job | Callable[[], Job] | None, *, in_words: bool = True
 ) -> JobChange:
-    """Judge one job of a plan by what a row says of it; a callable ``job`` is asked only when something differs.
+    """Decide what a plan changes about a job, from the job's row; a callable ``job`` is called only if something
+    differs.
 
-    Without ``in_words`` a job of the plan that keeps its name is not asked what changed of it.
+    Without ``in_words`` the changes of a job that keeps its name are not listed.
     """
     if row is None:
         return change(None, spec, same=False)
@@ -91,12 +94,12 @@ def judged(
 
 
 def planned_ids(db: Database) -> frozenset[str]:
-    """Read the ids of the last plan's jobs: a pass over the whole table, so keep it until the next reload."""
+    """Read the ids of the last plan's jobs; this reads the whole table, so keep the result until the next reload."""
     return frozenset(row["job_id"] for row in db.all("plan_ids"))
 
 
 def foresee(db: Database, specs: Sequence[Mapping[str, Any]], planned: frozenset[str]) -> tuple[Synced, list[Foreseen]]:
-    """Read what a reload with these job dicts would do after a plan with these ids, and write nothing."""
+    """Return what a reload with these job dicts would change, compared with a plan with these ids; write nothing."""
     rows = [db.one("job", job_id=spec["job_id"]) for spec in specs]
     found = []
     for spec, row in zip(specs, rows, strict=True):

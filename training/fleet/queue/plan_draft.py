@@ -1,4 +1,4 @@
-"""A plan's jobs beside those of the queue, compared on any thread: plan_write.py then has little to write."""
+"""Compare a plan's jobs with those of the queue on any thread, so that plan_write.py has little to write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_NO_CLASS = frozenset({"name", "job_id", "seed", "priority", "n_resamples", "
 
 @dataclass(frozen=True, slots=True)
 class PlanJobs:
-    """The jobs of a plan: how many, and a digest of all that a plan may change of them."""
+    """Facts about a plan's jobs: their number, and a digest of all that a plan may change about them."""
 
     count: int
     digest: str
@@ -36,12 +36,12 @@ class PlanJobs:
 
 
 def digest_of(job_id: str, name: str, text: str) -> bytes:
-    """Digest all that a plan may change of a job."""
+    """Digest all that a plan may change about a job."""
     return hashlib.sha256(f"{job_id}\0{name}\0{text}".encode("utf-8", "replace")).digest()  # none has a NUL
 
 
 class PlanDraft:
-    """The jobs of a plan, each judged by its row."""
+    """The jobs of a plan, each compared with its row."""
 
     def __init__(self, jobs: Iterable[Mapping[str, Any]], db: Database) -> None:
         """``db`` is any connection to the queue's database."""
@@ -69,27 +69,27 @@ class PlanDraft:
             self.other.append((spec, text))
 
     def plan_jobs(self) -> PlanJobs:
-        """Return what :meth:`JobQueue.plan_jobs` will, once it is written."""
+        """Return what :meth:`JobQueue.plan_jobs` will return once the plan is written."""
         return PlanJobs.of(self._digests.values())
 
 
 def in_parts(jobs: Sequence[T], most: int = PART) -> Iterator[Sequence[T]]:
-    """Split jobs into as many as are read or written at once."""
+    """Split jobs into parts that are read or written in one transaction."""
     return (jobs[n : n + most] for n in range(0, len(jobs), most))
 
 
 def texts_of(db: Database, job_ids: Sequence[str]) -> dict[str, Row]:
-    """Read what a reload compares of jobs, by their ids; of those that are there."""
+    """Read, for these ids that exist, the texts by which a reload compares jobs."""
     return {row["job_id"]: row for row in db.all("job_texts", ids=json.dumps(list(job_ids)))}
 
 
 def class_key(spec: Mapping[str, Any]) -> str:
-    """Write what a job's class follows from, quickly: jobs for which it is equal are of one class."""
+    """Compute quickly a key for a job's class: jobs with equal keys are of one class."""
     return repr({key: value for key, value in spec.items() if key not in _OF_NO_CLASS})
 
 
 def columns_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a job's row that follow from its job dict, beside its text and its class."""
+    """Return the columns of a job's row that are computed from its job dict, besides its text and class."""
     priority = int(spec.get("priority") or 0)
     listed = {"model": str(spec.get("model") or ""), "mode": str(spec.get("mode") or "")}
     return {"job_id": spec["job_id"], "name": name_of(spec), "priority": priority, **listed}

@@ -1,8 +1,8 @@
-"""A plan's jobs written in parts, each a transaction of its own, so that the calls between them do not wait for all.
+"""Write a plan's jobs in parts, each in a transaction of its own, so that other calls need not wait for all of them.
 
 A new job carries the edition of the plan that brings it, and none is granted before that edition is in force. The
-edition moves with the last part. A write that a crash or a full disk cuts off leaves the old plan in force; the next
-one, at the latest that of the next start, finishes it, or cancels the new jobs that its plan does not name.
+edition moves with the last part. If a crash or a full disk interrupts a write, the old plan stays in force; the next
+write, at the latest the one at the next start, finishes it, or cancels the new jobs that its own plan does not name.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PlanWrite:
 
     @property
     def is_long(self) -> bool:
-        """Return True while there is more than :meth:`finish` should write at once."""
+        """Return True while more is left than :meth:`finish` should write at once."""
         return len(self._parts) > 1
 
     def write_part(self) -> None:
@@ -118,7 +118,7 @@ class PlanWrite:
                 queue.moves.requeue(job_id, detail="the plan names it again")
 
     def _judge(self, spec: Mapping[str, Any], text: str, row: Row) -> tuple[JobChange, Mapping[str, Any] | None]:
-        """Judge a known job as it is now; return also what its row holds from now on, if that is other."""
+        """Compare a known job with the plan as it is now; return also the new values of its row, if they differ."""
         job_id = spec["job_id"]
         in_words = self._in_words < LISTED_MAX
         found = judged(spec, text, row, lambda: known_job(self._queue.db, job_id), in_words=in_words)
@@ -129,7 +129,7 @@ class PlanWrite:
         return found, {**columns_of(spec), "seq": row["seq"], "spec": text, "class_id": class_id}
 
     def _class_of(self, spec: Mapping[str, Any], ram_above_gib: float = 0.0, vram_above_gib: float = 0.0) -> int:
-        """Return the class of a job; the memory that did not suffice for it was learned from its attempts."""
+        """Return the class of a job, including the memory learned from attempts that ran out of memory."""
         like = class_key(spec), ram_above_gib, vram_above_gib
         if like not in self._class_ids:
             needs = replace(Needs.of(spec), ram_above_gib=ram_above_gib, vram_above_gib=vram_above_gib)
@@ -137,7 +137,7 @@ class PlanWrite:
         return self._class_ids[like]
 
     def _remove(self, gone: Sequence[str]) -> None:
-        """Mark jobs that the plan does not name. Those of a plan that never came into force are cancelled."""
+        """Mark jobs that the plan does not name. Jobs of a plan that never came into force are cancelled."""
         queue = self._queue
         queue.db.many("mark_removed", [{"job_id": job_id} for job_id in gone])
         for row in queue.db.all("half_written", ids=json.dumps(list(gone))):
@@ -145,7 +145,7 @@ class PlanWrite:
 
 
 class PlanRows:
-    """The plan in the queue's database."""
+    """The rows of the plan in the queue's database."""
 
     def __init__(
         self, db: Database, clock: Clock, classes: RequirementClasses, events: Events, ahead: Ahead, moves: JobMoves
@@ -181,11 +181,11 @@ class PlanRows:
         return PlanJobs.of([digest_of(row["job_id"], row["name"], row["spec"]) for row in rows])
 
     def datasets(self) -> dict[str, str]:
-        """Return what the names of data sets stood for when the plan was taken over."""
+        """Return which data sets the plan's names meant when the plan came into force."""
         return {row["name"]: row["dataset_id"] for row in self.db.all("plan_datasets")}
 
     def keep_datasets(self, names: Mapping[str, str]) -> None:
-        """Keep what the plan's names of data sets stand for."""
+        """Store which data sets the plan's names mean."""
         with self.db.transaction():
             self.db.run("forget_plan_datasets")
             self.db.many("add_plan_dataset", [{"name": name, "dataset_id": each} for name, each in names.items()])

@@ -1,7 +1,6 @@
-"""The writes on quarantined hosts and on jobs that crash hosts. The rules are in scheduling/quarantine.py.
+"""Write quarantines of hosts, and the failure of jobs that crash hosts. The rules are in scheduling/quarantine.py.
 
-The database alone holds this state: a change that was not committed is forgotten with everything else, and a restart
-finds the rest.
+This state is only in the database: an uncommitted change is lost, and a restart finds all others.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def quarantines(db: Database) -> dict[str, Quarantine]:
 
 
 class Quarantines:
-    """Deaths, quarantines, pardons; jobs that are given up for the hosts that they crash."""
+    """Records hosts' deaths, quarantines and releases, and jobs that fail because they crash hosts."""
 
     def __init__(self, db: Database, clock: Clock, policy: Policy, attempts: Attempts, events: Events) -> None:
         self._db = db
@@ -40,8 +39,8 @@ class Quarantines:
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def checked_in(self, host: str, capability: Mapping[str, object]) -> dict[str, Quarantine]:
-        """Quarantine a host that reports ill health as it asks for work, or release it after a healthy report.
-        Return the hosts that are quarantined now."""
+        """Quarantine a host that reports ill health with its claim, or release it after a healthy report. Return the
+        hosts that are quarantined now."""
         out = quarantines(self._db)
         known, complaint = out.get(host), health.complaint(capability)
         if known is None and complaint is not None:
@@ -52,7 +51,7 @@ class Quarantines:
         return out
 
     def assess(self, attempt: Attempt) -> None:
-        """Judge what the end of an attempt shows about its host, and quarantine the host if too many attempts died
+        """Judge what the end of an attempt shows about its host; quarantine the host if too many attempts died
         there."""
         assert attempt.end_reason is not None
         lived_s = attempt.lived_s or 0.0
@@ -73,13 +72,13 @@ class Quarantines:
             self.put(attempt.host, Cause.DEATHS, reason)
 
     def put(self, host: str, cause: Cause, reason: str) -> Quarantine:
-        """Give this host no jobs from now on."""
+        """Quarantine this host: it gets no jobs from now on."""
         now = self._clock.now()
         self._db.run("add_quarantine", host=host, cause=cause, reason=reason, now=now)
         return Quarantine(host, now, cause, reason)
 
     def release(self, host: str, by: str) -> bool:
-        """Let a host in again. False when it was not taken out."""
+        """Release a host from quarantine. False if it was not in quarantine."""
         return self._db.run("end_quarantine", host=host, ended_by=by, now=self._clock.now()) == 1
 
     def _deaths(self, host: str) -> tuple[list[Death], list[str]]:
@@ -98,9 +97,9 @@ class Quarantines:
         return deaths, [row["claim_id"] for row in rows]
 
     def refund(self, claims: Iterable[str]) -> None:
-        """Charge these ends to no job: a machine and a copy of that machine took the jobs from each other.
+        """Do not count these ends against any job: a machine and its copy took the jobs from each other.
 
-        An attempt that was taken, reported again and taken again is named twice, but was lost once.
+        An attempt that was taken twice is listed twice, but counted as lost only once.
         """
         each_once = dict.fromkeys(claims)
         known = [attempt for claim_id in each_once if (attempt := self._attempts.by_claim(claim_id)) is not None]
@@ -109,8 +108,8 @@ class Quarantines:
         )
 
     def _refund(self, claims: Iterable[str]) -> None:
-        """Charge these ends to no job, because the host caused them. A job that failed because of them becomes
-        pending."""
+        """Do not count these ends against any job, because the host caused them. A job that failed because of them
+        becomes pending."""
         died: dict[str, list[Attempt]] = {}
         for claim_id in claims:
             attempt = self._attempts.by_claim(claim_id)
@@ -141,7 +140,7 @@ class Quarantines:
     # ── jobs ────────────────────────────────────────────────────────────────────────────────
 
     def crashed(self, host: str, claim_id: str, last_seen: Mapping[str, float]) -> None:
-        """A host reports that it crashed during this attempt: the job may be what crashes hosts."""
+        """Record a host's report that it crashed during this attempt: the job may be the cause."""
         if not self._db.run("note_crash", host=host, claim_id=claim_id):
             return
         attempt = self._attempts.by_claim(claim_id)

@@ -1,4 +1,5 @@
-"""The figures of completed attempts, by their trainers' reports: a row for lists; the report is in the store."""
+"""The figures of completed attempts, from their trainers' reports: rows for lists; the reports themselves are in the
+store."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from training.fleet.scheduling.job import Job
 
 @dataclass(frozen=True, slots=True)
 class KeptReport:
-    """A report beside a bundle, and what it says in short."""
+    """A report stored beside a bundle, and its main figures."""
 
     report: str  # its SHA-256
     bytes: int
@@ -29,7 +30,8 @@ class Results:
         self._db = db
 
     def keep(self, job: Job, attempt: int, kept: KeptReport | None) -> None:
-        """Store the result of an attempt, with the job as it was granted. A result that is stored already stays."""
+        """Store the result of an attempt, with the job as it was granted. A result that is stored already is not
+        replaced."""
         if kept is not None:
             self._db.run("keep_result", job_id=job.job_id, attempt=attempt, twin=twin_of(job), **asdict(kept))
 

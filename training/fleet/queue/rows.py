@@ -1,4 +1,4 @@
-"""Rows of the database as the nouns of :mod:`training.fleet.scheduling.job`."""
+"""Convert rows of the database to the values of :mod:`training.fleet.scheduling.job`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _members(row: Row, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def job_of(row: Row) -> Job:
-    """A row of ``jobs`` as a value."""
+    """Convert a row of ``jobs`` to a value."""
     return Job(**_members(row, _JOB_ROW))
 
 
 def known_job(db: Database, job_id: str) -> Job:
-    """Read a job that is surely there."""
+    """Read a job that certainly exists."""
     row = db.one("job", job_id=job_id)
     assert row is not None
     return job_of(row)
@@ -52,7 +52,7 @@ def trained_of(row: Row) -> Trained:
 
 
 def jobs_by_host(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """Host → the names of the jobs that it holds now."""
+    """Map each host to the names of the jobs that it holds now."""
     held: dict[str, list[str]] = {}
     for row in rows:
         held.setdefault(row["host"], []).append(row["name"])
@@ -60,12 +60,12 @@ def jobs_by_host(rows: Iterable[Row]) -> dict[str, list[str]]:
 
 
 def set_aside_of(row: Row) -> list[dict[str, Any]]:
-    """The finished work that a host said lies there undelivered."""
+    """The finished, undelivered work that a host reported."""
     return [dict(each) for each in json.loads(row["set_aside"])]
 
 
 def attempt_of(row: Row) -> Attempt:
-    """A row of ``attempts`` as a value."""
+    """Convert a row of ``attempts`` to a value."""
     return Attempt(**_members(row, _ATTEMPT_ROW), trained=trained_of(row), booked=booked_of(row))
 
 

@@ -1,7 +1,7 @@
-"""The schedule in step with the queue: from what waits, what runs and until when, and how long each host would take.
+"""Keep the schedule up to date with the queue: waiting jobs, running attempts and their ends, and predicted times.
 
-Where a thread makes schedules beside the calls (:meth:`Ahead.make_beside`), an ask goes by the one in force, and no
-call waits for that thread for long. Without one an ask makes the schedule that is due.
+If a separate thread computes schedules (:meth:`Ahead.make_beside`), a claim uses the schedule in force, and no call
+waits long for that thread. Without such a thread, a claim computes the schedule that is due.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is Jo
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """A schedule that is to be computed, and the facts that are known when its computation begins."""
+    """A computation of a schedule: the hosts, the policy, and the other facts at its beginning."""
 
     hosts: tuple[Host, ...]
     policy: Policy
@@ -45,15 +45,15 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class MadeSchedule:
-    """A schedule that was made, and the seconds that it took."""
+    """A computed schedule, and the seconds that its computation took."""
 
     schedule: Schedule
     cost_s: float
 
 
 class Ahead:
-    """The keeper of the schedule. Only the writer's thread may call its methods, except :meth:`make` and
-    :meth:`told`."""
+    """Keeps the schedule in force, and decides when a new one is due. Only the writer's thread may call its methods,
+    except :meth:`make` and :meth:`told`."""
 
     def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, events: Events) -> None:
         self._db, self._clock, self._events = db, clock, events
@@ -74,11 +74,11 @@ class Ahead:
     # ── making ──────────────────────────────────────────────────────────────────────────────
 
     def make_beside(self, reader: Database, learned: Learned) -> None:
-        """Leave makings to a thread that calls :meth:`make`; ``reader`` is the connection it reads by."""
+        """Let a separate thread compute schedules by :meth:`make`; ``reader`` is the connection that it reads by."""
         self.kinds, self._is_beside = Kinds(reader, RequirementClasses(reader), learned), True
 
     def is_due(self, policy: Policy) -> bool:
-        """Return True when the schedule in force is out of date. For any thread."""
+        """Return True when the schedule in force is out of date. Any thread may call it."""
         making, (pending, moves) = self._making, self._moves()
         if making is None or self._wanted or making.moves[0] != pending:
             return True
@@ -140,17 +140,17 @@ class Ahead:
         return told
 
     def follow(self, making: Making, made: MadeSchedule) -> None:
-        """Put a schedule that was made into force."""
+        """Put a computed schedule into force."""
         self.rolling.follow(made.schedule, making.begun, self._left)
         self._cost_s, self._made = made.cost_s if self._is_beside else 0.0, making
         self._makings += 1
 
     def _left(self, key: str) -> int:
-        """Count the jobs of a kind that wait now."""
+        """Count the jobs of a kind that still wait."""
         return self.kinds.count(*place_of(key))
 
     def renew(self, hosts: Sequence[Host], policy: Policy) -> None:
-        """Make the schedule for these hosts now, if it is due and no thread does it."""
+        """Compute the schedule for these hosts now, if it is due and no separate thread computes it."""
         self._others = self._names != _names(hosts)
         if not self._is_beside and self.is_due(policy):
             making = self.begin(hosts, policy)
@@ -167,7 +167,7 @@ class Ahead:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return True when the schedule in force knows of all moves of jobs but the last."""
+        """Return True if the schedule in force includes all moves of jobs except the last one."""
         return self._made is not None and sum(self._moves()) - sum(self._made.moves) <= 1
 
     def awaits(self, host: str) -> bool:
@@ -183,7 +183,7 @@ class Ahead:
         return makings == self._makings and now - since < _LATE_S
 
     def answered(self, host: str) -> None:
-        """Note that a host was given another answer than to wait for a schedule."""
+        """Record that a host got a final answer, so that it no longer waits for a schedule."""
         self._awaited.pop(host, None)
 
     def called(self, hosts: Collection[str]) -> list[str]:
@@ -196,7 +196,7 @@ class Ahead:
         return [host for host in hosts if host in given or (few and isinstance(made.decide(host, at_s), Take))]
 
     def edited(self) -> None:
-        """Note a change without a move of a job, such as a new plan, which makes the schedule out of date."""
+        """Record a change other than a job's move, such as a new plan, which makes the schedule out of date."""
         self._edits += 1
 
     def _moves(self) -> tuple[int, int]:
@@ -206,9 +206,10 @@ class Ahead:
         return pending + self._edits, sum([*fired.values()]) - pending
 
     def told(self, kind: str, host: str) -> tuple[float | None, str] | None:
-        """Tell what the schedule has for this host of a kind, and how long it waits at most; None: nothing.
+        """Say when the schedule gives this host a job of a kind, or how long the host must wait; None if it says
+        nothing.
 
-        To be called from any thread: it reads what is in force, and makes nothing anew.
+        Any thread may call it: it reads the schedule in force and computes none.
         """
         now, wall = self._clock.monotonic(), self._clock.now()
         made, made_at, waits = self.rolling.made, self.rolling.made_at, self.rolling.waits.get(host)

@@ -1,7 +1,7 @@
 """The receiver: a Starlette application over one writer, and the program that serves it.
 
-Light enough for a small board: imports no torch, xgboost, NumPy or command-line library. Without TLS and certificates
-for its clients it listens on this machine's loopback only.
+To run on a small board, it imports no torch, xgboost, NumPy or command-line library. Without TLS and certificates for
+its clients it listens on this machine's loopback only.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def create_app(context: ReceiverContext) -> Starlette:
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Open everything, serve until stopped, close everything; returns the exit code or raises StartError."""
+    """Open everything, serve until stopped, close everything; return the exit code or raise StartError."""
     clock = SystemClock()
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
@@ -118,7 +118,7 @@ def serve(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _explained(what: str, option: str) -> Iterator[None]:
-    """Turn errors about a thing that an option names into StartError."""
+    """Turn errors about something that a command-line option names into StartError."""
     try:
         yield
     except LockedError as error:
@@ -151,14 +151,14 @@ def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
 
 
 def _is_new(db: Path) -> bool:
-    """Return True when the database is yet to be made."""
+    """Return True if the database does not exist yet."""
     with contextlib.suppress(OSError):
         return not db.stat().st_size
     return True
 
 
 def _check_mark(db: Path, store: ArtifactStore) -> None:
-    """Refuse a database and a store that are not each other's, before anything is written to either."""
+    """Refuse a database and a store that do not belong together, before anything is written to either."""
     new = _is_new(db)
     if new and next(store.artifacts(), None) is not None:  # it would train everything again and empty the index
         raise StartError(
@@ -186,9 +186,9 @@ def _anothers(store: ArtifactStore, marked: str, own: str | None, db: Path) -> S
 
 
 def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = False) -> None:
-    """Mark the store as this database's; one of another's would lose its index, and its finished work its rows.
+    """Mark the store as this database's; refuse another database's store, whose index and finished work would be lost.
 
-    A store without mark and models is not accepted for a database with models: its disk may not be mounted.
+    A store without mark and models is not accepted for a database with models: the store's disk may not be mounted.
     """
     try:
         own, marked = queue.database_id, store.marked()
@@ -227,7 +227,7 @@ def _repair_index(store: ArtifactStore, reader: Database) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Each connection is an open file, and the usual soft limit of 1,024 is few."""
+    """Raise the limit of open files: each connection is one, and the usual soft limit of 1,024 is too low."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -241,7 +241,7 @@ def _raise_file_limit() -> None:
 
 
 def _state(args: argparse.Namespace) -> Deployment:
-    """Name the state folder for the commands in our sentences."""
+    """Name the state folder for the commands that our sentences recommend."""
     return Deployment.of(DEFAULT, args.db, args.models_dir, args.manifest)
 
 

@@ -1,7 +1,7 @@
-"""Wake-on-LAN: the packet that a sleeping machine's network card waits for, sent to all on this network.
+"""Wake-on-LAN: broadcast the packet that wakes a sleeping machine through its network card.
 
-Six bytes of 255, then the card's hardware address sixteen times. There is no reply: whether it worked shows when the
-machine asks for work. Routers do not pass it on, so receiver and machine have to be on one network.
+It consists of six bytes of 255, then the card's hardware address sixteen times. There is no reply; success shows when
+the machine asks for work. Routers do not forward it, so receiver and machine have to be on one network.
 """
 
 from __future__ import annotations

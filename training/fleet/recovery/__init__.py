@@ -1,1 +1,1 @@
-"""Checking a database and a store (doctor), and repairing them: backup, restore, rebuild."""
+"""Check a database and a store (doctor), and repair them: backup, restore, rebuild."""

@@ -10,12 +10,11 @@
     <folder>/datasets/…                          the data sets and their names, as of the newest backup
 
 The database comes first: a bundle is published before its row is committed, so everything that copy names can still be
-copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name when
-all of it is durable, so that a half one is never taken for one.
-
-A restore goes the other way: bundles first, then the database, so that at every moment a row's bundle is there. Nothing
-is deleted: an old database is renamed, a sound bundle that the backup lacks stays, and finished work that the copy of
-the database lacks is restored from its provenance.
+copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name only
+when all of it is durable, so that an incomplete one is never used. A restore works in the opposite order: bundles
+first, then the database, so that at every moment a row's bundle is there. Nothing is deleted: an old database is
+renamed, an undamaged bundle that the backup lacks is kept, and finished work that the copy of the database lacks is
+restored from its provenance.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ KEY_FILES = ("ca.key", "ca.pem")  # the certificate last: it says that all is th
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """``contents.json``."""
+    """The content of ``contents.json``."""
 
     made_at: float  # epoch seconds
     database_id: str
@@ -105,8 +104,8 @@ def content_path(folder: Path, sha256: str) -> Path:
 
 @dataclass
 class _Taken:
-    """The files of one snapshot of a store. ``before``: the files of the previous snapshot; ``deep``: present copies
-    are hashed again."""
+    """Copies the files of one snapshot of a store. ``before``: the files of the previous snapshot; ``deep``: present
+    copies are hashed again."""
 
     folder: Path
     store: Path
@@ -119,7 +118,7 @@ class _Taken:
     bytes_copied: int = 0
 
     def named(self, path: str, sha256: str | None, what: str) -> None:
-        """Take a file of this content; a damaged one is never copied."""
+        """Copy a file with this content; a damaged file is never copied."""
         copy, there = content_path(self.folder, sha256 or "none"), self._in_store(path)
         if self.fs.size(copy) is None or (self.deep and file_sha256(copy, self.fs) != sha256):
             if not (there and sha256 and copy_file(self.fs, self.store / path, copy, sha256=sha256)):
@@ -130,7 +129,7 @@ class _Taken:
         self.files[path] = str(sha256)
 
     def sealed(self, path: str, what: str) -> None:
-        """Take a file with its own digest inside; in place of a damaged or missing one that of the last snapshot."""
+        """Copy a file that contains its own digest; if it is damaged or missing, use the last snapshot's."""
         try:
             body = b"".join(self.fs.read(self.store / path))
             unsealed(body)
@@ -140,7 +139,7 @@ class _Taken:
         self.named(path, sha256, what)
 
     def bundle(self, delivery: StoredBundle) -> None:
-        """Take a bundle, or the note that retention took it away; and its other files."""
+        """Copy a bundle, or the note that retention deleted it; and the bundle's other files."""
         artifact, what = delivery.artifact, delivery.what
         went = not self._in_store(artifact.path) and read_removed(self.fs, self.store, artifact) is not None
         if delivery.gone is None and not went:
@@ -153,7 +152,7 @@ class _Taken:
             self.sealed(path, f"the provenance {Path(path).name} of {what}")
 
     def _below(self, folder: str) -> list[str]:
-        """List the files of a folder in the store, and those that the last snapshot had of it."""
+        """List the files of a folder in the store, and the last snapshot's files of that folder."""
         names = {f"{folder}/{name}" for name in self.fs.names(self.store / folder)}
         names |= {path for path in self.before if path.rpartition("/")[0] == folder}
         return sorted(path for path in names if path.endswith(".json"))
@@ -164,7 +163,7 @@ class _Taken:
 
 @dataclass
 class Backup:
-    """One folder of backups."""
+    """A folder of backups."""
 
     folder: Path
     fs: Fs = field(default_factory=LocalFs)
@@ -173,9 +172,9 @@ class Backup:
     def make(
         self, state: Deployment, clock: Clock, *, with_keys: bool = False, deep: bool = False, keep: int = 10
     ) -> Made:
-        """Add a snapshot of ``state``, beside a running receiver. ``deep`` re-hashes the files of earlier ones.
+        """Add a snapshot of ``state``, while a receiver may be running. ``deep`` re-hashes the files of earlier ones.
 
-        Raises RecoveryError; earlier snapshots are whole in any case.
+        Raises RecoveryError; earlier snapshots stay complete in any case.
         """
         if state.models.resolve() in [self.folder.resolve(), *self.folder.resolve().parents]:
             raise RecoveryError(f"{self.folder} is inside the store itself; choose another folder")
@@ -195,7 +194,8 @@ class Backup:
         return made
 
     def _open(self) -> None:
-        """Prepare the backup folder: accept a marked one, mark an empty one, and refuse any other (RecoveryError)."""
+        """Prepare the backup folder: accept a folder marked as one, mark an empty folder, and refuse any other
+        (RecoveryError)."""
         mark = self.folder / MARK
         snapshots(self.folder)  # refuses another form
         if self.fs.size(mark) is not None:
@@ -254,7 +254,7 @@ class Backup:
         return Made(name, contents, taken.copied, taken.bytes_copied)
 
     def _prune(self, keep: int) -> None:
-        """Forget the oldest snapshots. Their files stay, as the work of a later restore."""
+        """Remove the oldest snapshots, but keep the content files that they named."""
         for name in snapshots(self.folder)[: -max(1, keep)]:
             path = self.folder / SNAPSHOTS / name
             self.fs.replace(path, path.with_name(name + PART))
@@ -262,7 +262,7 @@ class Backup:
 
 
 def _after(moment: str, last: str) -> str:
-    """Make a name after all others, also when the clock went back or two are made in a second."""
+    """Make a name that sorts after all others, even if the clock went back or two snapshots are made in a second."""
     base, _, number = last.partition("-")
     return moment if moment > last else f"{base}-{int(number or 1) + 1:03}"
 
@@ -293,7 +293,7 @@ class Restored:
 
 @dataclass
 class Restore:
-    """A restore from a folder of backups into a state."""
+    """Restores a folder of backups into a state folder."""
 
     folder: Path
     state: Deployment
@@ -308,8 +308,8 @@ class Restore:
     def run(self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False) -> Restored:
         """Restore. A RecoveryError leaves the old database in place.
 
-        Only when it says that the data sets were not copied is the backup's in place: they come last, since without
-        one of them nothing fails, and the jobs that name it wait.
+        The one exception is an error that data sets were not copied: then the backup's database is already in place.
+        Data sets come last, because jobs whose data set is missing only wait.
         """
         with holding("the restore", self.state, force=force):
             with acting_as(self._reader):
@@ -349,7 +349,7 @@ class Restore:
         return Restored(name, contents)
 
     def _files(self, done: Restored) -> None:
-        """Bring back what is missing or damaged, each file by its content."""
+        """Restore missing or damaged files, each by its content."""
         done.lost += [f"{each} (when the backup was made)" for each in done.contents.lost]
         files, models, here = done.contents.files, self.state.models, list[Path]()
         self.fs.mkdir(models)
@@ -372,7 +372,7 @@ class Restore:
         sync_ways(self.fs, here, models)
 
     def _copy(self, source: Path, target: Path, sha256: str) -> bool:
-        """Copy a file of the backup; False where that is missing or damaged."""
+        """Copy a file of the backup; False if it is missing or damaged."""
         there = self._from.size(source) is not None
         return there and copy_file(self.fs, source, target, sha256=sha256, source_fs=self._from) is not None
 
@@ -401,7 +401,8 @@ class Restore:
         return any(file_sha256(path, self.fs) != contents.keys[each] for each, path in there.items())
 
     def _keys(self, done: Restored) -> None:
-        """Restore the authority. Another one is kept beside; its certificate for the receiver is removed."""
+        """Restore the authority. If the state has another authority, that one is renamed, and its certificate for the
+        receiver is removed."""
         tls, copies = self.state.tls, self.folder / SNAPSHOTS / done.snapshot / KEYS
         if self._has_other_keys(done.contents):
             self.fs.replace(tls, tls.with_name(f"{tls.name}.before-{stamp(self.clock.now())}"))

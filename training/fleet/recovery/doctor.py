@@ -1,4 +1,4 @@
-"""The check of all promises on a live database and store, on the receiver's machine; changes nothing."""
+"""Check that a live database and store keep all promises, on the receiver's machine, without changing anything."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from training.printable import printable
 
 @dataclass
 class KnownTables:
-    """The facts of the tables that the check of the store needs."""
+    """The facts from the tables that the check of the store needs."""
 
     deliveries: list[StoredBundle] = field(default_factory=list)
     claims: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ def examine(
     policy: Policy | None = None,
     progress: Progress = lambda *_: None,
 ) -> DoctorReport:
-    """Run all checks; with ``deep`` every stored byte is hashed. Works beside a running receiver."""
+    """Run all checks; with ``deep`` every stored byte is hashed. The receiver may be running meanwhile."""
     report, now = DoctorReport(), clock.now()
     roots = (state.db.parent, state.models, state.datasets, state.tls)
     fs = Unlinked(*roots) if fs is None else fs
@@ -89,7 +89,7 @@ def unreadable(error: OSError) -> Finding:
 
 
 def whose(fs: Fs, state: Deployment, database_id: str) -> Iterator[Finding]:
-    """Check that the store belongs to the database; a receiver opens no other's."""
+    """Check that the store belongs to the database, because a receiver refuses another database's store."""
     try:
         marked = read_mark(fs, state.models)
     except StoreError as error:
@@ -107,14 +107,14 @@ def whose(fs: Fs, state: Deployment, database_id: str) -> Iterator[Finding]:
 
 
 def quarantined(row: Row) -> Finding:
-    """Report hosts in quarantine: each needs a repair."""
+    """Report hosts in quarantine, because each needs a repair."""
     quarantine = Quarantine(row["host"], row["since"], Cause(row["cause"]), row["reason"])
     problem = f"host {quarantine.host} gets no jobs: {quarantine.reason}"
     return Finding("quarantine", problem, quarantine.remedy, Gravity.WARNING)
 
 
 def set_aside(database: Database) -> Iterator[Finding]:
-    """Report finished work on hosts: while its job waits, delivering it spares a training."""
+    """Report finished work that lies on hosts: while its job waits, delivering it saves a training."""
     for row in database.all("hosts_aside"):
         try:
             kept = set_aside_of(row)
@@ -195,7 +195,7 @@ def _rows(
 
 
 def known_of(database: Database) -> KnownTables:
-    """Collect the bundles and files of output that must be in the store, and the claims that may have uploads there."""
+    """Collect which bundles and files of output must be in the store, and which claims may have uploads there."""
     identity = database.one("database_id")
     known = KnownTables(
         claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")),

@@ -1,4 +1,4 @@
-"""The doctor's checks of the machine: disk space, file rights, the clock, and credentials near their end."""
+"""The doctor's checks of the machine: disk space, file permissions, the clock, and credentials that expire soon."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def look_at_machine(state: Deployment, fs: Fs, now: float) -> Iterator[Finding]:
 
 
 def room(free: int, where: Path) -> Iterator[Finding]:
-    """Check the free space: below the watermark no job is granted and no bundle accepted."""
+    """Check the free space: below the reserve no job is granted and no bundle accepted."""
     if free < 2 * RESERVE_BYTES:
         low = free < RESERVE_BYTES
         what = "no job is granted and no bundle taken in" if low else "below half of that no job is granted"
@@ -136,7 +136,7 @@ def _authority_ends(path: Path) -> float | None:
 
 
 def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Report hosts, operators and readers whose last valid certificate is near its end or just over it."""
+    """Report hosts, operators and readers whose last valid certificate expires soon or has just expired."""
     for (role, name), ends in _last(rows, lambda row: (row["role"], row["name"])):
         left = ends - now
         if -CERTIFICATE_OVER_S < left < CERTIFICATE_LEFT_S:
@@ -152,7 +152,7 @@ def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
 
 
 def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Report tokens near their end, unless the same name has a longer one."""
+    """Report tokens that expire soon, unless the same name has a longer valid one."""
     for (name, option), ends in _last(rows, lambda row: (row["name"], f" --{row['role']}" if row["role"] else "")):
         if 0 < ends - now < TOKEN_LEFT_S:
             yield Finding(
@@ -164,7 +164,7 @@ def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
 
 
 def _last(rows: Iterable[Row], key: Callable[[Row], tuple[str, str]]) -> list[tuple[tuple[str, str], float]]:
-    """List until when the credentials of each key are valid, revoked ones left out."""
+    """List until when each name's credentials are valid, without revoked ones."""
     last: dict[tuple[str, str], float] = {}
     for row in rows:
         if row["revoked_at"] is None:

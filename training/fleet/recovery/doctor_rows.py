@@ -1,7 +1,7 @@
-"""The promises about the receiver's tables, each a query for the rows that break it.
+"""Check the receiver's tables: each promise about them is a query for rows that break it.
 
-The queries are the ``doctor_`` statements of ``sql/recovery.sql``; here are the findings and remedies.
-They share no code with the queue, which they check.
+The queries are the ``doctor_`` statements of ``sql/recovery.sql``; here are the findings and remedies. The queries
+share no code with the queue, so that they can find its bugs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _again(row: Fields) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """One promise about the tables."""
+    """One promise about the tables: its query, finding and remedy."""
 
     statement: str
     problem: str  # of a row that breaks it; its columns by name
@@ -163,7 +163,7 @@ MOMENT_S = 60.0  # what one transaction writes has one time, unless the clock st
 def look_at_rows(
     database: Database, policy: Policy, progress: Callable[[int, int], object] = lambda *_: None
 ) -> Iterator[Finding]:
-    """Run every query. The caller holds a snapshot, so that all see one moment."""
+    """Run every query. The caller must hold a snapshot, so that all queries see the same state."""
     limits = ("max_attempts", "max_host_losses", "max_grants")
     params = {key: value for key, value in asdict(policy).items() if key in limits}
     params |= {"gap": GAP, "moment": MOMENT_S}
@@ -207,7 +207,7 @@ def event_numbers(row: Fields | None) -> Iterator[Finding]:
 
 
 def look_at_audit(database: Database) -> Iterator[Finding]:
-    """Check the chain of the audit."""
+    """Check the chain of digests in the audit."""
     after, digest = 0, None
     while True:
         rows = page(database, after, PAGE_MAX)

@@ -1,7 +1,7 @@
-"""The doctor's check of checksums: rows that another program changed, removed or added. Pure.
+"""The doctor's check of checksums, which finds rows that another program changed, removed or added. Pure.
 
-Checksums and counts are the adapter's (:mod:`training.fleet.database.seals`); the promises that are recomputed from
-other rows are :mod:`training.fleet.recovery.doctor_rows`'s, and hold for what a bug of the program wrote, too.
+:mod:`training.fleet.database.seals` writes the checksums and counts; the promises that are recomputed from other rows
+are :mod:`training.fleet.recovery.doctor_rows`'s, and also find what a bug of this program wrote.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _REMEDY = f"something else than the receiver wrote to the database, or its disk 
 
 
 def look_at_seals(tables: Iterable[Sealed]) -> Iterator[Finding]:
-    """Report rows that do not match their checksum, and tables with another number of rows than counted."""
+    """Report rows that do not match their checksum, and tables whose number of rows differs from the count."""
     for each in tables:
         for key in each.broken:
             what = f"row {_key(key)} of {each.table} does not match its checksum"

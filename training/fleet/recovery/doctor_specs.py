@@ -1,4 +1,5 @@
-"""The doctor's check of derived values: computed again from a job's dict or a worker's record, and compared. Pure."""
+"""The doctor's check of derived values: compute them again from a job's dict or a worker's record, and compare.
+Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Spec = dict[str, Any]
 
 
 def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
-    """Check a job's dict against its name, priority, needs and id; where one id is a plan's, all are."""
+    """Compare a job's dict with its name, priority, needs and id; if most ids are computed from their dicts, all must
+    be."""
     specs = [_dict(row["spec"]) for row in rows]
     ids = [None if spec is None else job_identity(spec) for spec in specs]
     planned = sum(row["job_id"] == found for row, found in zip(rows, ids, strict=True))
@@ -35,7 +37,7 @@ def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
 
 
 def look_at_records(rows: Iterable[Fields]) -> Iterator[Finding]:
-    """Check that an attempt was granted its own job, and trained on what its worker reported."""
+    """Check that an attempt was granted its own job, and trained on the data that its worker reported."""
     for row in rows:
         which = f"attempt {row['attempt']} of job {row['job_id'][:12]}"
         granted, spec = _dict(row["granted"]), _dict(row["spec"])

@@ -1,9 +1,9 @@
-"""The doctor's checks of the store: every bundle that a row names is there and whole, and no stray file stays without
+"""The doctor's checks of the store: every bundle that a row names exists undamaged, and no stray file is kept without
 limit.
 
-Reads files and changes none, so it works beside a running receiver. The rows were read before the files: bundles are
-published before their rows are committed, and only retention removes them, with a row and a note in the bundle's
-folder, so every other bundle of a row must be there.
+It changes no file, so the receiver may be running meanwhile. The rows were read before the files: bundles are published
+before their rows are committed, and only retention removes them, with a row and a note in the bundle's folder, so every
+other bundle of a row must be there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INDEX_REMEDY = "restart the receiver, which rewrites the index from the databas
 
 @dataclass(frozen=True, slots=True)
 class StoredBundle:
-    """A stored bundle by the database, and the attempt that delivered it."""
+    """A bundle as the database describes it, and the attempt that delivered it."""
 
     artifact: Artifact
     job_id: str
@@ -66,7 +66,7 @@ class StoredBundle:
 
 @dataclass(frozen=True)
 class StoreCheck:
-    """The check of a store's folder, from outside."""
+    """Checks a store's folder, using its files only."""
 
     root: Path
     fs: Fs
@@ -153,7 +153,7 @@ class StoreCheck:
             yield Finding("reports", f"the report beside {delivery.what} {problem}", remedy, Gravity.WARNING)
 
     def _removed(self, delivery: StoredBundle, *, there: bool) -> Iterator[Finding]:
-        """Check what retention took away: the file is gone, or goes soon."""
+        """Check a bundle that retention deleted: its file is gone, or will be deleted soon."""
         assert delivery.gone is not None
         at, why = delivery.gone
         if there and at < self.now - _UNFINISHED_S:
@@ -250,7 +250,7 @@ class StoreCheck:
             yield Finding("parts", what, remedy, Gravity.WARNING)
 
     def old(self, path: Path) -> bool:
-        """Return True for a file older than the reading of the rows."""
+        """Return True for a file that is older than the reading of the rows."""
         try:
             return self.fs.modified_at(path) < self.now - _IN_FLIGHT_S
         except OSError:
@@ -297,7 +297,7 @@ class StoreCheck:
             yield Finding("index", what, _INDEX_REMEDY)
 
     def _to_come(self, line: bytes) -> bool:
-        """Return True when this artifact may be newer than the reading of the rows."""
+        """Return True if this artifact may have arrived after the rows were read."""
         try:
             row = msgspec.json.decode(line, type=IndexRow)
             return max(row.stored_at, row.removed_at or 0.0) >= self.now - _IN_FLIGHT_S

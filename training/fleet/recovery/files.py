@@ -1,4 +1,4 @@
-"""Files of a backup and of a state: copied with their digest, made durable, and put in place without a gap."""
+"""Copy files of a backup with their digests, make them durable, and put them in place without a gap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNTOUCHED = "the state that was there is untouched"
 
 @contextlib.contextmanager
 def plainly(doing: str, comfort: str) -> Iterator[None]:
-    """Turn errors of the system, of the database and of the store into one sentence with their consequence."""
+    """Turn errors of the system, the database and the store into one sentence that names the consequence."""
     try:
         yield
     except (DatabaseError, StoreError) as error:
@@ -39,9 +39,10 @@ def plainly(doing: str, comfort: str) -> Iterator[None]:
 def copy_file(
     fs: Fs, source: Path, target: Path, *, sha256: str | None = None, source_fs: Fs | None = None
 ) -> str | None:
-    """Copy a file durably, except for its folder's entry, replacing ``target``; returns its SHA-256.
+    """Copy a file, replacing ``target``, and make its content durable, but not its folder's entry; return its SHA-256.
 
-    With ``sha256`` a source of other bytes is not copied, and None is returned. ``source_fs`` reads it, if not ``fs``.
+    If ``sha256`` is given and differs from the source's, nothing is copied and None is returned. ``source_fs``, if
+    given, reads the source instead of ``fs``.
     """
     digest = hashlib.sha256()
 
@@ -63,9 +64,9 @@ def stamp(now: float) -> str:
 
 @contextlib.contextmanager
 def holding(doing: str, state: Deployment, *, force: bool) -> Iterator[None]:
-    """Hold a state that gets another database, with the rights of the receiver's user while root runs the body.
+    """Lock a state folder whose database will be replaced; if root runs this, act with the receiver's user's rights.
 
-    Raises RecoveryError while a receiver uses it, and without ``force`` where a database is.
+    Raises RecoveryError while a receiver uses the folder, and without ``force`` if it has a database.
     """
     owner = owner_of(state.db)
     # So that files that root once left can be written.
@@ -89,10 +90,10 @@ def holding(doing: str, state: Deployment, *, force: bool) -> Iterator[None]:
 
 
 def put_database(state: Deployment, clock: Clock, fill: Callable[[Path], None]) -> Path | None:
-    """Have a new database filled and put it in place; returns where the old one is kept beside.
+    """Write a new database and put it in place; return where the old one was moved.
 
-    At no moment is there no database: a receiver that found none would begin an empty one. The old one's log is folded
-    into it, or goes first if that cannot be: it would be replayed into the new file.
+    There is always a database, as a receiver that found none would create an empty one. The old database's log is
+    written into it, or else removed first: SQLite would replay the log into the new file.
     """
     db, new, aside = state.db, state.db.with_name(f"{state.db.name}.unfinished"), None
     try:
@@ -130,7 +131,7 @@ def _discard(database: Path) -> None:
 def give_to_owner(db: Path, *folders: Path) -> None:
     """Give files that root wrote to the receiver's user, the owner of the database's folder.
 
-    That user may have made links, and may swap them during the copy: none is followed, nor is a folder that is one.
+    That user may have made links, and may exchange them during the copy, so no link is followed.
     """
     owner = owner_of(db)
     if owner is None:
@@ -152,7 +153,7 @@ def give_to_owner(db: Path, *folders: Path) -> None:
 
 
 def _give(name: str, place: int, owner: User) -> None:
-    """Give away a file of root's with one name: with a second name it may be another user's, too."""
+    """Give a file of root's away if it has only one name: under a second name it may belong to another user."""
     with contextlib.suppress(FileNotFoundError):  # a receiver that runs yet
         about = os.stat(name, dir_fd=place, follow_symlinks=False)
         if about.st_uid == 0 and about.st_nlink == 1 and stat.S_ISREG(about.st_mode):

@@ -21,7 +21,7 @@ SHOWN_MAX = 20  # findings of one kind; of the rest there is only a count
 
 
 class Gravity(StrEnum):
-    """The gravity of a finding; a note alone leaves a fleet healthy."""
+    """The seriousness of a finding; a fleet with only notes is healthy."""
 
     FAULT = "fault"  # a promise is broken
     WARNING = "warning"  # it will be, unless an operator acts
@@ -47,14 +47,14 @@ class Finding:
 
 @dataclass
 class DoctorReport:
-    """All findings, and the number of things checked."""
+    """All findings, and how many things were checked."""
 
     findings: list[Finding] = field(default_factory=list)
     looked_at: dict[str, int] = field(default_factory=dict)  # kind → number
     grown: list[Grown] = field(default_factory=list)
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Add findings, at most SHOWN_MAX of a kind and one line about the others."""
+        """Add findings, at most SHOWN_MAX of one kind, and one line about the rest."""
         known, rest = Counter(each.check for each in self.findings), Counter[str]()
         for each in findings:
             known[each.check] += 1
@@ -67,13 +67,13 @@ class DoctorReport:
             self.findings.append(Finding(check, f"there are {count} more of this kind", last.remedy, last.level))
 
     def worded(self, words: Callable[[str], str]) -> DoctorReport:
-        """Return a copy with its sentences passed through ``words``."""
+        """Return a copy whose sentences were changed by ``words``."""
         findings = [replace(each, problem=words(each.problem), remedy=words(each.remedy)) for each in self.findings]
         return DoctorReport(findings, self.looked_at, self.grown)
 
     @property
     def healthy(self) -> bool:
-        """Return True with nothing but notes."""
+        """Return True if all findings are notes."""
         return all(each.level is Gravity.NOTE for each in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,6 +86,6 @@ class DoctorReport:
 
 
 def some(things: Iterable[str], most: int = 5) -> str:
-    """List the first few of ``things``, with a mark when there are more."""
+    """List the first few ``things``, and mark that there are more."""
     shown = list(islice(things, most + 1))
     return ", ".join(shown[:most]) + (" …" if len(shown) > most else "")

@@ -1,4 +1,4 @@
-"""Files of trainers' output in checks, backups, restores and rebuilds."""
+"""Trainers' output files in checks, backups, restores and rebuilds."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ class KnownLogs:
     going: list[tuple[str, int, int, int]] = field(default_factory=list)  # job, attempt, first line, end
 
     def goes(self, job_id: str, attempt: int, first: int) -> bool:
-        """Return True for a file that the receiver will remove."""
+        """Return True for a file that the receiver will delete."""
         return any((job_id, attempt) == each[:2] and each[2] <= first < each[3] for each in self.going)
 
 
 def known_logs(database: Database) -> KnownLogs:
-    """Collect the files of output that must be in the store; rows that cannot name one are the check of rows'."""
+    """Collect which output files must be in the store; rows that name no valid file are reported by the check of
+    rows."""
     known = KnownLogs()
     for row in database.all("stored_logs"):
         file = file_of(piece_of(row), row["sha256"])
@@ -66,7 +67,7 @@ def known_logs(database: Database) -> KnownLogs:
 
 
 def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Callable[[Path], bool]) -> Iterator[Finding]:
-    """Check that each file of a row is there, with ``deep`` every byte, and list others that are ``old``."""
+    """Check that each row's file exists, with ``deep`` every byte, and list other files that are ``old``."""
     files = LogStore(root, fs)
     for log in known.stored:
         path = root / log.file.path
@@ -94,7 +95,7 @@ def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Calla
 
 
 def take_back_logs(queue: JobQueue, files: LogStore) -> int:
-    """Enter the files of attempts that the database knows without output, with the points of their curves."""
+    """Add rows for the output files of attempts that have none in the database, and the points of their curves."""
     done = 0
     for row in queue.db.all("without_output"):
         found = files.found(row["job_id"], row["attempt"], _FILE_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""The owner of a state folder, and acting with the owner's rights when root is asked to work there.
+"""Find the owner of a state folder, and act with the owner's rights when root runs a command there.
 
 The receiver's user may have made a link in any folder it can write, even one to /etc in place of ``models`` or ``tls``.
 Writing with that user's own rights harms no other user, in spite of such links.
@@ -37,7 +37,7 @@ def owner_of(db: Path) -> User | None:
 
 @contextlib.contextmanager
 def acting_as(user: User | None) -> Iterator[None]:
-    """Act with this user's rights only, in all threads; with our own without a user."""
+    """Act only with this user's rights, in all threads; without a user, with our own rights."""
     if user is None:
         yield
         return
@@ -57,7 +57,7 @@ def _become(user: User) -> None:
 
 
 class ReadingAs(LocalFs):
-    """A file system that reads files and renames damaged ones with another user's rights, call by call."""
+    """A file system that uses another user's rights for each read, and to rename damaged files."""
 
     def __init__(self, user: User) -> None:
         super().__init__()
@@ -93,9 +93,9 @@ def reading(user: User | None, fs: Fs) -> Fs:
 
 
 def reader_of(folder: Path, owner: User | None) -> User | None:
-    """Choose the rights with which a folder of backups is read while the receiver's user is acted as.
+    """Choose whose rights are used to read a folder of backups while acting as the receiver's user.
 
-    Backups are mostly root's alone. One that belongs to the receiver's user may hold links of its making.
+    Backups mostly belong to root. A folder that belongs to the receiver's user may contain links that the user made.
     """
     if owner is None or (folder.is_dir() and folder.stat().st_uid == owner.uid):
         return None

@@ -1,4 +1,4 @@
-"""A new database from the store's provenance files and the manifest, when there is neither a database nor a backup."""
+"""Make a new database from the store's provenance files and the manifest, when database and backup are lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Rebuilt:
 
 
 def planned(manifest: Path, state: Deployment) -> list[dict[str, Any]]:
-    """Read the manifest's jobs, but those with an unknown data set; RecoveryError when it has a mistake."""
+    """Read the manifest's jobs, except those with an unknown data set; RecoveryError if it has a mistake."""
     try:
         known = DatasetStore(state.datasets).catalogue()
         return load_plan(manifest, default_describer(), KnownReferences(known.ids, known.names, starting=True))[0]
@@ -63,7 +63,7 @@ def rebuild(
     fs: Fs = LocalFs(),  # noqa: B008 - it has no state
     progress: Progress = lambda *_: None,
 ) -> Rebuilt:
-    """Make a database in which every job with a sound bundle and provenance is completed, and the others wait.
+    """Make a database in which every job with an undamaged bundle and provenance is completed, and the others wait.
 
     ``jobs`` are the manifest's. A RecoveryError leaves the state unchanged.
     """

@@ -1,8 +1,8 @@
-"""Deliveries read from the store's provenance files and restored to a database.
+"""Restore finished work to a database from the store's provenance files.
 
 The receiver writes a provenance file just before it completes the job, so a bundle with one is finished work of a claim
-that was valid a moment earlier. A database without it (a new one, or an older copy) takes it back; what the operator or
-a later attempt did since, as far as the database knows, stands.
+that was valid a moment earlier. A database that lacks this work (a new one, or an older copy) gets it back. Later acts
+of an operator or a later attempt, as far as the database knows them, are kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REBUILT = "rebuilt"  # in the detail of events reconstructed from a provenance f
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """The members that a provenance file must have; catalogue.provenance_of writes it."""
+    """The fields that a provenance file must have; catalogue.provenance_of writes them."""
 
     artifact_id: str
     size: int
@@ -75,7 +75,7 @@ class FinishedAttempt:
 
 
 def sidecar(artifact: Artifact, name: str, body: bytes) -> FinishedAttempt | str:
-    """Read a provenance file, or return its fault."""
+    """Read a provenance file, or return what is wrong with it."""
     try:
         said = msgspec.convert(unsealed(body), _Said)
     except (BrokenSeal, msgspec.ValidationError):
@@ -91,7 +91,7 @@ def sidecar(artifact: Artifact, name: str, body: bytes) -> FinishedAttempt | str
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A bundle or provenance file that cannot be restored, and the reason."""
+    """A bundle or provenance file that cannot be restored, and why."""
 
     path: str
     why: str
@@ -103,7 +103,7 @@ def deliveries(
     progress: Callable[[int, int], object] = lambda *_: None,
     known: Callable[[Artifact], bool] = lambda _: False,
 ) -> Iterator[FinishedAttempt | Unusable]:
-    """List the deliveries that the store proves: each bundle that is not ``known`` is hashed."""
+    """List the deliveries that the store proves; each bundle that is not ``known`` is hashed."""
     artifacts = list(store.artifacts())
     whole, done = sum(each.size for each in artifacts), 0
     for artifact in artifacts:
@@ -139,7 +139,7 @@ def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[FinishedAttemp
 
 
 def _report(root: Path, fs: Fs, delivery: FinishedAttempt) -> KeptReport | None:
-    """Read the report that a provenance file names; without it the job has no figures, and is as completed."""
+    """Read the report that a provenance file names; without it the job has no figures, but counts as completed."""
     digest = delivery.said.report
     if digest is None:
         return None
@@ -151,7 +151,7 @@ def _report(root: Path, fs: Fs, delivery: FinishedAttempt) -> KeptReport | None:
 
 
 def in_order(found: Iterable[FinishedAttempt]) -> list[FinishedAttempt]:
-    """Choose the last attempt of each job and generation, oldest first: only that one can have completed it."""
+    """Choose each job's last attempt in each generation, oldest first: only that one can have completed the job."""
     last: dict[tuple[str, int], FinishedAttempt] = {}
     for each in found:
         key = (each.said.job_id, each.said.generation)
@@ -161,7 +161,7 @@ def in_order(found: Iterable[FinishedAttempt]) -> list[FinishedAttempt]:
 
 
 class Reconciled(StrEnum):
-    """The outcome of restoring a delivery."""
+    """The changes made by restoring a delivery."""
 
     TAKEN = "taken"  # its job is completed by it now
     KNOWN = "known"  # the database knew
@@ -170,7 +170,7 @@ class Reconciled(StrEnum):
 
 
 class _Then:
-    """A clock set to the time of the event that is being written."""
+    """A clock that shows the time of the event being written."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -187,18 +187,18 @@ class _Then:
 
 
 class Recovery(JobQueue):
-    """The queue for a rebuild: events get their original times."""
+    """The queue during a rebuild: events get their original times."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._then = _Then(clock)
         super().__init__(path, database=SqliteDatabase(path), clock=self._then, new_claim_id=lambda: self._claim_id)
 
     def be(self, database_id: str) -> None:
-        """Take over a database's id: workers still hold jobs that it granted."""
+        """Adopt a database's id, because workers still hold jobs that it granted."""
         self.db.run("be_database", database_id=database_id)
 
     def take_back(self, delivery: FinishedAttempt) -> Reconciled:
-        """Complete a delivery's job by it, unless the database knows better."""
+        """Complete a delivery's job by it, unless the database has later facts."""
         said = delivery.said
         with self.db.transaction():
             job = self._job(said)
@@ -218,7 +218,7 @@ class Recovery(JobQueue):
             return outcome
 
     def _tell(self, delivery: FinishedAttempt) -> None:
-        """Note what the store says of a bundle that retention took away."""
+        """Record what the store says about a bundle that retention deleted."""
         if delivery.removed is not None:
             note_removed(self.db, delivery.removed)
 
@@ -235,7 +235,7 @@ class Recovery(JobQueue):
         return Reconciled.TAKEN
 
     def _job(self, said: _Said) -> Job:
-        """Find the delivery's job; an unknown one is entered as no longer in the manifest."""
+        """Find the delivery's job; add an unknown one as no longer in the manifest."""
         job = self.get(said.job_id)
         if job is None:
             class_id = self.classes.of(Needs.of(said.spec), said.spec)
@@ -247,7 +247,7 @@ class Recovery(JobQueue):
         return job
 
     def _free(self, job: Job, delivery: FinishedAttempt) -> bool:
-        """Make the job pending for a grant that the database lacks; False when it has moved on."""
+        """Make the job pending, for a grant that the database lacks; False if the job has moved on."""
         if job.status in LIVE:
             error = "a later attempt was found in the store"
             self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error)
@@ -281,7 +281,7 @@ class Recovery(JobQueue):
             self.results.keep(job.granted(attempt), attempt.attempt, delivery.report)
 
     def void_codes(self) -> int:
-        """Void the one-time codes of an older copy: they may have been used since."""
+        """Void the one-time codes in an older copy, because they may have been used since."""
         return self.db.run("void_every_invitation")
 
 
@@ -298,7 +298,8 @@ def take_over(
     progress: Callable[[int, int], object],
     known: Callable[[Artifact], bool] = lambda _: False,
 ) -> tuple[list[str], list[Unusable]]:
-    """Complete every job whose completion the store proves and the database lacks, and make the store this database's.
+    """Complete every job whose completion the store proves and the database lacks, and mark the store as this
+    database's.
 
     Returns the jobs' names, and what could not be used.
     """

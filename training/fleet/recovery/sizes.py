@@ -1,4 +1,4 @@
-"""Everything that grows on the receiver: its size, its bound, and the command that makes room."""
+"""Everything on the receiver that grows: its size, its limit, and the command that makes room."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GC = "cis490-jobs gc"
 
 
 def grown_files(state: Deployment) -> Iterator[Grown]:
-    """List what takes room on the disk; links are not followed."""
+    """List what takes space on the disk; links are not followed."""
     uploads = state.models / INCOMING
     yield _files("uploads on their way", uploads, "a week after the last byte, or the end of the attempt")
     logs = state.models / LOGS
@@ -40,7 +40,7 @@ def grown_files(state: Deployment) -> Iterator[Grown]:
 
 
 def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
-    """List what takes room in the database; ``row`` is what ``doctor_grown`` counted."""
+    """List what takes space in the database; ``row`` has the counts of the query ``doctor_grown``."""
     yield Grown("jobs", row["jobs"], None, _HISTORY)
     yield Grown("attempts", row["attempts"], None, _HISTORY)
     yield Grown("events", row["events"], None, _RETENTION, _GC)

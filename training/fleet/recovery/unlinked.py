@@ -1,7 +1,7 @@
-"""The receiver's files without links: a link is reported, never followed.
+"""Access the receiver's files without following links; links are reported.
 
 The receiver's user may have made a link in any folder it can write, even one to a file that only root may read. A link
-that root or the caller created in place of a whole folder, for example to another disk, is meant, and is followed.
+that root or the caller created in place of a whole folder, for example to another disk, is intended, and is followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(
 
 
 class Unlinked(LocalFs):
-    """A file system without links and their targets."""
+    """A file system that does not show links or what they point to."""
 
     def __init__(self, *roots: Path) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Unlinked(LocalFs):
             return []
 
     def _check(self, path: Path) -> None:
-        """Check a path; FileNotFoundError for a link, or a path through one."""
+        """Check a path; FileNotFoundError if it is a link, or leads through one."""
         root = next((each for each in (path, *path.parents) if each in self._roots), path.parent)
         while path != root:
             if path.is_symlink():
@@ -60,8 +60,7 @@ class Unlinked(LocalFs):
 
 
 def strange_root(path: Path) -> bool:
-    """Return True when ``path`` is a symbolic link of a user other than root and our own; on Windows when it is any
-    link."""
+    """Return True if ``path`` is a symbolic link of a user other than root and us; on Windows, if it is any link."""
     if os.name != "posix":
         return path.is_symlink()
     try:

@@ -1,1 +1,2 @@
-"""Pure rules: jobs and their states, who fits, who waits, who is quarantined. Values in, decisions out."""
+"""Pure rules: jobs and their states, which hosts fit a job, which hosts must wait, which are quarantined. Its functions
+take plain values and return decisions."""

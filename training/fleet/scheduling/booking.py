@@ -1,4 +1,5 @@
-"""Booking: what a job takes of a host, if that is left beside what trains there, and how many threads it gets. Pure.
+"""Booking: which part of a host a job takes, whether that part is free beside running trainers, and how many threads
+the job gets. Pure.
 
 =====================  ==========================================================================================
 what a job books       Cores: the number it names, at least one. Memory, also of a GPU: a fifth more than its kind ever
@@ -34,19 +35,19 @@ _FLUCTUATES = 0.9  # of what was free a moment ago is free still, though nothing
 
 
 def most_at_once(host: Host) -> int:
-    """Return how many attempts of one host may train at once: as declared, else one a core, and at least one."""
+    """Return how many attempts a host may train at once: the declared number, else one per core, and at least one."""
     return host.slots or max(1, host.cores)
 
 
 def uses_gpu(needs: Needs, host: Host) -> bool:
-    """Return True when such a job trains on a GPU of this host; one that is too small for it counts as none."""
+    """Return True if such a job trains on a GPU of this host; a GPU too small for it does not count."""
     if not host.cuda or host.vram_total_gib < needs.min_vram_gib:
         return False
     return needs.require_cuda or needs.prefer_cuda or needs.min_vram_gib > 0 or family_of(needs.model).cuda
 
 
 def demand(needs: Needs, host: Host) -> Booking:
-    """Return what such a job would be booked for on this host, without the GPU's place."""
+    """Return what such a job would be booked for on this host, without choosing the GPU."""
     whole = max(1, host.cores)
     cores = min(max(1, needs.min_cores, needs.threads or 0), whole)
     ram = _asked(needs.peak.ram_gib, needs.min_ram_gib, _ram_share(cores, host))
@@ -59,7 +60,7 @@ def demand(needs: Needs, host: Host) -> Booking:
 
 
 def _ram_share(cores: int, host: Host) -> float:
-    """Return an equal share of the memory that is left, by the slots that are left, or the cores."""
+    """Return an equal share of the remaining memory, by the remaining slots, or by cores."""
     room = host.room
     left, free = (host.ram_available_gib, host.cores) if room is None else (room.ram_gib, room.cores)
     jobs = 0 if room is None else room.jobs
@@ -72,7 +73,7 @@ def _asked(peak: float | None, least: float, share: float) -> float:
 
 
 def beside(host: Host, held: Iterable[HeldAttempt]) -> Host:
-    """Return the host with its ``room``: what the attempts in ``held`` leave free of its cores and memory."""
+    """Return the host with its ``room``: the cores and memory that the attempts in ``held`` leave free."""
     live = list(held)
     if not live:
         return host if host.room is None else replace(host, room=None)
@@ -89,7 +90,7 @@ def beside(host: Host, held: Iterable[HeldAttempt]) -> Host:
 
 
 def afterwards(host: Host) -> Host:
-    """Return the host as it will be when its own attempts have ended and other programs still hold their present
+    """Return the host as it will be when its own attempts have ended, while other programs still hold their present
     memory."""
     room = host.room
     if room is None:
@@ -100,13 +101,13 @@ def afterwards(host: Host) -> Host:
 
 
 def _left(free: float, total: float, booked: list[tuple[float, float]]) -> float:
-    """Return the memory that stays free when each booking (the most it may use, what it uses now) reaches its most."""
+    """Return the memory that stays free when each booking (its most, its present use) uses its most."""
     coming = sum(max(0.0, most - used) for most, used in booked)
     return max(0.0, min(total - sum(most for most, _ in booked), free - coming))
 
 
 def lacks_room(needs: Needs, host: Host) -> str | None:
-    """Return why a job finds no room beside what trains on this host, or ``None``."""
+    """Return why a job has no room beside what trains on this host, or ``None``."""
     room = host.room
     if room is None:
         return None
@@ -127,7 +128,7 @@ def _cores(count: int) -> str:
 
 
 def _gpu_for(needs: Needs, wanted: Booking, host: Host) -> int | None:
-    """Choose a GPU: of those with room the one that the fewest have; of several, that with the most memory left."""
+    """Choose a GPU with room: the one with the fewest attempts; among several, the one with the most memory left."""
     found = [
         (left.jobs, -left.gib, n)
         for n, left in enumerate(_lefts(host))
@@ -137,10 +138,10 @@ def _gpu_for(needs: Needs, wanted: Booking, host: Host) -> int | None:
 
 
 def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
-    """Book a job that fits, with so many threads at least.
+    """Book a job that fits, with at least so many threads.
 
-    Its worker looks once more before it starts: what is booked must be there, or nearly what was left where that is
-    less, as a job that shares with no other is content with what it finds; and at least the plan's minimum.
+    Its worker checks again before the start. The booked amount must be free, or, if less was left, nearly that: a job
+    that shares with no other may use what is there. The plan's minimum must be free in any case.
     """
     wanted = demand(needs, host)
     cores = min(max(wanted.cores, threads), max(wanted.cores, free_cores(host)))
@@ -155,7 +156,7 @@ def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
 
 
 def _lefts(host: Host) -> tuple[Left, ...]:
-    """Return the free part of each GPU. A GPU without an attempt of ours counts with all its free memory."""
+    """Return the free part of each GPU. For a GPU without our attempts, all its free memory counts."""
     if host.room is None:
         return tuple(Left(gpu.free_gib, 0) for gpu in host.gpus)
     pairs = zip(host.gpus, host.room.gpus, strict=True)
@@ -163,8 +164,8 @@ def _lefts(host: Host) -> tuple[Left, ...]:
 
 
 def takes_back(booked: Booking, host: Host, held: Iterable[HeldAttempt]) -> bool:
-    """Return True when the host still has room for a lost attempt that continued there, beside the attempts in
-    ``held``."""
+    """Return True if the host still has room, beside the attempts in ``held``, for a lost attempt that continued
+    there."""
     all_of_it = [booked, *(each.booking for each in held)]
     if len(all_of_it) == 1:
         return True
@@ -194,10 +195,9 @@ def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
 
 
 def goes_before(needs: Needs, waiting: Needs, host: Host) -> bool:
-    """Return True when a job may begin here though another one, which comes first, waits for room.
+    """Return True if a job may begin here although a better-ranked job waits for room.
 
-    It may where it takes nothing that the other one waits for: this leaves room for others, except on a GPU, of which
-    it takes none.
+    It may if the waiting job does not need what it takes; it must leave room, and must use no GPU.
     """
     room = host.room
     if room is None:

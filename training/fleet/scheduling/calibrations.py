@@ -1,4 +1,4 @@
-"""The hosts' own measurements of their speed, beside each other. Pure."""
+"""Compare the hosts' own measurements of their speed. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _FASTER_MOST = 1_000.0  # the fastest host, than the middle one
 
 
 def middle(values: Iterable[float]) -> float:
-    """Return the median of these, of an even number the lower one; at least one."""
+    """Return the median of at least one value; of an even number of values, the lower middle one."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2]
 
 
 def calibrated(calibration: object) -> Mapping[str, float]:
-    """Read a host's calibration: by each sort of work the speed there, to be compared with other hosts'.
+    """Read a host's calibration: its speed at each kind of work, in a form that can be compared with other hosts.
 
-    ``MIXED`` is for trainers that do not say what bounds them: the mean, as of ratios, of matrices and steps. A GPU
-    counts where the host has one. Nonsense counts as not measured.
+    ``MIXED`` is for trainers that do not say what bounds them: the geometric mean of matrices and steps. If the host
+    has a GPU, the GPU's speed counts. Invalid values count as not measured.
     """
     if not isinstance(calibration, Mapping):
         return {}
@@ -38,9 +38,9 @@ def calibrated(calibration: object) -> Mapping[str, float]:
 
 
 class Calibrations:
-    """The hosts' own measurements beside each other: how much slower each is than the fastest, by sort of work.
+    """All hosts' calibrations: how many times slower each host is than the fastest, by kind of work.
 
-    ``bound_by`` returns which sort bounds a family, as its trainer declares. Never changed once made.
+    ``bound_by`` returns which sort bounds a family, as its trainer declares. The object is immutable.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Calibrations:
                 self._slower[sort] = {host: math.log(max(1.0, best / speed)) for host, speed in speeds.items()}
 
     def slower(self, host: str, family: str) -> float:
-        """Return the logarithm of how many times as long this host takes for a family's jobs as the fastest host.
+        """Return the logarithm of how many times longer this host takes for a family's jobs than the fastest host.
 
         A host without a measurement of that sort of work counts as the median host.
         """

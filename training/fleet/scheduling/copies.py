@@ -1,10 +1,11 @@
-"""PURE: telling one machine from a machine and its copy, which ask with the same identity.
+"""PURE: detect that a machine and a copy of its disk ask with the same identity.
 
-The identity of a worker lies on its disk and goes wherever a copy of the disk goes; a session is one run of one worker.
-The sessions that use a host id, and their order, do not distinguish a copy from a restart, because messages may be
-late. An echo does: every answer carries the token of the present *round*, and a request that returns it was sent after
-the round began. A round begins with a message of each of its sessions already here. So a session that echoes it lived
-before its beginning and after it, and two such sessions lived at once (docs/decisions/0011).
+A worker's identity is stored on its disk, so a copy of the disk has the same identity; a session is one run of one
+worker. The sessions that use a host id, and their order, do not distinguish a copy from a restart, because messages may
+be late. An echo does. Every answer carries the token of the present *round*, and a request that returns the token was
+sent after the round began. A round begins when a message of each of its sessions has arrived. So a session that echoes
+the token was alive before and after the round's beginning, and two such sessions were alive at once
+(docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def sentence(host: str) -> str:
 
 
 class Standing(StrEnum):
-    """The standing of a session that asks for work."""
+    """The receiver's judgement of a session that asks for work."""
 
     OWN = "own"  # the current session of this host
     NEW = "new"  # the current session from now on; the one before has ended
@@ -45,7 +46,7 @@ class Standing(StrEnum):
 
 @dataclass
 class SessionLine:
-    """The sessions of one installation, as its requests show them. Times are the receiver's monotonic clock."""
+    """The sessions of one installation, as seen in its requests. Times are the receiver's monotonic clock."""
 
     current: str
     round: str
@@ -57,9 +58,9 @@ class SessionLine:
     def ask(
         self, session: str, echo: str | None, now: float, *, lease_s: float, may_be_silent: bool, new_round: str
     ) -> Standing:
-        """Judge the standing of ``session``, which sends a claim now.
+        """Judge ``session``, which sends a claim now.
 
-        ``may_be_silent``: whether silence can be held against anybody now.
+        ``may_be_silent``: whether silence may count against a session now.
         """
         seen = session in self.heard
         self._hear(session, now)
@@ -82,7 +83,8 @@ class SessionLine:
         return self._compare(Standing.EARLIER)
 
     def heartbeat(self, session: str | None, echo: str | None, now: float) -> None:
-        """Count a heartbeat of ``session``: it proves as much as a claim, but takes nothing over."""
+        """Count a heartbeat of ``session``: it proves that the session lives, like a claim, but does not make it the
+        newest."""
         if session is None or session not in self.heard:
             return
         self._hear(session, now)
@@ -95,7 +97,7 @@ class SessionLine:
         self.taken = [*self.taken, (session or "", claim_id)][-SESSIONS_KEPT:]
 
     def lost(self) -> list[str]:
-        """List the claims that were ended so although their sessions live."""
+        """List the claims that were ended in this way although their sessions are alive."""
         return [claim_id for session, claim_id in self.taken if session in self.alive]
 
     def _compare(self, otherwise: Standing) -> Standing:

@@ -1,10 +1,10 @@
 """The time that a job takes on a host, learned from what attempts took. Pure.
 
 The logarithm of the seconds is fitted a family at a time: the host's time for the family, and a power of each of the
-job's sizes (its numeric hyperparameters), jointly, by ridge regression in closed form (:class:`_Fit`). A host's time
-is shrunk towards its calibration and the family's mean; an attempt that fits nothing weighs little (Huber). A kind's
-own deviation, and that of its very settings on one host, are means of what the fit leaves over, shrunk. A host that
-never trained a family is expected to be as fast there as with others (:class:`_HostEffects`).
+job's sizes (its numeric hyperparameters), jointly, by ridge regression in closed form (:class:`_Fit`). A host's time is
+shrunk towards its calibration and the family's mean; an outlying attempt gets little weight (Huber). The deviation of a
+kind, and of exact settings on one host, are shrunk means of the fit's residuals. A host that never trained a family is
+expected to be as fast with it as with other families (:class:`_HostEffects`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOISE_LEAST, _NOISE_MOST, _UNLIKE_LEAST, _UNLIKE_MOST = 0.02**2, 1.0**2, 0.05**
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A running attempt's estimate of its whole duration, made when the share ``done`` of its work was complete."""
+    """A running attempt's own estimate of its whole duration, made when a share ``done`` of its work was complete."""
 
     work: Workload
     on: str
@@ -67,7 +67,7 @@ Attempts = dict[str, deque[_Attempt]]  # of a family: host → the newest
 
 @dataclass
 class Speeds:
-    """All the receiver's knowledge of durations. :meth:`learn` takes in an attempt; :meth:`predict` asks it."""
+    """All that the receiver knows about durations."""
 
     calibrations: Calibrations = field(default_factory=Calibrations, compare=False)  # first guesses
     attempts: dict[str, Attempts] = field(default_factory=dict)
@@ -78,7 +78,8 @@ class Speeds:
     def learn(self, work: Workload, on: str, seconds: float, unsure: float = 0.0) -> None:
         """Add the duration of an attempt to what is known. A negative or infinite duration, or NaN, is ignored.
 
-        ``unsure`` is the variance of the logarithm of a duration that is still an estimate, because the training runs.
+        ``unsure`` is the variance of the logarithm of the duration, if that is an estimate because the training is
+        still running.
         """
         if not math.isfinite(seconds) or seconds < 0:
             return
@@ -89,21 +90,20 @@ class Speeds:
 
     def expect(self, works: Sequence[Workload]) -> None:
         """Note the median sizes of waiting jobs whose family was never trained. The first guess for such a family
-        belongs to these sizes."""
+        applies at these sizes."""
         for family in {work.family for work in works} - self.attempts.keys() - self.awaited.keys():
             self.awaited[family] = _middles(work for work in works if work.family == family)
             self._fits.pop(family, None)
 
     def word_of(self, work: Workload, on: str, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
-        """Return a live attempt's own estimate of its duration; None where the present prediction for its kind is
-        more certain."""
+        """Return a live attempt's own estimate of its duration; None if the prediction for its kind is more certain."""
         done, left_s = (own_word(progress, elapsed_s) if progress else None) or (0.0, 0.0)
         if done < _WORD_LEAST or word_variance(done) >= self.predict(work, on).spread ** 2:
             return None
         return Word(work, on, elapsed_s + left_s, done)
 
     def with_words(self, words: Sequence[Word]) -> Speeds:
-        """Return the estimates with the reports of live attempts, which are not learned from."""
+        """Return these durations together with live attempts' own estimates, which are not learned permanently."""
         if not words:
             return self
         heard = Speeds(self.calibrations, dict(self.attempts), self.awaited)
@@ -119,14 +119,14 @@ class Speeds:
         return self._fit(work.family).predict(work, on, self._beside())
 
     def trained(self, host: str) -> bool:
-        """True if a host has trained anything."""
+        """Return True if a host has trained any job."""
         return any(host in hosts for hosts in self.attempts.values())
 
     def slower_than_measured(self) -> dict[str, float]:
-        """Return for each host the factor by which jobs take longer there than its calibration predicts, relative to
-        the other hosts.
+        """For each host, return the factor by which jobs take longer than its calibration predicts, relative to other
+        hosts.
 
-        Of those that have a calibration and have trained, where another one has, too.
+        Only hosts with a calibration and completed jobs are compared, if there are at least two.
         """
         effects = self._beside().effects
         away = {host: effects[host][0] for host in self.calibrations.hosts & effects.keys()}
@@ -155,7 +155,7 @@ class Speeds:
 
 @dataclass(slots=True)
 class _Cell:
-    """The attempts with the very same settings on one host."""
+    """The attempts with exactly the same settings on one host."""
 
     host: str
     row: Sequence[float]  # 1, the sizes beside their centres, and the logarithm of the seconds, calibration taken off
@@ -167,7 +167,8 @@ class _Cell:
 
 
 class _Fit:
-    """One family: a host's time, and powers of sizes. What calibrations say is taken off beforehand."""
+    """The fit for one family: each host's time, and the powers of sizes. The calibrated speeds are subtracted before
+    the fit."""
 
     def __init__(
         self, family: str, attempts: Attempts, calibrations: Calibrations, awaited: Mapping[str, float]
@@ -213,7 +214,7 @@ class _Fit:
         return error / 2 if error > _SURPRISE * (self._noise + newest_one.unsure) else 0.0
 
     def _solve(self) -> None:
-        """Solve the normal equations; hosts' own times are eliminated beforehand."""
+        """Solve the normal equations, after the hosts' own times were eliminated."""
         priors = [_BASE, *(_power(name) for name in self._centres)]
         count = range(len(priors))
         normal = [[0.0] * len(priors) + [mean / variance] for mean, variance in priors]
@@ -238,7 +239,7 @@ class _Fit:
             self._prior[host] = max(sum(self._calibrations.differ(host)), mean**2)
 
     def _weigh(self) -> None:
-        """Weight each cell by the fit's residuals, which also show how much kinds differ."""
+        """Weight each cell by its residual from the fit; the residuals also show how much kinds differ."""
         squares = _KNOWN_N * _UNLIKE
         for cell in self._cells.values():
             *sizes, log_s = cell.row
@@ -261,10 +262,10 @@ class _Fit:
         return _dot(sizes, [_dot(row, sizes) for row in self._inverse])
 
     def _everywhere(self, work: Workload) -> tuple[list[float], float, float, float]:
-        """Return the parts of a prediction that are equal on every host.
+        """Return the parts of a prediction that are the same on every host.
 
-        These are the sizes, the logarithm of the seconds, its variance, and the part of that logarithm that the kind
-        adds.
+        These parts are the sizes, the logarithm of the seconds, its variance, and the part of that logarithm that the
+        kind adds.
         """
         if work not in self._known:
             sizes, (unlike, unsure) = self._sizes(work), self._kind(work.kind)
@@ -334,7 +335,7 @@ class _HostEffects:
     def expected(self, family: str, host: str) -> tuple[float, float, float]:
         """Return the expected logarithm of a family's seconds on a host that never trained it.
 
-        Two variances follow: what is uncertain about the family on every host, and what is uncertain about this host.
+        Also return two variances: that of the family on every host, and that of this host.
         """
         differ, pair = self._differ(host)
         level, everywhere = self._families.get(family, _BASE)
@@ -358,7 +359,7 @@ def _power(name: str) -> tuple[float, float]:
 
 
 def _noise(attempts: Attempts) -> float:
-    """Estimate the variance between equal attempts on a host from the steps between successive ones. A single
+    """Estimate the variance between equal attempts on a host from the differences between successive ones. A single
     surprise changes little."""
     steps = []
     for newest in attempts.values():
@@ -373,7 +374,7 @@ def _noise(attempts: Attempts) -> float:
 
 
 def _shrunk(told: Iterable[tuple[float, float]], mean: float, variance: float) -> tuple[float, float]:
-    """Return the mean of values with variances, shrunk towards one that was expected, and the variance of that."""
+    """Return the weighted mean of values with variances, shrunk towards an expected value, and its variance."""
     precision, total = 1.0 / variance, mean / variance
     for value, unsure in told:
         precision += 1.0 / unsure

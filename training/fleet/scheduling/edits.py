@@ -1,7 +1,7 @@
-"""The edits of a reload, in words: which keys of which job, host or trainer, and from when each edit holds. Pure.
+"""Describe a reload's edits: which keys of which job, host or trainer changed, and from when each edit holds. Pure.
 
-A grant uses the newest plan, and an attempt keeps what it was granted. So an edit holds for grants after
-the reload, and only names, which nothing is trained by, change at once everywhere.
+A grant uses the newest plan, and an attempt keeps what it was granted. So an edit holds for grants after the reload.
+Only names change everywhere at once, because no training depends on them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Edit:
 
 
 class JobEdit(StrEnum):
-    """The outcome of a reload for one job of the plan."""
+    """The change that a reload makes to one job of the plan."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
@@ -73,7 +73,7 @@ class JobChange:
 
 
 def change(job: Job | None, spec: Table, *, same: bool) -> JobChange:
-    """Judge what a plan with this ``spec`` changes about ``job`` (None: a new job). ``same``: the job's text is
+    """Decide what a plan with this ``spec`` changes about ``job`` (None: a new job). ``same``: the job's text is
     unchanged."""
     if job is None:
         return JobChange(JobEdit.INSERTED)
@@ -87,7 +87,7 @@ def change(job: Job | None, spec: Table, *, same: bool) -> JobChange:
 
 
 def job_edits(job: Job, spec: Table) -> list[Edit]:
-    """List the differences of ``spec``, the present plan's, from ``job``."""
+    """List how ``spec``, from the present plan, differs from ``job``."""
     name, found = str(spec.get("name") or job.job_id), []
     if name != job.name:
         found.append(Edit(EditKind.RENAME, name, "at once", job_id=job.job_id, was=job.name))
@@ -130,7 +130,7 @@ def standing(job: Job) -> Edit:
 def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
     """Describe a ``job`` that left the plan; its status stays as it is. ``named`` has the plan's jobs by name.
 
-    Where another job has its name now, the keys are those fields of the id in which the two jobs differ.
+    If another job has its name now, the result lists the fields of the id in which the two jobs differ.
     """
     if job.status in LIVE:
         holds = f"attempt {job.attempt} on {job.worker_hostname} continues"
@@ -146,7 +146,7 @@ def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
 
 
 def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]) -> list[Edit]:
-    """List the edits of hosts. ``held`` says which jobs train where; hosts compare without case."""
+    """List the edits of hosts. ``held`` says which jobs train where; host names are compared without case."""
     found, trains = [], {host.casefold(): jobs for host, jobs in held.items()}
     for name in sorted(before.keys() | after.keys()):
         keys = changed(before.get(name, {}), after.get(name, {}))
@@ -170,7 +170,7 @@ def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> li
 
 
 def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[Edit]:
-    """List the edits of channels for notices, each known by the digest of its table alone."""
+    """List the edits of notice channels; a channel is compared only by its table's digest."""
     found = []
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) == after.get(name):
@@ -199,7 +199,7 @@ def changed(before: Table, after: Table) -> tuple[str, ...]:
 
 
 def _says(value: object) -> bool:
-    """Check that a value is given: 0 and false are, an empty text, list or table is not."""
+    """Return True if a value is given: 0 and false are given, an empty text, list or table is not."""
     return value is not None and value not in ("", [], {}, ())
 
 
@@ -230,7 +230,8 @@ def counts(answer: Table) -> str:
 
 
 def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
-    """Choose the edits of one answer: first renames, then those that need an operator, then leavings."""
+    """Choose the edits to show in an answer: first renames, then edits that need an operator, then jobs that left the
+    plan."""
     order = list(_ORDER)
     return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]
 

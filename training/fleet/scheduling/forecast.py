@@ -1,9 +1,9 @@
-"""The forecast: who trains what when, and when all is done. Pure.
+"""The forecast: which host trains which job when, and when all is done. Pure.
 
-The schedule is played once with the times that are expected, which says who does what. The interval comes from the
-spreads: errors of attempts on their own cancel out in a long plan, those that a family's jobs share on a host, or
-everywhere, do not. A host that turns out slow is relieved by the others, so the error of the end is that of all the
-work together, or of the one job that makes up most of the time, if that is larger.
+The schedule is simulated once with expected times, which gives each job its host and time. The interval comes from the
+uncertainty of times. Independent errors of attempts cancel out in a long plan; errors that a family's jobs share, on
+one host or on all, do not. Other hosts take over work from a host that turns out slow. So the error of the end is that
+of all work together, or that of the longest job if that is larger.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _READY_SPREAD_MOST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WaitingKind:
-    """A kind with its jobs, in the order in which they are granted."""
+    """A kind of pending jobs, with its jobs in the order in which they are granted."""
 
     kind: JobKind
     jobs: tuple[str, ...]
@@ -46,7 +46,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class HostWait:
-    """A host that has nothing to do from ``at_s`` on, since another host will have this job done sooner."""
+    """A host that is idle from ``at_s`` on, because another host will have this job done sooner."""
 
     host: str
     at_s: float
@@ -56,7 +56,7 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Each job that fits somewhere, in order of its begin; ``nowhere`` are those that fit no slot."""
+    """A forecast: each job that fits a host, in the order of begins; ``nowhere`` has the jobs that fit none."""
 
     stays: tuple[Stay, ...]
     end_s: float  # when all is done; four of five plans are between …
@@ -100,7 +100,7 @@ def forecast(works: Sequence[WaitingKind], slots: Sequence[Slot], *, first_come:
 
 
 def _in_turn(works: Sequence[WaitingKind], slots: Sequence[Slot], _: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Yield each job's kind and slot, as scheduled."""
+    """Yield each job's kind and slot, in the order of the schedule."""
     known = {work.kind.key: k for k, work in enumerate(works)}
     for n, shares in enumerate(schedule([work.kind for work in works], slots).shares):
         for share in shares:
@@ -145,7 +145,7 @@ def _waits(
 
 @dataclass(slots=True)
 class _Load:
-    """The work on one slot, or on all, and how unsure its time is."""
+    """The work on one slot or on all, and the uncertainty of its time."""
 
     seconds: float = 0.0
     _own: float = 0.0  # sum of squares of independent deviations, in seconds
@@ -167,7 +167,7 @@ class _Load:
 
 
 def _range(middle_s: float, deviation: float) -> tuple[float, float]:
-    """Return the interval that holds four of five values of a log-normal time with this median and deviation."""
+    """Return the interval that contains a log-normal time with this median and deviation in four of five cases."""
     if middle_s <= 0:
         return middle_s, middle_s
     factor = math.exp(_FOUR_OF_FIVE * math.sqrt(math.log1p((deviation / middle_s) ** 2)))

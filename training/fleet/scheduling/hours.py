@@ -1,7 +1,7 @@
-"""PURE: the hours of the week in which a host may train, by its own clock on the wall.
+"""PURE: the hours of the week in which a host may train, by the host's local time.
 
 Written ``"mo-fr 18:00-08:00"``, ``"sa su"``, ``"22:00-07:00"``: days, times, or both. A span that ends before it begins
-ends on the next day; without days it is every day's, without times the whole day's. Minutes count from Monday, 0:00.
+ends on the next day; without days it holds every day, without times all day. Minutes count from Monday, 0:00.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DAYS = re.compile(r"[a-z]{2}(\s*-\s*[a-z]{2})?([\s,]+[a-z]{2}(\s*-\s*[a-z]{2})?
 
 
 class BadHoursError(ValueError):
-    """The text names no hours; the message says why."""
+    """The text is not a valid span of hours; the message says why."""
 
 
 def parse(text: str) -> tuple[Span, ...]:

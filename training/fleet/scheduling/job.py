@@ -1,8 +1,8 @@
-"""The nouns of the fleet, and the one table of legal transitions.
+"""The main data types of the fleet, and the one table of legal transitions.
 
 Nothing here does I/O or reads a clock. A *job* is one model to be trained, an *attempt* is one grant of it to one
-worker, a *host* a machine. The table :data:`TRANSITIONS` is written here once; the database repeats the
-statuses as CHECK constraints, ``docs/job-lifecycle.md`` draws it, and a test holds the three equal.
+worker, a *host* a machine. The table :data:`TRANSITIONS` is written here; the database repeats the statuses as CHECK
+constraints, and ``docs/job-lifecycle.md`` draws the table. A test checks that the three agree.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FINAL = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 
 class EndReason(StrEnum):
-    """The reason of an attempt's end. A closed list: retry rules and dashboards depend on it."""
+    """The reason why an attempt ended. The list is fixed, because retry rules and dashboards depend on it."""
 
     COMPLETED = "completed"
     TRAINER_FAILED = "trainer_failed"  # the program's own fault: counts towards max_attempts
@@ -50,7 +50,7 @@ class EndReason(StrEnum):
 
 
 class Fault(StrEnum):
-    """The party at fault for an end; each has a budget of its own."""
+    """The party that is at fault when an attempt ends; each has its own limit of attempts."""
 
     NOBODY = "nobody"
     TRAINER = "trainer"
@@ -89,7 +89,8 @@ CANCELLED_AS_REMOVED = "cancelled, because the plan no longer named it"
 
 @dataclass(frozen=True)
 class Transition:
-    """One row of the table: ``sources`` → ``target`` by ``cause``. ``None`` is "not known yet"."""
+    """One row of the table: ``sources`` → ``target`` by ``cause``. The source ``None`` means a job that the queue does
+    not know yet."""
 
     name: str
     sources: frozenset[JobStatus | None]
@@ -143,7 +144,7 @@ def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A resource of which a job needs a least amount."""
+    """A resource of which a job needs a minimum."""
 
     capability: str  # the key of a capability dict …
     of_host: str = ""  # … and the attribute of a host, where that is called otherwise
@@ -164,9 +165,10 @@ GIB_MAX, CORES_MAX = 1_000_000, 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """The keys of a job that decide on which hosts it may be trained, a line each.
+    """The keys of a job that decide on which hosts it may be trained, one per line.
 
-    All else follows from this table: the manifest's check, what fits, the classes of jobs, job dicts and sentences.
+    The manifest's check, the rule of what fits, the classes of jobs, job dicts and sentences are all computed from this
+    table.
     """
 
     model: str = field(default="", metadata={"required": True})  # which hosts may allow or deny
@@ -190,7 +192,7 @@ AT_BEST: Mapping[str, Any] = {each.capability: CONSTRAINTS[name].metadata["most"
 
 
 def constraints_in_words(spec: Mapping[str, Any]) -> str:
-    """Say what a job dict asks of a host: ``a GPU, 8 GiB of RAM, only on rack``. Its values may be of any type."""
+    """Describe a job dict's requirements: ``a GPU, 8 GiB of RAM, only on rack``. Its values may be of any type."""
     said = []
     for name, each in CONSTRAINTS.items():
         value, words = spec.get(name), str(each.metadata.get("words") or "")
@@ -203,7 +205,7 @@ def constraints_in_words(spec: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs(Constraints):
-    """The requirements of a job on a host: its plan's requirements, and its memory as learned."""
+    """A job's requirements: those of its plan, and the memory learned from attempts."""
 
     ram_above_gib: float = 0.0  # it ran out of so much memory …
     vram_above_gib: float = 0.0  # … or so much GPU memory
@@ -215,7 +217,8 @@ class Needs(Constraints):
         return cls(**{name: _read(spec[name], default) for name, default in _ASKED.items() if spec.get(name)})
 
     def canonical(self, work: Mapping[str, Any] | None = None) -> str:
-        """Write the needs as canonical text: with what bears on the duration (``work``), the name of the class."""
+        """Write the needs as canonical text; together with the facts that determine durations (``work``) it names the
+        class."""
         asked = {name: value for name, default in _ASKED.items() if (value := getattr(self, name)) != default}
         return strict_json.canonical(asked | ({} if work is None else {"work": dict(work)}))
 
@@ -224,7 +227,7 @@ _ASKED = {each.name: each.default for each in fields(Needs) if each.name != "pea
 
 
 def _read(value: Any, default: Any) -> Any:
-    """Read a value of a job dict in its key's type: the order of names says nothing."""
+    """Convert a value of a job dict to its key's type; names are sorted, because their order has no meaning."""
     if isinstance(default, tuple):
         return tuple(sorted({*map(str, value)}))
     return value if default is None else type(default)(value)
@@ -232,7 +235,7 @@ def _read(value: Any, default: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host for scheduling: the detected capability, limited by its declaration in the manifest."""
+    """A host as scheduling sees it: the detected capability, limited by the manifest's declaration."""
 
     name: str
     cuda: bool = False
@@ -262,10 +265,10 @@ class Host:
         declared: Mapping[str, Any] | None = None,
         outdated: Iterable[str] = (),
     ) -> Host:
-        """Intersect a capability dict (any subset of its fields) with the manifest's declaration.
+        """Combine a capability dict (any subset of its fields) with the manifest's declaration.
 
-        The more restrictive wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps a detected value. What it
-        reserves for its owner is taken off what is free, and off the whole.
+        The more restrictive value wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps a detected value. The
+        owner's reserve is subtracted from the free amount and from the total.
         """
         declared = declared or {}
         keep_cores, keep_ram, keep_vram = (declared.get(key) or 0 for key in RESERVES)
@@ -322,12 +325,12 @@ def _capped(detected: float, declared: float | None) -> float:
 
 
 def _left_by(kept: float, there: float, what: str, key: str) -> str:
-    """Return why a reserve leaves no job anything, or an empty text."""
+    """Return why the owner's reserve leaves nothing for jobs, or an empty text."""
     return f"{key} = {kept:g} leaves nothing of its {what}" if kept and kept >= there else ""
 
 
 def _less(free: float, kept: float) -> float:
-    """Take off what is kept."""
+    """Subtract the owner's reserve."""
     return max(0.0, free - kept) if kept else free
 
 
@@ -366,7 +369,7 @@ def _like(pattern: re.Pattern[str], value: object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One grant of a job to one worker; the numbering is the fence against late messages."""
+    """One grant of a job to one worker; the attempt number lets the receiver refuse late messages of earlier ones."""
 
     job_id: str
     attempt: int
@@ -442,7 +445,7 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Return True when the job is held: granted to no host until it is unheld, in any status."""
+        """Return True if the job is held: no host gets it until it is unheld, whatever its status."""
         return self.held_at is not None
 
     @property
@@ -453,7 +456,7 @@ class Job:
 
     @property
     def cancelled_as_removed(self) -> bool:
-        """Return True when it was cancelled only because the plan no longer named it."""
+        """Return True if the job was cancelled only because the plan no longer named it."""
         said = (self.ended_by or "").endswith(f": {CANCELLED_AS_REMOVED}")
         return said and self.status is JobStatus.CANCELLED
 

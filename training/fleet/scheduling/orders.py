@@ -1,7 +1,7 @@
-"""PURE: hosts that get no jobs because a person ordered it: an operator's order, or their owner's conditions.
+"""PURE: hosts that get no jobs because of an operator's order, or their owner's conditions.
 
-Neither is a fault, and both are apart from a quarantine: a host may be under an order and in quarantine, and each ends
-by its own means.
+Neither is a fault, and both are independent of a quarantine: a host may be under an order and in quarantine, and each
+ends separately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Out(Protocol):
     """A host that gets no jobs for now."""
 
     def sentence(self) -> str:
-        """Say why, and what ends it."""
+        """Say why the host gets no jobs, and what ends that."""
         ...
 
 
@@ -48,7 +48,7 @@ class HostOrder:
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """A host whose worker says that a condition of its owner keeps it from training."""
+    """A host that does not train now because of a condition of its owner, as its worker reports."""
 
     host: str
     reason: str  # in the worker's words

@@ -1,8 +1,9 @@
-"""The only place that decides. Functions of plain values: no I/O, no clock, no chance.
+"""The rules by which jobs and hosts are judged; no other module decides. Its functions take plain values and use no
+I/O, clock or random numbers.
 
-Which host may run a job (:func:`fits`), which must let others go first (:func:`hold`), which of several jobs is
-best (:func:`rank`), what an ended attempt means for its job (:func:`settle`), whether a late message may revive one
-(:func:`may_readopt`, :func:`may_adopt`), and when silence may be held against a host (:class:`SilenceWatch`).
+Which host may run a job (:func:`fits`), which must let others go first (:func:`hold`), which of several jobs is best
+(:func:`rank`), what an ended attempt means for its job (:func:`settle`), whether a late message may revive one
+(:func:`may_readopt`, :func:`may_adopt`), and when silence may count against a host (:class:`SilenceWatch`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from training.fleet.scheduling.job import AMOUNTS, FAULT_OF, Attempt, EndReason,
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The operator's settings; durations in seconds. The simulation draws them for every seed."""
+    """The operator's settings; durations in seconds. The simulation draws them at random for every seed."""
 
     stale_after_s: float = 600.0  # the lease: how long an attempt lives without a heartbeat
     max_attempts: int = 3  # trainer failures before a job is failed
@@ -56,7 +57,7 @@ class Scheduling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The other hosts, for scheduling: plain values, so that the simulation sees them too."""
+    """The other hosts, as plain values for scheduling."""
 
     alive: tuple[Host, ...] = ()  # seen within a lease
     waiting: tuple[Host, ...] = ()  # idle, with an open request for work
@@ -72,25 +73,24 @@ DELIVERING_SHARE = 2  # attempts that only deliver, for each that may train: bey
 
 
 def fits(needs: Needs, host: Host) -> str | None:
-    """Decide whether a job fits a host: ``None``, or the obstacle with its numbers."""
+    """Decide whether a job fits a host: return ``None``, or the obstacle with its numbers."""
     return fits_alone(needs, host) or booking.lacks_room(needs, host)
 
 
 def fits_alone(needs: Needs, host: Host) -> str | None:
-    """Decide like :func:`fits`, as if no other attempt trained on the host, although other attempts still occupy its
-    resources."""
+    """Decide like :func:`fits`, but ignore the resources that other attempts occupy on the host."""
     return lacks_data(needs, host.datasets) or fits_for_good(needs, host) or _by_size(needs, host)
 
 
 def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
-    """Return the obstacle of a job whose data set is not among those that the receiver has."""
+    """Return the obstacle of a job whose data set the receiver does not have."""
     if not needs.dataset or here is None or needs.dataset in here:
         return None
     return f"its data set {needs.dataset[:12]} is not here: push it"
 
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:
-    """Return the obstacle that stays even when everything is free, or ``None``."""
+    """Return the obstacle that would remain even if the whole host were free, or ``None``."""
     named = _by_name(needs, host) or _by_model(needs, host)
     return named or has_more_memory(needs, host) or host.withheld or _by_amount(needs, host, lasts=True)
 
@@ -140,7 +140,7 @@ def _by_size(needs: Needs, host: Host) -> str | None:
 
 
 def has_more_memory(needs: Needs, host: Host) -> str | None:
-    """Return ``None`` when the host has more memory than such a job ran out of before, or the lack."""
+    """Return ``None`` if the host has more memory than such a job ran out of before, else the obstacle."""
     if needs.vram_above_gib > 0 and not host.cuda:
         return "the job ran out of GPU memory, and here is no CUDA device"
     for kind, above, here in (
@@ -174,9 +174,9 @@ def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
 
 
 def is_full(host: Host, held: Iterable[Attempt]) -> str | None:
-    """Return why a host with these live attempts gets no further one, or ``None``.
+    """Return why a host with these live attempts gets no more, or ``None``.
 
-    What only packs or uploads takes no place, as long as it does not pile up.
+    Attempts that only pack or upload do not count, unless there are many.
     """
     live = list(held)
     training, most = sum(each.heard_s is not None for each in live), most_at_once(host)
@@ -193,14 +193,14 @@ def is_full(host: Host, held: Iterable[Attempt]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The time after a job became claimable for which this host lets others go first, and the reason."""
+    """The time for which a host must leave a newly claimable job to other hosts, and the reason."""
 
     seconds: float = 0.0
     reason: str = ""
 
 
 def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
-    """Return what makes this host wait before it may take jobs with these needs (which it fits)."""
+    """Return for how long this host must leave jobs with these needs (which it fits) to other hosts."""
     holds = [Hold()]
     if needs.prefer_cuda and not _has_cuda_for(needs, host) and _may_get_cuda(needs, fleet):
         holds.append(Hold(policy.prefer_cuda_grace_s, "prefer_cuda: a CUDA host goes first"))
@@ -214,7 +214,7 @@ def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
 
 
 def must_avoid(needs: Needs, avoid_host: str, host: Host, fleet: Fleet) -> bool:
-    """Avoid this host until ``avoid_until`` for a job that failed on it, if another could take it."""
+    """Return True if this host must leave a job that failed on it to another host, until ``avoid_until``."""
     if avoid_host != host.name:
         return False
     return any(peer.name != host.name and fits(needs, peer) is None for peer in fleet.alive)
@@ -235,7 +235,7 @@ LOSS_BUDGET = "infrastructure: lost"
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The settlement of a job whose attempt ended: the row of the table and the new counts."""
+    """The consequence of an ended attempt for its job: the transition, and the new counts."""
 
     transition: str
     status: JobStatus
@@ -259,10 +259,11 @@ def settle(
     lived_s: float | None = None,
     hopeless: str | None = None,
 ) -> Settlement:
-    """Decide what follows when the live attempt of ``job`` on ``host`` ended for ``reason``.
+    """Decide what happens to ``job`` when its live attempt on ``host`` ended for ``reason``.
 
-    The trainer's fault and the infrastructure's fault have budgets of their own; a planned hand-back costs nothing.
-    ``hopeless`` is a sentence that ends the job regardless of budgets (:mod:`training.fleet.scheduling.quarantine`).
+    The trainer's faults and the infrastructure's faults have separate limits; a planned hand-back counts against
+    neither. ``hopeless`` is a sentence that ends the job regardless of limits
+    (:mod:`training.fleet.scheduling.quarantine`).
     """
     fault = FAULT_OF[reason]
     failures = job.trainer_failures + (fault is Fault.TRAINER)
@@ -312,7 +313,7 @@ def backoff(failures: int, policy: Policy) -> float:
 
 
 def _doubled(first_s: float, times: int, most_s: float) -> float:
-    """Compute the pause before the next try: ``first_s`` at first, doubled each further time."""
+    """Compute the pause before the next try: ``first_s`` at first, doubled with each further try."""
     return min(most_s, first_s * 2.0 ** min(times - 1, 30))
 
 
@@ -323,7 +324,7 @@ def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] 
     """Add a heartbeat, ``since_s`` after the one before, to an attempt's training time.
 
     The time between two counts up to a third of a lease, in which a worker sends at least one: beyond that the host
-    slept, the receiver was down, or the trainer paused in the silence. None for one that no longer trains.
+    slept, the receiver was down, or the trainer was paused. None for an attempt that no longer trains.
     """
     if before_s is None:
         return None
@@ -333,10 +334,10 @@ def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] 
 
 
 def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> float | None:
-    """Return the ``max_run_s`` that an attempt exceeded so far that the receiver ends it, or ``None``.
+    """Return the limit ``max_run_s`` if an attempt exceeded it so far that the receiver ends it, else ``None``.
 
-    The worker measures better: it sees pauses, and gives the trainer time to save. So the receiver waits twice as long,
-    and a lease.
+    The worker ends such an attempt first: it knows the pauses, and gives the trainer time to save. So the receiver
+    waits for twice the limit plus a lease.
     """
     limit = spec.get("max_run_s")
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:
@@ -348,7 +349,8 @@ def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> f
 
 
 def may_adopt(job: Job, attempt: Attempt) -> bool:
-    """Accept finished work of a host given up for lost, unless another host claimed the job since."""
+    """Decide whether to accept finished work from a host given up as lost: only if no other host claimed the job
+    since."""
     return (
         job.status is JobStatus.PENDING
         and attempt.end_reason is EndReason.HOST_LOST
@@ -358,9 +360,10 @@ def may_adopt(job: Job, attempt: Attempt) -> bool:
 
 
 def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Policy) -> bool:
-    """Say if an attempt given up as lost may go on at its host's next heartbeat; a limited number of times.
+    """Decide whether an attempt given up as lost may continue at its host's next heartbeat; only a limited number of
+    times.
 
-    ``live`` is what that host holds now: with another job in the same slot this heartbeat is only late.
+    ``live`` is what that host holds now: if the same slot has another job, this heartbeat is only late.
     """
     went_on = attempt.session_id is not None and any(each.slot == attempt.slot for each in live)
     return may_adopt(job, attempt) and not went_on and attempt.readoptions < policy.max_readoptions
@@ -371,11 +374,11 @@ def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Pol
 
 @dataclass(frozen=True, slots=True)
 class SilenceWatch:
-    """The receiver's watch over silence: only observed time counts against a host.
+    """Tracks how long the receiver could observe hosts: only observed silence counts against a host.
 
-    After a start, a suspend or a step of the clock nothing is swept for one full lease, because the silence may have
-    been the receiver's own. ``wall`` and ``boot`` are the clocks at the last look; no sweep before ``no_sweep_before``
-    on the boot clock.
+    After a start, a suspend or a step of the clock no attempt is ended for one full lease, because the silence may have
+    been the receiver's own. ``wall`` and ``boot`` are the clocks at the last reading; no attempt is ended before
+    ``no_sweep_before`` on the boot clock.
     """
 
     wall: float
@@ -388,7 +391,7 @@ class SilenceWatch:
         return cls(wall, boot, boot + policy.stale_after_s)
 
     def look(self, wall: float, boot: float, policy: Policy) -> SilenceWatch:
-        """Return the watch after another look at both clocks."""
+        """Return the updated value after another reading of both clocks."""
         step = self.step_until(wall, boot)
         stepped = abs(step) > policy.clock_step_s
         slept = boot - self.boot > 3 * policy.sweep_period_s
@@ -396,7 +399,7 @@ class SilenceWatch:
         return replace(self, wall=wall, boot=boot, no_sweep_before=no_sweep_before, step_s=step if stepped else 0.0)
 
     def step_until(self, wall: float, boot: float) -> float:
-        """Return how far the wall clock has stepped since the last look."""
+        """Return how far the wall clock was set forwards or back since the last reading."""
         return (wall - self.wall) - (boot - self.boot)
 
     @property

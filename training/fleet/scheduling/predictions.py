@@ -38,8 +38,8 @@ def amount(value: object) -> float | None:
 class Prediction:
     """The time that a job takes on a host: the median, and the spread of the logarithm.
 
-    An error of each attempt on its own (``own``) cancels out in a long plan; one that all jobs of the family share on
-    every host (``everywhere``) does not. The rest of the spread is shared by the family's jobs on this host.
+    Independent errors of attempts (``own``) cancel out in a long plan; errors that all jobs of the family share on
+    every host (``everywhere``) do not. The rest of the spread is shared by the family's jobs on this host.
     """
 
     seconds: float
@@ -59,9 +59,10 @@ class Prediction:
         return self.seconds * math.exp(self.spread * _normal().inv_cdf(share))
 
     def left(self, elapsed_s: float, share: float = 0.5) -> float:
-        """Return the further seconds within which a job that has trained for ``elapsed_s`` ends with this probability.
+        """Return the remaining seconds within which a job that has trained for ``elapsed_s`` ends with this
+        probability.
 
-        An attempt that has outrun its prediction is expected to take proportionally longer.
+        An attempt that has taken longer than predicted is expected to take proportionally longer.
         """
         if elapsed_s <= LEAST_S:
             return self.at(share)
@@ -80,7 +81,7 @@ class Prediction:
 
         The estimate weighs little at first and much at the end; an impossible one weighs nothing. ``total_s`` is the
         attempt's estimate of its whole duration, where that is not in proportion. A prediction that the estimate
-        contradicts by far was bad.
+        strongly contradicts gets little weight.
         """
         if not (math.isfinite(elapsed_s) and math.isfinite(done)) or elapsed_s <= 0 or not 0 < done <= 1:
             return self
@@ -97,7 +98,7 @@ def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, A
     """Return the seconds until a live attempt ends: the median, and the time within which nine of ten end.
 
     ``elapsed_s`` is how long it has trained, ``progress`` its last progress object, which may be older and may be
-    nonsense. Both results are finite, at least 0, at most :data:`MOST_S`, and in this order.
+    invalid. Both results are finite, at least 0, at most :data:`MOST_S`, and in this order.
     """
     elapsed_s = min(elapsed_s, _LONGEST_S) if elapsed_s > 0 else 0.0
     own = own_word(progress, elapsed_s) if progress else None
@@ -109,10 +110,10 @@ def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, A
 
 
 def own_word(progress: Mapping[str, Any], elapsed_s: float) -> tuple[float, float] | None:
-    """Read a running attempt's own estimate: the share of its work that is done, and the seconds that are left.
+    """Read a running attempt's own estimate: the share of its work that is done, and the remaining seconds.
 
-    None where it makes no sense or says nothing. No epoch to come counts for more than all time until now: that
-    bounds an ETA.
+    None if it is invalid or absent. The remaining time is limited: no future epoch counts for more than all time until
+    now.
     """
     epoch, epochs, then_s, eta_s = (amount(progress.get(key)) for key in ("epoch", "epochs", "seconds", "eta_s"))
     then_s = elapsed_s if then_s is None else min(then_s, elapsed_s)  # at the time of these words
@@ -135,13 +136,14 @@ def own_word(progress: Mapping[str, Any], elapsed_s: float) -> tuple[float, floa
 
 
 def word_variance(done: float) -> float:
-    """Return how unsure an attempt's own estimate of its whole time is: much at first, little at the end."""
+    """Return the uncertainty of an attempt's own estimate of its whole duration: large at first, small at the end."""
     return (0.3 * (1.0 - done) + 0.02) ** 2 / done
 
 
 @cache
 def _normal() -> NormalDist:
-    """Return the bell curve; loaded with the first range, since fractions and decimals come with it."""
+    """Return the normal distribution; its module is loaded at the first use, because it loads fractions and decimals
+    too."""
     from statistics import NormalDist
 
     return NormalDist()

@@ -1,8 +1,8 @@
 """PURE: quarantine a host, fail a job that crashes hosts, refund the attempts concerned.
 
-A broken host would fail every job, one after the other; a bad job would crash every host. Both are recognised by
-*different* ones: a host on which three different jobs die at once is at fault; a job in whose first minutes two hosts
-crash is at fault. The numbers are settings (:class:`policy.Policy`).
+A broken host would fail every job, one after the other; a bad job would crash every host. A host is at fault if three
+different jobs die there soon after their start; a job is at fault if two hosts crash in its first minutes. The numbers
+are settings (:class:`policy.Policy`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Quarantine:
 
 
 def complaint(capability: Mapping[str, object]) -> str | None:
-    """Return an unhealthy host's own complaint; None when it is well, or has not said."""
+    """Return the fault that an unhealthy host reports about itself; None if it is healthy, or did not report."""
     if capability.get("healthy") is not False:
         return None
     said = capability.get("unhealthy_because")
@@ -57,7 +57,7 @@ def complaint(capability: Mapping[str, object]) -> str | None:
 
 
 class Weight(StrEnum):
-    """The weight of an attempt's end against its host."""
+    """The effect of an attempt's end on the judgement of its host: for it, against it, or none."""
 
     AGAINST = "against"  # it died at once
     WELL = "well"  # trainers run here
@@ -79,12 +79,12 @@ class Death:
 def assess(
     reason: EndReason, lived_s: float, out_of_memory: str | None, policy: Policy, exit_code: int | None = None
 ) -> Weight:
-    """Assess an attempt's end for or against its host.
+    """Decide whether an attempt's end counts for or against its host.
 
-    A trainer that ran for a while proves the host sound. A trainer that could not be started, or failed at
-    once, may be the host's fault: a broken driver, an old checkout. Not so when it says that the arguments or the data
-    are wrong, which is the plan's or the data's fault (and never tried again), nor when memory ran out, which has a
-    rule of its own, nor when the worker gave the job back or could not deliver.
+    A trainer that ran for a while proves that the host works. A trainer that could not be started, or failed at once,
+    may be the host's fault: a broken driver, an old checkout. It is not the host's fault when the trainer says that the
+    arguments or the data are wrong, which is the plan's or the data's fault (and never tried again), nor when memory
+    ran out, which has a rule of its own, nor when the worker gave the job back or could not deliver.
     """
     if reason is EndReason.COMPLETED:
         return Weight.WELL
@@ -99,7 +99,7 @@ def assess(
 
 
 def sick(row: Sequence[Death], policy: Policy) -> str | None:
-    """Return why a host with these deaths in a row, and no success between, is quarantined."""
+    """Return why a host is quarantined after these consecutive deaths, or ``None``."""
     enough = policy.odd_deaths
     if not enough or not row:
         return None
@@ -128,7 +128,7 @@ class Refund:
 
 
 def refund(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Refund:
-    """Undo the cost to ``job`` of the attempts ``died`` (of this generation); ``last`` is its last attempt of all.
+    """Undo what the attempts ``died`` (of this generation) cost ``job``; ``last`` is its last attempt of all.
 
     A failed job waits again unless something else would have failed it as well.
     """
@@ -156,11 +156,11 @@ def suspect_job(
     policy: Policy,
     had_company: Callable[[Attempt], bool] = lambda _: False,
 ) -> str | None:
-    """Return why a job with these attempts (of one generation) gets no further host, or ``None``.
+    """Return why a job with these attempts (of one generation) is given to no further host, or ``None``.
 
     A host counts when it crashed during the job, as its worker reported later, or was never seen again while it trained
-    nothing else: with several (``had_company``) the cause is unknown, or its worker would have reported it. Silence
-    alone proves nothing: it may sleep, or its network may be lost.
+    nothing else: if it trained several (``had_company``), the cause is unknown. Silence alone proves nothing: the host
+    may sleep, or its network may be down.
     """
     hosts: list[str] = []
     for each in attempts:
@@ -189,7 +189,7 @@ _HIDDEN_GIB = 0.1  # when the trainer found a GPU that the plan hides (`cuda = f
 
 
 def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
-    """Raise the needs of a job that ran out of memory on ``there``: more than that host has in all."""
+    """Raise the needs of a job that ran out of memory on the host ``there`` to more than that host has in total."""
     if ran_out_of == VRAM:
         had = there.vram_total_gib or _HIDDEN_GIB
         return replace(needs, vram_above_gib=max(needs.vram_above_gib, had))

@@ -1,4 +1,4 @@
-"""Values: the resources of a host, the booking of an attempt there, and the room that its attempts leave.
+"""Data types: a host's resources, an attempt's booking, and the room that attempts leave on a host.
 
 The rules are in :mod:`training.fleet.scheduling.booking`. Memory in GiB.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU of a host, less its owner's reserve."""
+    """A GPU of a host, without the part reserved for the owner."""
 
     free_gib: float  # at the moment, whoever holds the rest
     total_gib: float
@@ -20,7 +20,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most memory that trainers of a kind held; None: not known."""
+    """The most memory that trainers of a kind were seen to hold; None: not known."""
 
     ram_gib: float | None = None
     vram_gib: float | None = None
@@ -42,7 +42,7 @@ class Booking:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Booking:
-        """Read the record kept with an attempt."""
+        """Read the record stored with an attempt."""
         return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Booking:
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
-    """An attempt that trains on a host: what it is booked for, and what of that it uses already."""
+    """An attempt that trains on a host: its booking, and how much of it the attempt already uses."""
 
     booking: Booking
     ram_used_gib: float = 0.0
@@ -60,7 +60,7 @@ class HeldAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The part of a GPU that the attempts booked on it leave free."""
+    """The part of a GPU that its booked attempts leave free."""
 
     gib: float
     jobs: int
@@ -69,7 +69,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The part of a host that its attempts, at least one, leave free."""
+    """The part of a host that its attempts (at least one) leave free."""
 
     jobs: int
     cores: int

@@ -1,8 +1,7 @@
-"""The decision on what the plan's [retention] deletes, and why: rows in, removals out. Pure.
+"""Decide what the plan's [retention] deletes, and why: rows in, removals out. Pure.
 
-A bundle is judged as a whole: it goes when each of its deliveries lets it go. Nothing of a job that is held, or that
-has not ended, is touched. Deleting everything listed here adds nothing to the list, so a second run finds nothing to
-do.
+A bundle is deleted only if the rules allow it for each job that delivered it. Nothing is deleted of a job that is held,
+or has not ended. Deleting everything listed here adds nothing to the list, so a second run finds nothing to do.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _DAY_S = 86_400.0
 
 
 class RemovalKind(StrEnum):
-    """The things that can be removed."""
+    """The kinds of things that can be deleted."""
 
     BUNDLE = "bundle"
     LOG = "log"
@@ -29,7 +28,7 @@ class RemovalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The plan's [retention]. None keeps without limit; ages are in days."""
+    """The plan's [retention]. None: keep without limit; ages are in days."""
 
     best: int | None = None  # models of each model and mode, by their validation figure
     keep_models_days: float = 0.0  # no model is removed sooner
@@ -47,7 +46,7 @@ class Rules:
 
     @property
     def states_s(self) -> float | None:
-        """Return how long workers keep saved states, in seconds; None: as long as limits of their own."""
+        """Return how long workers keep saved states, in seconds; None: as their own limits say."""
         return None if self.keep_states_days is None else self.keep_states_days * _DAY_S
 
 
@@ -67,7 +66,7 @@ class BundleShare:
 
 @dataclass(frozen=True, slots=True)
 class RetainedBundle:
-    """A bundle in the store, with everybody who delivered it."""
+    """A bundle in the store, with all jobs that delivered it."""
 
     subject: str  # model, mode and digest, as the store's folders have them
     model: str
@@ -123,7 +122,7 @@ class RetainedDataset:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Something that goes, and why."""
+    """Something to be deleted, and why."""
 
     kind: RemovalKind
     subject: str  # of a bundle its place, of a log or curve the job's id, of a data set its id
@@ -134,8 +133,8 @@ class Removal:
 
 
 def groups_above(bundles: Iterable[RetainedBundle], best: int | None) -> set[tuple[str, str]]:
-    """Find the models and modes with more stored models than the plan keeps. Only for these the figures decide what
-    stays."""
+    """Find the models and modes with more stored models than the plan keeps. Only in these groups do figures decide
+    which models are kept."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for each in bundles:
         found[each.model, each.mode] += bool(each.current)
@@ -143,7 +142,7 @@ def groups_above(bundles: Iterable[RetainedBundle], best: int | None) -> set[tup
 
 
 def without_figure(bundles: Iterable[RetainedBundle], rules: Rules) -> dict[tuple[str, str], int]:
-    """Count the models that are kept only because nothing says how good they are."""
+    """Count the models that are kept only because they have no validation figure."""
     bundles = tuple(bundles)
     groups, found = groups_above(bundles, rules.best), dict[tuple[str, str], int]()
     for each in bundles:
@@ -153,10 +152,11 @@ def without_figure(bundles: Iterable[RetainedBundle], rules: Rules) -> dict[tupl
 
 
 def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: float) -> list[Removal]:
-    """Name the models beyond the best of their model and mode, and bundles that complete no job any more.
+    """Name the models beyond the best ones of their model and mode, and bundles that no longer complete any job.
 
-    A model without a validation figure is kept, and does not count. Of equal figures the one that completed a job first
-    ranks first, then the lesser digest. A bundle that completes several jobs is one model.
+    A model without a validation figure is kept, and does not count towards the number to keep. Of models with equal
+    figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes several
+    jobs is one model.
     """
     return sorted(
         (*_beyond_the_best(bundles, rules, now), *_superseded(bundles, rules, now)), key=lambda each: each.subject
@@ -237,7 +237,7 @@ def events_before(rules: Rules, now: float) -> float | None:
 
 
 def events_removal(last: int, count: int, rules: Rules) -> Removal:
-    """Make the removal of the oldest events, up to the one with this number."""
+    """Describe the deletion of the oldest events, up to the event with this number."""
     why = f"events are kept for {_days(rules.keep_events_days or 0.0)}"
     return Removal(RemovalKind.EVENTS, "", last, 0, why, counted(count, "events"))
 

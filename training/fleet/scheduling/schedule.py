@@ -1,11 +1,12 @@
-"""The schedule: which host trains which jobs next, so that the plan is done soonest on unlike machines. Pure.
+"""The schedule: which host trains which jobs next, so that all jobs are done as soon as possible on unlike machines.
+Pure.
 
 Jobs with equal needs, priority and expected durations are one :class:`JobKind` with a count; the schedule is made over
 kinds and slots, never over jobs. From the highest priority down, the kind that would suffer most from losing its best
 slot gets it (sufferage; Maheswaran et al., "Dynamic matching and scheduling of a class of independent tasks onto
 heterogeneous computing systems", 1999). Then jobs are moved and swapped to relieve the slot that ends last. A slot
-without a job of its own takes one that it ends sooner by a margin; otherwise it waits, and :class:`Decline` says who
-will do the job, when, and until when that is waited for.
+without a job of its own takes one that it ends sooner by a margin; otherwise it waits, and :class:`Decline` says which
+host will do the job, when, and how long to wait for that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _WAIT_LEAST_S = 10.0  # for a better host: by less a wrong duration would give i
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """Jobs that wait and are equal for the schedule."""
+    """Pending jobs that are equal for the schedule."""
 
     key: str
     count: int
@@ -83,7 +84,7 @@ def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> l
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Jobs of one kind, one after the other on a slot."""
+    """Consecutive jobs of one kind on a slot."""
 
     kind: str
     count: int
@@ -97,7 +98,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The asking slot takes a job of this kind now. ``instead_of`` names the host that the schedule had meant."""
+    """Decision: the host takes a job of this kind now. ``instead_of`` names the host to which the schedule had given
+    the job."""
 
     kind: str
     instead_of: str | None = None
@@ -105,7 +107,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Another host will have it done sooner. All times from now, in seconds."""
+    """Decision: the host waits, because another host will have the job done sooner. All times from now, in seconds."""
 
     kind: str
     by: str  # who will do it …
@@ -125,20 +127,20 @@ class Schedule:
 
     @property
     def end_s(self) -> float:
-        """Return the seconds until the last slot has ended its last job."""
+        """Return the seconds until the last job on any slot ends."""
         return max((shares[-1].end_s for shares in self.shares if shares), default=0.0)
 
     def own(self, host: str) -> Iterator[tuple[int, int, Share]]:
-        """Yield each share (jobs of one kind in a row) of a host: slot number, position on that slot, share."""
+        """Yield each share (consecutive jobs of one kind) of a host: slot number, position on that slot, share."""
         here = (n for n, slot in enumerate(self.slots) if slot.host == host)
         return ((n, m, share) for n in here for m, share in enumerate(self.shares[n]))
 
     def count(self, kind: str) -> int:
-        """Count the jobs of a kind that are given out."""
+        """Count the jobs of a kind in the schedule."""
         return sum(share.count for shares in self.shares for share in shares if share.kind == kind)
 
     def decide(self, host: str, at_s: float = 0.0, without: Collection[str] = ()) -> Take | Decline | None:
-        """Answer a slot of ``host`` that asks ``at_s`` after the schedule was made.
+        """Decide what a slot of ``host`` does that asks ``at_s`` seconds after the schedule was computed.
 
         The answer is a job to take, or a job that a better host will do sooner; None if the host could train no waiting
         job. ``without`` has the kinds that the host may not take now.
@@ -179,7 +181,7 @@ class Schedule:
         return Decline(share.kind, slot.host, begin_s - at_s, begin_s + share.each_s - at_s, here_s, open_s)
 
     def _of_others(self, host: str, without: Collection[str]) -> list[tuple[int, Share, JobKind, float]]:
-        """List the shares of other hosts' slots that this host could do, with the time that a job takes there."""
+        """List the shares of other hosts' slots that this host could train, with the time that a job takes there."""
         here = {key: (kind, kind.seconds[host]) for key, kind in self.kinds.items() if host in kind.seconds}
         return [
             (n, share, *here[share.kind])
@@ -195,10 +197,10 @@ class Schedule:
         return replace(self, slots=tuple(slot for slot, _ in kept), shares=tuple(shares for _, shares in kept))
 
     def took(self, host: str, kind: str, instead_of: str | None = None) -> Schedule:
-        """Return the schedule without one job of this kind, which ``host`` took from its own share or from that of
+        """Return the schedule without one job of this kind, which ``host`` took from its own share or from the host
         ``instead_of``.
 
-        Where that host has several slots, the slot that would have begun the job first loses it.
+        If that host has several slots, the job is removed from the slot that would have begun it first.
         """
         found = [(share.begin_s, n, m) for n, m, share in self.own(instead_of or host) if share.kind == kind]
         if not found:
@@ -219,12 +221,13 @@ def schedule(
     before: Schedule | None = None,
     awaited: Mapping[str, float] | None = None,
 ) -> Schedule:
-    """Give every job to a slot: sufferage from the highest priority down, then moves that relieve the fullest slot.
+    """Assign every job to a slot: by sufferage from the highest priority down, then by moves that relieve the slot that
+    ends last.
 
-    On its slot a kind of a higher priority comes first, then one that is ``awaited`` (kind → until when a host waits
-    for it), then the longest: what is short fills the end. Of kinds of which nothing is known the shortest comes first.
-    The schedule of ``before`` stays, as far as it goes, unless a new one ends sooner, so that a small change of what is
-    known moves few jobs.
+    On a slot, kinds of higher priority come first, then kinds that are ``awaited`` (kind → until when a host waits for
+    it), then the longest jobs, so that short ones fill the end. Among kinds with guessed times the shortest comes
+    first. The schedule ``before`` is kept as far as possible, unless a new one ends sooner, so that a small change
+    moves few jobs.
     """
     rows = {kind.key: row for kind, row in zip(kinds, _times(kinds, slots), strict=True)}
     made = _scheduled(kinds, slots, rows, None, awaited or {})
@@ -257,7 +260,8 @@ def _scheduled(
 
 
 class _Level:
-    """The jobs of one priority, being given to slots; ``ends``, shared by all levels, is when each slot is done."""
+    """The jobs of one priority while they are assigned to slots; ``ends``, shared by all levels, is when each slot is
+    done."""
 
     def __init__(self, kinds: Sequence[JobKind], rows: Mapping[str, list[float]], ends: list[float]) -> None:
         self.kinds = [kind for kind in kinds if min(rows[kind.key], default=NEVER) < NEVER]
@@ -267,18 +271,18 @@ class _Level:
         self.counts: list[dict[int, int]] = [{} for _ in ends]  # of each slot: kind → jobs
 
     def rank(self, k: int, n: int) -> tuple[bool, float]:
-        """Return the sort key of a kind on a slot: the longest jobs come first, but of kinds with guessed times the
-        shortest.
+        """Return the sort key of a kind on a slot: longest jobs first, but among kinds with guessed times the shortest
+        first.
 
-        A short job with a guessed time soon shows how long the others take. A kind of uncertain time that seems to suit
-        another host far better comes last, when more is known of it.
+        A short job with a guessed time soon shows how long the others take. A kind with uncertain times that probably
+        suits another host far better comes last, when more is known about it.
         """
         each_s, spread = self.times[k][n], self.kinds[k].spread
         suits_another = spread > _HARDLY_KNOWN and each_s > _FAR_BETTER * min(self.times[k])
         return suits_another, each_s if spread > _GUESS else -each_s
 
     def keep(self, before: Schedule, slots: Sequence[Slot]) -> None:
-        """Give each slot the jobs that it had in the schedule ``before``."""
+        """Assign to each slot the jobs that it had in the schedule ``before``."""
         known = {kind.key: k for k, kind in enumerate(self.kinds)}
         had: dict[str, list[Sequence[Share]]] = {}
         for slot, shares in zip(before.slots, before.shares, strict=True):
@@ -290,7 +294,7 @@ class _Level:
                     self._give(k, at, min(share.count, self.left[k]))
 
     def assign(self) -> None:
-        """Give every job to a slot, first the jobs that would lose most time without their best slot."""
+        """Assign every job to a slot, first the jobs that would lose most time without their best slot."""
         # Parts are measured by the time in which these slots could do it all, each kind spread over all that can do it.
         span = sum(
             count / (sum([1.0 / each for each in row if each]) or 1.0)
@@ -314,7 +318,8 @@ class _Level:
             waiting = [k for k in waiting if self.left[k]]
 
     def _sufferage(self, k: int) -> tuple[float, float, int, int]:
-        """Return what a kind would lose without its best slot and its time there, both negative; the kind, the slot."""
+        """Return for a kind how much longer it takes without its best slot, and its time there, both negated; and the
+        kind and the slot."""
         then = [*map(add, self.ends, self.times[k])]
         best = min(then)
         at = then.index(best)

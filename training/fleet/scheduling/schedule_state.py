@@ -1,4 +1,4 @@
-"""The schedule in force until the next one is computed, and how long each host has waited for a better job. Pure.
+"""The schedule in force until the next one is computed, and how long each host has waited for a job. Pure.
 
 A new schedule is computed when something that matters has changed, not at each request. Until then, each job that a
 host takes is removed from the schedule in force. Times are seconds of the caller's clock.
@@ -16,7 +16,7 @@ ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent f
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The wait of one host over all its requests: for which kind, since when, at least until when, and its last
+    """A host's wait over several requests: for which kind of job, since when, at least until when, and the last
     request."""
 
     kind: str
@@ -27,7 +27,7 @@ class Patience:
 
 
 class Rolling:
-    """The schedule that is in force."""
+    """The schedule in force."""
 
     def __init__(self) -> None:
         self.made: Schedule | None = None
@@ -59,28 +59,28 @@ class Rolling:
         self.waits = {host: each for host, each in self.waits.items() if made_at - each.asked <= ASKS_S}
 
     def awaited(self) -> dict[str, float]:
-        """Map each kind of job that a host waits for to the earliest end of such a wait."""
+        """Map each kind of job for which a host waits to the time when the first such wait ends."""
         found: dict[str, float] = {}
         for each in self.waits.values():
             found[each.kind] = min(each.opens, found.get(each.kind, each.opens))
         return found
 
     def meant_for(self, host: str) -> int | None:
-        """Count the jobs that the schedule has for this host; None where it does not know the host."""
+        """Count the jobs that the schedule gives to this host; None if the schedule has no slot of the host."""
         if self.made is None or all(slot.host != host for slot in self.made.slots):
             return None
         return sum(share.count for _, _, share in self.made.own(host))
 
     def only(self, hosts: Collection[str]) -> None:
-        """Remove the slots of all hosts but these from the schedule."""
+        """Remove all other hosts' slots from the schedule."""
         if self.made is not None:
             self.made = self.made.only(hosts)
 
     def decide(self, host: str, now: float, without: Collection[str] = ()) -> Take | Decline | None:
-        """Answer a slot of ``host``: a job to take, or a wait of limited length for a better host.
+        """Decide what a slot of ``host`` does: take a job, or wait for a limited time for a better host.
 
-        The host may take the job itself after it has waited as long as the job takes there. The better host must be
-        late, too. Predicted durations and reported progress may be wrong, so no host waits without end.
+        The host may take the job itself after it has waited as long as the job takes on it, if the better host is also
+        late. Predicted durations and reported progress may be wrong, so no host waits without end.
         """
         verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
         if not isinstance(verdict, Decline):

@@ -1,8 +1,9 @@
-"""The number of threads that a trainer gets, by how well its family scales. Pure.
+"""The number of threads that a trainer gets, from how well its model family uses several threads. Pure.
 
-Side by side is always better than several threads each, as no family scales without loss: so a job gets one core while
-there are jobs for the others, and more of them when few jobs are left. The count is part of a result's run key: a job
-that was begun with some number continues with it, or it would have to start over.
+Several jobs with one thread each are always faster than one after another with several, because no family uses threads
+without loss. So a job gets one core while there are jobs for the other cores, and more when few jobs are left. The
+count is part of a result's run key: a job that was begun with some number continues with it, or it would have to start
+over.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ LEAST_GAIN = 0.5  # of a core, that the last thread must bring
 
 
 def speedup(model: str, booked: Booking) -> float:
-    """Return how many times as fast a family trains with what it is booked for as with one thread."""
+    """Return how many times faster a family trains with its booked threads than with one."""
     if booked.gpu is not None:
         return 1.0
     return _amdahl(family_of(model).parallel, booked.cores)
@@ -27,9 +28,9 @@ def _amdahl(part: float, threads: int) -> float:
 
 
 def useful(model: str, most: int) -> int:
-    """Return the most threads with which the last one still gains :data:`LEAST_GAIN`; 1 at least.
+    """Return the largest number of threads of which the last still gains :data:`LEAST_GAIN`; at least 1.
 
-    An own trainer gets all: its scaling is unknown.
+    A custom trainer gets all, because its gain is unknown.
     """
     if model not in FAMILIES:
         return most

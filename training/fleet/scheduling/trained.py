@@ -1,4 +1,4 @@
-"""PURE: the inputs of models, by their workers' reports, and differences within one plan."""
+"""PURE: the data and code that models were trained with, by their workers' reports, and differences within one plan."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class CompletedModel:
 
 
 def unlike(models: Iterable[CompletedModel]) -> list[str]:
-    """Write a sentence for each input that differs among models that should share it.
+    """Write a sentence for each input (data, code) in which models differ that should share it.
 
-    Jobs that name a data set share it with those that name the same; jobs without one share the data on the hosts. Code
-    is that of this project's trainers, or that of one own trainer.
+    Jobs that name the same data set should share it; jobs without a data set should share the data on the hosts. Code
+    means this project's trainers, or one custom trainer.
     """
     data: dict[str, dict[str, list[str]]] = {}
     code: dict[str, dict[str, list[str]]] = {}

@@ -1,9 +1,9 @@
-"""PURE: the sleeping hosts to wake, because a job waits that no awake host would finish sooner.
+"""PURE: choose sleeping hosts to wake, because a job waits that no awake host would finish sooner.
 
-A host is woken for a kind of job when it would have one done before the last of them ends on the hosts that are awake,
-its start included; a kind that no host awake can train always is a reason. One host a kind at a time: while one that
-was woken may still come, no other host is woken for the jobs that it can do. A host that does not come is tried a few
-times, less and less often, and then not again until it contacts the receiver.
+A host is woken for a kind of job if it would finish one, including its own start, before the awake hosts finish the
+last. A kind that no awake host can train is always a reason. One host per kind at a time: while a woken host may still
+come, no other is woken for the jobs that it can train. A host that does not come is woken again a few times, less and
+less often, and then not until it contacts the receiver.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sleeper:
 
     @property
     def comes(self) -> bool:
-        """Return True while it may still come after the last try."""
+        """Return True while the host may still come after the last packet."""
         return self.tried_s < START_S
 
     @property
@@ -37,7 +37,7 @@ class Sleeper:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Jobs of one kind that wait."""
+    """Pending jobs of one kind."""
 
     kind: str
     seconds: Mapping[str, float]  # sleeper → how long it would take for one; whom it does not fit is absent
@@ -45,7 +45,7 @@ class Waits:
 
 
 def to_wake(waiting: Iterable[Waits], sleepers: Iterable[Sleeper]) -> dict[str, str]:
-    """Choose whom to wake: host → the kind of job that is the reason."""
+    """Choose the hosts to wake: host → the kind of job that is the reason."""
     known = {each.host: each for each in sleepers}
     chosen: dict[str, str] = {}
     for each in waiting:

@@ -1,4 +1,4 @@
-"""The part of a job that bears on its duration. Pure."""
+"""The facts about a job that determine how long it takes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIZE_STEP = 1.25  # factor between two sizes that make different kinds
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The part of a job that bears on its duration. Jobs with equal workloads are of one kind."""
+    """The facts about a job that determine how long it takes. Jobs with equal workloads are of one kind."""
 
     family: str
     kind: str  # canonical; seeds left out
@@ -23,7 +23,8 @@ class Workload:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any], data_bytes: float | None = None) -> Workload:
-        """Read it from a job dict, or from its facts; ``data_bytes`` is the size of its data set, if known."""
+        """Read the facts from a job dict, or from stored facts; ``data_bytes`` is the size of its data set, if
+        known."""
         family, hyper = str(spec.get("model") or ""), _hyper(spec)
         sizes = [(name, math.log(value)) for name, value in sorted(hyper.items()) if _is_size(name, value)]
         if data_bytes is not None and data_bytes > 0:
@@ -32,10 +33,10 @@ class Workload:
 
 
 def work_facts(spec: Mapping[str, Any], *, coarse: bool = False) -> dict[str, Any]:
-    """Return the part of a job dict that makes its kind; ``coarse`` leaves the hyperparameters out.
+    """Return the facts in a job dict that determine its kind; with ``coarse``, without hyperparameters.
 
-    A size is rounded to the nearest power of 1.25 and a fraction (a rate, a share) left out, so that a search over
-    many hyperparameters makes few kinds. The facts of facts are the same again.
+    A size is rounded to the nearest power of 1.25 and a fraction (a rate, a share) left out, so that a search over many
+    hyperparameters makes few kinds. Applied to such facts, it returns them unchanged.
     """
     rounded = {name: _rounded(name, value) for name, value in _hyper(spec).items()}
     return {

@@ -1,1 +1,1 @@
-"""One plain method per call, with its guards: no HTTP, no SQL."""
+"""The service: one plain method for each call, with its checks; it contains no HTTP and no SQL."""

@@ -1,4 +1,4 @@
-"""Acts on jobs, one or many: which jobs an act moves, what is lost, and the act itself with its audit.
+"""Acts on one job or many: find the jobs, say what is lost, carry the act out, and record it in the audit.
 
 Before an act on many jobs, :func:`forecast_of` says what it would do. The operator agrees to that number of jobs; when
 the filter finds another number by then, nothing is done.
@@ -39,7 +39,7 @@ _LOST: Mapping[JobAct, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The jobs that an act is for: the named ones, or all that match a filter."""
+    """The jobs of an act: named ones, or all that match a filter."""
 
     wanted: JobFilter = field(default_factory=JobFilter)
     job_ids: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A job that was found, as far as an act needs it."""
+    """A selected job, with the fields that an act needs."""
 
     job_id: str
     name: str
@@ -58,13 +58,13 @@ class Target:
 
     @property
     def state(self) -> str:
-        """Return what an act makes a difference by; being granted and running are one."""
+        """Return the state by which an act treats jobs differently; granted and running count as one."""
         return _LIVE if self.status in LIVE else str(self.status)
 
 
 @dataclass(frozen=True, slots=True)
 class ActOutlook:
-    """The outlook of an act: the jobs it would move, and the work that is lost."""
+    """The expected result of an act: the jobs that it would change, and the work that is lost."""
 
     doing: JobAct
     targets: tuple[Target, ...]
@@ -83,7 +83,7 @@ class Done:
 
 
 def applies(doing: JobAct, target: Target) -> bool:
-    """True if an act on many moves this job; the others found are left alone."""
+    """Return True if an act on many jobs changes this job; other selected jobs are not changed."""
     over = target.status in (JobStatus.COMPLETED, JobStatus.CANCELLED)
     if doing is JobAct.CANCEL:
         return not over and (target.status is not JobStatus.FAILED or not target.in_manifest)
@@ -120,7 +120,7 @@ def in_words(forecast: ActOutlook) -> str:
 
 
 def for_good(forecast: ActOutlook) -> str:
-    """Say what of an act cannot be taken back; empty when a later act can restore everything."""
+    """Say what an act does that cannot be undone; empty if another act can restore everything."""
     lost = _LOST.get(forecast.doing, {})
     said = "; ".join(lost[state] for state in _STATES if state in lost and forecast.states.get(state))
     return f"This cannot be taken back: {said}." if said else ""
@@ -132,7 +132,7 @@ def state_word(state: str) -> str:
 
 
 def chosen(database: Database, selection: Selection) -> list[Target]:
-    """Find the jobs meant, one more than an act takes if there are so many."""
+    """Find the selected jobs; if there are too many for one act, return one more than its limit."""
     most = JOBS_MAX + 1
     if selection.job_ids:
         rows = [row for each in selection.job_ids if (row := database.one("job", job_id=each)) is not None]
@@ -153,12 +153,13 @@ def chosen(database: Database, selection: Selection) -> list[Target]:
 
 
 def portions(forecast: ActOutlook) -> Iterable[Sequence[Target]]:
-    """Cut an act into transactions."""
+    """Divide an act's jobs into transactions."""
     return (forecast.targets[at : at + PORTION] for at in range(0, len(forecast.targets), PORTION))
 
 
 def carry_out(service: Service, audit: AuditLog, doing: JobAct, targets: Sequence[Target], who: str) -> Done:
-    """Move these jobs, except those whose state has changed. Runs in a transaction of the writer."""
+    """Change these jobs, except those whose state has changed since they were selected. It must run in a transaction of
+    the writer."""
     moved = 0
     for target in targets:
         now = chosen(service.queue.db, Selection(job_ids=(target.job_id,)))
@@ -170,7 +171,7 @@ def carry_out(service: Service, audit: AuditLog, doing: JobAct, targets: Sequenc
 
 
 def move(service: Service, audit: AuditLog, act: Act, ref: str, who: str, *, as_removed: bool = False) -> MovedReply:
-    """Do one of the acts with a job, and write it into the audit."""
+    """Carry out one act on a job, and record it in the audit."""
     by, before = who.removeprefix("operator "), service.queue.get(service.resolve_to_change(ref))
     assert before is not None
     if act is Act.CANCEL:
@@ -190,14 +191,15 @@ def move(service: Service, audit: AuditLog, act: Act, ref: str, who: str, *, as_
 
 
 def release(service: Service, audit: AuditLog, host: str, who: str) -> ReleaseReply:
-    """Release a host from quarantine, and write it into the audit."""
+    """Release a host from quarantine, and record it in the audit."""
     answer = service.release(host, who)
     audit.write(who, Act.RELEASE, host, before={"quarantined": answer.reason})
     return answer
 
 
 def order(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, at_once: bool = False) -> HostOrderReply:
-    """Pause, drain or resume a host, and write it into the audit; ``at_once``: drained with what it trains."""
+    """Pause, drain or resume a host, and record it in the audit; with ``at_once`` its running trainers are stopped
+    too."""
     by = who.removeprefix("operator ")
     if act is Act.RESUME:
         answer = service.resume_host(host, by)

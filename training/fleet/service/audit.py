@@ -1,8 +1,8 @@
-"""The audit: one row for each act on the fleet, written in the act's own transaction, chained by digests.
+"""The audit: one row for each act on the fleet, written in the act's own transaction and chained by digests.
 
-Jobs have a history of their own (``events``); this one is about people and their access. Each row's digest
-covers the row before it, so that a changed, removed or inserted row shows; audit_chain.py
-finds it. Rows cut off at the end show only to a person who noted the last digest.
+Jobs have a history of their own (``events``); this one is about people and their access. Each row's digest covers the
+row before it, so that a changed, removed or inserted row shows; audit_chain.py finds it. Whether rows were cut off at
+the end can only be found by comparing with a noted last digest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE_MAX = 1000
 
 
 class Act(StrEnum):
-    """The acts that are recorded."""
+    """The acts that the audit records."""
 
     CANCEL = "cancel"
     REQUEUE = "requeue"
@@ -46,7 +46,8 @@ class Act(StrEnum):
 
 
 class AuditLog:
-    """The table's only writer. Call :meth:`write` on the writer's thread, in the act's transaction."""
+    """Writes the audit's table; no other code does. Call :meth:`write` on the writer's thread, in the act's
+    transaction."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db, self._clock = database, clock
@@ -83,13 +84,13 @@ def who(principal: Principal | None, address: str) -> str:
 
 
 def page(reader: Database, after: int, limit: int) -> list[AuditEntry]:
-    """Rows behind ``after``, oldest first, at most ``limit`` of them and never more than 1,000."""
+    """The rows after ``after``, oldest first, at most ``limit`` of them and never more than 1,000."""
     rows = reader.all("audit_page", after=after, limit=min(limit, PAGE_MAX))
     return [entry_of(row) for row in rows]
 
 
 def entry_of(row: Row) -> AuditEntry:
-    """Make a row the wire's entry: ``before`` and ``after`` stay the text that the digest covers."""
+    """Convert a row to the wire's entry: ``before`` and ``after`` stay the text that the digest covers."""
     return AuditEntry(**dict(row))
 
 

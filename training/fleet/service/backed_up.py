@@ -15,13 +15,14 @@ def noted_beside(db: Path) -> Path:
 
 
 def note_backup(db: Path, at: float) -> None:
-    """Note that a backup made at ``at`` (epoch seconds) is whole. Where that cannot be written, it stays unknown."""
+    """Record that a backup made at ``at`` (epoch seconds) is complete. If the record cannot be written, the time of the
+    backup stays unknown."""
     with contextlib.suppress(OSError):
         write_whole(noted_beside(db), strict_json.canonical({"at": at}).encode() + b"\n", durable=False, mode=0o600)
 
 
 def backed_up_at(db: Path) -> float | None:
-    """Return the time of the last backup; None where none is known."""
+    """Return the time of the last backup; None if none is known."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return float(strict_json.loads(noted_beside(db).read_bytes())["at"])
     return None

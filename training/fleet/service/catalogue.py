@@ -1,4 +1,4 @@
-"""The catalogue of artifacts, from the database for the store: lines of the index, and provenance files."""
+"""The database's facts about artifacts in the forms that the store needs: lines of the index, and provenance files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def provenance_of(
 
 
 def artifact_of(row: Row) -> Artifact:
-    """Name the bundle of a row."""
+    """Return the bundle that a row names."""
     return Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
 
 

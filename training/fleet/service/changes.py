@@ -1,4 +1,4 @@
-"""The answer of a reload: what it changed, or, before it is done, what it would change."""
+"""The answer to a reload: what it changed, or would change."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ def told(
     held: Mapping[str, list[str]],
     channels: Mapping[str, str] | None = None,
 ) -> ReloadReply:
-    """Describe the changes from the plan ``before`` (None: there was none to compare with) to the one that ``after``
-    has.
+    """Describe the changes from the plan ``before`` (None: there is no earlier plan) to the plan that ``after`` has.
 
-    ``held`` says which jobs train on which host. ``channels`` are the digests of the channels afterwards, where the
-    plan itself does not have them.
+    ``held`` says which jobs train on which host. ``channels`` are the digests of the new channels, if the plan itself
+    lacks them.
     """
     counts: dict[str, Any] = {**synced.counts}
     hosts = [] if before is None else host_edits(before.hosts, after.plan.hosts, held)
@@ -49,7 +48,7 @@ def told(
 
 
 def _retention(before: Plan | None, after: Plan) -> list[str]:
-    """State once that something else is kept from now on: what goes is not brought back by another edit."""
+    """State once that the retention rules change: what they delete cannot be restored by another edit."""
     if before is None or before.retention == after.retention:
         return []
     return ["[retention] has changed: `cis490-jobs gc --dry-run` shows what goes within the hour after a reload"]
@@ -62,6 +61,6 @@ def _scheduling(before: Plan | None, after: Plan) -> list[str]:
 
 
 def notes(registry: HostRegistry) -> list[str]:
-    """Return the warnings about the plan: valid, but hardly meant."""
+    """Return the warnings about the plan: things that are valid but probably not meant."""
     found = [*registry.plan.notes, *(f"host {name}: {said}" for name, said in registry.never_asked().items())]
     return found + [f"data set {name}: {said}" for name, said in registry.missing_datasets().items()]

@@ -1,4 +1,4 @@
-"""The claim of a worker: who asks, what it holds already, and the best job for it.
+"""A worker's claim: identify the host, find what it holds already, and grant the best job for it.
 
 No HTTP and no SQL. A call runs inside one transaction of the writer and either returns a reply or raises
 :class:`training.fleet.wire.constants.Refusal`; what was written before a refusal is undone with it.
@@ -41,7 +41,8 @@ class Claims:
         self._sessions = sessions
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
-        """Grant the best job for this host, answer a repeated request alike, or give the reason for none."""
+        """Grant the best job for this host, repeat the answer of a repeated request, or give the reason why there is
+        none."""
         check_claim(request)
         return self._asked(request, anew=True)
 
@@ -52,10 +53,11 @@ class Claims:
             self._note_life(request)
 
     def claim_again(self, request: ClaimRequest, poll: int) -> ClaimReply:
-        """Claim for a request that waits (``poll``: its number of :meth:`wait_begins`), unless a newer one waits.
+        """Claim again for a request that waits (``poll``: its number from :meth:`wait_begins`), unless a newer request
+        waits.
 
-        Two open claims of one host, whose capability changed between them, would otherwise undo each other's word on
-        every turn, and each change of a host makes a new schedule, after which both ask again.
+        Two open claims of one host, whose capability changed between them, would otherwise overwrite each other's
+        capability at every turn. Each change of a host makes a new schedule, after which both ask again.
         """
         if self._hosts.is_overtaken(request.host_id, poll, request.slot):
             reason = f"a newer request of host {request.host_id} waits for work"
@@ -83,7 +85,8 @@ class Claims:
         )
 
     def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
-        """Give the best job to a host that may claim and holds these attempts, or the reason for none."""
+        """Grant the best job to a host that may claim and holds these attempts, or give the reason why there is
+        none."""
         if not self._fleet.may_grant:
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         sick = self._queue.quarantines.checked_in(request.host_id, request.capability)
@@ -116,20 +119,21 @@ class Claims:
         return self._granted(outcome, self._policy.stale_after_s)
 
     def as_booked(self, host: Host, held: Iterable[Attempt]) -> Host:
-        """Return a host with the room that is left of what it has, its attempts having taken all that they may: for
-        those who only tell, as the figures that count come with a claim."""
+        """Return a host with the room that its attempts leave if they use all that they may; for displays only, as
+        claims bring the real figures."""
         training = [each.booked for each in held if each.heard_s is not None]
         return booking.beside(host.at_best(), [HeldAttempt(each, each.ram_gib, each.vram_gib) for each in training])
 
     def _beside(self, host: Host, held: Iterable[Attempt], request: ClaimRequest | None = None) -> Host:
-        """Return a host with the room beside what it trains, of which its worker's ``request`` says what it uses."""
+        """Return a host with the room beside its running trainers, whose use the worker's ``request`` states."""
         uses = {} if request is None else {each.claim_id: each for each in request.training}
         training = [each for each in held if each.heard_s is not None]
         return booking.beside(host, [held_of(each, uses.get(each.claim_id)) for each in training])
 
     def _goes_on(self, request: ClaimRequest) -> str | None:
-        """Find a job that this worker still has though it was given up for lost, and return why it gets none until the
-        receiver knows: granted again to the same host, what was done of it would be lost.
+        """Return why a host gets no job while its worker still has one that was given up as lost; None otherwise.
+
+        A new grant of that job to the same host would lose its work, so the worker must first report it.
         """
         training = [each.claim_id for each in request.training]
         for claim_id in (*request.delivering, *training):
@@ -162,7 +166,7 @@ class Claims:
     def _repeat_after_a_crash(self, attempt: Attempt, request: ClaimRequest) -> ClaimReply:
         """Repeat an answer that was lost in a crash, to another session, which found the request on its disk.
 
-        The claim is that session's from now on, unless the answer is known to have arrived.
+        From now on the claim belongs to that session, unless the answer is known to have arrived.
         """
         if attempt.live and self._fleet.job(attempt.job_id).status is JobStatus.RUNNING:
             raise Refusal(
@@ -174,7 +178,7 @@ class Claims:
         return reply
 
     def _remaining_s(self, job: Job) -> float:
-        """Return the rest of a live job's lease, or 0 by a clock that stepped a moment ago."""
+        """Return the remaining seconds of a live job's lease, or 0 if the clock was set forward a moment ago."""
         assert job.heartbeat_at is not None
         now = self._clock.now()
         step = self._fleet.watch.step_until(now, self._clock.monotonic())
@@ -199,7 +203,7 @@ class Claims:
         )
 
     def _note_life(self, request: ClaimRequest) -> None:
-        """Note that the known installation of a host lives: a claim refused or held back is a sign of it, too."""
+        """Record that the known installation of a host is alive: even a refused claim shows that."""
         known = self._hosts.known.get(request.host_id)
         if known is not None and known.instance_id in (None, request.instance_id):
             self._hosts.heard(known.name, self._clock.now())
@@ -234,13 +238,14 @@ class Claims:
             self._forget_spare_hosts()
 
     def _forget_spare_hosts(self) -> None:
-        """Forget the least recent hosts without a job beyond the bound: any loopback caller can invent hosts."""
+        """Forget the hosts without a job that asked least recently, beyond the limit: any local caller can invent host
+        names."""
         for name in self._queue.hosts.forget_spare(SPARE_HOSTS_KEPT):
             self._hosts.forget(name)
             self._sessions.forget(name)
 
     def _end_older_sessions(self, request: ClaimRequest) -> list[Attempt]:
-        """End the claims of a worker's older sessions, lost by its restart; returns the host's live attempts."""
+        """End the claims of a worker's older sessions, which its restart ended; return the host's live attempts."""
         held = self._queue.attempts.live_on(request.host_id)
         if request.session_id is None or request.instance_id is None:
             return held
@@ -258,7 +263,8 @@ class Claims:
         return held
 
     def _delivers(self, attempt: Attempt, request: ClaimRequest) -> Attempt:
-        """Note of an attempt that the worker says it delivers, that it trains no more and is this session's."""
+        """Record that an attempt, as its worker says, delivers its bundle: it trains no more, and belongs to this
+        session."""
         if attempt.claim_id not in request.delivering or attempt.instance_id != request.instance_id:
             return attempt
         if attempt.session_id != request.session_id:

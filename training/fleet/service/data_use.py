@@ -1,4 +1,4 @@
-"""The use of data sets by jobs: the consequences of moving a name, and when a data set may be removed.
+"""The jobs that use data sets: what changes when a name gets another data set, and whether a data set may be removed.
 
 Like the service, these run inside one transaction of the writer.
 """
@@ -17,7 +17,7 @@ _NAMED = 3  # jobs in a sentence
 
 @dataclass(frozen=True, slots=True)
 class NameMoved:
-    """The consequences when a name of the plan is given to another data set."""
+    """The consequences when a name used by the plan gets another data set."""
 
     jobs_anew: int = 0  # jobs that the next reload makes, because data is part of a job's identity
     jobs_waiting: int = 0  # unfinished jobs that they replace: these still train on the old data
@@ -33,7 +33,7 @@ def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved
 
 
 def check_unused(service: Service, dataset_id: str) -> None:
-    """Raise Refusal while jobs of the plan, or others that are not finished, train on this data set."""
+    """Raise Refusal while jobs of the plan, or other unfinished jobs, train on this data set."""
     if dataset_id in service.plan.datasets:
         raise Refusal(ProblemType.WRONG_STATE, "jobs of the plan name this data set; change the plan and reload first")
     left = _unfinished(service.queue.plan.trained_on(dataset_id))
@@ -47,7 +47,7 @@ def check_unused(service: Service, dataset_id: str) -> None:
 
 
 def check_name_unused(service: Service, name: str) -> None:
-    """Raise Refusal while the plan writes this name."""
+    """Raise Refusal while the plan uses this name."""
     if name in service.plan.dataset_names:
         raise Refusal(
             ProblemType.WRONG_STATE, f"jobs of the plan name the data set {name}; change the plan and reload first"

@@ -2,7 +2,7 @@
 
 A sequence does no I/O and knows no HTTP. It yields the step that comes next and gets the step's outcome back, as a
 value or as an exception. The HTTP layer takes the steps on its threads (receiver/http/steps.py) and the simulation
-takes them one by one, so the order, which is the promise, is the same code in both.
+takes them one by one, so both run the same code, whose order of steps makes a delivery safe.
 """
 
 from __future__ import annotations
@@ -36,47 +36,47 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Work to be done before the sequence continues."""
+    """One step of a sequence: work to be done before the sequence continues."""
 
     work: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Decide(Step):
-    """Run a call of the service in a transaction of the writer; it is durable when the sequence continues."""
+    """Step: run a call of the service in a transaction of the writer; it is durable when the sequence continues."""
 
     what: str  # for observers: ticket, upload, complete, deliver
 
 
 class Look(Step):
-    """Read the database, parallel to the writer."""
+    """Step: read the database while the writer works."""
 
 
 class Disk(Step):
-    """Work on files."""
+    """Step: work on files."""
 
 
 class Hash(Step):
-    """Read a whole bundle, which may take minutes."""
+    """Step: read a whole bundle, which may take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open(Step):
-    """Open a part; it is closed when the sequence is over, however it ends."""
+    """Step: open a part; it is closed when the sequence ends for any reason."""
 
     hashes: bool = False  # re-hashes the stored bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Read the request's body into ``part``, or over it when there is none."""
+    """Step: read the request's body into ``part``, or without a part read and discard it."""
 
     part: PartFile | None
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Read the request's whole body, of at most so many bytes."""
+    """Step: read the request's whole body, of at most so many bytes."""
 
     bytes_max: int
 
@@ -98,12 +98,12 @@ class Announced:
 
     @property
     def size(self) -> int | None:
-        """Bytes of the whole bundle, as far as announced."""
+        """The size of the whole bundle, if announced."""
         return None if self.length is None else self.offset + self.length
 
 
 class DeliverySteps:
-    """The sequences and their shared state. One instance per receiver."""
+    """The sequences of steps, and the state that they share. One instance per receiver."""
 
     def __init__(
         self,
@@ -139,7 +139,8 @@ class DeliverySteps:
         return offset
 
     def upload(self, said: Announced) -> Steps[UploadReply]:
-        """Check the claim before the body is read, at its end, and in the transaction that accepts it."""
+        """Upload a bundle; the claim is checked before the body is read, at its end, and in the transaction that
+        accepts the bundle."""
         permission: UploadPermission = yield self._leave(said, said.sha256)
         self.check_size(said.size)
         artifact = yield from self._stored(permission, said.sha256)
@@ -155,7 +156,8 @@ class DeliverySteps:
         return UploadReply(artifact_id=artifact.artifact_id, job_id=permission.job_id, size=artifact.size)
 
     def _leave(self, said: Announced, sha256: str | None) -> Decide:
-        """Ask permission for this bundle: before the body, and at its end, when its digest is verified."""
+        """Check that this bundle may be uploaded: before the body is read, and at its end, when its digest is
+        verified."""
         ask = self._service.upload_permission
         names = said.job_id, said.claim_id, said.host_id
         return Decide(lambda: ask(*names, sha256=sha256, by_hand=said.by_hand), "ticket")
@@ -168,7 +170,7 @@ class DeliverySteps:
         return artifact
 
     def _taken(self, said: Announced, permission: UploadPermission) -> Steps[Artifact]:
-        """Take the body into the claim's part, then make it an artifact and the attempt's."""
+        """Read the body into the claim's part, make that an artifact, and assign it to the attempt."""
         part: PartFile = yield from self._opened(said, permission)
         yield Body(part)
         sha256: str = yield Disk(lambda: part.seal(sha256=said.sha256, size=said.size))
@@ -205,7 +207,7 @@ class DeliverySteps:
         return part
 
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
-        """Assign a bundle that is durable in the store to its attempt."""
+        """Assign to its attempt a bundle that is durable in the store."""
         done, repairs = self._service.upload_done, self._store.index.repairs
         stored: DeliveryNews | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "by hand" if permission.by_hand else "upload"
@@ -219,7 +221,7 @@ class DeliverySteps:
             yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt, repairs)
 
     def _confirmed(self, artifact: Artifact) -> Steps[Artifact]:
-        """Hash the stored bundle; a damaged one is renamed, and the client must send it again."""
+        """Hash the stored bundle; a damaged one is renamed, and the client must upload it again."""
         name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
         try:
             found: Artifact = yield Hash(lambda: self._store.confirm(name, model=model, mode=mode))
@@ -232,7 +234,7 @@ class DeliverySteps:
     # -- completions --------------------------------------------------------------------------------------------
 
     def complete(self, job_id: str, request: CompleteRequest) -> Steps[CompleteReply]:
-        """Re-hash the artifact, write report and provenance, then have the service accept it."""
+        """Hash the artifact again, write report and provenance, then let the service accept it."""
         body, kept = report_bytes(request.report), None
         with self._alone(job_id):
             found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
@@ -246,10 +248,10 @@ class DeliverySteps:
         return answer
 
     def deliver(self, job_id: str, request: DeliverRequest) -> Steps[CompleteReply]:
-        """Complete a waiting job with a bundle that its host had kept: as above, without a live claim.
+        """Complete a waiting job with a bundle that its host had kept: like :meth:`complete`, but without a live claim.
 
-        The number of the attempt is that of the next one, and so is the provenance's name: a second request of the job,
-        from another host with the same bytes, would replace what the first wrote, and be refused.
+        The attempt gets the next number, which also names its provenance. So only one request per job runs at a time: a
+        second one, from another host, would overwrite the first one's provenance and then be refused.
         """
         made, size, kept, body = None, 0, None, report_bytes(request.report)
         with self._alone(job_id):
@@ -275,7 +277,8 @@ class DeliverySteps:
         record: dict[str, Any] | None,
         body: bytes | None,
     ) -> Steps[tuple[int, KeptReport | None]]:
-        """Re-hash a bundle, then keep its report, if one came, and its provenance; returns its size and the report."""
+        """Hash a bundle again, then store its report, if one came, and its provenance; return its size and the
+        report."""
         now = self._clock.now()
 
         def lay_down() -> tuple[int, KeptReport | None]:
@@ -295,9 +298,10 @@ class DeliverySteps:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _indexed(self, artifact_id: str, job_id: str, attempt: int, repairs: int) -> Steps[None]:
-        """Add a new artifact's line after the commit, before which the file had been repaired so many times.
+        """Append a new artifact's line to the index after the commit; ``repairs`` counts repairs of the index before
+        it.
 
-        On an error, or after another repair, the next tick repairs the file.
+        After an error, or another repair, the file is repaired at the next tick.
         """
         first = partial(catalogue.first_delivery, self._reader, artifact_id)
         row = yield Look(lambda: first(job_id=job_id, attempt=attempt))
@@ -315,7 +319,8 @@ class DeliverySteps:
 
     @contextlib.contextmanager
     def _alone(self, whose: str) -> Iterator[None]:
-        """Admit one request at a time of a claim, or small ones could cause hours of reading; or of a job."""
+        """Run one request at a time for each claim or job: many small requests could otherwise cause hours of
+        reading."""
         if whose in self._alone_now:
             detail = "another request is reading this bundle; ask again in a moment"
             raise Refusal(ProblemType.SLOW_DOWN, detail)
@@ -327,7 +332,7 @@ class DeliverySteps:
 
 
 def report_bytes(report: str | None) -> bytes | None:
-    """Return a report as it is kept; refuse one that is too large."""
+    """Return the bytes in which a report is stored; refuse a report that is too large."""
     body = None if report is None else report.encode("utf-8", "replace")
     if body is not None and len(body) > REPORT_BYTES_MAX:
         raise Refusal(ProblemType.TOO_LARGE, f"a report may have at most {REPORT_BYTES_MAX} bytes; leave it out")

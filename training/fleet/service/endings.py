@@ -1,4 +1,4 @@
-"""The ends of an attempt as its worker reports them: its last output, a verified artifact, or a failure.
+"""The ends of an attempt, as its worker reports them: last output, a verified artifact, or a failure.
 
 No HTTP and no SQL.
 """
@@ -25,7 +25,7 @@ from training.fleet.wire.constants import ERROR_CHARS_MAX, ProblemType, Refusal
 
 
 def delivering(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:
-    """Return the attempt whose bundle may come, and its job as it was granted."""
+    """Return the attempt whose bundle may be delivered, and its job as granted."""
     job, attempt = fleet.claimed(job_id, claim_id, host_id, or_completed=True)
     if not (attempt.live or rules.may_adopt(job, attempt) or attempt.end_reason is EndReason.COMPLETED):
         raise ended(attempt)
@@ -46,12 +46,12 @@ class Endings:
         self._fleet, self._queue = fleet, fleet.queue
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
-        """Keep an attempt's output, also after its end: it renews no lease."""
+        """Store an attempt's output, even after its end; this does not renew its lease."""
         _, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         return OutputReply(log_next=keep_lines(self._queue, attempt, request.log))
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
-        """Return the job and attempt whose bundle must be verified; None when only an answer is due."""
+        """Return the job and attempt whose bundle must be verified; None if the request only repeats an earlier one."""
         job, attempt = delivering(self._fleet, job_id, request.claim_id, request.host_id)
         settled = attempt.end_reason is EndReason.COMPLETED
         mismatch = request.spec_hash not in (None, spec_hash(job.spec))
@@ -59,7 +59,8 @@ class Endings:
         return (job, attempt) if stored and not (settled or mismatch) else None
 
     def complete(self, job_id: str, request: CompleteRequest, kept: KeptReport | None = None) -> CompleteReply:
-        """Accept the artifact of the live attempt, or adopt that of the last one; ``kept`` is the report beside it."""
+        """Accept the artifact of the live attempt, or that of the last attempt if it was given up; ``kept`` is the
+        stored report."""
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
             keep_last_words(self._queue, attempt, request)
@@ -121,7 +122,7 @@ class Endings:
         return StatusReply(job_id=job.job_id, status=self._fleet.job(job_id).status)
 
     def _widen(self, job: Job, host: str, memory: str) -> str | None:
-        """Restrict a job that ran out of memory on ``host`` to hosts with more; or say why there is none."""
+        """Restrict a job that ran out of memory on ``host`` to hosts with more memory; or say why there is none."""
         hosts = {known.name: self._fleet.host_of(known) for known in self._fleet.known_hosts()}
         needs = quarantine.wants_more(job.needs, memory, hosts[host])
         self._queue.moves.widen(job, needs)

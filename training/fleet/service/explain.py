@@ -1,4 +1,4 @@
-"""The explanation of a job: for every host whether it fits, and what it waits for."""
+"""Explain why a job does not run: for every host, whether the job fits it, and what it waits for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Explanations:
         self._db, self._service, self._clock, self._obstacles = database, service, service.clock, obstacles
 
     def explain(self, job_id: str) -> ExplainReply:
-        """Return for every known host whether the job fits it, and if so, what it waits for."""
+        """Return for every known host whether the job fits it, and if it does, what it waits for."""
         row, out = job_row(self._db, job_id), self._obstacles.out()
         job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
         unheard = self._obstacles.unheard()
@@ -70,7 +70,7 @@ class Explanations:
         return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
 
     def _as_learned(self, job: Job) -> Needs:
-        """Return what a job needs, with what jobs of its kind were seen to hold."""
+        """Return what a job needs, including the memory that jobs of its kind were seen to hold."""
         kind = Workload.of(job.spec).kind
         return replace(job.needs, peak=self._service.queue.ahead.kinds.learned.peak(kind))
 

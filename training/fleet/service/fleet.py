@@ -1,4 +1,4 @@
-"""The fleet as every call sees it: hosts and their plan, clocks and observed time, a job and its caller's attempt.
+"""The state that all calls share: hosts and plan, clocks and observed time, a job and its caller's attempt.
 
 The service's calls share one :class:`FleetState`. No HTTP and no SQL.
 """
@@ -25,7 +25,7 @@ from training.fleet.wire.states import StateView
 
 
 class ArtifactFinder(Protocol):
-    """The store as the service uses it."""
+    """The methods of the store that the service uses."""
 
     def has_room(self, incoming_bytes: int = 0) -> bool: ...
 
@@ -40,7 +40,7 @@ class FleetState:
     )  # fmt: skip
 
     def __init__(self, queue: JobQueue, store: ArtifactFinder, plan: Plan | None) -> None:
-        """Take the hosts from the queue's tables; without a ``plan`` nothing is declared of them."""
+        """Read the hosts from the queue's tables; without a ``plan`` no declarations of hosts are known."""
         self.queue, self.store = queue, store
         self.policy, self.clock = queue.policy, queue.clock
         self.watch = SilenceWatch.begin(self.clock.now(), self.clock.monotonic(), self.policy)
@@ -56,7 +56,8 @@ class FleetState:
         return self.host_registry.plan
 
     def learned(self, reader: Database) -> Learned:
-        """Return what the attempts behind a connection teach, with what else is known of data sets and hosts."""
+        """Return what can be learned from the attempts that a connection reads, with the sizes of data sets and the
+        hosts' calibrations."""
         return Learned(
             reader,
             data_bytes=lambda dataset_id: self.data_bytes(dataset_id),
@@ -64,7 +65,7 @@ class FleetState:
         )
 
     def known_hosts(self) -> list[KnownHost]:
-        """Return every host that ever asked, by name."""
+        """Return every host that ever asked for work, by name."""
         return sorted(self.host_registry.known.values(), key=lambda known: known.name)
 
     def alive(self, known: KnownHost) -> bool:
@@ -74,23 +75,24 @@ class FleetState:
     def _alive_since(self) -> float:
         """Return the time since which a host must have been seen to count as alive.
 
-        While a step of the clock is not handled yet: by either time.
+        While a change of the wall clock is not handled yet, both times count.
         """
         now = self.clock.now()
         step = self.watch.step_until(now, self.clock.monotonic())
         return now - self.policy.stale_after_s - max(0.0, step)
 
     def host_of(self, known: KnownHost) -> Host:
-        """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
+        """Return the host as scheduling sees it: the detected capability, limited by the manifest."""
         return self.host_registry.host(known)
 
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
-        """List the other hosts for scheduling; those in quarantine (``out``) do not count. For the writer's thread."""
+        """List the other hosts for scheduling; those in quarantine (``out``) do not count. Only the writer's thread may
+        call it."""
         without = frozenset(out) if but is None else frozenset((but, *out))
         return self.host_registry.fleet(**self._times(), without=without, to=but)
 
     def fleet_beside(self, host: str, out: Iterable[str]) -> Fleet:
-        """Return what :meth:`fleet` tells of a host's others, for any thread."""
+        """Return the result of :meth:`fleet` for a host's other hosts, on any thread."""
         return self.host_registry.looked_up(**self._times(), without=frozenset((host, *out)), to=host)
 
     def _times(self) -> dict[str, float]:
@@ -98,15 +100,15 @@ class FleetState:
 
     @property
     def may_grant(self) -> bool:
-        """Return True while there is room for results on the receiver's disk."""
+        """Return True while the receiver's disk has room for results."""
         return self.store.has_room()
 
     def terms(self, host: str) -> HostTerms:
-        """Return what a host's owner and operators ask of its worker now."""
+        """Return the conditions that a host's owner and operators set for its worker now."""
         return terms_of(self.plan.declared(host), orders(self.queue.db).get(host))
 
     def slots(self, known: KnownHost) -> int:
-        """Return for how many jobs at once a host's worker may ask."""
+        """Return how many jobs a host's worker may hold at once."""
         return min(booking.most_at_once(self.host_of(known)), SLOTS_MAX)
 
     def tick(self) -> int:
@@ -124,14 +126,18 @@ class FleetState:
         return self.queue.sweep_stale() if watch.may_sweep else 0
 
     def forget_look(self) -> None:
-        """Forget the last look after its commit failed: the next one finds the same step again."""
+        """Undo the last :meth:`tick` after its commit failed, so that the next one finds the same change of the clock
+        again."""
         if self.watch.step_s:
             self.host_registry.shift(-self.watch.step_s, math.inf)
         self.watch = self._last_watch
 
     def _catch_up(self) -> None:
-        """Undo a clock that went back while the receiver was down: a small board without a clock chip starts with the
-        time of its last shutdown, and every lease and hold would seem to end in the future."""
+        """Handle a clock that went back while the receiver was down.
+
+        A small board without a clock chip starts with the time of its last shutdown, so that every lease and hold would
+        seem to end far in the future.
+        """
         behind = self.queue.hosts.newest_time() - self.clock.now()
         if behind > self.policy.clock_step_s:
             self.queue.hosts.shift_times(-behind)
@@ -147,8 +153,8 @@ class FleetState:
     ) -> tuple[Job, Attempt]:
         """Find the caller's job and attempt, live or not.
 
-        A caller of the old form names no claim; it is served if its host holds the live attempt (or, with
-        ``or_completed``, delivered the job already).
+        A caller of the simple form names no claim; it is served if its host holds the live attempt (or, with
+        ``or_completed``, has delivered the job).
         """
         job = self.job(job_id)
         if claim_id is None:
@@ -169,6 +175,6 @@ class FleetState:
 
 
 def held_of(attempt: Attempt, use: TrainerUse | None) -> HeldAttempt:
-    """Return what an attempt holds of its host; for one without a reported use, all that it may hold is still to
+    """Return what an attempt uses of its host and may still use; without a reported use, its whole booking is still to
     come."""
     return HeldAttempt(attempt.booked) if use is None else HeldAttempt(attempt.booked, use.ram_gib, use.vram_gib)

@@ -1,7 +1,7 @@
-"""Forecasts: the facts of the queue and the hosts, real or supposed, given to the pure forecast.
+"""Forecasts: pass the facts of the queue and of hosts, real or imagined, to the pure forecast.
 
-Computed here and not where the command runs: page, command and API then agree, and learned durations need not travel.
-It takes a second at most, on a thread of its own; for the question without variations the answer is kept for a moment.
+The receiver computes them, so that page, command and API agree, and learned durations need not be sent. It takes a
+second at most, on a thread of its own; for the question without variations the answer is kept for a moment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LEFT_OUT = "left out"  # by the question
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A job that waits."""
+    """A job that waits in the forecast."""
 
     job_id: str
     name: str
@@ -59,7 +59,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """An attempt under way, and how long it continues."""
+    """A live attempt, and how long it will continue."""
 
     job: _Asked
     attempt: LiveAttempt
@@ -68,7 +68,7 @@ class _Trained:
 
 @dataclass(frozen=True, slots=True)
 class _CachedForecast:
-    """An answer, and what it was made of."""
+    """A forecast's answer, and the facts that it was made from."""
 
     head: int  # the newest event
     plan: Plan
@@ -79,7 +79,7 @@ class _CachedForecast:
 
 @dataclass
 class Forecasts:
-    """Answers to "who trains what when?". ``reader`` is a separate connection, not the writer's."""
+    """Answers forecasts: which host trains which job when. ``reader`` is a separate connection, not the writer's."""
 
     service: Service
     reader: Database
@@ -92,7 +92,7 @@ class Forecasts:
         self._classes, self._kinds = classes, Kinds(self.reader, classes, self.service.learned(self.reader))
 
     def now(self) -> ForecastReply:
-        """Forecast the queue as it is; an answer of a moment ago may do, the older the more it cost."""
+        """Forecast the queue as it is; a recent answer is returned again, the longer the more it cost."""
         clock = self.service.queue.clock
         plan, begun, kept = self.service.plan, clock.monotonic(), self._kept
         if (
@@ -110,7 +110,7 @@ class Forecasts:
         return answer
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
-        """Answer a question. Refusal: a host in it is unknown, or its plan has mistakes."""
+        """Answer a question. Raises Refusal if a host in it is unknown, or its plan has mistakes."""
         with self._one:
             asked, held = self._waiting()
             registry = self.service.host_registry
@@ -129,7 +129,7 @@ class Forecasts:
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
     def _note(self, known: KnownHost) -> str | None:
-        """Say why a host takes no part, if so."""
+        """Say why a host takes no part in the forecast, if so."""
         out = taken_out(self.reader, self.service.host_registry).get(known.name)
         if out is not None:
             return out.sentence()
@@ -148,7 +148,7 @@ class Forecasts:
         return asked, 0 if held is None else int(held["n"])
 
     def _planned(self, plan: PlanRequest, waiting: Sequence[_Asked]) -> tuple[HostRegistry, list[_Asked]]:
-        """Read the jobs that would wait with this plan, and the hosts that it would let take part."""
+        """Read the jobs that would wait under this plan, and the hosts that could take part."""
         if self.previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
         registry, planned = self.previews.foreseen(plan)
@@ -182,7 +182,7 @@ class Forecasts:
 
 @dataclass
 class _ForecastAnswer:
-    """One question on its way to the reply."""
+    """The computation of one forecast's answer."""
 
     request: ForecastRequest
     registry: HostRegistry
@@ -313,7 +313,7 @@ class _ForecastAnswer:
         ]
 
     def _nowhere(self, jobs: Sequence[_Asked]) -> dict[str, str]:
-        """Say of the jobs that no host of the forecast can train why."""
+        """Say why jobs fit no host of the forecast."""
         registry = self.registry
         silent: dict[Host, float | None] = dict.fromkeys(self.hosts.values())
         for name, note in self.notes.items():

@@ -1,4 +1,4 @@
-"""Guards: validation of workers' requests, and the sentences of their refusals."""
+"""Checks of workers' requests, and the sentences of their refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HANDED_BACK = frozenset({EndReason.SPAWN_FAILED, EndReason.INTERRUPTED, EndReas
 
 
 def check_pace(first_at: float | None, now: float, host: str, most: int) -> None:
-    """Refuse one more incident of a host that made ``most`` within the hour, the first of them at ``first_at``."""
+    """Refuse another incident of a host that reported ``most`` within the hour, the first of them at ``first_at``."""
     wait_s = 0.0 if first_at is None else first_at + HOUR_S - now
     if wait_s > 0:
         raise Refusal(
@@ -51,20 +51,21 @@ def whole_number(name: str, text: str | None, default: T) -> int | T:
 
 
 def refuse_host(host: str | None, what: str) -> None:
-    """Refuse a training host what every host's jobs are part of: it may look at jobs that it has worked on."""
+    """Refuse a training host a view that covers all jobs: it may see only jobs that it has worked on."""
     if host is not None:
         raise Refusal(ProblemType.NOT_YOURS, f"host {host} may look at jobs that it has worked on, not at {what}")
 
 
 def incidents_for(mine: str | None, host: str) -> str:
-    """Return the host whose incidents a caller may see: a training host (``mine``) its own alone, others all."""
+    """Return the host whose incidents a caller may see: a training host (``mine``) only its own, all others those of
+    every host."""
     if mine is not None and host not in ("", mine):
         raise Refusal(ProblemType.NOT_YOURS, f"host {mine} may look at its own incidents, not at those of others")
     return mine or host
 
 
 def check_claim(request: ClaimRequest) -> None:
-    """Check a claim before its host is remembered, since every other host's claim looks at that."""
+    """Check a claim before its host is stored, because every other host's claim reads stored hosts."""
     if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
         raise Refusal(
             ProblemType.BAD_REQUEST,
@@ -96,7 +97,7 @@ _DEVICE_NUMBERS = ("vram_total_gib", "vram_free_gib")
 
 
 def _odd_member(capability: Mapping[str, Any]) -> str | None:
-    """Find the member of a wrong type, and the right one: "false" is a text, and texts are true."""
+    """Find the member that has a wrong type, and name the right type; the text "false" would count as true."""
     for name in _TRUTHS:
         if not isinstance(capability.get(name), bool | None):
             return f"$.capability.{name}: true or false"
@@ -122,7 +123,7 @@ def _is_finite(value: object) -> bool:
 
 
 def refuse_twin(host_id: str, known: str) -> Refusal:
-    """Refuse a name that differs from a known one by case only: both would be one host to the plan."""
+    """Refuse a name that differs from a known host's name only by case: the plan treats both as one host."""
     return Refusal(
         ProblemType.HOST_ID_CONFLICT,
         f"host {known} is known here, and {host_id} differs from it by case only; start this worker with "
@@ -131,7 +132,7 @@ def refuse_twin(host_id: str, known: str) -> Refusal:
 
 
 def reported_reason(request: FailRequest) -> EndReason:
-    """Return the reported reason; callers of the old form write `worker shutdown` in the error."""
+    """Return the reported reason; callers of the simple form write `worker shutdown` in the error."""
     if request.error.strip().lower() == "worker shutdown":
         return EndReason.WORKER_SHUTDOWN
     try:
@@ -145,16 +146,15 @@ def reported_reason(request: FailRequest) -> EndReason:
 
 
 def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
-    """Return which memory ran out, if that ended the trainer; an unknown word counts as none."""
+    """Return which kind of memory ran out, if that ended the trainer; an unknown word counts as none."""
     named = reason is EndReason.TRAINER_FAILED and request.out_of_memory in (RAM, VRAM)
     return request.out_of_memory if named else None
 
 
 def trained_s(request: FailRequest, reason: EndReason) -> float | None:
-    """Return the reported running time of a trainer, which may have ended long before the report or never begun.
+    """Return the reported running time of a trainer that may have ended long before the report, or never begun.
 
-    No trainer of a job that comes back without one was seen to run: the grant's answer may have been lost all this
-    time.
+    A job returned without a running time counts as never run: the answer to the claim may have been lost until then.
     """
     said = (request.record or {}).get("train_s")
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9
@@ -171,8 +171,7 @@ def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
 
 
 def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
-    """Choose the job that ``ref`` names among candidates (id, name): a whole id goes before a whole name, and that
-    before the first digits of an id."""
+    """Choose the job that ``ref`` names: first by whole id, then by whole name, then by the beginning of an id."""
     exact = [job_id for job_id, _ in found if ref == job_id]
     exact = exact or [job_id for job_id, name in found if ref == name]
     if len(exact) == 1 or len(found) == 1:
@@ -186,7 +185,7 @@ def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
 
 
 def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
-    """Choose a job for a change, more strictly: a few digits of an id may be a mistyped name."""
+    """Choose the job for a change; it must be named by whole id or name, since a few digits may be a mistyped name."""
     job_id = the_one_meant(ref, found)
     name = dict(found)[job_id]
     if ref not in (job_id, name) and len(ref) < CHANGE_DIGITS_LEAST:
@@ -199,7 +198,7 @@ def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
 
 
 def check_known(name: str, known: Collection[str]) -> None:
-    """Refuse a name that no known host has."""
+    """Refuse a name that is not a known host's."""
     if name not in known:
         near = closest(name, known)
         raise Refusal(
@@ -211,7 +210,7 @@ def check_known(name: str, known: Collection[str]) -> None:
 
 
 def check_release(name: str, held: Quarantine | None, known: Collection[str]) -> str:
-    """Return why the host is in quarantine; refuse when it is not, or when the operator cannot release it."""
+    """Return why the host is in quarantine; refuse a host that is not, or that the operator cannot release."""
     check_known(name, known)
     if held is None:
         raise Refusal(ProblemType.WRONG_STATE, f"host {name} is not quarantined; it gets work")
@@ -230,7 +229,7 @@ def refuse_another(attempt: Attempt, artifact_id: str) -> None:
 
 
 def ended(attempt: Attempt) -> Refusal:
-    """Make the refusal for a caller whose attempt is over."""
+    """Make the refusal for a caller whose attempt has ended."""
     if attempt.end_reason is EndReason.CANCELLED:
         return Refusal(ProblemType.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work")
     reason = "" if attempt.end_reason is None else f" ({attempt.end_reason})"

@@ -1,4 +1,4 @@
-"""The heartbeat of a trainer under way: it renews the lease and brings orders back. No HTTP and no SQL."""
+"""The heartbeat of a running trainer: it renews the lease, and its answer brings orders. No HTTP and no SQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Heartbeats:
         self._sessions = sessions
 
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
-        """Renew the lease of the live attempt; a host given up for lost may be readmitted."""
+        """Renew the lease of the live attempt; an attempt given up as lost may become live again."""
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id)
         known = self._hosts.known.get(attempt.host)
         self._sessions.heard(attempt, request)
@@ -71,12 +71,13 @@ class Heartbeats:
 
     @staticmethod
     def _takes_back(host: Host, attempt: Attempt, held: list[Attempt]) -> bool:
-        """Check that a host has the place still that an attempt of it had before it was given up for lost."""
+        """Check that a host still has room for an attempt that had been given up as lost."""
         training = [held_of(each, None) for each in held if each.heard_s is not None]
         return rules.is_full(host, held) is None and booking.takes_back(attempt.booked, host, training)
 
     def _heard(self, job: Job, attempt: Attempt, request: HeartbeatRequest) -> Attempt:
-        """Count this heartbeat for the live attempt; a restart of the receiver begins no new count."""
+        """Count this heartbeat in the live attempt's training time; a restart of the receiver does not reset the
+        count."""
         stood_s = max(attempt.paused_s, request.paused_s)
         since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at) - (stood_s - attempt.paused_s)
         heard_s = rules.heard_s(attempt.heard_s, since_s, request.progress, self._policy)

@@ -1,4 +1,4 @@
-"""Views of hosts: pages of them, and who gets no jobs."""
+"""Views of hosts: pages of hosts, and which ones get no jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HostViews:
         self._db, self._service, self._durations = database, service, durations
 
     def quarantined(self) -> dict[str, str]:
-        """Map the hosts that get no jobs now to reason and remedy."""
+        """Map the hosts in quarantine to reason and remedy."""
         out = {host: held.sentence() for host, held in quarantines(self._db).items()}
         for known in self._service.known_hosts():
             if sentence := self._service.copied(known):
@@ -31,11 +31,12 @@ class HostViews:
         return out
 
     def resting(self) -> dict[str, str]:
-        """Map the hosts that an operator or their owner's conditions keep from jobs to the reason, and what ends it."""
+        """Map the hosts that get no jobs because of an order or their owner's conditions to the reason, and what ends
+        it."""
         return {host: rest.sentence() for host, rest in at_rest(self._db, self._service.host_registry).items()}
 
     def refused(self) -> dict[str, str]:
-        """Map the hosts with a second installation to the remedy."""
+        """Map the hosts under whose name a second installation asks to the remedy."""
         told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
         return {host: sentence for host, sentence in told.items() if sentence is not None}
 

@@ -1,4 +1,4 @@
-"""The hosts as the receiver remembers them: capability, last seen, waiting claims."""
+"""The hosts as the receiver remembers them: capability, time of the last message, waiting claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESTING_CHARS = 300  # of the words of a condition that are kept
 
 @dataclass(frozen=True, slots=True)
 class KnownHost:
-    """A host as the receiver remembers it; ``last_seen`` moves with every message."""
+    """A host as the receiver remembers it; every message of the host updates ``last_seen``."""
 
     name: str
     capability: Mapping[str, Any]
@@ -36,7 +36,7 @@ class KnownHost:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The manifest as the service sees it."""
+    """The parts of the manifest that the service uses."""
 
     # host → declared capability; model of ours → digest of its flags
     hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Plan:
         return self.hosts.get(next(names, host))
 
     def variables(self, host: str) -> dict[str, str] | None:
-        """Return the variables for trainers on this host; one whose GPU is hidden shows them none."""
+        """Return the variables for trainers on this host; if the GPU is hidden, they hide it from trainers too."""
         declared = self.declared(host) or {}
         if declared.get("cuda") is False:
             return {**(declared.get("env") or {}), **HIDES_CUDA}
@@ -91,7 +91,8 @@ _UNSEEN = {**AT_BEST, "cuda_available": True, "cuda_devices": [_LARGEST_GPU]}
 
 @dataclass(slots=True)
 class _Heard:
-    """The hosts that were seen since a time: those of any time from ``since`` to ``oldest``, while none comes."""
+    """A cached list of the hosts seen since a time; valid for any time from ``since`` to ``oldest``, until another host
+    comes."""
 
     comings: int
     since: float
@@ -103,7 +104,7 @@ class _Heard:
         return comings == self.comings and self.since <= since <= self.oldest
 
     def but(self, without: Collection[str]) -> tuple[Host, ...]:
-        """List them except those named: copied whole, which for a thousand takes the least time."""
+        """List the hosts except those named."""
         found = self.hosts.copy()
         for name in without:
             found.pop(name, None)
@@ -115,7 +116,7 @@ class _Heard:
 
 
 class HostRegistry:
-    """Every host that ever asked. Each one's view for scheduling is computed once and cached."""
+    """All hosts that ever asked for work. Each one's view for scheduling is computed once and cached."""
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
         self.known = {each.name: each for each in known}
@@ -146,7 +147,7 @@ class HostRegistry:
 
     @property
     def calibrations(self) -> Calibrations:
-        """The hosts' measurements beside each other: the same object until one of them changes."""
+        """All hosts' calibrations; the same object until one changes."""
         found = self._calibrations
         if found is None:
             found = self._calibrations = Calibrations(dict(self._measured), self._plan.bound_by)
@@ -154,7 +155,7 @@ class HostRegistry:
 
     @property
     def datasets(self) -> frozenset[str] | None:
-        """The data sets that the receiver has; ``None`` until it is set."""
+        """The data sets that the receiver has; ``None`` before they are first read."""
         return self._datasets
 
     @datasets.setter
@@ -164,7 +165,7 @@ class HostRegistry:
         self._comings += 1
 
     def put(self, known: KnownHost) -> None:
-        """Remember this host."""
+        """Remember this host, or update it."""
         before = self.known.get(known.name)
         self.known[known.name] = known
         self._comes(before, known.last_seen)
@@ -180,8 +181,7 @@ class HostRegistry:
             self._calibrations = None
 
     def _comes(self, before: KnownHost | None, last_seen: float) -> None:
-        """Note that a host was seen: the counts become stale with a host that was not counted, and with a step of the
-        clock."""
+        """Record that a host was seen; drop cached lists if the host was not in them, or the clock was set."""
         if before is None or before.last_seen < self._alive.since or last_seen < self._alive.oldest:
             self._comings += 1
 
@@ -193,14 +193,14 @@ class HostRegistry:
         self._calibrate(name, {})
 
     def called(self, name: str) -> KnownHost | None:
-        """Find the host of this name, or of one that differs by case only."""
+        """Find the host with this name, ignoring case."""
         found = self.known.get(name)
         if found is not None:
             return found
         return next((known for each, known in list(self.known.items()) if is_named(name, (each,))), None)
 
     def never_asked(self) -> dict[str, str]:
-        """List the plan's hosts that never asked for work, each with the remedy."""
+        """List the plan's hosts that never asked for work, each with a remedy."""
         known = list(self.known)
         named = {**self.plan.named_hosts, **{name: f"[hosts.{name}]" for name in self.plan.hosts}}
         return {
@@ -210,7 +210,7 @@ class HostRegistry:
         }
 
     def missing_datasets(self) -> dict[str, str]:
-        """List the data sets for which jobs of the plan wait, by the plan's names for them."""
+        """List the missing data sets for which jobs of the plan wait, by the plan's names."""
         return self.plan.missing(self._datasets)
 
     def heard(self, name: str, now: float) -> None:
@@ -220,21 +220,21 @@ class HostRegistry:
             self._comes(known, now)
 
     def rests(self, name: str, reason: str | None) -> None:
-        """Note the condition of its owner that keeps a host from training; None: no condition does."""
+        """Record the owner's condition that keeps a host from training; None: no condition does."""
         if reason is None:
             self.resting.pop(name, None)
         elif name in self.known:
             self.resting[name] = reason[:RESTING_CHARS]
 
     def shift(self, step_s: float, latest: float) -> None:
-        """Shift all times by a step of the clock."""
+        """Shift all times after the wall clock was set."""
         self.known = {
             name: replace(known, last_seen=min(known.last_seen + step_s, latest)) for name, known in self.known.items()
         }
         self._comings += 1
 
     def host(self, known: KnownHost) -> Host:
-        """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
+        """Return the host as scheduling sees it: the detected capability, limited by the manifest."""
         host = self._hosts.get(known.name)
         if host is None:
             ours, theirs = self.plan.trainer_digests, known.trainer_digests
@@ -245,11 +245,11 @@ class HostRegistry:
         return host
 
     def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str | None = None) -> Fleet:
-        """List the hosts alive, for scheduling, except those named; of those that wait, the ones that go before ``to``,
-        the host that asks, if there is one.
+        """List the hosts that are alive, for scheduling, except those named; of waiting hosts only those that go before
+        the host ``to``, if given.
 
-        For each ask of each of a thousand hosts: the hosts alive are looked up again when that may have changed. So the
-        thread that receives the hosts' messages must call it; others call :meth:`looked_up`.
+        As a thousand hosts ask often, the list is cached and computed again only after a change. So only the thread
+        that receives the hosts' messages may call it; others call :meth:`looked_up`.
         """
         if not self._alive.holds(self._comings, heard_since):
             self._alive = self._heard(heard_since)
@@ -258,7 +258,7 @@ class HostRegistry:
         return self._fleet(self._alive, self._known, without, to)
 
     def looked_up(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str) -> Fleet:
-        """Return :meth:`fleet` as a look at all hosts finds it; for any thread."""
+        """Return what :meth:`fleet` returns, computed from all hosts; for any thread."""
         return self._fleet(self._heard(heard_since), self._heard(known_since), without, to)
 
     def _fleet(self, alive: _Heard, known: _Heard, without: frozenset[str], to: str | None) -> Fleet:
@@ -279,7 +279,7 @@ class HostRegistry:
         return _Heard(comings, since, oldest, hosts, highest)
 
     def _never_seen(self) -> tuple[Host, ...]:
-        """Return the plan's hosts that never asked, at their best."""
+        """Return the plan's hosts that never asked for work, with the best capability that the plan allows."""
         comings = self._comings
         if self._unseen[0] != comings:
             names = {name.lower() for name in list(self.known)}
@@ -288,14 +288,14 @@ class HostRegistry:
         return self._unseen[1]
 
     def wait_begins(self, host: str, slot: int = 0) -> int:
-        """Count an open claim of ``host`` that waits for work; returns its number."""
+        """Count an open claim of ``host`` that waits for work; return its number."""
         self._waiting[host] = self._waiting.get(host, 0) + 1
         self._polls += 1
         self._newest_poll.setdefault(host, {})[slot] = self._polls
         return self._polls
 
     def is_overtaken(self, host: str, poll: int, slot: int = 0) -> bool:
-        """Return True when a newer claim for the same slot waits: what the older one says of the host is outdated."""
+        """Return True if a newer claim for the same slot waits: the older claim's facts about the host are outdated."""
         return self._newest_poll[host].get(slot, poll) > poll
 
     def waiting_claims(self) -> int:

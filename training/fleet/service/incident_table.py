@@ -1,8 +1,9 @@
-"""Incidents that watched hosts report, their changes among them: kept once each, notified once, judged by people.
+"""Incidents and changes that watched hosts report: each is stored once, people are notified once, and people judge
+them.
 
-The host's own id names an incident, so that a report may be repeated, and come late. The record of one only grows: a
-report that was under way for long opens nothing again and takes nothing back. A change stands until a person confirms
-it on its host. An operator may close one here, because it cannot be confirmed where its watch lost its state.
+The host's own id names an incident, so that a report may be repeated, and come late. A late report neither reopens an
+incident nor removes anything from its record. A change stays open until a person confirms it on its host. An operator
+may close one here, because it cannot be confirmed where its watch lost its state.
 """
 
 from __future__ import annotations
@@ -47,19 +48,20 @@ VERDICTS = {"alarms": ("confirmed", "false"), "change": ("closed",)}
 
 
 def silent(watch: Mapping[str, Any] | Row, now: float) -> bool:
-    """True if a watch was silent for longer than its interval, with room for a lost report."""
+    """Return True if a watch was silent for longer than its interval, allowing for one lost report."""
     return bool(now - watch["heard_at"] > SILENT_TIMES * watch["every_s"] + SILENT_S)
 
 
 class IncidentTable:
-    """The table's only writer. Used on the thread that owns the database."""
+    """Writes the table of incidents; no other code does. Used on the thread that owns the database."""
 
     def __init__(self, db: Database, clock: Clock, audit: AuditLog) -> None:
         self._db, self._clock, self._audit = db, clock, audit
         self._outbox = NoticeOutbox(db, clock)
 
     def report(self, told: WatchRequest) -> WatchReply:
-        """Note that a watch was seen, and the incident that it reports. Raises Refusal for a flood."""
+        """Record that a watch reported, and the incident in its report. Raises Refusal if a host reports too many
+        incidents."""
         self._heard(told)
         one = told.incident
         if one is None:
@@ -73,7 +75,7 @@ class IncidentTable:
         return WatchReply(number=self._added(told, one))
 
     def judge(self, number: int, verdict: str, who: str) -> IncidentView:
-        """Keep what a person found of an incident; ``open`` takes it back."""
+        """Store a person's verdict on an incident; ``open`` removes the verdict."""
         row = self._row(number)
         kept = None if verdict == "open" else verdict
         if kept is not None and kept not in VERDICTS[row["kind"]]:
@@ -96,7 +98,7 @@ class IncidentTable:
         return row
 
     def forget_old(self) -> None:
-        """Delete records without a report for long."""
+        """Delete records that were not reported for a long time."""
         now = self._clock.now()
         self._db.run("forget_incidents", before=now - KEPT_S)
         self._db.run("forget_watches", before=now - WATCH_KEPT_S)
@@ -188,22 +190,22 @@ class IncidentViews:
         return [WatchView.of(row, silent=silent(row, now)) for row in self._db.all("watches", host=host)]
 
     def changed(self) -> dict[str, IncidentView]:
-        """Return for each host that has changed the newest change that stands, of a watch seen within a day."""
+        """Return for each host its newest open change, if a watch with that change reported within a day."""
         rows = self._db.all("changes_standing", heard_since=self._clock.now() - STANDS_S)
         return {row["host"]: view_of(row) for row in rows}
 
     def open(self) -> dict[str, tuple[int, float]]:
-        """Return for each host the number of open alarms without a verdict, and the start of the first."""
+        """Return for each host the number of open alarms without a verdict, and when the first began."""
         return {row["host"]: (row["n"], row["raised_at"]) for row in self._db.all("incidents_open")}
 
 
 def view_of(row: Row) -> IncidentView:
-    """Make a row the wire's view."""
+    """Convert a row to the wire's view."""
     return IncidentView.of(row, number=row["seq"], **msgspec.structs.asdict(_facts(row)))
 
 
 def sentence(number: int, told: WatchRequest, one: WatchedIncident) -> str:
-    """Notify a person of new alarms."""
+    """Write the notice about new alarms."""
     rule = one_line(one.rule, 120) or "above the threshold"
     why = carried(msgspec.to_builtins(one.why))
     state = f", over after {counted(one.alarms, 'alarms')}" if one.event == "over" else ""
@@ -214,7 +216,7 @@ def sentence(number: int, told: WatchRequest, one: WatchedIncident) -> str:
 
 
 def sentence_of_change(told: WatchRequest, one: WatchedIncident) -> str:
-    """Notify a person of a new change."""
+    """Write the notice about a new change."""
     return (
         f"{told.host_id} {changed(msgspec.to_builtins(one))} ({one_line(told.model, 60)}). An attack that stays looks "
         "like this, and so does new work: look at the host, then confirm it there with watch --confirm-change"

@@ -1,4 +1,4 @@
-"""Views of jobs: pages, counts, one job with its history, and what happened."""
+"""Views of jobs: pages, counts, one job with its history, and events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES_MAX = 4  # of jobs that wait for the same
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The jobs wanted of a list. Empty: all. ``status`` may be "held"; ``q`` is looked for in names."""
+    """A list's filters. Empty: all. ``status`` may be "held"; ``q`` is looked for in names."""
 
     status: str = ""
     model: str = ""
@@ -55,7 +55,8 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListPlace:
-    """A place in an ordered list, behind a job: its number of arrival and its key in the order. Zero: the beginning."""
+    """A place in an ordered list, after a job: the job's number of arrival and its sort key. Zero means the beginning
+    of the list."""
 
     seq: int = 0
     number: float = 0
@@ -64,7 +65,7 @@ class ListPlace:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The number of jobs that are alike in what lists filter by."""
+    """The number of jobs with equal values in the fields that lists filter by."""
 
     model: str | None
     mode: str | None
@@ -92,7 +93,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The pending jobs that wait for the same thing. ``jobs``: the next few of them."""
+    """The pending jobs that wait for the same reason. ``jobs`` has the next few of them."""
 
     reason: str | None  # None: for their turn
     count: int
@@ -134,8 +135,7 @@ class JobViews:
     def found(
         self, wanted: JobFilter, sort: str, after: ListPlace, most: int
     ) -> tuple[list[JobView], ListPlace | None]:
-        """Return a page of the jobs that ``wanted`` lets through, in this order, and the place where the next page
-        begins."""
+        """Return a page of the jobs that match ``wanted``, in this order, and the place where the next page begins."""
         wanted.check()
         rows = self._found(wanted, sort, after, most + 1)
         looks = self._obstacles.of_classes() if any(row["status"] == JobStatus.PENDING for row in rows) else {}
@@ -147,7 +147,7 @@ class JobViews:
         return self._db.all("jobs_found", **wanted.parameters(), sort=sort, **asdict(after), most=most)
 
     def counted(self, text: str = "") -> list[Counted]:
-        """Count the jobs of each kind, of those alone whose name has ``text`` in it, where one is given."""
+        """Count the jobs of each kind; with ``text``, only jobs whose name contains it."""
         if text:
             rows = self._db.all("jobs_counted_named", text=pattern(text))
             return [_counted(row) for row in rows]
@@ -158,14 +158,14 @@ class JobViews:
         return self._counted[1]
 
     def held(self, wanted: JobFilter | None = None) -> int:
-        """Count the held jobs that would otherwise wait, among those that the other filters let through."""
+        """Count the held jobs that would otherwise wait, among those that match the other filters."""
         parameters = (wanted or JobFilter()).parameters()
         del parameters["status"]
         row = self._db.one("held_found", **parameters)
         return 0 if row is None else int(row["n"])
 
     def _unlike(self) -> list[str]:
-        """Find differences among the plan's completed jobs that should agree."""
+        """Find differences in data or code among the plan's completed jobs that should agree."""
         kinds = self._db.one("kinds_trained_on")
         if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
             return []
@@ -194,11 +194,11 @@ class JobViews:
         )
 
     def live(self, most: int = PAGE_MAX) -> list[JobView]:
-        """Return what runs now, longest first."""
+        """Return the running jobs, the longest running first."""
         return [self._view(row, {}) for row in self._db.all("jobs_live", most=most)]
 
     def waiting(self) -> list[Waiting]:
-        """Group the pending jobs by what they wait for, the most numerous first."""
+        """Group the pending jobs by the reason for their waiting, largest group first."""
         looks, groups = self._obstacles.of_classes(), dict[str | None, Waiting]()
         for row in self._db.all("waiting_by_class"):
             look = looks.get(row["class_id"], Outlook())
@@ -211,7 +211,7 @@ class JobViews:
     def events(
         self, *, before: int | None = None, job_id: str = "", host: str = "", transition: str = "", limit: int
     ) -> list[Event]:
-        """Return what happened, newest first, before a number; filters that are empty let all through."""
+        """Return the events before a number, newest first; an empty filter matches all."""
         page: dict[str, Any] = {"before": before or 2**62, "transition": transition, "most": limit}
         if job_id:
             rows = self._db.all("events_newest_of_job", job_id=job_id, host=host, **page)
@@ -248,12 +248,13 @@ class JobViews:
 
 
 def pattern(text: str) -> str:
-    """Return a text as LIKE looks for it anywhere in a name, in any case of ASCII letters; '' lets all through."""
+    """Return a LIKE pattern that finds a text anywhere in a name, ignoring the case of ASCII letters; '' matches
+    all."""
     escaped = "".join(f"\\{c}" if c in "%_\\" else c for c in text)
     return f"%{escaped}%" if text else ""
 
 
 def _counted(row: Row) -> Counted:
-    """A job that waits has no host, though its row may name its last one."""
+    """Convert a row of counts; a waiting job has no host, though its row may name its last one."""
     waits = row["status"] == JobStatus.PENDING
     return Counted(row["model"], row["mode"], row["status"], None if waits else row["host"], row["n"])

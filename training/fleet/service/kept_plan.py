@@ -1,4 +1,4 @@
-"""The plan as the receiver took it over, kept in a file, so that a restart need not read a long manifest again.
+"""The plan in force, stored in a file, so that a restart need not read a long manifest again.
 
 Its key is a digest of its sources: the manifest's bytes, the data sets, this program, and the jobs in the database.
 After a change of one of these, or damage, nothing is found.
@@ -30,7 +30,7 @@ def kept_beside(db: Path) -> Path:
 def origin(
     source: str, known: Catalogue, recorded: Mapping[str, Sequence[str]], remembered: Mapping[str, str], jobs: str
 ) -> str:
-    """Digest everything that a plan follows from.
+    """Digest everything that determines a plan.
 
     ``source`` is the manifest, ``recorded`` the hosts in each data set, ``remembered`` what the plan's names of data
     sets stand for, ``jobs`` the digest of the plan's jobs in the queue.
@@ -57,7 +57,7 @@ def keep(file: Path, made_from: str, plan: Plan) -> None:
 
 
 def kept(file: Path, made_from: str) -> Plan | None:
-    """Return the plan kept under this digest, if it is whole."""
+    """Return the plan stored under this digest, if it is undamaged."""
     try:
         head, _, body = file.read_bytes().partition(b"\n")
         if head != f"{made_from} {hashlib.sha256(body).hexdigest()}".encode():

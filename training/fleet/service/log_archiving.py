@@ -1,6 +1,7 @@
-"""Moving trainers' output from the database into files of the store, as steps: write the file, then commit its row.
+"""Move trainers' output from the database into files of the store, in steps: write the file, then commit its row.
 
-A crash between the two leaves a file that no row names; the lines stay where they were, and go into a file again.
+A crash between the two leaves a file that no row names; the lines are still in the database, and are written into a
+file again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ AT_ONCE = 50
 
 
 class Folding:
-    """The sequences and what they share. One instance per receiver."""
+    """The sequences of steps, and the state that they share. One instance per receiver."""
 
     def __init__(
         self,
@@ -37,14 +38,16 @@ class Folding:
         file_bytes: int = FILE_BYTES,
         bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
-        """``lines`` of a running attempt make a file, of about ``file_bytes`` of text; ``bytes_max`` of it stay."""
+        """So many ``lines`` of a running attempt make a file of about ``file_bytes`` of text; at most ``bytes_max`` are
+        kept."""
         self._lines, self._file_bytes, self._bytes_max = lines, file_bytes, bytes_max
         self._queue, self._files = service.queue, files
         self._rows = LogRows(reader, service.queue.clock)
         self._unnamed: set[str] = set()  # jobs whose id cannot name a folder: their output stays in the database
 
     def fold(self) -> Steps[int]:
-        """Move what is due, and remove files that are no longer wanted; returns the number of new files."""
+        """Move output that is due into files, and delete files that are no longer wanted; return the number of new
+        files."""
         done = 0
         while True:
             due: list[tuple[str, int]] = yield Look(

@@ -1,6 +1,6 @@
-"""Reading trainers' output by line number, wherever it lies: in files of the store, and the newest in the database.
+"""Read trainers' output by line number, from the files of the store and, for the newest lines, from the database.
 
-Runs on any connection but the writer's, which may move lines into a file between two statements.
+It may use any connection except the writer's; the writer may move lines into a file between two statements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHY = {
 
 @dataclass
 class Page:
-    """A run of lines; ``first + len(lines)`` is the next page's first."""
+    """Consecutive lines; ``first + len(lines)`` is the first line of the next page."""
 
     first: int
     lines: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Page:
 
 
 class Logs:
-    """Output, read for people and their tools."""
+    """Reads output for people and tools."""
 
     def __init__(self, database: Database, files: LogStore | None) -> None:
         self._db, self._rows, self._files = database, LogRows(database), files
@@ -110,7 +110,7 @@ class Logs:
                 break
 
     def _text(self, piece: Piece) -> list[str] | None:
-        """Read a row's lines; None when they are not kept, or cannot be read."""
+        """Read a row's lines; None if they are not kept, or cannot be read."""
         if piece.sha256 is None or self._files is None:
             return None
         try:
@@ -120,12 +120,12 @@ class Logs:
 
 
 def file_of(piece: Piece, sha256: str) -> LogFile:
-    """Name the file of a row."""
+    """Return the file that a row names."""
     return LogFile(piece.job_id, piece.attempt, piece.first, piece.count, piece.raw_bytes, piece.bytes, sha256)
 
 
 def _sentence(missing: list[Piece], after: int) -> str | None:
-    """Say which lines are missing, and why; of those that never came, another line says it."""
+    """Say which lines are missing, and why; for lines that never arrived, another line says so."""
     told = [piece for piece in missing if piece.gone is not Gone.WORKER]
     if not told:
         return None

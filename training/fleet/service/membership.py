@@ -1,4 +1,4 @@
-"""A host's rights on jobs by its proven identity, and the end of its attempts when it is revoked.
+"""The rights of a host on jobs under its proven identity, and the end of its attempts when it is revoked.
 
 Like the service, these run inside one transaction of the writer.
 """
@@ -20,8 +20,8 @@ def readable(service: Service, ref: str, host_id: str | None) -> str:
 
 
 def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
-    """Raise Refusal unless a proven host may fetch this data set: one that it trains on now, or that the lists of the
-    plan's hosts and jobs would let it train on. Its capability does not matter here."""
+    """Raise Refusal unless a training host may fetch this data set: one that it trains on, or that the plan's lists
+    would let it train on. Its capability does not matter here."""
     host = Host.of(host_id, {}, service.plan.declared(host_id))
     if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
         return

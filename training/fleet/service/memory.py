@@ -1,4 +1,4 @@
-"""Advice on the memory that jobs of a plan should ask for, by what trainers of their kind held."""
+"""Advise how much memory jobs of a plan should ask for, from what trainers of their kind held."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SLIGHT_GIB = 0.25  # a difference that nobody should edit a plan for
 
 
 def proposed_gib(asked_gib: float, held_gib: float) -> float | None:
-    """Return the ``min_ram_gib`` to declare for jobs that held so much at most; None when what they ask is near it."""
+    """Return the ``min_ram_gib`` to declare for jobs that held at most so much; None if they ask for about that."""
     proposed = math.ceil(held_gib * _SPARE * 10) / 10
     fits = held_gib <= asked_gib <= proposed * _TOO_MUCH
     return None if fits or abs(asked_gib - proposed) < _SLIGHT_GIB else proposed
 
 
 def advise(specs: Iterable[Mapping[str, Any]], learned: Learned) -> list[MemoryAdvice]:
-    """Group the jobs that ask for much more or less than those of their kind held, the most numerous first."""
+    """Group the jobs that ask for far more or less memory than their kind held, largest group first."""
     kinds = learned.kinds()
     models = {of_kind.spec.get("model") for of_kind in kinds.values()}
     named: dict[Any, str] = {}  # of jobs alike, their kind

@@ -1,4 +1,4 @@
-"""Views of results: what a job's report says, and the models that were judged on one test, side by side. Read-only."""
+"""Views of results: the figures of a job's report, and models compared that were judged on one test. Read-only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIRST, TIED, BEHIND, UNKNOWN = "first", "tied", "behind", "unknown"
 
 
 class Reports(Protocol):
-    """The store, as far as it is read here."""
+    """The methods of the store that read reports."""
 
     def report(self, artifact: Artifact, digest: str) -> bytes: ...
 
@@ -51,12 +51,12 @@ class Models:
         self._known_as_of, self._counted_at = -1, 0.0  # an event; when
 
     def result(self, job: Mapping[str, Any]) -> ResultView | None:
-        """Return what the report of a completed job says in short; ``job`` is its row."""
+        """Return the main figures of a completed job's report; ``job`` is its row."""
         row = self._row(job)
         return None if row is None else result_of(row["figures"])
 
     def report(self, job_id: str, attempt: int | None = None) -> ReportView | None:
-        """Read a job's report; None where none was kept."""
+        """Read a job's report; None if there is none."""
         try:
             return reports.read(self.report_bytes(job_id, attempt))
         except StoreError as error:
@@ -65,7 +65,7 @@ class Models:
             return None
 
     def report_bytes(self, job_id: str, attempt: int | None = None) -> bytes:
-        """Read a report as its trainer wrote it; Refusal where none was kept, StoreError when it cannot be read."""
+        """Read a report exactly as its trainer wrote it; Refusal if there is none, StoreError if it cannot be read."""
         job = self._db.one("job", job_id=job_id)
         assert job is not None
         row = self._db.one("result", job_id=job_id, attempt=attempt or job["attempt"])
@@ -77,7 +77,7 @@ class Models:
         return self._store.report(artifact_of(row), row["report"])
 
     def models(self, *, test: str | None = None, after: str = "", limit: int = PAGE) -> ModelsReply:
-        """Return a page of the models judged on a test (by default the most used one), the best first."""
+        """Return a page of the models judged on a test (by default the test with most models), the best first."""
         most = max(1, min(limit, PAGE_MAX))
         tests, without, named = self._tests()
         chosen = tests[0].test if test is None and tests else test or ""
@@ -129,7 +129,7 @@ class Models:
         return self._db.one("result", job_id=job["job_id"], attempt=job["attempt"])
 
     def _tests(self) -> tuple[list[TestView], int, list[NamedJob]]:
-        """List the tests and the jobs without a report, again when anything has happened since."""
+        """List the tests and the jobs without a report; the result is cached until something happens."""
         row = self._db.one("newest_event")
         head = row["seq"] if row is not None else 0
         models, age_s = sum(each.models for each in self._known[0]), self._clock.monotonic() - self._counted_at
@@ -148,8 +148,8 @@ class Models:
 def standing(figure: Figure, best: Figure) -> str:
     """Compare a model with the best one on the same test: tied where their confidence intervals overlap, else behind.
 
-    This is careful: two models may differ although their intervals overlap, which a paired comparison of their scores
-    shows (`training.trainer.compare`).
+    This test is cautious: two models may differ although their intervals overlap, which a paired comparison of their
+    scores shows (`training.trainer.compare`).
     """
     if figure.high is None or best.low is None:
         return UNKNOWN
@@ -157,14 +157,14 @@ def standing(figure: Figure, best: Figure) -> str:
 
 
 def auroc_of(row: Mapping[str, Any]) -> Figure | None:
-    """Return the figure in a row that lists join; None where there is none."""
+    """Return the figure in a row of a list; None if it has none."""
     if "auroc" not in row.keys() or row["auroc"] is None:  # noqa: SIM118 - a database's row iterates over its values
         return None
     return Figure(value=row["auroc"], low=row["auroc_low"], high=row["auroc_high"])
 
 
 def _place(text: str) -> tuple[float, str]:
-    """Read a place from an address; one that makes no sense is the beginning."""
+    """Read a place in the list from an address; an invalid one means the beginning."""
     number, _, job_id = text.partition(",")
     try:
         return float(number[:30]), job_id[:128]

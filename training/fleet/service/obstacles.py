@@ -1,4 +1,4 @@
-"""The obstacles before pending jobs: no host fits, who could is silent, or what a live job's host says of it."""
+"""Obstacles of jobs: no host fits, the hosts that fit are silent, or a running job's host would not get it again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from training.printable import duration
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The obstacle before the pending jobs of a class, if there is one beside their turn."""
+    """The obstacle of a class's pending jobs; None if they only wait for their turn."""
 
     obstacle: str | None = None  # no known host can run them
     waits_for: str | None = None  # who could is silent
 
 
 def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Out]) -> Outlook:
-    """Judge the pending jobs with these needs; ``hosts`` says of each how long it was silent, None: it was not."""
+    """Find the obstacle of pending jobs with these needs; ``hosts`` has each host's silence, None: it is not silent."""
     if not hosts:
         return Outlook("no worker has asked for work yet; start one")
     reasons, silent = [], []
@@ -45,17 +45,17 @@ def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, 
 
 
 class Obstacles:
-    """Judges waiting and live jobs by the hosts as they are."""
+    """Finds the obstacles of waiting and running jobs, given the hosts as they are."""
 
     def __init__(self, database: Database, service: Service, durations: SpeedViews) -> None:
         self._db, self._service, self._clock, self._durations = database, service, service.clock, durations
 
     def out(self) -> dict[str, Out]:
-        """Return every host that gets no jobs now."""
+        """Return the hosts that get no jobs now."""
         return taken_out(self._db, self._service.host_registry)
 
     def unheard(self) -> dict[Host, float | None]:
-        """List the known hosts, each with its silence if longer than a lease."""
+        """List the known hosts, each with its silence if that is longer than a lease."""
         now = self._clock.now()
         return {
             self._service.host_of(known): None if self._service.alive(known) else now - known.last_seen
@@ -63,7 +63,7 @@ class Obstacles:
         }
 
     def of_classes(self) -> dict[int, Outlook]:
-        """Map each requirement class with waiting jobs to their obstacle."""
+        """Map each requirement class with waiting jobs to its obstacle."""
         hosts, out = self.unheard(), self.out()
         found = {}
         for row in self._db.all("pending_classes"):
@@ -73,7 +73,8 @@ class Obstacles:
         return found
 
     def remark(self, job: Job) -> str | None:
-        """Note of a live job that its host would not get it again, because the plan has changed, or that it is long."""
+        """Say of a running job that it takes long, or that its host would not get it again because the plan has
+        changed."""
         known = self._service.host_registry.known.get(job.worker_hostname or "")
         if job.status not in LIVE or known is None:
             return None

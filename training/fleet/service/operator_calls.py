@@ -1,4 +1,4 @@
-"""The operator's calls on jobs and hosts: cancel, requeue, hold, release, pause and drain. No HTTP and no SQL."""
+"""An operator's calls on jobs and hosts: cancel, requeue, hold, release, pause and drain. No HTTP and no SQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.fleet.wire.messages import HostOrderReply, ReleaseReply
 
 
 class OperatorCalls:
-    """Carries out what an operator decides."""
+    """Carries out operators' calls."""
 
     def __init__(self, fleet: FleetState) -> None:
         """Share the fleet's state."""
@@ -26,11 +26,12 @@ class OperatorCalls:
         return the_one_meant(ref, self._queue.moves.named(ref))
 
     def resolve_to_change(self, ref: str) -> str:
-        """Resolve more strictly, for a change: an answer alone does not show a change of the wrong job."""
+        """Find the job's id for a change, by stricter rules: the answer alone would not show that the wrong job was
+        changed."""
         return the_one_to_change(ref, self._queue.moves.named(ref))
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
-        """Cancel a job permanently, or ``as_removed`` (it left the plan) until a plan names it again."""
+        """Cancel a job for good, or with ``as_removed`` (it left the plan) until a plan names it again."""
         job_id = self.resolve_to_change(ref)
         job = self._fleet.job(job_id)
         if as_removed and job.in_manifest:
@@ -42,13 +43,13 @@ class OperatorCalls:
         return self._moved(ref, job_id)
 
     def requeue(self, ref: str) -> MovedReply:
-        """Queue the job again with the plan's present settings, or the last ones of a job that left it."""
+        """Queue the job again with the plan's present settings, or if it left the plan, with its last ones."""
         job_id = self.resolve_to_change(ref)
         self._queue.requeue(job_id)
         return self._moved(ref, job_id)
 
     def hold(self, ref: str, *, by: str = "operator") -> MovedReply:
-        """Keep the job from being granted until it is unheld; a repetition changes nothing."""
+        """Keep the job from being granted until it is unheld; holding it again changes nothing."""
         job_id = self.resolve_to_change(ref)
         self._queue.hold(job_id, by=by)
         return self._moved(ref, job_id)
@@ -73,14 +74,14 @@ class OperatorCalls:
         return ReleaseReply(host=name, reason=reason)
 
     def order(self, name: str, order: OrderKind, by: str) -> HostOrderReply:
-        """Put a host under an order of an operator; a repetition changes nothing."""
+        """Put a host under an operator's order; giving the same order again changes nothing."""
         name, before = self._under_order(name)
         given = self._queue.orders.give(name, order, by)
         was = None if before is None else before.order
         return HostOrderReply.of(given, was=was, jobs=self._held_by(name), note=None)
 
     def resume_host(self, name: str, by: str) -> HostOrderReply:
-        """End the order that a host is under: it gets jobs again, and its paused trainers continue."""
+        """End a host's order: it gets jobs again, and its paused trainers continue."""
         name, before = self._under_order(name)
         ended = self._queue.orders.end(name, by)
         out = taken_out(self._queue.db, self._hosts).get(name)
@@ -94,7 +95,7 @@ class OperatorCalls:
         return [self._fleet.job(each.job_id).name for each in self._queue.attempts.live_on(host)]
 
     def _under_order(self, name: str) -> tuple[str, HostOrder | None]:
-        """Return a host's name as it is known, and the order that it is under."""
+        """Return a host's known name, and its order."""
         given, known = orders(self._queue.db), self._hosts.called(name)
         name = name if known is None else known.name
         check_known(name, {*self._hosts.known, *given})

@@ -1,4 +1,4 @@
-"""Storing what trainers say: each line of output once, each epoch that a line reports, progress never moved back."""
+"""Store trainers' output: each line once, each epoch that a line reports, and progress that never goes back."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def keep_points(queue: JobQueue, attempt: Attempt, first: int, lines: Sequence[s
 
 
 def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
-    """Store the epoch that progress reports, unless it is older than the stored one; its lines come after it."""
+    """Store the epoch that progress reports, unless a later one is stored; its lines come afterwards."""
     point = point_of(progress)
     if point is not None and seq > attempt.seq:
         queue.curves.hear(attempt, point._asdict())
 
 
 def keep_last_words(queue: JobQueue, attempt: Attempt, request: CompleteRequest | FailRequest) -> None:
-    """Store the output that comes with a report; also when the same report comes again."""
+    """Store the output that accompanies a report, also when the report is repeated."""
     keep_progress(queue, attempt, request.seq, request.progress)
     keep_lines(queue, attempt, request.log)
     if request.progress is not None:

@@ -1,4 +1,4 @@
-"""Views of what attempts left: output, curves, and what retention took away."""
+"""Views of what attempts left: output, curves, and what retention deleted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class OutputViews:
     def curve(self, job_id: str, *, attempt: int | None = None, points: int = CURVE_POINTS) -> CurveReply:
         """Return a job's curve, or one attempt's, in at most ``points`` epochs and as many samples of use.
 
-        Thinned ones keep the lowest and highest of each series. Samples are those of ``attempt``, or of the last one.
+        Thinning keeps the lowest and highest value of each series. Samples come from ``attempt``, or from the last
+        attempt.
         """
         row = job_row(self._db, job_id)
         most = max(CURVE_POINTS_LEAST, min(points, POINTS_KEPT))
@@ -74,7 +75,8 @@ def job_row(db: Database, job_id: str) -> Row:
 
 
 def _attempt(row: Row, number: int | None) -> int:
-    """Return the number of the attempt that is meant, by default the job's last; Refusal for one that never was."""
+    """Return the number of the requested attempt, by default the job's last; Refusal for a number that never
+    existed."""
     last = int(row["attempt"])
     if number is not None and not 1 <= number <= last:
         known = f"the last one is {last}" if last else "it has not been granted yet"
@@ -83,12 +85,12 @@ def _attempt(row: Row, number: int | None) -> int:
 
 
 def bundle_gone(db: Database, model: str, mode: str, artifact_id: str) -> RemovedView | None:
-    """Return when and why retention took a bundle away; None when it did not."""
+    """Return when and why retention deleted a bundle; None if it did not."""
     return _gone(db, "bundle", f"{model}_{mode}/{artifact_id}", 0)
 
 
 def gone_of(row: Mapping[str, Any]) -> RemovedView | None:
-    """Return when and why the bundle of a row that lists show went; None when it did not."""
+    """Return when and why the bundle of a list's row was deleted; None if it was not."""
     if row["removed_at"] is None:
         return None
     return RemovedView(what="bundle", attempt=row["attempt"], at=row["removed_at"], why=row["removed_why"])

@@ -1,4 +1,4 @@
-"""Loading the manifest's file into the service's plan."""
+"""Load the manifest's file as the service's plan."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reloader:
-    """A function that reads the manifest and makes it the plan. A bad file changes nothing."""
+    """Reads the manifest and makes it the plan. A file with mistakes changes nothing."""
 
     path: Path
     service: Service
@@ -56,8 +56,8 @@ class Reloader:
     def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
         """Reload the manifest; Refusal(bad_manifest) has every mistake. The audit names ``who`` when something changed.
 
-        ``starting`` keeps the data sets that a reload found, so that a restart changes nothing; while no source of
-        the plan has changed, the kept plan is used.
+        ``starting`` keeps the data sets that the last reload found, so that a restart changes nothing; if no source of
+        the plan has changed, the stored plan is used.
         """
         with _uncollected():
             return self._reload(who, starting=starting)
@@ -123,7 +123,7 @@ class Reloader:
         remembered: Mapping[str, str],
         here: frozenset[str] | None,
     ) -> ReloadReply | None:
-        """Use the kept plan, if nothing has changed since."""
+        """Use the stored plan, if nothing has changed since."""
         if self.kept is None:
             return None
         jobs = self.writer.submit(self.service.queue.plan.jobs).result()
@@ -144,7 +144,7 @@ class Reloader:
         return None
 
     def _draft(self, jobs: list[dict[str, Any]]) -> PlanDraft:
-        """Compare the plan with the queue on this thread, that of long plans claims be held up but shortly."""
+        """Compare the plan with the queue on this thread, so that a long plan delays claims only briefly."""
         queue = self.service.queue
         if self.reader is None:
             return self.writer.submit(lambda: queue.plan.draft(jobs)).result()
@@ -162,7 +162,8 @@ class Reloader:
 
 @dataclass(frozen=True, slots=True)
 class PlanProposal:
-    """A plan that is not taken over: its job dicts, the plan, and the data sets that are here (None: not checked)."""
+    """A plan that is not in force: its job dicts, the plan, and the data sets that the receiver has (None: not
+    checked)."""
 
     jobs: list[dict[str, Any]]
     plan: Plan
@@ -171,7 +172,7 @@ class PlanProposal:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Keep the collector of cycles out: it would look at all values of a long plan again and again, and free none."""
+    """Switch off garbage collection: it would scan all values of a long plan again and again, and free none."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -183,7 +184,7 @@ def _uncollected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """Refuse what the manifest or the store is the cause of."""
+    """Turn errors of the manifest or the store into refusals."""
     try:
         yield
     except StoreError as error:
@@ -214,7 +215,7 @@ def load_plan(
 def taken_over(
     manifest: Manifest, datasets: KnownReferences, recorded: Mapping[str, Sequence[str]]
 ) -> tuple[list[dict[str, Any]], Plan]:
-    """Turn a checked manifest into job dicts and the service's plan."""
+    """Convert a checked manifest to job dicts and the service's plan."""
     there = [job for job in manifest.jobs if unknown(job.dataset) is None]
     jobs = [manifest.job_dict(job) for job in there]
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
@@ -239,7 +240,7 @@ def taken_over(
 
 
 def _unreadable_secrets(channels: Iterable[NotifyChannel]) -> Iterator[str]:
-    """Note the channels that could send nothing: better now than when there is something to send."""
+    """Log the channels that could send nothing, before there is something to send."""
     for channel in channels:
         if (why := unreadable(channel)) is not None:
             yield f"[notify.{channel.name}] can send nothing: {why}"
@@ -253,7 +254,7 @@ def _dataset_jobs(jobs: Iterable[JobSpec], found: Mapping[str, str]) -> dict[str
 
 
 def _named_hosts(manifest: Manifest) -> dict[str, str]:
-    """Map every host that a job names to the first such place."""
+    """Map every host that a job names to the first place where it is named."""
     found: dict[str, str] = {}
     for job in manifest.jobs:
         for key, names in (("allowed", job.allowed_hosts), ("denied", job.denied_hosts)):
@@ -263,8 +264,7 @@ def _named_hosts(manifest: Manifest) -> dict[str, str]:
 
 
 def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
-    """Map each data set to the requirements of the jobs that read it: their models and their lists of hosts, nothing
-    else."""
+    """Map each data set to the requirements of its jobs: only their models and their lists of hosts."""
     found: dict[str, set[Needs]] = {}
     for job in jobs:
         if job.dataset is not None:

@@ -1,7 +1,7 @@
-"""Previews of a plan: what a reload would change, and which host could take what. Nothing is written.
+"""Previews of a plan: what a reload would change, and which host could take which jobs. Nothing is written.
 
-A preview and a reload read alike (:meth:`Reloader.read`), judge alike (:mod:`training.fleet.queue.plan_diff`) and
-describe it in the same words (:mod:`training.fleet.service.changes`).
+A preview and a reload use the same code to read (:meth:`Reloader.read`), to judge
+(:mod:`training.fleet.queue.plan_diff`) and to describe changes (:mod:`training.fleet.service.changes`).
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ NEW = "new"
 
 @dataclass
 class Previews:
-    """Answers to "what would this plan change?". ``reader`` is a separate connection, not the writer's."""
+    """Answers what a plan would change. ``reader`` is a separate connection, not the writer's."""
 
     reloader: Reloader
     reader: Database
     _planned: tuple[int, frozenset[str]] = field(default=(-1, frozenset()), init=False)  # by the queue's edition
 
     def own(self) -> PlanReply:
-        """Judge the receiver's own manifest as it lies there now; raises Refusal as a reload does."""
+        """Judge the receiver's own manifest file as it is now; raises Refusal as a reload does."""
         mark = mark_of(self.reloader.path)
         return self._answer(self.reloader.read(), mark)
 
     def given(self, request: PlanRequest) -> PlanReply:
-        """Judge a plan that came over the network: plain data, checked again. No command in it is run."""
+        """Judge a plan that came over the network, as plain data that is checked again. No command in it is run."""
         told_nothing = digests(self.reloader.service.plan.channels)  # they count as they are
         channels = told_nothing if request.notify is None else request.notify
         return self._answer(self._proposed(request), mark_of(self.reloader.path), channels)
 
     def foreseen(self, request: PlanRequest) -> tuple[HostRegistry, list[Foreseen]]:
-        """Take such a plan for the one in force: the hosts under it, and each of its jobs."""
+        """Return the hosts and each job as they would be if such a plan were in force."""
         proposal = self._proposed(request)
         return self._registry(proposal), foresee(self.reader, proposal.jobs, self._planned_ids())[1]
 
@@ -112,7 +112,7 @@ class Previews:
         )
 
     def _removed(self, job: Job | None) -> RemovedView | None:
-        """Return when and why a job's model went, if it did."""
+        """Return when and why a job's model was deleted, if it was."""
         if job is None or job.artifact_id is None:
             return None
         return bundle_gone(self.reader, job.model, job.mode, job.artifact_id)
@@ -120,7 +120,7 @@ class Previews:
     def _planned_ids(self) -> frozenset[str]:
         """Return the ids of the present plan's jobs, read once after each reload.
 
-        Previews and reloads have one thread: none looks while another writes.
+        Previews and reloads share one thread, so no preview reads while a reload writes.
         """
         edition = self.reloader.service.queue.plan.edition
         if self._planned[0] != edition:
@@ -130,7 +130,7 @@ class Previews:
     def _outlooks(
         self, waiting: Mapping[Needs, Sequence[str]], registry: HostRegistry
     ) -> tuple[list[HostOutlook], dict[str, str]]:
-        """Return what each host could take, and which jobs no host could."""
+        """Return which jobs each host could take, and which jobs no host could."""
         service = self.reloader.service
         now, out = service.queue.clock.now(), taken_out(self.reader, service.host_registry)
         known = sorted(registry.known.values(), key=lambda each: each.name)

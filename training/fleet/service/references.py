@@ -1,7 +1,7 @@
-"""The data sets that a plan's references stand for: as the last reload found them, until the next. Pure.
+"""Resolve the plan's references to data sets as the last reload did, until the next reload. Pure.
 
-A name moves with every push. Looked up at each start, it would change its jobs at a mere restart; refused or forgotten
-because its data set is not on this disk today, its jobs would leave the plan. So what a reload found is remembered with
+Every push may give a name another data set. If each start looked the name up again, a mere restart would change the
+plan's jobs. If a missing data set were a mistake, its jobs would leave the plan. So what a reload found is stored with
 the jobs, and a missing data set is an obstacle of its jobs.
 """
 
@@ -17,8 +17,9 @@ _UNKNOWN = "not known: "  # before a reference to an unknown data set
 
 @dataclass(frozen=True, slots=True)
 class KnownReferences(Catalogue):
-    """A catalogue that remembers. ``starting``: the memory counts more than the disk, and an unknown reference is no
-    mistake, because a receiver must run for its data set to be pushed."""
+    """A catalogue that remembers what references meant at the last reload. ``starting``: remembered data sets count
+    more than those on the disk. An unknown reference is then no mistake, because its data set can be pushed only to a
+    running receiver."""
 
     remembered: Mapping[str, str] = field(default_factory=dict)  # reference → id
     starting: bool = False
@@ -40,7 +41,7 @@ class KnownReferences(Catalogue):
         return self.found[reference]
 
     def moved(self) -> dict[str, str]:
-        """Map each reference to its present data set where memory has another."""
+        """Map each reference to its present data set, if the remembered one differs."""
         here = {name: self.names.get(name, known) for name, known in self.found.items()}
         return {name: dataset_id for name, dataset_id in here.items() if dataset_id != self.found[name]}
 

@@ -1,4 +1,4 @@
-"""Results between store, database and views: each report is read once for its row, when it arrives."""
+"""Convert trainers' reports to rows and views; each report is read once, when it arrives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.fleet.wire.views import ResultView
 
 
 def kept_of(digest: str, body: bytes) -> KeptReport:
-    """Read a report for its row; what makes no sense in it is left out."""
+    """Convert a report to its row; invalid parts are left out."""
     result = reports.read(body).result
     return KeptReport(
         report=digest,
@@ -24,7 +24,7 @@ def kept_of(digest: str, body: bytes) -> KeptReport:
 
 
 def result_of(figures: str) -> ResultView:
-    """Read the row's figures; those of a release that kept others count as not readable."""
+    """Convert the row's figures to a view; figures in another form count as not readable."""
     try:
         return msgspec.json.decode(figures, type=ResultView)
     except (msgspec.MsgspecError, RecursionError):

@@ -1,9 +1,9 @@
-"""Carrying out the plan's [retention]: facts, the decision, rows, files.
+"""Carry out the plan's [retention]: read facts, decide, write rows, delete files.
 
-The order is the promise: a row records what is deleted, when and why → the commit → a note in the bundle's folder
-records the same, for a rebuild → the file is deleted → the row records that it is done. A crash between any two leaves
-at worst a file that a row calls removed, and the next look removes it; never a row that promises a file which is gone.
-Small steps: each transaction takes a few of them, so that a claim never waits long.
+The order of steps is what makes it safe: a row records what is deleted, when and why → the commit → a note in the
+bundle's folder records the same, for a rebuild → the file is deleted → the row records that it is done. A crash between
+two steps leaves at worst a file that a row calls removed, which the next run deletes; never a row whose file is
+missing. Each transaction deletes only a few items, so that a claim never waits long.
 """
 
 from __future__ import annotations
@@ -46,15 +46,17 @@ _ALL = 2**62
 
 @dataclass(frozen=True, slots=True)
 class RemovalProposal:
-    """Everything that the plan's retention deletes now, and the models kept for want of a figure."""
+    """Everything that the plan's retention would delete now, and the models kept because they lack a figure."""
 
     removals: list[Removal]
     notes: list[str]
 
 
 class Retention:
-    """The look for what goes. :meth:`proposal` reads parallel to the writer; the steps say themselves where they
-    run."""
+    """Finds and deletes what the plan does not keep.
+
+    :meth:`proposal` reads while the writer works; each step says on which thread it runs.
+    """
 
     def __init__(self, service: Service, store: ArtifactStore, datasets: DatasetStore | None, reader: Database) -> None:
         self._service, self._store, self._datasets, self._reader = service, store, datasets, reader
@@ -65,7 +67,7 @@ class Retention:
         return self._service.plan.retention
 
     def proposal(self) -> RemovalProposal:
-        """Decide what goes, by the rows as they are."""
+        """Decide from the present rows what to delete."""
         now, asked = self._clock.now(), self.rules
         bundles = self._bundles(self._reader, asked)
         removals = [
@@ -86,7 +88,7 @@ class Retention:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def collect(self, most: int = _ALL) -> Steps[list[Removal]]:
-        """Delete at most ``most`` of what the plan no longer keeps; returns what went."""
+        """Delete at most ``most`` items that the plan no longer keeps; return what was deleted."""
         yield from self.finish()
         if self.rules.keeps_all:
             return []
@@ -104,7 +106,7 @@ class Retention:
         return gone
 
     def finish(self) -> Steps[None]:
-        """Remove the files of what rows say went; also what a crash had left."""
+        """Delete the files of removed items, including those that a crash left."""
         after = 0
         while rows := (yield Look(partial(self._unfinished, after))):
             after = rows[-1]["seq"]
@@ -116,7 +118,7 @@ class Retention:
             yield Decide(partial(self._finished, gone), "retention")
 
     def learn(self) -> Steps[int]:
-        """Note deletions that this copy of the database lacks: the store records them. Returns how many."""
+        """Record deletions that this copy of the database lacks, from the store's notes. Returns how many."""
         found = yield Look(self._bundles_here)
         told = yield Disk(lambda: [each for each in map(self._told, found) if each is not None])
         if told:
@@ -169,7 +171,7 @@ class Retention:
     # -- rows: on the thread of the writer ----------------------------------------------------------------------
 
     def _let_go(self, some: Sequence[Removal]) -> list[Removal]:
-        """Record that these are deleted, except those whose jobs have moved on since."""
+        """Record that these items are deleted, except those whose jobs have changed since."""
         return [each for each in some if self._one(each)]
 
     def _one(self, each: Removal) -> bool:
@@ -210,7 +212,7 @@ class Retention:
         return self._db.run("add_removal", **row, at=now, newest=newest, done_at=now if done else None) > 0
 
     def _keep_figures(self, job_id: str) -> None:
-        """Before a job's curve goes: its models are judged by it yet."""
+        """Store a job's figures before its curve is deleted, because its models are still judged by them."""
         for row in self._db.all("completed_attempts", job_id=job_id):
             figure = figure_of(self._db, job_id, row)
             if figure is not None:
@@ -221,7 +223,7 @@ class Retention:
             pass
 
     def _forget_events(self) -> bool:
-        """Forget some of the oldest; False when there are none of that age."""
+        """Delete some of the oldest events; False if none are that old."""
         asked, now = self.rules, self._clock.now()
         before = rules.events_before(asked, now)
         row = None if before is None else self._old_events(self._db, before, EVENTS_STEP)
@@ -238,7 +240,8 @@ class Retention:
         return self._reader.all("unfinished_removals", after=after, most=STEP)
 
     def _unlink(self, row: Row) -> bool:
-        """Remove the file, unless the bundle was delivered again meanwhile: its row is written on this thread, too."""
+        """Delete the file, unless the bundle was delivered again meanwhile; this thread also writes the bundle's
+        row."""
         if self._db.one("standing_removal", seq=row["seq"]) is None:
             return False
         if row["what"] == RemovalKind.DATASET:
@@ -247,7 +250,7 @@ class Retention:
         return True
 
     def _may_forget_dataset(self, row: Row) -> bool:
-        """Check once more: a plan may name it since, or a push may have brought it again."""
+        """Check again before deletion: a plan may name the data set since, or a push may have brought it again."""
         assert self._datasets is not None
         here = next((each for each in self._datasets.sets() if each.dataset_id == row["subject"]), None)
         try:
@@ -277,7 +280,7 @@ class Retention:
         return True
 
     def _settle(self, row: Row) -> bool:
-        """Make a bundle's absence durable; remove a data set."""
+        """Make a bundle's deletion durable; delete a data set."""
         with suppress(NoDataset):  # removed before a crash
             if row["what"] == RemovalKind.BUNDLE:
                 self._store.settle_removed(Artifact.at(row["subject"]))
@@ -300,13 +303,13 @@ class Retention:
 
 
 def note_removed(db: Database, removed: Removed) -> None:
-    """Write what a store's note says of a bundle that is gone."""
+    """Record what a note in the store says about a deleted bundle."""
     said = {"what": RemovalKind.BUNDLE, "subject": removed.artifact.place, "number": 0, "size": removed.artifact.size}
     db.run("add_removal", **said, why=removed.why, at=removed.at, newest=None, done_at=removed.at)
 
 
 def _those(done: Callable[[Row], bool], rows: Iterable[Row]) -> list[Row]:
-    """Take a step with each row; what the store cannot do now is left for the next time."""
+    """Take a step for each row; rows for which the store fails are left for the next time."""
     taken = []
     for row in rows:
         try:
@@ -347,6 +350,6 @@ def _with_figures(db: Database, bundle: RetainedBundle, rows: Sequence[Row]) -> 
 
 
 def figure_of(db: Database, job_id: str, attempt: Row) -> float | None:
-    """Return the best validation figure on the curve that led to an attempt."""
+    """Return the best validation figure on the curve of an attempt."""
     found = db.one("validation_figure", job_id=job_id, attempt=attempt["attempt"], generation=attempt["generation"])
     return None if found is None else found["figure"]

@@ -1,5 +1,5 @@
-"""Rotations, groups of jobs that each leave out another host: a row for each rotation, with its unfinished jobs and the
-models to deploy. Read-only."""
+"""Rotations, groups of jobs that each leave out another host: a row per rotation, unfinished jobs, and models to
+deploy. Read-only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHARE = 100.0  # a look takes at most one part in so many of the time
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One job of a rotation. ``result`` is None until it is done; ``made_by`` are the digests of data and code."""
+    """One job of a rotation. ``result`` is None until it is done; ``made_by`` has the digests of its data and code."""
 
     job_id: str
     name: str
@@ -58,7 +58,8 @@ class Rotations:
         self._as_of, self._seen_at, self._took_s = -1, 0.0, 0.0
 
     def all(self) -> list[RotationView]:
-        """Fold the rotations, again when anything has happened since; rarely where there are very many jobs."""
+        """Return the rotations with their figures, computed again after something has happened; rarely if there are
+        very many jobs."""
         row = self._db.one("newest_event")
         head, now = (row["seq"] if row is not None else 0), self._clock.monotonic()
         if self._as_of != head and (self._as_of < 0 or now - self._seen_at >= SHARE * self._took_s):
@@ -73,7 +74,7 @@ class Rotations:
         return [self._with_models(view, members) for view in found]
 
     def _with_models(self, view: RotationView, members: Sequence[Member]) -> RotationView:
-        """Name the jobs that train the same on all hosts of the rotation."""
+        """Name the jobs that train the rotation's model on all its hosts."""
         like = next(each.spec for each in members if each.job_id == view.by_host[0].jobs[0].job_id)
         rows = self._db.all("jobs_like", model=view.model, mode=view.mode, most=ALIKE_MAX)
         fits = [row for row in rows if trains_on_all(json.loads(row["spec"]), like, view.hosts)]
@@ -100,9 +101,9 @@ def _member(row: Row) -> Member | None:
 
 
 def folded(members: Iterable[Member]) -> list[RotationView]:
-    """Fold jobs into rotations, whole ones first, the highest AUROC first.
+    """Group jobs into rotations, complete ones first, the highest AUROC first.
 
-    Jobs that the plan no longer names count where it names none of their rotation.
+    Jobs that left the plan count only if the plan names no job of their rotation.
     """
     groups: dict[str, list[Member]] = {}
     for each in members:
@@ -155,7 +156,7 @@ def _view(group: Sequence[Member]) -> RotationView:
 
 
 def _alike(group: Sequence[Member]) -> tuple[list[Member], list[str]]:
-    """Return the jobs that are done and were made alike, and a sentence on those that were not."""
+    """Return the completed jobs with equal data and code, and a sentence about the others."""
     notes, done = [], [each for each in group if each.result is not None]
     honest = [each for each in done if each.result and each.result.hosts in ([], [each.turn.host])]
     if len(honest) < len(done):
@@ -172,7 +173,7 @@ def _alike(group: Sequence[Member]) -> tuple[list[Member], list[str]]:
 
 
 def _test(jobs: Iterable[Member]) -> str:
-    """Return the test on which all of these were judged; empty where that is not known."""
+    """Return the test on which all of these were judged; empty if unknown."""
     tests = {each.result.test for each in jobs if each.result is not None}
     return tests.pop() if len(tests) == 1 else ""
 
@@ -213,7 +214,7 @@ def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:
 
 
 def with_gaps(found: Sequence[RotationView]) -> list[RotationView]:
-    """Give each whole rotation its gap to the first one that was judged on the same tests, host by host."""
+    """Add to each complete rotation its gap to the first one that was judged on the same tests, host by host."""
     firsts: dict[Any, RotationView] = {}
     made = []
     for view in found:
@@ -239,6 +240,6 @@ def _gap(view: RotationView, first: RotationView) -> RotationGap | None:
 
 
 def name_of(names: Sequence[str]) -> str:
-    """Name a rotation as its entry in the plan is called; jobs written by hand by the first of them."""
+    """Return a rotation's name: that of its entry in the plan; for jobs written by hand, the first job's name."""
     stems = {name.partition("[")[0] for name in names}
     return stems.pop() if len(stems) == 1 and all(name.endswith("]") for name in names) else f"{names[0]} and others"

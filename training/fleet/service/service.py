@@ -1,4 +1,4 @@
-"""The receiver's decisions as one object: each protocol call by its name, from the module that holds it.
+"""The receiver's decisions as one object: each protocol call by its name, implemented in the module for that call.
 
 No HTTP and no SQL. Every call runs inside one transaction of the writer and either returns a reply or raises
 :class:`training.fleet.wire.constants.Refusal`; what was written before a refusal is undone with it.
@@ -28,7 +28,7 @@ from training.fleet.wire.messages import ReloadReply
 
 
 class Service(FleetState):
-    """All calls, and the plan. One instance, used by the writer thread (or the simulation's only thread)."""
+    """All protocol calls, and the plan. One instance, used by the writer thread (or the simulation's only thread)."""
 
     __slots__ = (
         "_planned", "as_booked", "cancel", "claim", "claim_again", "completable", "complete", "copied", "deliver",
@@ -45,7 +45,7 @@ class Service(FleetState):
         *,
         new_round: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """``new_round`` draws the echo of an answer (:mod:`training.fleet.scheduling.copies`)."""
+        """``new_round`` draws the token that an answer carries (:mod:`training.fleet.scheduling.copies`)."""
         super().__init__(queue, store, plan)
         self._planned = plan is not None  # until then there is nothing to compare a plan with
         queue.ahead.kinds.learned = self.learned(queue.db)
@@ -64,7 +64,7 @@ class Service(FleetState):
         self.release, self.order, self.resume_host = operator.release, operator.order, operator.resume_host
 
     def reload(self, jobs: Iterable[Mapping[str, Any]] | PlanWrite, plan: Plan) -> ReloadReply:
-        """Make a checked manifest the plan. Jobs in flight go on with what they were granted."""
+        """Put a checked manifest into force. Running jobs continue with what they were granted."""
         before = self.compared_with
         synced = jobs.finish() if isinstance(jobs, PlanWrite) else self.queue.sync(jobs)
         self.host_registry.plan, self._planned = plan, True
@@ -77,7 +77,7 @@ class Service(FleetState):
         return self.plan if self._planned else None
 
     def resume(self, plan: Plan, jobs: int) -> ReloadReply:
-        """Go on with the plan after a restart: the queue has these jobs already."""
+        """Continue with the plan after a restart: the queue has its jobs already."""
         self.host_registry.plan, self._planned = plan, True
         return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=notes(self.host_registry))
 
@@ -85,14 +85,14 @@ class Service(FleetState):
 
     @property
     def must_schedule(self) -> bool:
-        """Return True when a schedule is to be made. For any thread."""
+        """Return True if a schedule is due. For any thread."""
         return self.plan.scheduling is Scheduling.SOONEST and self.queue.ahead.is_due(self.policy)
 
     def begin_schedule(self) -> Making:
-        """Note what a schedule is to be made of, for :meth:`Ahead.make`."""
+        """Collect the facts for a new schedule, for :meth:`Ahead.make`."""
         return self.queue.ahead.begin(self.fleet(out=taken_out(self.queue.db, self.host_registry)).alive, self.policy)
 
     def follow_schedule(self, making: Making, made: MadeSchedule) -> list[str]:
-        """Put a schedule into force; returns the hosts with an open claim that would get a job by it."""
+        """Put a schedule into force; return the hosts with an open claim that would get a job by it."""
         self.queue.ahead.follow(making, made)
         return self.queue.ahead.called(self.host_registry.waiting_hosts())

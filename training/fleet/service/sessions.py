@@ -1,4 +1,4 @@
-"""Identities: one living installation a host id, and of its sessions the newest; of a machine's copies none.
+"""Identities: admit one live installation per host id, its newest session only, and no copies of a machine.
 
 The rules are those of :mod:`training.fleet.scheduling.copies`. No HTTP and no SQL.
 """
@@ -24,14 +24,14 @@ class HostSessions:
     """The sessions of every host, as its requests show them."""
 
     def __init__(self, fleet: FleetState, new_round: Callable[[], str]) -> None:
-        """``new_round`` draws the echo of an answer."""
+        """``new_round`` draws the token that an answer carries."""
         self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
         self._hosts, self._clock = fleet.host_registry, fleet.clock
         self._new_round = new_round
         self._lines: dict[str, tuple[str, SessionLine]] = {}  # host → installation, its sessions
 
     def guard_identity(self, request: ClaimRequest) -> ClaimReply | None:
-        """Admit one living installation per host id; of its sessions only the newest may claim, of copies none.
+        """Admit one live installation per host id; only its newest session may claim, and copies may not.
 
         Returns an answer to be sent at once, or None if the claim may go on.
         """
@@ -68,7 +68,7 @@ class HostSessions:
         self._hosts.put(replace(known, conflict=sentence, conflict_at=at))
 
     def refused(self, known: KnownHost) -> str | None:
-        """Tell operators that another installation asks in this host's name, and is refused."""
+        """Notify operators that another installation asks under this host's name, and is refused."""
         since_s = self._clock.monotonic() - known.conflict_at
         return known.conflict if since_s < self._policy.stale_after_s else None
 
@@ -112,25 +112,25 @@ class HostSessions:
         return line
 
     def round_of(self, host: str) -> str | None:
-        """Return the echo that a worker sends back with its next request."""
+        """Return the token that a worker must send back with its next request."""
         _, line = self._lines.get(host, ("", None))
         return None if line is None else line.round
 
     def copied(self, known: KnownHost) -> str | None:
-        """Tell operators that a machine and its copy share one identity."""
+        """Notify operators that a machine and its copy share one identity."""
         instance, line = self._lines.get(known.name, ("", None))
         copied = line is not None and line.copied and instance == known.instance_id
         return copies.sentence(known.name) if copied else None
 
     def handed_on(self, attempt: Attempt, session: str | None) -> bool:
-        """Check that the host's present session succeeded ``session``, which held the claim."""
+        """Check that the host's present session followed ``session``, which held the claim."""
         _, line = self._lines.get(attempt.host, ("", None))
         if line is None or session is None or session == attempt.session_id:
             return False
         return session in line.heard and attempt.session_id == line.current
 
     def heard(self, attempt: Attempt, request: HeartbeatRequest) -> None:
-        """Take a heartbeat for a sign of life of its session; work that a copy seems to have lost is refunded."""
+        """Count a heartbeat as a sign of life of its session; refund work that a copy seemed to have lost."""
         _, line = self._lines.get(attempt.host, ("", None))
         if line is None:  # of another installation's sessions it knows none
             return
@@ -141,7 +141,7 @@ class HostSessions:
             self._queue.quarantines.refund(line.lost())
 
     def lose(self, host: str, attempt: Attempt) -> None:
-        """Note that a session ended without the attempt that it held."""
+        """Record that a session ended without the attempt that it held."""
         self._lines[host][1].lose(attempt.session_id, attempt.claim_id)
 
     def forget(self, host: str) -> None:

@@ -1,7 +1,7 @@
-"""Views of the learned durations: the speeds of hosts, and what looks wrong beside them.
+"""Views of the learned durations: the speeds of hosts, and what looks wrong compared with them.
 
-An attempt that outlasts all that was learned may never end; a host that is far slower than it measured itself to be
-shows more than it has. Neither is stopped: the estimates follow, and a person is notified.
+An attempt that outlasts all that was learned may never end; a host far slower than its calibration reports more than it
+can do. Neither is stopped: the estimates follow, and a person is notified.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SpeedViews:
     _learned: Learned | None = field(default=None, init=False)  # once asked for
 
     def speeds(self) -> SpeedsReply:
-        """Return how long each kind of job takes on each known host: kinds of completed attempts, the newest first."""
+        """Return how long each kind of job takes on each known host: kinds of completed attempts, newest first."""
         learned = self._look()
         speeds, kinds = learned.speeds(), list(learned.kinds().values())
         hosts = self.service.known_hosts()
@@ -52,7 +52,7 @@ class SpeedViews:
         )
 
     def doubts(self, hosts: Iterable[KnownHost]) -> dict[str, str]:
-        """Name the hosts whose measurement of their own speed is not trusted, and why."""
+        """Name the hosts whose own calibration is not trusted, and why."""
         speeds = self._look().speeds()
         slower = speeds.slower_than_measured()
         told = {}
@@ -109,7 +109,7 @@ def _far_off(times: float, cores: float | None) -> str:
 
 
 def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[str]) -> SpeedsOfKind:
-    """Say of one kind how long it takes where."""
+    """Return how long one kind takes on each host."""
     spec: Mapping[str, Any] = of_kind.spec
     told = {on: learned.predict(work, on) for on in machines}
     hosts = [SpeedOnHost.of(each, host=host, low=each.at(0.1), high=each.at(0.9)) for host, each in told.items()]

@@ -21,12 +21,12 @@ _COMMAND = re.compile(r"`(cis490-jobs (doctor|backup|restore|rebuild)\b[^`]*)`")
 
 
 class RecoveryError(Exception):
-    """Something could not be backed up, restored or rebuilt. The text is one sentence; nothing was lost."""
+    """A backup, restore or rebuild failed. The text is one sentence; nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The database, the store, and the folder of keys and certificates (which may be absent)."""
+    """The paths of the database, the store, and the folder of keys and certificates (which may be absent)."""
 
     db: Path
     models: Path
@@ -38,7 +38,7 @@ class Deployment:
     def of(
         cls, folder: Path, db: Path | None = None, models: Path | None = None, manifest: Path = MANIFEST
     ) -> Deployment:
-        """Return the receiver's defaults in ``folder``, with the given exceptions."""
+        """Return the receiver's default paths in ``folder``, except those given."""
         place = folder / DATABASE if db is None else db
         store = folder / "models" if models is None else models
         said = (
@@ -51,7 +51,7 @@ class Deployment:
         return cls(place, store, place.parent / "tls", given, plan)
 
     def typed(self, text: str) -> str:
-        """Extend the commands in ``text`` by the flags of this state."""
+        """Add the flags for this state to the commands in ``text``."""
 
         def typed(found: re.Match[str]) -> str:
             flags = (*self.given, *(self.plan if found[2] == "rebuild" else ()))
@@ -66,12 +66,12 @@ class Deployment:
 
     @property
     def saved_states(self) -> Path:
-        """Return the folder of what trainers saved to resume from; no backup has it."""
+        """Return the folder of trainers' saved states, which backups leave out."""
         return self.models.with_name("states")
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the state as a receiver does; RecoveryError while one runs."""
+        """Lock the state as a receiver does; RecoveryError while one runs."""
         try:
             self.db.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as stack:

@@ -1,4 +1,5 @@
-"""Calls of workers on a job's saved state (files to resume an interrupted training): who may store or fetch it.
+"""Workers' calls about a job's saved state (files from which an interrupted training resumes): who may store or fetch
+it.
 
 A sequence does no I/O and knows no HTTP: the HTTP layer and the simulation take its steps.
 """
@@ -36,7 +37,7 @@ OVER = FINAL - {JobStatus.FAILED}  # a failed job may be requeued, and go on
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """The caller about the state of a job, as the request names them."""
+    """The caller of a request about a job's saved state, as the request names it."""
 
     job_id: str
     claim_id: str | None
@@ -46,7 +47,7 @@ class Calling:
 class SavedStates:
     """The calls about saved states, as steps of :mod:`training.fleet.service.delivery`.
 
-    Only the holder of the job's live claim brings or gets one.
+    Only the holder of the job's live claim may store or fetch one.
     """
 
     def __init__(self, service: Service, store: StateStore, clock: Clock) -> None:
@@ -60,7 +61,7 @@ class SavedStates:
         return StateDraftReply(state_id=state_id, missing=list(draft.missing))
 
     def bring(self, calling: Calling, state_id: str, sha256: str | None) -> Steps[None]:
-        """Take a chunk, or a body of several where ``sha256`` names none."""
+        """Store a chunk, or several from one body if ``sha256`` names none."""
         yield self._holder(calling)
         body: bytes = yield Whole(CHUNK_BYTES if sha256 else BATCH_BODY_BYTES_MAX)
         try:
@@ -70,7 +71,7 @@ class SavedStates:
         yield Disk(lambda: self._store.put(state_id, chunks))
 
     def keep(self, calling: Calling, state_id: str, said: StateKeepRequest) -> Steps[StateView]:
-        """Let a whole state be the job's newest, unless its attempt has ended meanwhile."""
+        """Make a complete state the job's newest, unless its attempt has ended meanwhile."""
         size: int = yield Disk(lambda: self._store.size_of(state_id))
         found: tuple[Job, Attempt] = yield self._holder(calling)
         job, attempt = found
@@ -82,7 +83,7 @@ class SavedStates:
         return view(made)
 
     def listing(self, calling: Calling, state_id: str) -> Steps[bytes]:
-        """Read the listing of the job's state; its SHA-256 is the state's id."""
+        """Read the listing of the job's state; the listing's SHA-256 is the state's id."""
         found: tuple[Job, Attempt] = yield self._holder(calling)
         self._check_newest(found[0], state_id)
         document: bytes = yield Disk(lambda: self._store.listing(calling.job_id))
@@ -96,7 +97,7 @@ class SavedStates:
         return data
 
     def forget(self) -> Steps[int]:
-        """Remove the states of jobs that are over; returns their number."""
+        """Delete the states of jobs that have ended; return their number."""
         if not (jobs := self._store.jobs()):
             return 0
         gone: list[str] = yield Decide(lambda: over(self._service, jobs), "states")
@@ -104,7 +105,7 @@ class SavedStates:
         return number
 
     def of(self, job_id: str) -> StateView | None:
-        """Return a claim's message about a job's state."""
+        """Return the message in a claim's answer about a job's state."""
         kept = self._store.of(job_id)
         return None if kept is None else view(kept)
 
@@ -126,18 +127,18 @@ class SavedStates:
 
 
 def kept_by(attempt: Attempt, said: StateKeepRequest, *, state_id: str, size: int, now: float) -> KeptState:
-    """Return the state as it is kept: with the stretches of all attempts that it holds. Pure."""
+    """Return the state to store, with the stretches of all attempts that trained it. Pure."""
     own = msgspec.structs.replace(said.stretches[-1], attempt=attempt.attempt, host=attempt.host)  # whatever it says
     stretches = (*said.stretches[:-1], own)[-STRETCHES_MAX:]
     return KeptState(state_id, attempt.attempt, attempt.host, now, size, stretches)
 
 
 def view(kept: KeptState) -> StateView:
-    """Return a claim's message about a state."""
+    """Return the message in a claim's answer about a state."""
     return StateView.of(kept, stretches=list(kept.stretches))
 
 
 def over(service: Service, jobs: Iterable[str]) -> list[str]:
-    """List those of these jobs that need no state any more: done, cancelled, or unknown here."""
+    """List those of these jobs that no longer need a state: done, cancelled, or unknown here."""
     found = ((job_id, service.queue.get(job_id)) for job_id in jobs)
     return [job_id for job_id, job in found if job is None or job.status in OVER]

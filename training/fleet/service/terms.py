@@ -1,4 +1,4 @@
-"""The terms under which a host trains: what the plan declares of its owner's conditions, and an operator's order."""
+"""The terms under which a host trains: its owner's conditions from the plan, and an operator's order."""
 
 from __future__ import annotations
 

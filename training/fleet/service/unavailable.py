@@ -1,4 +1,4 @@
-"""The hosts that get no jobs at a moment: quarantined, under an operator's order, or at rest for their owner."""
+"""The hosts that get no jobs now: in quarantine, under an operator's order, or resting for their owner."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from training.fleet.service.hosts import HostRegistry
 
 
 def at_rest(db: Database, registry: HostRegistry) -> dict[str, Out]:
-    """Return the hosts at rest, by an operator's order or by their owner's conditions."""
+    """Return the hosts that rest because of an operator's order or their owner's conditions."""
     resting = {name: Resting(name, reason) for name, reason in registry.resting.copy().items()}
     return {**resting, **orders(db)}
 
 
 def taken_out(db: Database, registry: HostRegistry) -> dict[str, Out]:
-    """Return every host that gets no jobs now. Of several reasons the one that needs a person goes first."""
+    """Return every host that gets no jobs now. If there are several reasons, one that needs a person is given."""
     return {**at_rest(db, registry), **quarantines(db)}

@@ -1,4 +1,4 @@
-"""Permission to upload a bundle, for a live claim and by hand. No HTTP and no SQL."""
+"""Permission to upload a bundle, for a live claim or a delivery by hand. No HTTP and no SQL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class UploadPermission:
 
 
 class Uploads:
-    """Decides who may bring a bundle, and which attempt it belongs to."""
+    """Decides who may upload a bundle, and to which attempt it belongs."""
 
     def __init__(self, fleet: FleetState) -> None:
         """Share the fleet's state."""
@@ -76,9 +76,8 @@ class Uploads:
             )
 
     def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
-        """List the claims whose attempt can deliver nothing any more, or has ended on a revoked host. A
-        unknown claim is not listed: an older database may have been restored.
-        """
+        """List the claims whose attempt can deliver nothing any more, or has ended on a revoked host. An unknown claim
+        is not listed: an older database may have been restored."""
         over = set()
         for claim_id in claims:
             attempt = self._queue.attempts.by_claim(claim_id)
@@ -95,14 +94,14 @@ class Uploads:
         return {claim: "" if each is None else each.host for claim, each in found.items()}
 
     def _stands(self, claim_id: str | None) -> bool:
-        """Check that the claim itself permits the upload, so that this is no delivery by hand."""
+        """Check that the claim itself permits the upload, without a delivery by hand."""
         attempt = None if claim_id is None else self._queue.attempts.by_claim(claim_id)
         return attempt is not None and (attempt.live or rules.may_adopt(self._fleet.job(attempt.job_id), attempt))
 
     def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> DeliveryNews | None:
-        """Assign a bundle that is durable in the store to its attempt, if the claim still stands.
+        """Assign to its attempt a bundle that is durable in the store, if the claim is still valid.
 
-        None when retention took an equal bundle away at this moment: it is to be sent once more.
+        None if retention deleted an equal bundle at this moment; it must then be sent again.
         """
         if permission.by_hand:
             return DeliveryNews.KNOWN
@@ -117,7 +116,7 @@ class Uploads:
         return stored
 
     def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
-        """Return the waiting job and the attempt for a delivery by hand; None when it was accepted before."""
+        """Return the waiting job and the attempt for a delivery by hand; None if it was accepted before."""
         check_id("claim_id", request.claim_id)
         job = self._fleet.job(job_id)
         same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
@@ -143,9 +142,10 @@ class Uploads:
     def deliver(
         self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int, kept: KeptReport | None = None
     ) -> tuple[CompleteReply, bool]:
-        """Complete a waiting job with a bundle that its host had set aside; the flag is False for a repetition.
+        """Complete a waiting job with a bundle that its host had set aside; the flag is False for a repeated request.
 
-        ``made`` is the attempt whose provenance lies beside the bundle, which is ``size`` bytes; so does ``kept``.
+        ``made`` is the attempt whose provenance is stored beside the bundle of ``size`` bytes; ``kept`` is its stored
+        report.
         """
         found = self.deliverable(job_id, request)
         if found is not None:
@@ -164,7 +164,7 @@ class Uploads:
         return completed(job, request.artifact_id, job.attempt), found is not None
 
     def _waiting(self, job_id: str, claim_id: str, host_id: str) -> Job:
-        """Return the job if a bundle of this claim and host may complete it: it waits, and the host may have it."""
+        """Return the job if it waits, and a bundle of this claim and host may complete it."""
         job = self._fleet.job(job_id)
         if job.status is JobStatus.CANCELLED:
             raise Refusal(
@@ -190,5 +190,5 @@ class Uploads:
 
 
 def _by_hand(claim_id: str, job: Job) -> str:
-    """Make the claim id of a delivery by hand."""
+    """Make the claim id for a delivery by hand."""
     return f"{claim_id[:100]}-{job.attempt + 1}"

@@ -1,4 +1,4 @@
-"""Waking hosts that sleep: the facts of the decision, and the note of it. The packet is sent elsewhere."""
+"""Wake hosts that sleep: collect the facts for the decision, and record it. The packet is sent elsewhere."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Wake:
 
 @dataclass
 class Wakes:
-    """Decides whom to wake. Call :meth:`due` on the writer's thread every few seconds."""
+    """Decides which hosts to wake. Call :meth:`due` on the writer's thread every few seconds."""
 
     service: Service
     _tries: dict[str, tuple[int, float]] = field(default_factory=dict)  # host → how often, and when last
 
     @property
     def any_can_be(self) -> bool:
-        """Return True when the plan names a host's hardware address."""
+        """Return True if the plan has some host's hardware address."""
         return any(said.get("mac") for said in self.service.plan.hosts.values())
 
     def due(self) -> list[Wake]:
-        """Return whom to wake now, and write it into the history of the jobs that are the reason."""
+        """Return the hosts to wake now, and record that in the history of the jobs that are the reason."""
         macs = self._asleep()
         if not macs:
             return []
@@ -58,7 +58,7 @@ class Wakes:
         return [Wake(host, macs[host]) for host in chosen]
 
     def _asleep(self) -> dict[str, str]:
-        """Map the hosts that were silent for a lease, and can be woken, to their address."""
+        """Map the hosts that are silent for a lease, and can be woken, to their hardware address."""
         service, found = self.service, dict[str, str]()
         if not self.any_can_be:
             return found
@@ -78,7 +78,7 @@ class Wakes:
         return tries, now - at
 
     def _waits(self, of: PendingKind, hosts: list[str], now: float) -> Waits:
-        """Say how long such jobs would take on those asleep, and when the last of them ends on those awake."""
+        """Return how long waiting jobs would take on sleeping hosts, and when the last of them ends on awake ones."""
         registry, ahead = self.service.host_registry, self.service.queue.ahead
         asleep = [registry.host(registry.known[host]).at_best() for host in hosts]
         fitting = [host.name for host in asleep if rules.fits(of.job_class.needs, host) is None]

@@ -11,10 +11,10 @@
     <root>/<model>_<mode>/<sha256>/reports/<sha256>.json  a trainer's report, named by its own bytes
     <root>/<model>_<mode>/<sha256>/removed.json           when and why retention took the bundle away
 
-The order keeps the promise, and no step may move: write and hash the part → sync it → compare length and
-digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between any two
-leaves at worst a part or a bundle that no row names, never a row that names nothing. Everything here is plain
-synchronous file work, safe to call from several threads, and belongs off the event loop.
+The order of steps must not change, because it makes a crash harmless: write and hash the part → sync it → compare
+length and digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between
+any two leaves at worst a part or a bundle that no row names, never a row that names nothing. All methods do synchronous
+file work; call them from any thread except the event loop's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _KIND = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}_[a-z0-9][a-z0-9.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A bundle in the store."""
+    """A bundle in the store, with its model, mode and id."""
 
     artifact_id: str  # SHA-256 of its bytes, hexadecimal
     model: str
@@ -64,18 +64,19 @@ class Artifact:
 
     @property
     def place(self) -> str:
-        """Return its folder, relative to the store's root."""
+        """Return the artifact's folder, relative to the store's root."""
         return self.path.rpartition("/")[0]
 
     @classmethod
     def at(cls, place: str) -> Artifact:
-        """Return the artifact of a folder, of unknown size."""
+        """Return the artifact that a folder holds; its size is unknown."""
         kind, _, artifact_id = place.rpartition("/")
         model, _, mode = kind.rpartition("_")
         return cls(artifact_id, model, mode, 0)
 
     def index_row(self, job_id: str, attempt: int, stored_at: float, gone: tuple[float, str] | None = None) -> IndexRow:
-        """Return the line of the index for the attempt that delivered it first; ``gone``: removed when, and why."""
+        """Return the index line for the attempt that delivered the artifact first; ``gone``: when it was deleted, and
+        why."""
         return IndexRow(
             artifact_id=self.artifact_id,
             model=self.model,
@@ -92,7 +93,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A bundle that retention took away."""
+    """A bundle that retention deleted."""
 
     artifact: Artifact
     at: float
@@ -122,11 +123,11 @@ class ArtifactStore:
     # -- its database -------------------------------------------------------------------------------------------
 
     def marked(self) -> str | None:
-        """Read the id of the store's database, if it has one; raises BadMark."""
+        """Read the id of the database to which the store belongs, if it has one; raises BadMark."""
         return read_mark(self._fs, self.root)
 
     def mark(self, database_id: str) -> None:
-        """Mark the store as this database's, durably."""
+        """Mark the store durably as belonging to this database."""
         with contextlib.suppress(BadMark):
             if self.marked() == database_id:
                 return
@@ -136,27 +137,27 @@ class ArtifactStore:
     # -- room ---------------------------------------------------------------------------------------------------
 
     def uploading(self) -> set[str]:
-        """List the claims with a part here."""
+        """List the claims that have a part here."""
         return self._incoming.claims()
 
     def unclaimed_uploads(self) -> set[str]:
-        """List the claims with a part from before this process that is not taken over yet."""
+        """List the claims with a part from before this process that no upload has resumed yet."""
         return self._incoming.unclaimed()
 
     def learn_hosts(self, hosts: Mapping[str, str]) -> None:
-        """Learn the hosts of these claims; the parts count as those hosts' unfinished uploads."""
+        """Set the hosts of these claims, so that the parts count as those hosts' unfinished uploads."""
         self._incoming.learn(hosts)
 
     def forget_uploads(self, claims: Collection[str]) -> int:
-        """Delete the parts of these claims; returns the freed bytes. A part in use stays for now."""
+        """Delete the parts of these claims; returns the freed bytes. A part in use is not deleted."""
         return self._incoming.forget(claims)
 
     def has_room(self, incoming_bytes: int = 0) -> bool:
-        """Return True when the reserve of free space holds after ``incoming_bytes`` more."""
+        """Return True if the reserve of free space would still be free after ``incoming_bytes`` more."""
         return self._room.has(incoming_bytes)
 
     def disk_free_bytes(self) -> int:
-        """Return the free space on the disk of the store, the reserve included; raises StoreError."""
+        """Return the free space on the store's disk, including the reserve; raises StoreError."""
         with disk_errors("asking for free space"):
             return self._fs.free_bytes(self.root)
 
@@ -169,19 +170,19 @@ class ArtifactStore:
     def open_part(
         self, claim_id: str, sha256: str | None, *, offset: int = 0, host: str | None = None, coming: int = 0
     ) -> PartFile:
-        """Take an upload over at ``offset`` (0 restarts it) and fence off its former writer.
+        """Take over an upload at ``offset`` (0 restarts it), so that its former writer can write no more.
 
-        ``coming`` bytes are announced by ``host``, which stays within its share of the free space. Re-hashes the stored
-        prefix. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
+        ``coming`` bytes are announced by ``host``, which stays within its share of the free space. It hashes the stored
+        prefix again. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
         """
         name = part_name(claim_id, sha256)
         return self._incoming.open(name, offset, host=host, coming=coming)
 
     def publish(self, part: PartFile, sha256: str, *, model: str, mode: str) -> Artifact:
-        """Make a sealed part (``sha256`` is what ``seal`` returned) the artifact of that name, durably.
+        """Make a sealed part (``sha256`` is what ``seal`` returned) the artifact with that id, durably.
 
-        An equal bundle that is there already is re-hashed and kept; one whose bytes have rotted is replaced.
-        When this returns, the bundle survives a power cut.
+        If an equal bundle exists, it is hashed again and kept; if its bytes are damaged, it is replaced. When this
+        returns, the bundle survives a power cut.
         """
         artifact = Artifact(sha256, model, mode, part.offset)
         target = self.root / artifact.path
@@ -202,9 +203,9 @@ class ArtifactStore:
         return artifact
 
     def confirm(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
-        """Re-hash an artifact whose upload is announced again, and make it durable.
+        """Hash an artifact again whose upload is announced once more, and make it durable.
 
-        A crash may have cut its first publication short after the rename. Raises NotStored or Damaged.
+        A crash after the rename may have interrupted its first publication. Raises NotStored or Damaged.
         """
         artifact = self.verify(artifact_id, model=model, mode=mode)
         with self._publishing, disk_errors("publishing an artifact"):
@@ -212,26 +213,26 @@ class ArtifactStore:
         return artifact
 
     def put_aside(self, artifact: Artifact) -> None:
-        """Rename a damaged bundle, so that it is uploaded again; its bytes stay for inspection."""
+        """Rename a damaged bundle, so that it can be uploaded again; its bytes are kept for inspection."""
         target = self.root / artifact.path
         with self._publishing, disk_errors("renaming a damaged artifact"):
             self._fs.replace(target, target.with_name(f"{BUNDLE}.damaged"))
             sync_ways(self._fs, [target], self.root)
 
     def sweep(self, older_than: float) -> int:
-        """Remove idle parts last touched before ``older_than`` (epoch s); returns their number."""
+        """Delete unused parts last written before ``older_than`` (epoch s); return their number."""
         return self._incoming.sweep(older_than)
 
     # -- artifacts ----------------------------------------------------------------------------------------------
 
     def find(self, artifact_id: str, *, model: str, mode: str) -> Artifact | None:
-        """Find an artifact without reading its bytes; None when there is none."""
+        """Find an artifact without reading its bytes; None if it does not exist."""
         with disk_errors("looking for an artifact"):
             size = self._fs.size(self.root / Artifact(artifact_id, model, mode, 0).path)
         return None if size is None else Artifact(artifact_id, model, mode, size)
 
     def verify(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
-        """Re-hash an artifact's bytes; raises NotStored, or Damaged when they do not match its name."""
+        """Hash an artifact's bytes again; raises NotStored, or Damaged if they do not match its name."""
         artifact = self.find(artifact_id, model=model, mode=mode)
         if artifact is None:
             raise NotStored(f"no artifact {artifact_id} is stored for {model} {mode}; upload it first")
@@ -249,7 +250,7 @@ class ArtifactStore:
             raise NotStored(f"{artifact.path} cannot be read: {error.strerror}") from error
 
     def artifacts(self) -> Iterator[Artifact]:
-        """List every bundle in the store, also without a row.
+        """List every bundle in the store, even those without a row.
 
         The folder's name does not show where the model ends and the mode begins: the part after the last underscore is
         taken for the mode.
@@ -269,7 +270,7 @@ class ArtifactStore:
     # -- retention ----------------------------------------------------------------------------------------------
 
     def note_removed(self, removed: Removed) -> None:
-        """Write, durably, that a bundle is about to go: the facts about it for a rebuild."""
+        """Write a durable note that a bundle will be deleted, with the facts that a rebuild needs."""
         artifact = removed.artifact
         body = {"artifact_id": artifact.artifact_id, "size": artifact.size, "at": removed.at, "why": removed.why}
         target = (self.root / artifact.path).with_name(REMOVED)
@@ -277,11 +278,12 @@ class ArtifactStore:
             self._write(target, f"{artifact.artifact_id}.{REMOVED}", sealed(body))
 
     def removed_note(self, artifact: Artifact) -> Removed | None:
-        """Read when and why a bundle went; None when there is no note of it."""
+        """Read when and why a bundle was deleted; None if there is no note."""
         return read_removed(self._fs, self.root, artifact)
 
     def remove(self, artifact: Artifact) -> None:
-        """Remove the bundle's name; who reads it now reads on. Durable after :meth:`settle_removed`."""
+        """Delete the bundle's name; programs that have the file open can still read it. The deletion is durable after
+        :meth:`settle_removed`."""
         with self._publishing, disk_errors("removing an artifact"):
             self._fs.unlink(self.root / artifact.path)
 
@@ -290,7 +292,7 @@ class ArtifactStore:
             self._fs.sync_folder((self.root / artifact.path).parent)
 
     def removed(self) -> Iterator[Removed]:
-        """List the bundles that are gone and whose notes say why."""
+        """List the deleted bundles whose notes say why."""
         for kind in self._fs.names(self.root):
             for sha256 in self._fs.names(self.root / kind) if _KIND.fullmatch(kind) else ():
                 try:
@@ -304,7 +306,8 @@ class ArtifactStore:
     # -- provenance ---------------------------------------------------------------------------------------------
 
     def write_provenance(self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]) -> Path:
-        """Write, durably, how an attempt produced this bundle. Belongs before the commit that accepts it.
+        """Write a durable file that says how an attempt produced this bundle. Call it before the commit that accepts
+        the bundle.
 
         Writing the same attempt again replaces its file, so a repeated request is harmless.
         """
@@ -337,9 +340,8 @@ class ArtifactStore:
     # -- reports ------------------------------------------------------------------------------------------------
 
     def write_report(self, artifact: Artifact, body: bytes) -> str:
-        """Keep a report beside its bundle, durably; returns its SHA-256, which names it. It is never changed.
-
-        Belongs before the provenance that names it. Nothing of it is read here.
+        """Store a report durably beside its bundle; return its SHA-256, which names it. A stored report is never
+        changed. Call it before writing the provenance that names the report. The report's content is not checked here.
         """
         digest = hashlib.sha256(body).hexdigest()
         target = self.root / report_path(artifact, digest)
@@ -366,7 +368,7 @@ class ArtifactStore:
     # -- files --------------------------------------------------------------------------------------------------
 
     def _write(self, target: Path, name: str, body: bytes) -> None:
-        """Write a file durably; ``name`` is what its part is called."""
+        """Write a file durably, through a temporary file called ``name``."""
         self._fs.mkdir(target.parent)
         replace_whole(self._fs, self.root / INCOMING / f"{name}{PART_SUFFIX}", target, [body])
         sync_ways(self._fs, [target], self.root)
@@ -382,7 +384,7 @@ def report_path(artifact: Artifact, digest: str) -> str:
 
 
 def read_removed(fs: Fs, root: Path, artifact: Artifact) -> Removed | None:
-    """Read the note beside where a bundle was; None when there is none, or a damaged one."""
+    """Read the note of a deleted bundle; None if there is none, or a damaged one."""
     try:
         said = unsealed(b"".join(fs.read((root / artifact.path).with_name(REMOVED))))
         if said["artifact_id"] != artifact.artifact_id:

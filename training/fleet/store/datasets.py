@@ -9,9 +9,9 @@
     <root>/drafts/<id>.json       a listing whose chunks are still arriving
     <root>/incoming/*.part        files on their way to their names
 
-Everything gets its name only when it is whole and synced, so a crash between any two steps leaves at worst a
-stray draft, chunk or listing; :meth:`DatasetStore.sweep` removes those. Plain synchronous file work, safe to
-call from several threads; it belongs off the event loop. Nothing is written before the first data set comes.
+A file gets its name only when complete and synced, so a crash between two steps leaves at worst an unneeded draft,
+chunk or listing; :meth:`DatasetStore.sweep` removes those. All methods do synchronous file work; call them from any
+thread except the event loop's. Nothing is written before the first data set comes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _KEPT_LISTINGS, _KEPT_CHUNKS = 4, 100_000  # parsed ones, for the pushes and fet
 
 
 class About(msgspec.Struct, frozen=True):
-    """The facts of a data set that are known without reading its listing."""
+    """The facts about a data set that are known without reading its listing."""
 
     size: int
     files: int
@@ -67,7 +67,7 @@ class About(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """A data set that can be fetched."""
+    """A data set that can be fetched from the receiver."""
 
     dataset_id: str
     names: tuple[str, ...]
@@ -76,9 +76,9 @@ class Shelved:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedDataset:
-    """The result of announcing a data set: the chunks still to be sent, each named once.
+    """The result of announcing a data set: the chunks that must be sent, each named once.
 
-    Only the first are named when there are many; ``missing_bytes`` is of all.
+    If there are many, only the first are named; ``missing_bytes`` counts all.
     """
 
     dataset_id: str
@@ -89,7 +89,8 @@ class AnnouncedDataset:
 
 
 class DatasetStore:
-    """A folder of data sets, each of ``bytes_max``. One process owns it; ``reserve_bytes`` of disk stay free."""
+    """A folder of data sets, with at most ``bytes_max`` in each. One process owns it; ``reserve_bytes`` of disk stay
+    free."""
 
     def __init__(
         self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES, bytes_max: float = math.inf
@@ -118,7 +119,7 @@ class DatasetStore:
         return sorted(found, key=lambda each: (-each.about.pushed_at, each.dataset_id))
 
     def size_of(self, dataset_id: str) -> int | None:
-        """Return the size of a data set in bytes; None for one that is not here, or cannot be read."""
+        """Return the size of a data set in bytes; None if it does not exist, or cannot be read."""
         if dataset_id not in self._sizes:  # an id stands for the same bytes for ever
             try:
                 self._sizes[dataset_id] = self._about(dataset_id).size
@@ -154,7 +155,7 @@ class DatasetStore:
     # -- pushing ------------------------------------------------------------------------------------------------
 
     def begin(self, dataset_id: str, document: bytes) -> AnnouncedDataset:
-        """Take a listing; returns its missing chunks. Raises WrongDigest, BadName, StoreFull."""
+        """Store a listing as a draft; return its missing chunks. Raises WrongDigest, BadName, StoreFull."""
         if hashlib.sha256(document).hexdigest() != dataset_id:
             raise WrongDigest(f"the listing that arrived is not that of {dataset_id[:12]}")
         try:
@@ -177,7 +178,7 @@ class DatasetStore:
         return AnnouncedDataset(dataset_id, listing.size, tuple(missing), missing_bytes, published)
 
     def put(self, dataset_id: str, chunks: Sequence[tuple[str, bytes | memoryview]]) -> None:
-        """Store chunks (SHA-256, bytes) of an announced data set, durably; all of them or, when one is wrong, none.
+        """Store chunks (SHA-256, bytes) of an announced data set durably: all of them, or none if one is wrong.
 
         Raises NoDataset, WrongDigest, StoreFull.
         """
@@ -245,7 +246,7 @@ class DatasetStore:
     # -- removing -----------------------------------------------------------------------------------------------
 
     def remove(self, dataset_id: str) -> int:
-        """Remove a data set, its names and the chunks that no other has; returns the freed bytes."""
+        """Delete a data set, its names and the chunks that no other data set uses; return the freed bytes."""
         with self._lock, disk_errors("removing a data set"):
             listing = self._listing("sets", dataset_id)
             for name, named in self.catalogue().names.items():
@@ -276,7 +277,7 @@ class DatasetStore:
             return self._shelved(dataset_id, self.catalogue())
 
     def sweep(self, older_than: float) -> int:
-        """Remove drafts last touched before ``older_than`` (epoch s) and unlisted chunks; returns their number."""
+        """Delete drafts last written before ``older_than`` (epoch s) and unlisted chunks; return their number."""
         with self._lock, disk_errors("sweeping the data sets"):
             gone = [
                 path
@@ -297,7 +298,7 @@ class DatasetStore:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _is_published(self, dataset_id: str, document: bytes) -> bool:
-        """Return True when it is published; repairs a damaged listing on the way."""
+        """Return True if the data set is published; repair a damaged listing if needed."""
         try:
             self._listing("sets", dataset_id)
         except NoDataset:
@@ -307,7 +308,7 @@ class DatasetStore:
         return True
 
     def _announced(self, dataset_id: str) -> Listing:
-        """Read the listing of a draft, or of a published data set under repair."""
+        """Read the listing of a draft, or of a published data set that is being repaired."""
         try:
             return self._listing("drafts", dataset_id)
         except NoDataset:
@@ -344,7 +345,8 @@ class DatasetStore:
         return (place for place in listing.distinct() if self._fs.size(self._chunk(place.sha256)) != place.length)
 
     def _is_listed(self) -> Callable[[str], bool]:
-        """Return a check for chunks of any listing. It holds all listings, some 40 bytes a chunk."""
+        """Return a function that tells whether any listing has a chunk. It keeps all listings in memory, about 40 bytes
+        per chunk."""
         listings = [self._listing(folder, each) for folder in ("sets", "drafts") for each in self._ids(folder)]
         return lambda sha256: any(listing.length_of(sha256) is not None for listing in listings)
 
@@ -391,13 +393,13 @@ class DatasetStore:
             )
 
     def _make_durable(self, listing: Listing) -> None:
-        """Sync the names of all files of a data set: a killed process may have left that undone."""
+        """Sync the names of all files of a data set, because a killed process may not have done so."""
         kinds = (kind for kind in ("about", "sets") if self._fs.names(self.root / kind))
         there = [self._path(kind, listing.dataset_id) for kind in kinds]
         sync_ways(self._fs, [*there, *(self._chunk(place.sha256) for place in listing.distinct())], self.root.parent)
 
     def write(self, target: Path, data: bytes) -> None:
-        """Give ``data`` its name durably: written under a temporary name, synced, renamed, every folder on the way
+        """Write ``data`` durably under its name: to a temporary file, synced, renamed, with all folders above
         synced."""
         self._write_all({target: data})
         sync_ways(self._fs, [target], self.root.parent)

@@ -1,4 +1,4 @@
-"""Errors of the store, each kind with the remedy in its message."""
+"""Errors of the store; each message contains the remedy."""
 
 # ruff: noqa: N818 - named like the refusals that they become
 
@@ -20,19 +20,19 @@ class StoreError(Exception):
 
 
 class BadName(StoreError):
-    """A name that may not become part of a path."""
+    """A name is not allowed as part of a path."""
 
     problem_type = ProblemType.BAD_REQUEST
 
 
 class OnlyName(BadName):
-    """The last name of a data set cannot be freed; remove the data set."""
+    """A data set's last name cannot be removed; remove the data set instead."""
 
     problem_type = ProblemType.WRONG_STATE
 
 
 class BadMark(StoreError):
-    """The file with the id of the store's database cannot be understood."""
+    """The file with the id of the store's database is invalid."""
 
 
 class StoreFull(StoreError):
@@ -42,11 +42,11 @@ class StoreFull(StoreError):
 
 
 class ShareFull(StoreFull):
-    """A host's unfinished uploads take their share of the free space, and another host's exceeds its own now."""
+    """A host's unfinished uploads have reached the host's share of the free space."""
 
 
 class StoreUnavailable(StoreError):
-    """The disk failed to do its work. Nothing was acknowledged; trying again is safe."""
+    """The disk failed. Nothing was acknowledged; trying again is safe."""
 
 
 class NotStored(StoreError):
@@ -56,7 +56,7 @@ class NotStored(StoreError):
 
 
 class DamagedArtifact(StoreError):
-    """An artifact's bytes are not those its name promises."""
+    """An artifact's bytes do not match the SHA-256 in its name."""
 
     problem_type = ProblemType.NO_ARTIFACT
 
@@ -68,13 +68,13 @@ class NoDataset(StoreError):
 
 
 class NoState(StoreError):
-    """There is no saved state of this job, or another has taken its place."""
+    """There is no such saved state of this job, or a newer one has replaced it."""
 
     problem_type = ProblemType.UNKNOWN_STATE
 
 
 class ChunksMissing(StoreError):
-    """A data set is not whole: chunks have not arrived yet, or are damaged on the disk."""
+    """A data set is incomplete: chunks have not arrived yet, or are damaged on the disk."""
 
     problem_type = ProblemType.INCOMPLETE_DATASET
 
@@ -84,7 +84,7 @@ class UploadError(StoreError):
 
 
 class TooManyParts(UploadError):
-    """A claim has as many uploads under way as it may."""
+    """A claim already has the largest allowed number of unfinished uploads."""
 
     problem_type = ProblemType.SLOW_DOWN
 
@@ -96,7 +96,7 @@ class Fenced(UploadError):
 
 
 class OffsetMismatch(UploadError):
-    """The requested offset is not stored."""
+    """The store does not have the bytes before the requested offset."""
 
     problem_type = ProblemType.OFFSET_MISMATCH
 
@@ -106,7 +106,7 @@ class OffsetMismatch(UploadError):
 
 
 class Incomplete(UploadError):
-    """The body ended early. The received bytes are kept."""
+    """The body ended before its announced length. The received bytes are kept."""
 
     problem_type = ProblemType.BAD_REQUEST
 
@@ -123,7 +123,7 @@ class WrongDigest(UploadError):
 
 @contextlib.contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
-    """Turn the operating system's errors into the store's, with the work under way."""
+    """Turn the operating system's errors into store errors that name the work in progress."""
     try:
         yield
     except OSError as error:

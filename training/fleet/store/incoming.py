@@ -1,9 +1,9 @@
-"""Uploads on their way in: part files that are hashed while they are written, resumed, and fenced.
+"""Unfinished uploads: part files that are hashed while they are written, can be resumed, and have one writer each.
 
-A part is named by the claim and the digest it was announced with, so a repeated upload finds what its predecessor
-left. At most one writer owns a part: opening it fences off its predecessor, under that writer's lock, so
-a connection that stalls and wakes up after its successor can write nothing. Plain synchronous code that reads and
-writes files: call it off the event loop. Safe to call from several threads.
+A part is named by the claim and the digest it was announced with, so a repeated upload finds what its predecessor left.
+At most one writer owns a part: opening it ends the former writer's ownership, under that writer's lock. So a connection
+that stalls and continues after its successor began can write nothing. Plain synchronous code that reads and writes
+files: call it off the event loop. Safe to call from several threads.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ def check_sha256(text: str) -> str:
 
 
 def part_name(claim_id: str, sha256: str | None) -> str:
-    """Name the file of an upload: one per claim and announced digest."""
+    """Return the file name of an upload, made from claim and announced digest."""
     if not NAMING_ID.fullmatch(claim_id):
         raise BadName(f"{claim_id[:80]!r} is not a claim id")
     return f"{claim_id}-{check_sha256(sha256) if sha256 else 'undeclared'}{PART_SUFFIX}"
 
 
 def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
-    """PURE: return True when a host with ``own_bytes`` of unfinished uploads may add more; ``free_bytes`` are left."""
+    """PURE: return True if a host with ``own_bytes`` of unfinished uploads may add more while ``free_bytes`` are
+    left."""
     return (own_bytes + more_bytes) * SHARE <= free_bytes + own_bytes
 
 
 class PartFile:
-    """A writer's ownership of a part file. Made by :meth:`Incoming.open`; close it in any case."""
+    """A writer's ownership of a part file. Made by :meth:`Incoming.open`; it must always be closed."""
 
     def __init__(self, incoming: Incoming, name: str, handle: int, offset: int) -> None:
         self._incoming = incoming
@@ -74,14 +75,15 @@ class PartFile:
         self.size = offset  # with those that are being written
 
     def rehash_prefix(self) -> None:
-        """Hash the predecessor's bytes. No other writer owns them any more."""
+        """Hash the bytes that the former writer wrote. No other writer owns them any more."""
         if self.offset:
             with disk_errors("reading a stored prefix"):
                 for block in self._fs.read(self._path):
                     self._hash.update(block)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append; Fenced when another writer owns the part, StoreFull when the reserve or a share would not hold."""
+        """Append to the part; Fenced if another writer owns it, StoreFull if the reserve or a share would be
+        exceeded."""
         with self._lock:
             handle = self._own()
             self._incoming.grow(self._name, self, len(data))
@@ -94,8 +96,8 @@ class PartFile:
     def seal(self, *, sha256: str | None, size: int | None) -> str:
         """Sync the file and compare it with the announced digest and size; returns its SHA-256.
 
-        Incomplete keeps the part for the next try; WrongDigest, and a sync that fails, throw it away: pages that
-        failed to reach the disk may look written ever after.
+        Incomplete keeps the part for the next try; WrongDigest, and a sync that fails, delete it, because pages that
+        failed to reach the disk may look written afterwards.
         """
         with self._lock:
             handle = self._own()
@@ -116,7 +118,7 @@ class PartFile:
             return digest
 
     def move_to(self, target: Path, *, replacing: bool) -> None:
-        """Give a sealed part its final name. The caller prevents races of two parts for one name."""
+        """Give a sealed part its final name. The caller must ensure that no other part gets the same name meanwhile."""
         with self._lock:
             handle = self._own()
             assert self._sealed, "only a sealed part may be published"
@@ -128,13 +130,13 @@ class PartFile:
                 crashpoint("store.renamed")
 
     def drop(self) -> None:
-        """Remove the part, unless another writer owns it now."""
+        """Delete the part, unless another writer owns it now."""
         with self._lock:
             if self._handle is not None:
                 self._throw_away()
 
     def close(self) -> None:
-        """Close the file: this writer writes nothing more, and its bytes stay for the next one. May be repeated."""
+        """Close the file: this writer writes nothing more, and its bytes stay for the next writer. May be repeated."""
         with self._lock:
             handle, self._handle = self._handle, None
             if handle is not None:
@@ -174,11 +176,11 @@ class Incoming:
             return self.fs.size(self.folder / name) or 0
 
     def open(self, name: str, offset: int, *, host: str | None = None, coming: int = 0) -> PartFile:
-        """Take an upload over from byte ``offset`` on and cut off the rest; 0 restarts it.
+        """Take over an upload from byte ``offset`` and cut off what follows; 0 restarts it.
 
-        ``coming`` is how many bytes its writer announces; ``host`` is who sends them, and None has no share to keep.
-        Raises OffsetMismatch when fewer bytes are stored, TooManyParts, ShareFull, StoreFull. Reads the stored prefix
-        once.
+        ``coming`` is how many bytes its writer announces; ``host`` is the host that sends them, or None if no share
+        applies. Raises OffsetMismatch when fewer bytes are stored, TooManyParts, ShareFull, StoreFull. Reads the stored
+        prefix once.
         """
         path = self.folder / name
         while True:
@@ -209,7 +211,7 @@ class Incoming:
         return part
 
     def grow(self, name: str, part: PartFile, more: int) -> None:
-        """Count bytes that are about to be written as the part's; ShareFull or StoreFull when there is no room."""
+        """Count bytes that will be written to the part; ShareFull or StoreFull if there is no room."""
         with self._lock:
             self._make_room(name, more)
             part.size = part.offset + more
@@ -217,9 +219,9 @@ class Incoming:
     def _make_room(self, name: str, more: int) -> None:
         """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
 
-        One part at a time of all may exceed its host's share, as long as it is written: a bundle larger than a share
-        would never arrive otherwise. It may also take the room of idle parts, if that is enough: their senders upload
-        them again, and otherwise halves of many uploads could block each other without end.
+        One part at a time may exceed its host's share while it is being written, because a bundle larger than a share
+        could never arrive otherwise. It may also delete unused parts if that frees enough. Their senders upload them
+        again; otherwise many half uploads could block each other without end.
         """
         host, free = self._hosts.get(_claim_of(name)), self.room.free()
         if host is not None and not within_share(self._unfinished(host), more, free):
@@ -249,13 +251,13 @@ class Incoming:
         self.fs.unlink(path)
 
     def _idle(self, name: str) -> list[tuple[Path, int]]:
-        """List the idle parts but this one, with their sizes; the least recently written first."""
+        """List the other parts that nobody is writing, with their sizes; the least recently written first."""
         names = [each for each in self.fs.names(self.folder) if _UPLOAD.fullmatch(each)]
         paths = [self.folder / each for each in names if each not in self._owners and each != name]
         return [(each, self.fs.size(each) or 0) for each in sorted(paths, key=self.fs.modified_at)]
 
     def _make_way(self, name: str) -> None:
-        """Remove a claim's oldest idle parts, so that it never has more than PARTS_MAX parts."""
+        """Delete a claim's oldest unused parts, so that it never has more than PARTS_MAX parts."""
         claim = _claim_of(name)
         parts = [each for each in self.fs.names(self.folder) if _claim_of(each) == claim]
         if len(parts) < PARTS_MAX:
@@ -267,7 +269,7 @@ class Incoming:
 
     @contextlib.contextmanager
     def giving_up(self, name: str, part: PartFile) -> Iterator[None]:
-        """Act on a part's file and end its ownership, in one step."""
+        """Run an action on a part's file and end this writer's ownership, as one step."""
         with self._lock:
             try:
                 yield
@@ -277,32 +279,32 @@ class Incoming:
                     del self._owners[name]
 
     def claims(self) -> set[str]:
-        """List the claims with a part here."""
+        """List the claims that have a part here."""
         with disk_errors("looking at the uploads"):
             return {_claim_of(name) for name in self.fs.names(self.folder)}
 
     def unclaimed(self) -> set[str]:
-        """List the claims with a part here whose host is unknown; forgets those without a part."""
+        """List the claims with a part here whose host is unknown; drop those without a part."""
         there = self.claims()
         with self._lock:
             self._hosts = {claim: host for claim, host in self._hosts.items() if claim in there}
             return there - self._hosts.keys()
 
     def learn(self, hosts: Mapping[str, str]) -> None:
-        """Learn the hosts of claims whose uploads began before this process."""
+        """Set the hosts of claims whose uploads began before this process."""
         with self._lock:
             self._hosts = {**hosts, **self._hosts}
 
     def forget(self, claims: Collection[str]) -> int:
-        """Remove the idle parts of these claims; returns the freed bytes."""
+        """Delete the unused parts of these claims; return the freed bytes."""
         return sum(self._remove_idle(lambda path: _claim_of(path.name) in claims))
 
     def sweep(self, older_than: float) -> int:
-        """Remove idle files last written before ``older_than``; returns their number."""
+        """Delete unused files last written before ``older_than``; return their number."""
         return len(self._remove_idle(lambda path: self.fs.modified_at(path) < older_than))
 
     def _remove_idle(self, chosen: Callable[[Path], bool]) -> list[int]:
-        """Remove the idle files that are chosen; returns their sizes."""
+        """Delete the chosen unused files; return their sizes."""
         sizes = []
         for name in self.fs.names(self.folder):
             path = self.folder / name

@@ -1,6 +1,6 @@
 """``index.jsonl``: one line an artifact, appended after each commit and rebuilt from the database when they differ.
 
-The index is derived, never the truth: it shows people and scripts the store's content without the database.
+No program reads the index back: it shows people and scripts the store's content without the database.
 """
 
 from __future__ import annotations
@@ -58,11 +58,9 @@ class StoreIndex:
         self.repairs = 0
 
     def append(self, row: IndexRow, repairs: int | None = None) -> bool:
-        """Add a committed artifact's line by one synced write. Half a line left by a failure is cut first.
-
-        ``repairs``, if given, is how many there had been before the commit. After another one the line may be there
-        already: it is not added, and False is returned.
-        """
+        """Add a committed artifact's line by one synced write. Half a line left by a failure is cut off first.
+        ``repairs``, if given, is the number of repairs before the commit. If another repair followed, the file may have
+        the line already: then it is not added, and False is returned."""
         with self._lock, disk_errors("appending to the index"):
             if repairs not in (None, self.repairs):
                 return False
@@ -74,9 +72,9 @@ class StoreIndex:
             return True
 
     def repair(self, rows: Iterable[IndexRow]) -> IndexRepair:
-        """Bring the file in line with the database (``rows``, in the order of their commits).
+        """Make the file equal to the database's ``rows``, which are in the order of their commits.
 
-        A torn last line is cut; a file with any other difference is replaced.
+        An incomplete last line is cut off; a file with any other difference is replaced.
         """
         with self._lock, disk_errors("repairing the index"):
             self.repairs += 1

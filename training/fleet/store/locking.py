@@ -1,4 +1,4 @@
-"""The locks of database and store, the same under every name of theirs."""
+"""The locks of database and store; every path to the same database or store leads to the same lock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def lock_of(database: Path) -> Path:
-    """Find the lock of a database behind all symbolic links. OSError for a file with a second hard link."""
+    """Return the path of a database's lock, after following all symbolic links. OSError for a file with a second hard
+    link."""
     real = database.resolve()
     if real.is_file() and real.stat().st_nlink > 1:
         words = "has a second name (a hard link), under which another could open it: remove one of them"
@@ -16,5 +17,5 @@ def lock_of(database: Path) -> Path:
 
 
 def store_lock(root: Path) -> Path:
-    """Find the lock of a store: inside the folder, so that every path to it leads there."""
+    """Return the path of a store's lock: inside the folder, so that every path to the store leads to it."""
     return root / "store.lock"

@@ -1,4 +1,4 @@
-"""Files of trainers' output in the store: runs of lines, compressed, each written once and never changed.
+"""Files of trainers' output in the store: consecutive lines, compressed; each file is written once and never changed.
 
 ::
 
@@ -31,7 +31,7 @@ _NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,12})-([0-9a-f]{16})\.log\.gz")
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A run of an attempt's lines in the store."""
+    """A file in the store with consecutive lines of an attempt."""
 
     job_id: str
     attempt: int
@@ -43,7 +43,7 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """Number the line after the last one."""
+        """The number of the line after the last one."""
         return self.first + self.count
 
     @property
@@ -61,7 +61,7 @@ class LogStore:
         self.root, self._fs = root, fs
 
     def write(self, job_id: str, attempt: int, first: int, lines: list[str]) -> LogFile:
-        """Store lines, durably; the same lines again are harmless."""
+        """Store lines durably; storing the same lines again does no harm."""
         text = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
         packed = gzip.compress(text, LEVEL, mtime=0)
         digest = hashlib.sha256(packed).hexdigest()
@@ -74,7 +74,7 @@ class LogStore:
         return file
 
     def read(self, file: LogFile) -> list[str]:
-        """Return a file's lines; raises NotStored, or Damaged when its bytes are not those that were stored."""
+        """Return a file's lines; raises NotStored, or Damaged if its bytes are not the stored ones."""
         path = self.root / file.path
         with disk_errors("reading a file of output"):
             if self._fs.size(path) is None:
@@ -88,7 +88,7 @@ class LogStore:
         return _lines(text)
 
     def remove(self, job_id: str, attempt: int, first: int, end: int) -> None:
-        """Remove an attempt's files that begin in a range of lines; no error when there are none."""
+        """Delete an attempt's files whose first line is in a range; no error if there are none."""
         with disk_errors("removing a file of output"):
             for name in self._fs.names(self.root / LOGS / job_id):
                 found = parsed(name)
@@ -96,7 +96,7 @@ class LogStore:
                     self._fs.unlink(self.root / LOGS / job_id / name)
 
     def found(self, job_id: str, attempt: int, bytes_max: int) -> list[LogFile]:
-        """Read an attempt's sound files from the disk alone, in the order of their first lines, longest first."""
+        """Read an attempt's undamaged files from the disk alone, in the order of their first lines, longest first."""
         if not NAMING_ID.fullmatch(job_id):
             return []
         files = []
@@ -120,7 +120,7 @@ class LogStore:
 
 
 def parsed(name: str) -> tuple[int, int, str] | None:
-    """Return attempt, first line and beginning of the digest from a file's name; None for another file."""
+    """Read attempt, first line and the beginning of the digest from a file's name; None for another file."""
     match = _NAME.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]), match[3])
 
@@ -130,7 +130,7 @@ def _lines(text: bytes) -> list[str]:
 
 
 def _unpacked(packed: bytes, bytes_max: int) -> bytes | None:
-    """Unpack a file's text; None when it is none of ours, or holds more than ``bytes_max``."""
+    """Unpack a file's text; None if it is not a file of ours, or has more than ``bytes_max``."""
     try:
         unpacker = zlib.decompressobj(wbits=31)
         text = unpacker.decompress(packed, bytes_max + 1)

@@ -23,7 +23,7 @@ def sealed(body: Mapping[str, Any]) -> bytes:
 
 
 def unsealed(data: bytes) -> dict[str, Any]:
-    """Open a seal and return its content; BrokenSeal when the bytes are damaged."""
+    """Check the digest in a file and return its content; BrokenSeal if the bytes are damaged."""
     try:
         body = msgspec.json.decode(data, type=dict[str, Any])
         if body.pop(SEAL, None) != digest(body):

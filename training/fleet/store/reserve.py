@@ -1,7 +1,7 @@
-"""The free space above the reserve, kept by many uploads at once.
+"""The disk space above the reserve, shared by simultaneous uploads.
 
-An announced length reserves nothing, or a slow sender of much would block the others. So each block reserves its room
-just before it is written, and counts as written from then on.
+An announced length reserves nothing, because a slow sender of a large bundle would block the others. So each block
+reserves its room just before it is written, and counts as written from then on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from training.fleet.store.errors import StoreFull, disk_errors
 
 
 class DiskRoom:
-    """The room left for writes under ``root``. Safe to ask from several threads."""
+    """The space that may still be written under ``root``. Safe to ask from several threads."""
 
     def __init__(self, root: Path, fs: Fs, reserve_bytes: int) -> None:
         self._root, self._fs = root, fs
@@ -25,23 +25,23 @@ class DiskRoom:
         self._lock = threading.Lock()
 
     def has(self, incoming_bytes: int) -> bool:
-        """Return True when the reserve holds after ``incoming_bytes`` more."""
+        """Return True if the reserve would still be free after ``incoming_bytes`` more."""
         with self._lock:
             return self._free() >= incoming_bytes
 
     def free(self) -> int:
-        """Return the bytes that may still be written; below 0 when the reserve is broken."""
+        """Return the bytes that may still be written; below 0 if the reserve is already used."""
         with self._lock:
             return self._free()
 
     def check(self, incoming_bytes: int) -> None:
-        """Raise StoreFull when the reserve would not hold."""
+        """Raise StoreFull if the reserve would be used."""
         with self._lock:
             self._require(incoming_bytes)
 
     @contextlib.contextmanager
     def writing(self, size: int) -> Iterator[None]:
-        """Count ``size`` bytes as written in this context; StoreFull when the reserve would not hold."""
+        """Count ``size`` bytes as written during this context; StoreFull if the reserve would be used."""
         with self._lock:
             self._require(size)
             self._writing += size

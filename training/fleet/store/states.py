@@ -1,12 +1,12 @@
-"""The receiver's store of trainers' saved states: of each unfinished job the newest, so that another host can continue.
+"""The receiver's store of saved states: the newest one of each unfinished job, so that another host can resume the job.
 
 ::
 
     <root>/jobs/<job id>.json     the job's state: its id, where it comes from, how far it is
     <root>/pieces, sets, drafts …  its files, as in :mod:`training.fleet.store.datasets`
 
-A state travels and is kept as a data set is: a listing, whose SHA-256 is its id, and chunks. The fleet looks into none.
-One that is lost costs time and no result: that job starts over.
+A state is transferred and stored like a data set: a listing, whose SHA-256 is its id, and chunks. The fleet does not
+read its content. If a state is lost, its job starts from the beginning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SUFFIX = ".json"
 
 
 class KeptState(msgspec.Struct, frozen=True):
-    """A job's newest state, and where it comes from."""
+    """A job's newest state, and which attempts made it."""
 
     state_id: str
     attempt: int  # that brought it
@@ -51,15 +51,15 @@ class StateStore:
         self._kept = dict(self._read())
 
     def of(self, job_id: str) -> KeptState | None:
-        """Return a job's newest state, without a look at the disk."""
+        """Return a job's newest state from memory."""
         return self._kept.get(job_id)
 
     def jobs(self) -> list[str]:
-        """List the jobs that have one."""
+        """List the jobs that have a state."""
         return list(self._kept)
 
     def begin(self, state_id: str, document: bytes) -> AnnouncedDataset:
-        """Take a listing; returns its missing chunks. Raises WrongDigest, BadName, StoreFull."""
+        """Store a listing as a draft; return its missing chunks. Raises WrongDigest, BadName, StoreFull."""
         return self._sets.begin(state_id, document)
 
     def size_of(self, state_id: str) -> int:
@@ -71,7 +71,7 @@ class StateStore:
         self._sets.put(state_id, chunks)
 
     def keep(self, job_id: str, kept: KeptState) -> None:
-        """Let a state whose chunks have all arrived be the job's; the one before goes.
+        """Make a complete state the job's newest, and delete the one before.
 
         Raises NoDataset, ChunksMissing, BadName, NoState when a later attempt has brought one.
         """
@@ -97,7 +97,7 @@ class StateStore:
         return self._sets.piece(self._state_of(job_id), sha256)
 
     def forget(self, jobs: Iterable[str]) -> int:
-        """Remove the states of jobs that are over; returns how many there were."""
+        """Delete the states of jobs that have ended; return their number."""
         gone = []
         with self._lock, disk_errors("removing a saved state"):
             for job_id in jobs:
@@ -112,7 +112,7 @@ class StateStore:
         return len(gone)
 
     def sweep(self, older_than: float) -> int:
-        """Remove what no job's state names: drafts last touched before ``older_than`` (epoch s), and loose chunks."""
+        """Delete what no job's state uses: drafts last written before ``older_than`` (epoch s), and loose chunks."""
         with self._lock:
             named = {kept.state_id for kept in self._kept.values()}
             for shelved in self._sets.sets():
@@ -129,7 +129,8 @@ class StateStore:
         return kept.state_id
 
     def _remove(self, state_id: str) -> None:
-        """Remove a state's files, unless another job has an equal one; a failing disk leaves them to the sweep."""
+        """Delete a state's files, unless another job has an equal state; if the disk fails, :meth:`sweep` deletes them
+        later."""
         if any(kept.state_id == state_id for kept in self._kept.values()):
             return
         with contextlib.suppress(StoreError):
@@ -139,7 +140,7 @@ class StateStore:
         return self.root / "jobs" / f"{job_id}{_SUFFIX}"
 
     def _read(self) -> Iterable[tuple[str, KeptState]]:
-        """Read what is here; a file that cannot be read counts as none."""
+        """Read the stored states; a file that cannot be read counts as none."""
         for name in self._fs.names(self.root / "jobs"):
             try:
                 kept = msgspec.json.decode(b"".join(self._fs.read(self.root / "jobs" / name)), type=KeptState)

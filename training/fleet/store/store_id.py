@@ -1,4 +1,4 @@
-"""A store's mark: the id of the database whose bundles it holds, so that no other one uses it."""
+"""A store's mark: the id of the database whose bundles it holds; receivers with another database refuse the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "database.json"
 
 
 def read_mark(fs: Fs, root: Path) -> str | None:
-    """Read the database's id; None for a store that no database with an id has opened.
+    """Read the database's id; None if no database with an id has opened the store.
 
     Raises BadMark, and StoreError when it cannot be read.
     """
@@ -43,5 +43,5 @@ def write_mark(fs: Fs, root: Path, temporary: Path, database_id: str) -> None:
 
 
 def another_database(root: Path, marked: str, database: str) -> str:
-    """Write the error for a store of another database, without the remedy."""
+    """Make the error for a store of another database, without the remedy."""
     return f"the store {root} belongs to the database {marked[:12]}…, and this is the database {database[:12]}…"

@@ -1,6 +1,6 @@
 """The messages between a worker and the receiver about attempts: claims, heartbeats, output, deliveries, ends.
 
-They stand apart from those of operators and readers, so that a worker, which is to stay small, loads no others.
+They are in a module of their own, so that a worker, which must stay small, loads no messages of operators and readers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Wind
 
 
 class SetAsideWork(Wire):
-    """A finished bundle that stays on a host because the receiver refused it permanently."""
+    """A finished bundle that a host keeps because the receiver refused it permanently."""
 
     job_id: str
     name: str = ""
@@ -51,7 +51,7 @@ Gib = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class TrainerUse(Wire):
-    """A trainer that runs on the host that claims, and what memory it holds at this moment."""
+    """A running trainer on the claiming host, and the memory that it holds now."""
 
     claim_id: Id
     ram_gib: Gib = 0.0
@@ -82,7 +82,7 @@ class ClaimRequest(Wire):
 
 
 class HostTerms(Wire):
-    """The conditions that a host's owner and operators set for its worker at present. A null member sets none."""
+    """The conditions that a host's owner and operators set for its worker now. A null member sets none."""
 
     order: Order | None = None  # of an operator
     by: str | None = None  # who gave it
@@ -99,7 +99,7 @@ class HostTerms(Wire):
 
     @property
     def observes(self) -> bool:
-        """Return True when the owner has a condition that the machine must be looked at for."""
+        """Return True if a condition of the owner requires reading the machine's state."""
         limits = (self.pause_above_cpu, self.pause_above_gpu, self.pause_above_celsius)
         return bool(self.hours) or self.pause_on_battery or self.pause_when_used or any(x is not None for x in limits)
 
@@ -153,7 +153,7 @@ class ClaimReply(Wire):
 
 
 class Grant(ClaimReply):
-    """The answer to a claim that brings a job, as its client reads it."""
+    """The answer to a claim that brings a job, as the client reads it."""
 
     job_id: PartOfPath
     name: str
@@ -181,7 +181,7 @@ class Grant(ClaimReply):
 class LogLines(Wire):
     """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0.
 
-    ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or this is unknown.
+    ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or the number is unknown.
     """
 
     first: Count = 0
@@ -190,7 +190,8 @@ class LogLines(Wire):
 
 
 class Usage(Wire):
-    """The use that a trainer made of its host since the last heartbeat: means, and the most memory. Null: not known."""
+    """The resources that a trainer used of its host since the last heartbeat: means, and the highest memory. Null: not
+    known."""
 
     cpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # cores
     memory_bytes: Count | None = None
@@ -235,7 +236,8 @@ class HeartbeatReply(Wire):
 
 
 class OutputRequest(AttemptRequest):
-    """``POST /v1/job/{id}/log``: what an attempt printed, also when it is over. Without lines: a question."""
+    """``POST /v1/job/{id}/log``: lines that an attempt printed, also after its end. Without lines it asks for the first
+    missing one."""
 
 
 class OutputReply(Wire):
@@ -261,7 +263,7 @@ class CompleteReply(Wire):
 
 
 class DeliverRequest(Wire):
-    """``POST /v1/job/{id}/deliver``: finished work that was kept on its host, offered again by hand."""
+    """``POST /v1/job/{id}/deliver``: finished work that its host kept, delivered by hand."""
 
     host_id: HostId
     claim_id: Id  # the claim under which it was trained, live or not
@@ -272,7 +274,7 @@ class DeliverRequest(Wire):
 
 
 class FailRequest(ProgressRequest):
-    """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is handed back."""
+    """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is given back."""
 
     error: str = ""
     reason: Reason = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
@@ -282,14 +284,14 @@ class FailRequest(ProgressRequest):
 
 
 class StatusReply(Wire):
-    """The job's status after a call that moved it."""
+    """The job's status after a call that changed it."""
 
     job_id: str
     status: str
 
 
 class MovedReply(StatusReply):
-    """The effect of an operator's call, and its job."""
+    """The result of an operator's call on a job."""
 
     name: str
     near: int  # other jobs whose name or id begins with the given prefix

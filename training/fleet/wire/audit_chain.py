@@ -15,7 +15,7 @@ NOBODY = "0" * 64  # the digest before the first row
 
 
 def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int | None:
-    """Find the number of the first row that does not follow from the one before; None if the chain is whole.
+    """Find the number of the first row that does not follow from the row before it; None if the chain is unbroken.
 
     ``previous`` is the digest of the row before the first one given.
     """
@@ -33,6 +33,6 @@ def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int |
 
 
 def digest(previous: str, row: Mapping[str, Any]) -> str:
-    """SHA-256 over the digest before and the row as canonical JSON."""
+    """SHA-256 over the previous row's digest and the row as canonical JSON."""
     text = strict_json.canonical([previous, dict(row)], ascii_only=True)
     return hashlib.sha256(text.encode()).hexdigest()

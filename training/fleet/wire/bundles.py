@@ -1,6 +1,6 @@
-"""PURE: the rules for a bundle, the same for packing and unpacking.
+"""PURE: the rules that a bundle must follow, checked both when it is packed and when it is unpacked.
 
-The worker refuses here what ``get`` would refuse later: the job then fails with the sentence and is not
+The worker refuses a bundle that ``get`` would refuse later: the job then fails with a sentence, instead of being
 completed by a useless bundle. The receiver opens no bundle; it limits uploads to ``ARTIFACT_BYTES_MAX``.
 """
 
@@ -49,7 +49,7 @@ def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
 
 
 def sidecar_complaint(name: str, content: bytes, files: Mapping[str, tuple[int, str]]) -> str | None:
-    """Say what is wrong with a checkpoint's entry for its sidecar, where it has one.
+    """Say what is wrong with a checkpoint's entry for its sidecar, if it has one.
 
     ``files``: name to size and SHA-256.
     """

@@ -1,10 +1,10 @@
-"""PURE: cutting a file into chunks by its content, so that a small change of a file is a small change of its chunks.
+"""PURE: cut a file into chunks by its content, so that a small change of the file changes few chunks.
 
-A chunk ends behind a mark of two bytes. The same bytes are cut alike wherever they lie (the idea of LBFS,
+A chunk ends after a mark of two bytes. Equal bytes are cut equally wherever they are in a file (the idea of LBFS,
 Muthitacharoen et al. 2001, with a mark in place of a fingerprint, because searching bytes runs at memory speed and a
-rolling hash in Python does not). What has no mark is cut at the largest size, and only fails to be found again. The
-least size is of the order of the distance between marks: far beyond it, two ways of cutting would take long to meet
-again.
+rolling hash in Python does not). Bytes without a mark are cut at the largest size; then equal content may not be
+recognised. The least size is of the order of the distance between marks: if it were much larger, two files would have
+equal chunks again only long after a difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from training.fleet.wire.dataset_listing import CHUNK_BYTES
 
 
 class ChunkSizes(NamedTuple):
-    """The bytes of a chunk: at ``least`` (but the last of a file), and at ``most``; and the mark that ends it."""
+    """The size limits of a chunk, at ``least`` (except a file's last) and at ``most``, and the mark that ends it."""
 
     least: int
     most: int
@@ -33,13 +33,14 @@ FINE_TOTAL = 64 * 1024**2  # the largest data set that is cut finely
 def sizes_for(total: int) -> ChunkSizes:
     """Choose the sizes of a data set of ``total`` bytes.
 
-    A small one is cut finely, or a changed episode would be most of it; of a large one the listing stays small.
+    A small data set is cut finely, so that a changed episode changes few chunks; a large one coarsely, so that its
+    listing stays small.
     """
     return FINE if total <= FINE_TOTAL else COARSE
 
 
 def chunks(blocks: Iterable[bytes], sizes: ChunkSizes) -> Iterator[memoryview]:
-    """Cut a file that comes in blocks; of equal files the chunks are equal, however they come."""
+    """Cut a file that arrives in blocks; equal files give equal chunks, whatever the blocks."""
     held = b""
     for block in blocks:
         held, at = held + block, 0

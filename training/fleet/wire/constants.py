@@ -1,6 +1,5 @@
-"""Constants of the wire: limits, header names, problem types, actions. Standard library alone, so that a worker,
-which does without the typed structs, stays small.
-"""
+"""Constants of the wire: limits, header names, problem types, actions. It imports only the standard library, so that a
+worker that does not use the messages stays small."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ ActStatus = Literal["pending", "claimed", "running", "completed", "failed", "can
 
 
 class JobAct(StrEnum):
-    """The acts that many jobs can undergo at once."""
+    """The acts that can be applied to many jobs at once."""
 
     CANCEL = "cancel"
     REQUEUE = "requeue"
@@ -60,12 +59,12 @@ class JobAct(StrEnum):
 
     @property
     def done(self) -> str:
-        """Return the word for jobs after the act."""
+        """Return the past participle of the act, for sentences about its result."""
         return {"cancel": "cancelled", "requeue": "requeued", "hold": "held", "unhold": "unheld"}[self]
 
 
 class ProblemType(StrEnum):
-    """The stable part of a refusal (``type`` of the problem document), and its HTTP status."""
+    """The kind of a refusal (``type`` of the problem document), and its HTTP status."""
 
     status: int
 
@@ -134,7 +133,7 @@ TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
 
 
 class Action(StrEnum):
-    """The order that a worker gets with the answer to a heartbeat."""
+    """The order to a worker in the answer to a heartbeat."""
 
     CONTINUE = "continue"
     STOP = "stop"  # cancelled: stop the trainer, deliver no result

@@ -5,11 +5,11 @@
     {"files":[{"path":"tensor_window_v1/tensors.npy","pieces":"9f86…05c000…","size":1500000}],"format":2}
 
 The JSON and the endpoints call a chunk a piece. ``pieces`` holds 70 hexadecimal digits of each chunk of the file, in
-order: its SHA-256 (64) and its length in bytes (6). Chunks are cut by content (:mod:`.chunking`), so bytes that came in
-or went change only the chunks that hold them. In memory a chunk takes the same 35 bytes, and never an object of its
-own: a data set of 10 GiB has some 30,000. A listing has one form (sorted keys and paths, no blanks), and its SHA-256 is
-the data set's id. Paths come from elsewhere and become files on every worker, so :func:`parse` takes only those that
-mean the same file on every system, and nothing outside the data set's folder.
+order: its SHA-256 (64) and its length in bytes (6). Chunks are cut by content (:mod:`.chunking`), so inserted or
+removed bytes change only the chunks that contain them. In memory a chunk also takes 35 bytes and is no object of its
+own, because a data set of 10 GiB has about 30,000 chunks. A listing has one form (sorted keys and paths, no blanks),
+and its SHA-256 is the data set's id. Paths come from other machines and become files on every worker, so :func:`parse`
+accepts only paths that mean the same file on every system, inside the data set's folder.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BadListing(ValueError):  # noqa: N818 - named like the refusal it becomes
 
 
 class UnknownDataset(LookupError):  # noqa: N818
-    """A reference means no data set, or more than one. The text is one sentence."""
+    """A reference matches no data set, or more than one. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def pack(path: str, chunks: Iterable[tuple[bytes, int]]) -> File:
 
 
 class Place(NamedTuple):
-    """The place of a chunk: ``length`` bytes of a file from ``offset`` on."""
+    """The place of a chunk: ``length`` bytes of a file, from ``offset`` on."""
 
     sha256: str
     path: str
@@ -159,12 +159,12 @@ class Listing:
         return self.count - sum(self._index[1])
 
     def length_of(self, sha256: str) -> int | None:
-        """Return the length of a chunk; None when there is no such chunk."""
+        """Return the length of a chunk; None if there is no such chunk."""
         number = self._find(sha256)
         return None if number is None else self._chunk(number)[1]
 
     def place_of(self, sha256: str) -> Place | None:
-        """Find a place of a chunk; None when there is no such chunk."""
+        """Find one place of a chunk; None if there is no such chunk."""
         number = self._find(sha256)
         if number is None:
             return None
@@ -174,7 +174,7 @@ class Listing:
     # -- the index: four bytes a chunk, eight for its offset where these are asked for --------------------------
 
     def _find(self, sha256: str) -> int | None:
-        """Return the number of a chunk's first place."""
+        """Return the number of the first chunk with this digest."""
         if not ID.fullmatch(sha256):
             return None
         order, digest = self._index[0], bytes.fromhex(sha256)
@@ -192,7 +192,8 @@ class Listing:
 
     @cached_property
     def _index(self) -> tuple[Sequence[int], bytearray]:
-        """Return the numbers of all chunks by digest, equal ones in their order; and a mark at each repeated one."""
+        """Return the numbers of all chunks sorted by digest, equal ones in their order; and a mark for each repeated
+        one."""
         digests = [file.chunk(number)[0] for file in self.files for number in range(file.count)]
         order = array("I", sorted(range(len(digests)), key=digests.__getitem__))
         repeated = bytearray(len(order))
@@ -221,7 +222,7 @@ def check_size(files: int, size: int) -> None:
 
 
 def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Group chunks for requests, in their order; a large one alone."""
+    """Group chunks into requests, in their order; a large chunk gets a request of its own."""
     group, size = list[T](), 0
     for thing in things:
         if group and (size + length(thing) > BATCH_BYTES or len(group) == BATCH_CHUNKS):
@@ -251,7 +252,7 @@ def batched(whole: bytes | bytearray) -> list[tuple[str, memoryview]]:
 
 
 def parse(document: bytes) -> Listing:
-    """Parse a listing; raises BadListing unless it has the one form and its paths are harmless."""
+    """Parse a listing; raises BadListing unless it has the one form and its paths are safe."""
     if len(document) > LISTING_BYTES_MAX:
         raise BadListing(f"the listing is larger than {LISTING_BYTES_MAX} bytes")
     if (named := document.count(b'"path":')) > FILES_MAX:  # before a million of them fill the memory of a small machine
@@ -294,7 +295,7 @@ def _file(entry: _File) -> File:
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raise BadListing unless each is a plain relative path, and no two meet on any system."""
+    """Raise BadListing unless each path is plain and relative, and no two mean the same file on any system."""
     known: dict[str, str] = {}  # folded → as written, a folder with a slash at its end
     for path in paths:
         parts = path.split("/")
@@ -332,7 +333,7 @@ def cut(path: str, chunks: Iterable[bytes | memoryview]) -> File:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The data sets of a receiver: ids, and names that stand for some of them."""
+    """The data sets of a receiver: ids, and the names that mean some of them."""
 
     ids: frozenset[str] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)  # name → id
@@ -352,5 +353,5 @@ class Catalogue:
 
 
 def is_reference(text: str) -> bool:
-    """Return True when ``text`` can name a data set at all."""
+    """Return True if ``text`` has the form of a reference to a data set."""
     return bool(ID.fullmatch(text) or NAME.fullmatch(text))

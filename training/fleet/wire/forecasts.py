@@ -1,4 +1,5 @@
-"""Structs of the forecast endpoints: a question about other hosts or another plan, and who would train what when."""
+"""Messages of the forecast endpoints: a question about other hosts or another plan, and which host would train which
+job when."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _Size = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class ImaginedHost(Wire, forbid_unknown_fields=True):
-    """A host that is not there. Without a word on it, its cores and memory are enough; there is no GPU."""
+    """A host that a forecast supposes but that does not exist. If not stated, its cores and memory are enough for every
+    job, and it has no GPU."""
 
     like: _Host | None = None  # with the capability of this host, and as fast
     vram_gib: _Size | None = None  # of its GPU; null: as ``like``, or none
@@ -34,7 +36,8 @@ class ForecastRequest(Wire, forbid_unknown_fields=True):
 
 
 class ForetoldJob(Wire):
-    """A job's time on a host. Times in epoch seconds; four of five such jobs end from ``low_at`` to ``high_at``."""
+    """A job's predicted time on a host. Times in epoch seconds; four of five such jobs end from ``low_at`` to
+    ``high_at``."""
 
     job_id: str
     name: str
@@ -59,7 +62,7 @@ class DeclineView(Wire):
 
 
 class ForetoldHost(Wire):
-    """A host of the forecast; one with a note takes no part, and the note says why."""
+    """A host in the forecast; a host with a note takes no part, and the note says why."""
 
     host: str
     jobs: int = 0

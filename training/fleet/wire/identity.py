@@ -1,4 +1,4 @@
-"""The caller's identity: the proof that a connection carries, and the host or operator that it identifies.
+"""The caller's identity: the proof in a connection, and the host or operator that it identifies.
 
 A certificate names its owner by one URI, ``urn:cis490:host:NAME``, ``…:operator:NAME``, ``…:reader:NAME`` or
 ``…:watcher:NAME``, and by nothing else: common names and other alternative names are ignored, and a certificate with
@@ -32,7 +32,7 @@ class Role(StrEnum):
 
 
 class Entrance(StrEnum):
-    """The way in which a request came in."""
+    """The way in which a request reached the receiver."""
 
     LOCAL = "local"  # plain, over this machine's loopback
     TLS = "tls"
@@ -40,7 +40,7 @@ class Entrance(StrEnum):
 
 
 class Method(StrEnum):
-    """The proof of the caller's identity."""
+    """The kind of proof of the caller's identity."""
 
     NONE = "none"  # every process of this machine
     CERTIFICATE = "certificate"
@@ -74,7 +74,7 @@ class Principal:
 
     @classmethod
     def of(cls, method: Method, role: Role, name: str, shown: tuple[str, ...]) -> Principal:
-        """Make the principal of a certificate, or of a token alone."""
+        """Make the principal for a certificate, or for a token alone."""
         return cls(method, shown=shown, **{"host_id" if role is Role.HOST else str(role): name})
 
     @property
@@ -83,7 +83,7 @@ class Principal:
 
     @property
     def owner(self) -> tuple[Role, str] | None:
-        """Role and name as proven, the operator's before the host's; None for an anonymous caller."""
+        """The caller's proven role and name, as an operator rather than as a host; None for an anonymous caller."""
         proven = {Role.OPERATOR: self.operator, Role.HOST: self.host_id, Role.READER: self.reader}
         for role, name in (proven | {Role.WATCHER: self.watcher}).items():
             if name is not None:
@@ -95,7 +95,7 @@ LOCAL = Principal(Method.NONE)
 
 
 def enrolling(role: Role, name: str) -> str:
-    """The command that enrolls this caller again."""
+    """The command that would enroll this caller again."""
     option = "" if role is Role.HOST else f"--{role} "
     return f"`cis490-jobs enroll {option}{name}`"
 
@@ -115,7 +115,7 @@ def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
 
 
 def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
-    """Make the peer of a TLS connection from ``getpeercert``, parsed and as bytes."""
+    """Make the peer from a TLS connection's ``getpeercert``, given parsed and as bytes."""
     if not der or certificate is None:
         return Peer(Entrance.TLS)
     names = certificate.get("subjectAltName", ())
@@ -124,7 +124,7 @@ def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
 
 
 def proxied(values: list[str]) -> Peer | None:
-    """Read the peer behind a proxy from the header; None when our proxy cannot have sent that.
+    """Read the peer behind a proxy from the header; None if our proxy cannot have sent it.
 
     Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). A placeholder that the
     proxy did not replace (``{http…}``), a header sent twice or anything else than a fingerprint is refused, never

@@ -1,7 +1,7 @@
-"""Structs of watched hosts: a watch's reports on itself and its incidents, and their records.
+"""Messages of watched hosts: a watch's reports about itself and its incidents, and the receiver's records.
 
-Times of an incident are epoch seconds of the *host's* clock: they say when it happened there, and order
-nothing here.
+Times of an incident are epoch seconds of the *host's* clock: they say when something happened there, and are not used
+to order records here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _Score = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
 class WhyView(Wire):
-    """A channel that carried alarms, and its share of what raised the score."""
+    """A channel that carried alarms, and its share of the rise in the score."""
 
     channel: Name
     share: Annotated[float, Meta(ge=0, le=1)]
 
 
 class MovedView(Wire):
-    """A channel that left its place: medians before and after, of the level or the spread that models see."""
+    """A channel that shifted: the medians before and after, of its level or its spread as models see it."""
 
     channel: Name
     measure: Literal["level", "spread"]
@@ -42,7 +42,7 @@ class MovedView(Wire):
 
 
 class IncidentFacts(Wire):
-    """The facts of an incident, by the host's clock: what its alarms say, or the channels that changed."""
+    """The facts of an incident, by the host's clock: the alarms, or the channels that changed."""
 
     began_at: _Moment = 0.0  # 0 of a change: not known
     raised_at: _Moment = 0.0  # when it was sure
@@ -61,11 +61,8 @@ class IncidentFacts(Wire):
 
 
 class WatchedIncident(IncidentFacts):
-    """An incident as it stands. The later report of one says all that the earlier did.
-
-    Alarms are raised, and over. A change of the host is over when a person confirmed it there, or named a new
-    reference.
-    """
+    """An incident in its latest form. A later report of an incident contains all facts of earlier ones. Alarms are
+    first raised, then over. A change of the host is over when a person confirmed it there, or named a new reference."""
 
     id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same incident always has it
     event: Literal["raised", "over", "changed", "confirmed", "referenced"]
@@ -76,7 +73,7 @@ class WatchedIncident(IncidentFacts):
 
 
 class WatchRequest(Wire):
-    """``POST /v1/watch``: the host is watched with this model; ``incident`` as it stands."""
+    """``POST /v1/watch``: a watch reports that this model watches the host, and ``incident`` in its latest form."""
 
     host_id: _Host
     model: Name
@@ -86,14 +83,15 @@ class WatchRequest(Wire):
 
 
 class WatchReply(Wire):
-    """``number`` is the receiver's for the incident; ``known``: it had been reported before."""
+    """``number`` is the receiver's number for the incident; ``known``: the incident had been reported before."""
 
     number: int | None = None
     known: bool = False
 
 
 class IncidentView(IncidentFacts):
-    """An incident of a watched host. ``told_at`` and ``heard_at`` are by the receiver's clock: first, and last."""
+    """An incident of a watched host. ``told_at`` and ``heard_at`` are the times of the first and the last report, by
+    the receiver's clock."""
 
     number: int
     kind: str  # "alarms", or "change": of the host, against its reference
@@ -112,8 +110,8 @@ class IncidentView(IncidentFacts):
 
 
 class WatchView(Wire):
-    """A watch that contacted the receiver. ``since``: without a break; ``silent``: silent for more than twice its
-    interval."""
+    """A watch that has reported to the receiver. ``since``: when its unbroken reports began; ``silent``: silent for
+    more than twice its interval."""
 
     host: str
     model: str
@@ -125,7 +123,7 @@ class WatchView(Wire):
 
 
 class IncidentsReply(Wire):
-    """``GET /v1/incidents``: the newest first; ``next_before`` leads to the older ones."""
+    """``GET /v1/incidents``: the newest first; ``next_before`` is the parameter for the next page."""
 
     incidents: list[IncidentView]
     watches: list[WatchView]
@@ -136,7 +134,7 @@ class IncidentsReply(Wire):
 
 
 class JudgeRequest(Wire):
-    """``POST /v1/incidents/{number}/judge``: what a person found of alarms, or ``closed`` for a change whose host
-    cannot confirm it; ``open`` takes a verdict back."""
+    """``POST /v1/incidents/{number}/judge``: a person's verdict on alarms, or ``closed`` for a change that its host
+    cannot confirm; ``open`` removes a verdict."""
 
     verdict: Literal["confirmed", "false", "closed", "open"]

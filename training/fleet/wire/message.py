@@ -1,4 +1,4 @@
-"""The base of every message of the wire."""
+"""The base class of all messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JsonObject = dict[str, Any]
 
 
 class _Message(msgspec.StructMeta):
-    """Freezes every message, and has its members given by name."""
+    """A metaclass that makes every message immutable, with members given by name."""
 
     def __new__(mcls, *of: Any, **config: Any) -> _Message:
         return super().__new__(mcls, *of, **{"frozen": True, "kw_only": True, **config})
@@ -23,9 +23,8 @@ class Wire(msgspec.Struct, metaclass=_Message, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, value: Any, **given: Any) -> Self:
-        """Make the message of a value's attributes, or of a row's columns, which have the members' names; ``given`` are
-        the other members.
-        """
+        """Make the message from a value's attributes, or a row's columns, with the members' names; ``given`` has the
+        other members."""
         read = value.__getitem__ if hasattr(value, "keys") else partial(getattr, value)
         return cls(**{name: read(name) for name in cls.__struct_fields__ if name not in given}, **given)
 

@@ -1,4 +1,5 @@
-"""The wire: one typed struct per request and reply. Limits, headers and problem types are in constants.py.
+"""The messages of the wire: one typed struct per request and reply. Limits, headers and problem types are in
+constants.py.
 
 Workers' bodies are decoded strictly (a wrong type is a 400 that names the path) and unknown fields are ignored, so
 that older and newer programs understand each other. Durations travel, never absolute times: a worker must not
@@ -29,7 +30,7 @@ class ActRequest(Wire):
 
 
 class ActReply(Wire):
-    """The effect of an act on many jobs: expected, or done."""
+    """The result of an act on many jobs, expected or done."""
 
     what: JobAct
     says: str  # "cancel 3 running jobs; 2 h 10 min of work is lost"
@@ -51,7 +52,7 @@ class ReleaseReply(Wire):
 
 
 class HostOrderReply(Wire):
-    """``POST /v1/workers/{host}/pause``, ``/drain`` and ``/resume``: the order that a host is under now."""
+    """``POST /v1/workers/{host}/pause``, ``/drain`` and ``/resume``: the host's order now."""
 
     host: str
     order: str | None = (
@@ -100,13 +101,13 @@ class ReloadReply(Wire):
 
     @property
     def changed(self) -> bool:
-        """Return True when anything differs from before."""
+        """Return True if the reload changed anything."""
         counts = (self.inserted, self.updated, self.removed, self.revived)
         return any((*counts, self.hosts, self.trainers, self.retention, self.scheduling, self.notify))
 
 
 class AuthorityReply(Wire):
-    """``GET /v1/authority``: the receiver's authority, to be trusted by its fingerprint."""
+    """``GET /v1/authority``: the receiver's authority; the client must check its fingerprint."""
 
     ca: str  # PEM
     fingerprint: str  # sha256:…
@@ -238,7 +239,7 @@ class AuditEntry(Wire):
 
 
 class AuditReply(Wire):
-    """``GET /v1/audit``: a page, oldest first; ``next_after`` leads to the next."""
+    """``GET /v1/audit``: a page, oldest first; ``next_after`` is the parameter for the next page."""
 
     entries: list[AuditEntry]
     next_after: int | None
@@ -270,7 +271,7 @@ class DatasetsReply(Wire):
 
 
 class DatasetDraftReply(Wire):
-    """``PUT /v1/dataset/{id}``: pieces to upload before it can be published; ask again when these are here."""
+    """``PUT /v1/dataset/{id}``: chunks to upload before publishing; ask again after uploading these."""
 
     dataset_id: str
     size: int
@@ -295,7 +296,7 @@ class DatasetRemoveReply(Wire):
 
 
 class SpeedOnHost(Wire):
-    """The time that a kind of job is expected to take on a host: the median, and a range that holds four of five."""
+    """The expected time of a kind of job on a host: the median, and a range that holds in four of five cases."""
 
     host: str
     seconds: float
@@ -306,7 +307,7 @@ class SpeedOnHost(Wire):
 
 
 class SpeedsOfKind(Wire):
-    """Jobs that differ in seed and name alone: they are expected to take equally long."""
+    """Jobs that differ only in seed and name, so that they are expected to take equally long."""
 
     model: str
     mode: str
@@ -327,7 +328,7 @@ class SpeedsReply(Wire):
 
 
 class ChannelView(Wire):
-    """A channel for notices, and how far it has got. Times in epoch seconds."""
+    """A channel for notices, and how far it has sent them. Times in epoch seconds."""
 
     channel: str
     kind: str

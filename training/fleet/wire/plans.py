@@ -1,4 +1,4 @@
-"""Structs of the plan endpoints: a plan that was read and checked elsewhere, and what a reload would make of it."""
+"""Messages of the plan endpoints: a plan that was read and checked elsewhere, and what a reload would change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 def _table(of: str) -> Meta:
-    """Document a table by the manifest's declaration of its keys, by which the receiver checks it."""
+    """Document a table by the manifest's declaration of its keys, with which the receiver checks it."""
     return Meta(extra_json_schema={"$ref": f"#/components/schemas/{of}"})
 
 
@@ -35,8 +35,8 @@ _Trainer = Annotated[JsonObject, _table("TrainerSpec")]
 class PlanRequest(Wire, forbid_unknown_fields=True):
     """``POST /v1/manifest/plan``: a plan as tables with the manifest's keys, checked as those of a manifest.
 
-    Each job stands there for itself, without an id, as the receiver computes it. ``jobs`` null: the file has no list of
-    jobs at all. ``trainers`` are data to compare with, and never run.
+    Matrices are expanded, and jobs have no id, because the receiver computes it. ``jobs`` null: the file has no list of
+    jobs. ``trainers`` are data to compare with, and never run.
     """
 
     jobs: Annotated[list[_Job], Meta(max_length=PLAN_JOBS_MAX)] | None = None
@@ -57,7 +57,7 @@ class PlanRequest(Wire, forbid_unknown_fields=True):
 
 
 class PlannedJob(Wire):
-    """A job of the plan as it would be: ``state`` is its status, or ``new``."""
+    """A job as it would be under the plan: ``state`` is its status, or ``new``."""
 
     name: str
     job_id: str
@@ -94,7 +94,7 @@ class MemoryAdvice(Wire):
 
 
 class PlannedRotation(Wire):
-    """Jobs of the plan that differ in the tested host and the seed alone."""
+    """Jobs of the plan that differ only in the tested host and the seed."""
 
     name: str
     jobs: int

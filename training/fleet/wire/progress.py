@@ -1,4 +1,4 @@
-"""Progress lines of trainers: JSON objects with an ``event``, and the points of a curve in them.
+"""Parse trainers' progress lines: JSON objects with an ``event``, and the points of a curve in them.
 
 Pure, standard library only. Both sides read them: a worker passes the latest one on, the receiver keeps each epoch.
 """
@@ -17,7 +17,7 @@ EPOCH_MAX = 2**53 - 1  # the largest whole number that every reader of JSON keep
 
 
 class Point(NamedTuple):
-    """An epoch as a trainer reported it. None: it did not say."""
+    """An epoch as a trainer reported it. None: the trainer did not report this figure."""
 
     epoch: int
     loss: float | None = None
@@ -26,7 +26,7 @@ class Point(NamedTuple):
 
 
 def point_of(progress: Mapping[str, Any] | None) -> Point | None:
-    """Return the point in a progress object; None without a whole ``epoch`` and at least one figure."""
+    """Return the point in a progress object; None unless it has a whole number ``epoch`` and at least one figure."""
     epoch = None if progress is None else _number(progress.get("epoch"))
     if progress is None or epoch is None or epoch != int(epoch) or not 0 <= epoch <= EPOCH_MAX:
         return None
@@ -42,14 +42,14 @@ def point_in(line: str) -> Point | None:
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number; a truth value is none."""
+    """Return a finite number; None for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
         return None
     return float(value)
 
 
 def kept_line(line: str) -> str:
-    """Cut a line to what a log holds; of a line with a point its known fields stay readable, and what else fits."""
+    """Cut a line to the length that a log keeps; in a line with a point, its known fields are kept first."""
     if len(line) <= LOG_LINE_CHARS_MAX:
         return line
     if point_in(line) is not None:
@@ -61,13 +61,13 @@ def kept_line(line: str) -> str:
 
 
 def parse_progress(line: str) -> dict[str, Any] | None:
-    """Parse a line of output as progress, or None. Only finite numbers, texts and truth values stay."""
+    """Parse a line of output as progress, or return None. Only finite numbers, texts and truth values stay."""
     return taken(line)[0]
 
 
 def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[dict[str, Any] | None, str]:
-    """Return a line's progress, and a remark on fields left out: the known fields first, then in order
-    as many as ``bytes_max`` hold."""
+    """Return a line's progress and a remark about omitted fields: known fields first, then as many as ``bytes_max``
+    allows."""
     if not line.startswith("{"):
         return None, ""
     try:

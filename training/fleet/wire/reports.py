@@ -1,7 +1,7 @@
 """A trainer's report, read strictly and within bounds. PURE.
 
-A report comes from a trainer: its figures may be nonsense, its texts anything. Each part is parsed separately: an
-invalid part is left out with a note, and the others stay; the code that shows a text makes it printable.
+A report comes from a trainer: its figures may be invalid, and its texts may contain anything. Each part is parsed
+separately: an invalid part is left out with a note, and the others stay; the code that shows a text makes it printable.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Split(Struct):
 
 
 def read(body: bytes) -> ReportView:
-    """Read a report; one that is none gets a sentence in ``why`` and no figures."""
+    """Read a report; if it is not a report, ``why`` has a sentence and there are no figures."""
     try:
         said = msgspec.json.decode(body, type=dict[str, Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -105,7 +105,7 @@ def read(body: bytes) -> ReportView:
 
 
 def _part(raw: Raw | None, kind: type[T], otherwise: T | None = None) -> T:
-    """Read one part; what it cannot be counts as not said."""
+    """Read one part of a report; an invalid part counts as absent."""
     found: T | None = None
     with suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         found = msgspec.json.decode(b"null" if raw is None else raw, type=kind | None)
@@ -117,7 +117,7 @@ def _parts(raw: Raw | None) -> dict[str, Raw]:
 
 
 def _figure(raw: Raw | None, *, share: bool = True) -> Figure:
-    """Read a value with its interval. ``share``: it lies between 0 and 1."""
+    """Read a value with its interval. ``share``: the value must lie between 0 and 1."""
     if raw is None:
         return Figure(why="not given")
     said = _part(raw, _Metric, _UNREADABLE)
@@ -161,7 +161,7 @@ def _roc(raw: Raw | None) -> list[Line]:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Choose points evenly, and the last; those outside of the square are left out."""
+    """Choose points at even distances, and the last; points outside of the unit square are left out."""
     good = [point for point in points if all(_within(each, (0.0, 1.0)) for each in point)]
     if len(good) <= POINTS_SHOWN:
         return good
@@ -194,7 +194,7 @@ def _never_tested(split: _Split, hosts: Mapping[str, Raw]) -> list[str]:
 
 
 def _test(split: _Split, data: str) -> str:
-    """Return a key of the test: models with the same one were judged on the same windows. Empty: it is not known.
+    """Return a key that is equal for models judged on the same windows. Empty: not known.
 
     A split by host depends on hosts alone; any other also on its seed.
     """

@@ -1,6 +1,6 @@
-"""The words for what models are worth, the same on pages and on the command line. PURE: JSON values in, text out.
+"""Describe models' figures in words, the same on pages and on the command line. PURE: JSON values in, text out.
 
-Values are remote, and not yet printable; who shows a text makes it so.
+Values are remote, and not yet printable; the code that shows a text makes it printable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GAP = (
 
 
 def digits(figure: Json) -> int:
-    """Return how many decimals a figure is worth: its interval's first two digits, three where it has none."""
+    """Return how many decimals a figure needs: enough for two digits of its interval, three if it has none."""
     if figure["low"] is None:
         return 3
     width = figure["high"] - figure["low"]
@@ -40,12 +40,12 @@ def digits(figure: Json) -> int:
 
 
 def value(figure: Json | None) -> str:
-    """Show a figure without its interval; a dash where there is none."""
+    """Show a figure without its interval; a dash if there is none."""
     return "–" if figure is None or figure["value"] is None else f"{figure['value']:.{digits(figure)}f}"
 
 
 def interval(figure: Json | None) -> str:
-    """Show an interval; empty where there is none."""
+    """Show an interval; empty if there is none."""
     if figure is None or figure["low"] is None:
         return ""
     return f"{figure['low']:.{digits(figure)}f} to {figure['high']:.{digits(figure)}f}"
@@ -56,30 +56,30 @@ def per_cent(share: float | None) -> str:
 
 
 def per_cent_interval(figure: Json | None) -> str:
-    """Show a rate's interval; empty where there is none."""
+    """Show a rate's interval; empty if there is none."""
     known = figure is not None and figure["low"] is not None
     return f"{100 * figure['low']:.1f} to {100 * figure['high']:.1f} %" if figure and known else ""
 
 
 def whole(figure: Json | None) -> str:
-    """Show a figure with its interval in one text: ``0.937 (0.886 to 0.973)``."""
+    """Show a figure with its interval: ``0.937 (0.886 to 0.973)``."""
     between = interval(figure)
     return value(figure) + (f" ({between})" if between else "")
 
 
 def whole_per_cent(figure: Json | None) -> str:
-    """Show a rate with its interval in one text: ``9.9 % (5.0 to 16.1 %)``."""
+    """Show a rate with its interval: ``9.9 % (5.0 to 16.1 %)``."""
     between = per_cent_interval(figure)
     return per_cent(None if figure is None else figure["value"]) + (f" ({between})" if between else "")
 
 
 def alarms(result: Json) -> str:
-    """Show false alarms promised and realised: ``5.0 % → 9.9 %``."""
+    """Show the promised and the realised rate of false alarms: ``5.0 % → 9.9 %``."""
     return f"{per_cent(result['promised'])} → {whole_per_cent(result['false_alarms'])}"
 
 
 def tested_on(result: Json) -> str:
-    """Say what a model was judged on."""
+    """Say on which test a model was judged."""
     hosts = result["hosts"]
     more = result["hosts_in_all"] - len(hosts[:4])
     named = ", ".join(map(str, hosts[:4])) + (f" and {more} more" if more > 0 else "")
@@ -88,7 +88,7 @@ def tested_on(result: Json) -> str:
 
 
 def ranking(models: Sequence[Json], in_all: int = 0) -> str:
-    """Say in words how the models judged on one test stand; of ``in_all``, if that is more, these are the first."""
+    """Describe how the models judged on one test compare; if ``in_all`` is larger, these are only the first."""
     if not models:
         return "No trained model has a report here yet."
     first = models[0]
@@ -124,7 +124,7 @@ def folded_per_cent(figure: Json) -> str:
 
 
 def worst(figure: Json, *, rate: bool = False) -> str:
-    """Show the worst host of a rotation with its figure; a dash where there is none."""
+    """Show the worst host of a rotation with its figure; a dash if there is none."""
     found = figure["worst"]
     if found is None:
         return "–"
@@ -141,18 +141,18 @@ def gap_to_first(rotation: Json) -> str:
 
 
 def done_of(rotation: Json) -> str:
-    """Show how many jobs of a rotation are done, and what became of the others."""
+    """Show how many jobs of a rotation are done, and how many failed or wait."""
     others = ", ".join(f"{n} {key}" for key, n in sorted(rotation["states"].items()) if key != "completed")
     return f"{rotation['done']} of {rotation['jobs']}" + (f" ({others})" if others else "")
 
 
 def of_whom(rotation: Json) -> str:
-    """Say what a rotation is over: ``4 hosts × 3 seeds``."""
+    """Say over how many hosts and seeds a rotation goes: ``4 hosts × 3 seeds``."""
     return f"{counted(len(rotation['hosts']), 'hosts')} × {counted(len(rotation['seeds']), 'seeds')}"
 
 
 def to_deploy(found: Sequence[Json]) -> str:
-    """Name the models that one would deploy: the same, trained on all hosts."""
+    """Name the models to deploy: those trained like the rotation's, but on all hosts."""
     if not found:
         return 'none: add a job with split_recipe = "sample" and without rotate'
     return ", ".join(
@@ -166,14 +166,14 @@ def rotated_hosts(rotations: Sequence[Json], most: int) -> list[str]:
 
 
 def by_host(rotation: Json, hosts: Sequence[str]) -> list[str]:
-    """Show the AUROC on each of these hosts, as the one that is tested."""
+    """Show the AUROC on each of these hosts as the tested host."""
     means = {row["host"]: row["auroc"] for row in rotation["by_host"]}
     known = [means.get(host) for host in hosts]
     return ["–" if mean is None else f"{mean:.3f}" for mean in known]
 
 
 def rotated(rotations: Sequence[Json]) -> str:
-    """Say in one sentence what rotations show of hosts left out of training."""
+    """Say in one sentence how well rotations do on hosts left out of training."""
     whole = [each for each in rotations if each["done"] == each["jobs"] and each["auroc"]["mean"] is not None]
     if not rotations:
         return ""
@@ -189,14 +189,14 @@ def rotated(rotations: Sequence[Json]) -> str:
 
 
 def beliefs(models: Sequence[Json]) -> str:
-    """Say in words how many of the models may be relied on, by their reports' verdicts."""
+    """Say how many of the models can be relied on, by their reports' verdicts."""
     levels = [each["result"]["level"] for each in models]
     said = [f"{levels.count(level)} {words}" for level, words in _BELIEFS.items() if level in levels]
     return f"By their reports’ own verdicts: {', '.join(said)}." if said else ""
 
 
 def gap(a: Json, b: Json) -> tuple[str, str]:
-    """Return the difference of two figures, and what their intervals say of it."""
+    """Return the difference of two figures, and whether their intervals show that it is real."""
     if a["value"] is None or b["value"] is None:
         return "–", "one of the two has no figure"
     difference = f"{b['value'] - a['value']:+.{min(digits(a), digits(b))}f}".replace("-", "−")

@@ -1,6 +1,6 @@
 """The route table: every endpoint once, with its callers, its messages and its refusals.
 
-Starlette's routes, the access policy and the OpenAPI document (of all but the pages) follow from it. A new route is a
+Starlette's routes, the access policy and the OpenAPI document (except for the pages) are made from it. A new route is a
 row here and, in one of the endpoint modules of the HTTP layer, the function named like its operation.
 """
 
@@ -224,7 +224,7 @@ _SAFE = frozenset({"GET", "HEAD"})
 
 
 def refusals(route: Route) -> tuple[ProblemType, ...]:
-    """Name every kind of refusal that this endpoint may answer with."""
+    """Name the kinds of refusals that this endpoint may answer with."""
     found = [*route.problem_types, *_EVERYWHERE, *_BY_ACCESS[route.access]]
     found += [each for part, problem_types in _BY_PATH.items() if part in route.path for each in problem_types]
     if route.method not in _SAFE:

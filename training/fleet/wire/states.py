@@ -1,8 +1,8 @@
-"""Saved states of trainers on the wire: a claim's message about one, and how it is transferred.
+"""Messages about saved states of trainers, and how a state is transferred.
 
 A state travels in chunks, like a data set (:mod:`training.fleet.wire.dataset_listing`): announced by its listing,
-brought chunk by chunk, and kept as the job's newest once all are there. Only the holder of the job's live claim brings
-or gets it.
+uploaded chunk by chunk, and kept as the job's newest once all have arrived. Only the holder of the job's live claim may
+upload or fetch it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
 class Stretch(Wire):
     """The part of a training that one attempt did: the epochs (or trees) after ``begins``, up to ``ends``.
 
-    Null: its trainer counts none; or, for the last one, it ended and printed none.
+    Null: the trainer does not count epochs; or, in the last stretch, it printed none.
     """
 
     attempt: int
@@ -41,14 +41,14 @@ class StateView(Wire):
 
 
 class StateDraftReply(Wire):
-    """``PUT …/state/{id}``: the pieces to upload before it can be kept."""
+    """``PUT …/state/{id}``: the chunks to upload before the state can be kept."""
 
     state_id: str
     missing: list[str]
 
 
 class StateKeepRequest(Wire):
-    """``POST …/state/{id}/keep``: who did what of the training so far, this attempt last."""
+    """``POST …/state/{id}/keep``: which attempt did which part of the training so far, this one last."""
 
     stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)]
 

@@ -1,4 +1,4 @@
-"""Structs of the read-only endpoints: pages, histories, hosts. messages.py has the others and exports all."""
+"""Messages of the read-only endpoints: pages, histories, hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AttemptView(Wire):
 
 
 class RemovedView(Wire):
-    """Something that the plan's [retention] took away."""
+    """Something that the plan's [retention] deleted."""
 
     what: str  # bundle, log or curve
     attempt: int
@@ -46,7 +46,7 @@ class EventView(Wire):
 
 
 class Figure(Wire):
-    """A figure of a report with its 95 % interval; null: it has none, and ``why`` is the trainer's reason."""
+    """A figure of a report with its 95 % interval; null: there is no interval, and ``why`` is the trainer's reason."""
 
     value: float | None = None
     low: float | None = None
@@ -55,7 +55,7 @@ class Figure(Wire):
 
 
 class ResultView(Wire):
-    """The result of a job, as its trainer's report says it. Texts are the trainer's."""
+    """The result of a job, as its trainer's report states it. Texts are the trainer's."""
 
     bytes: int = 0  # of the report
     why: str | None = None  # it is not readable
@@ -75,7 +75,7 @@ class ResultView(Wire):
 
 
 class TwinView(Wire):
-    """The model that differs in its mode alone: what the laboratory's channels are worth."""
+    """The same model in the other mode, whose difference shows what the laboratory's channels are worth."""
 
     job_id: str
     name: str
@@ -86,7 +86,7 @@ class TwinView(Wire):
 
 
 class ModelView(Wire):
-    """The model of a completed job among those judged on the same test."""
+    """A completed job's model, among those judged on the same test."""
 
     job_id: str
     name: str
@@ -111,7 +111,7 @@ class TestView(Wire):
 
 
 class NamedJob(Wire):
-    """A job, as far as one needs to address it."""
+    """A job's id and name."""
 
     job_id: str
     name: str
@@ -119,7 +119,7 @@ class NamedJob(Wire):
 
 
 class FoldedView(Wire):
-    """One figure over a rotation; null where no job of it has one."""
+    """One figure averaged over a rotation; null if no job of it has one."""
 
     mean: float | None = None  # over hosts, of each host's mean over seeds
     spread: float | None = None  # standard deviation between the hosts' means; null of one host
@@ -130,7 +130,7 @@ class FoldedView(Wire):
 
 
 class RotatedHost(Wire):
-    """A host of a rotation: the means over seeds of what it showed as the one that is tested."""
+    """A host of a rotation: the means over seeds of its figures as the tested host."""
 
     host: str
     auroc: float | None
@@ -141,7 +141,7 @@ class RotatedHost(Wire):
 
 
 class RotationGap(Wire):
-    """AUROC of a rotation minus that of the first one on the same tests and seeds, host by host."""
+    """The AUROC of a rotation minus that of the best one on the same tests and seeds, host by host."""
 
     to: str
     mean: float
@@ -151,7 +151,7 @@ class RotationGap(Wire):
 
 
 class DeployView(Wire):
-    """A job that trains what a rotation judges, on all of its hosts."""
+    """A job that trains a rotation's model on all of the rotation's hosts."""
 
     job_id: str
     name: str
@@ -159,7 +159,7 @@ class DeployView(Wire):
 
 
 class RotationView(Wire):
-    """Jobs that differ in the tested host and the seed alone, folded."""
+    """Jobs that differ only in the tested host and the seed, with their averaged figures."""
 
     name: str
     model: str
@@ -181,7 +181,7 @@ class RotationView(Wire):
 
 
 class ModelsReply(Wire):
-    """``GET /v1/models``: the models that were judged on one test, the best first."""
+    """``GET /v1/models``: the models judged on one test, the best first."""
 
     test: str
     tests: list[TestView]  # the most used first
@@ -274,7 +274,7 @@ class JobDetail(Wire):
 
 
 class HostVerdict(Wire):
-    """One host's answer to "why is it not running here?"."""
+    """One host's answer to "why does the job not run here?"."""
 
     host: str
     fits: bool
@@ -304,7 +304,7 @@ class LogReply(Wire):
 
 
 class CurvePoint(Wire):
-    """An epoch as its trainer reported it; null: it did not say."""
+    """An epoch as its trainer reported it; null: the trainer did not report this figure."""
 
     attempt: int
     epoch: int
@@ -340,7 +340,7 @@ class UsageSample(Wire):
 class CurveReply(Wire):
     """``GET /v1/job/{id}/curve``: a job's attempts as one curve, in the order of epochs.
 
-    Where an attempt went over epochs again, the later one counts.
+    If two attempts trained the same epochs, the later one counts.
     """
 
     job_id: str
@@ -396,7 +396,7 @@ class GcTotal(Wire):
 
 
 class GcReply(Wire):
-    """``GET`` and ``POST /v1/gc``: what goes, or went, the first 1,000 of it, and all of it counted."""
+    """``GET`` and ``POST /v1/gc``: what is or was deleted, the first 1,000 items and the number of all."""
 
     totals: list[GcTotal]
     items: list[GoneView]

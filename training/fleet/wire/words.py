@@ -1,6 +1,6 @@
-"""The words for what the receiver's answers say, the same on pages and on the command line. Pure: values in, text out.
+"""Describe the receiver's answers in words, the same on pages and on the command line. Pure: values in, text out.
 
-Values are remote: of any type, and not yet printable; who shows a text makes it so.
+Values are remote: of any type, and not yet printable; the code that shows a text makes it printable.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def number(value: object) -> float | None:
 
 
 def duration(seconds: object) -> str:
-    """A length of time; empty when it is not known."""
+    """Show a length of time; empty if not known."""
     known = number(seconds)
     return "" if known is None else long_time(known)
 
 
 def moment(at: object, form: str = "%Y-%m-%d %H:%M UTC", unknown: str = "an unknown time") -> str:
-    """Write a time in epoch seconds; ``unknown`` for one that no calendar has."""
+    """Show a time in epoch seconds; ``unknown`` for one outside of the calendar."""
     known = number(at)
     if known is None or not 0 <= known < _CALENDAR_ENDS:
         return unknown
@@ -64,14 +64,14 @@ def moment(at: object, form: str = "%Y-%m-%d %H:%M UTC", unknown: str = "an unkn
 
 
 def day(at: object) -> str:
-    """Write the day of a time in epoch seconds."""
+    """Show the date of a time in epoch seconds."""
     return moment(at, "%Y-%m-%d", "an unknown day")
 
 
 def typed(job: Json) -> str:
-    """Return what names a job on a shell's command line: its name in quotes.
+    """Return the argument that names a job on a command line: its name in quotes.
 
-    Its id where the name cannot be typed, or may mean another job: one that the plan names now.
+    It is the id if the name cannot be typed, or now means another job of the plan.
     """
     name = str(job.get("name") or "")
     if _left(job):
@@ -81,7 +81,8 @@ def typed(job: Json) -> str:
 
 
 def called(job: Json, chars_max: int) -> str:
-    """Return a job's name on its own: of two with one name, the plan means the other."""
+    """Return how a job is called in a sentence; a job that left the plan is marked if the plan has another one of its
+    name."""
     return one_line(job.get("name"), chars_max) + (" (not in the plan)" if _left(job) else "")
 
 
@@ -97,13 +98,13 @@ def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> st
 
 
 def removed_sentence(job: Json, at: object, why: object) -> str:
-    """Say when and why a model went."""
+    """Say when and why a model was deleted."""
     again = f"`cis490-jobs requeue {typed(job)}` trains it again"
     return f"the model of job {job.get('name')} was removed on {day(at)}: {why}; {again}"
 
 
 def removed_lines(detail: Json) -> list[str]:
-    """List what [retention] took away of a job."""
+    """List what [retention] deleted of a job."""
     things = {"bundle": "the model", "log": "the output", "curve": "the curve"}
     return [
         f"{things.get(each['what'], 'something')} of attempt {each['attempt']} on {day(each['at'])}: {each['why']}"
@@ -127,7 +128,7 @@ def changed(one: Json) -> str:
 
 
 def moved(one: Json) -> str:
-    """Name the channels of a change, from where to where they went."""
+    """Name the channels of a change, with their values before and after."""
     named = [
         f"{'spread of ' if each.get('measure') == 'spread' else ''}{one_line(each.get('channel'), 60)} "
         f"{number(each.get('before')) or 0.0:.3g} → {number(each.get('after')) or 0.0:.3g}"
@@ -148,7 +149,7 @@ def size(count: object) -> str:
 
 
 def progress(view: Json) -> str:
-    """Show how far the trainer is: epochs done of epochs planned, or its last line."""
+    """Show the trainer's progress: epochs done of epochs planned, or its last line."""
     done = _progress(view)
     return f"paused{f' at {done}' if done else ''}" if view.get("paused") else done
 
@@ -167,7 +168,7 @@ def _progress(view: Json) -> str:
 
 
 def share_done(view: Json) -> float | None:
-    """Return how much of its work a live job has done, 0 to 1; None when its trainer does not say."""
+    """Return the share of a running job's work that is done, 0 to 1; None if its trainer does not report it."""
     said = view.get("progress")
     if not isinstance(said, Mapping):
         return None
@@ -178,7 +179,7 @@ def share_done(view: Json) -> float | None:
 
 
 def silence(view: Json, now: object) -> str:
-    """Show for how long the host of a running job has been silent, once that exceeds two heartbeats; else nothing."""
+    """Show how long the host of a running job has been silent, if longer than two heartbeats."""
     heard, present = number(view.get("heartbeat_at")), number(now)
     live = view.get("status") in ("running", "claimed")
     if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
@@ -194,7 +195,7 @@ def eta(view: Json, now: object) -> str:
 
 
 def under_way(view: Json, now: object) -> str:
-    """Show how far a job is, and how long it takes yet."""
+    """Show a running job's progress and remaining time."""
     left = eta(view, now)
     return ", ".join(filter(None, (progress(view), f"about {left} left" if left and not silence(view, now) else left)))
 
@@ -220,21 +221,21 @@ def facts(detail: Json, needs: str) -> Iterator[tuple[str, str]]:
 
 
 def left_s(view: Json) -> float | None:
-    """Return the seconds that a trainer says it needs yet; None when it does not say, or nonsense."""
+    """Return the remaining seconds by the trainer's estimate; None if it reports none, or an invalid one."""
     said = None if view.get("paused") else view.get("progress")
     left = number(said.get("eta_s")) if isinstance(said, Mapping) else None
     return left if left is not None and 0 <= left <= _ETA_MOST_S else None
 
 
 def marks(view: Json) -> list[str]:
-    """List the remarks on a job other than its status."""
+    """List remarks about a job besides its status."""
     over = view.get("status") in ("completed", "cancelled")
     said = ["held"] if view.get("held_by") and not over else []
     return said + ([] if view.get("in_manifest", True) else ["not in the plan"])
 
 
 def held(view: Json, now: object) -> str:
-    """Show who holds a job, and since when; empty when it is not held."""
+    """Show who put a job on hold, and when; empty if it is not held."""
     if not view.get("held_by"):
         return ""
     since = ago(view.get("held_at"), now)
@@ -242,7 +243,7 @@ def held(view: Json, now: object) -> str:
 
 
 def left(view: Json) -> bool:
-    """True if a job is history: over, and no longer named by the plan."""
+    """Return True if a job has ended and is no longer in the plan."""
     return not view.get("in_manifest", True) and view.get("status") in ("completed", "cancelled")
 
 
@@ -267,7 +268,7 @@ def split(spec: Json) -> str:
 
 
 def booked(part: Json | None) -> str:
-    """Write the part of its host that an attempt may use; its trainer computes with as many threads as it has cores."""
+    """Describe the part of its host that an attempt may use; its trainer uses as many threads as it has cores."""
     if part is None:
         return ""
     said = [counted(part["cores"], "cores"), f"{part['ram_gib']:.1f} GiB" if part["ram_gib"] else ""]
@@ -276,7 +277,7 @@ def booked(part: Json | None) -> str:
 
 
 def unlike(granted: Json, spec: Json) -> str:
-    """Show differences between an attempt's grant and the present plan."""
+    """Show how an attempt's grant differs from the present plan."""
     keys = sorted(key for key in granted.keys() | spec.keys() if granted.get(key) != spec.get(key))
     return ", ".join(f"{key} = {_plainly(granted.get(key))}" for key in keys)
 
@@ -313,7 +314,7 @@ EVENTS: Mapping[str, str] = {
 
 
 def plainly_said(detail: object) -> str:
-    """Show an event's detail; the name of an end ("trainer_failed") as words."""
+    """Show an event's detail; a code such as "trainer_failed" is written as words."""
     said = str(detail or "")
     return said.replace("_", " ") if said.isidentifier() else said
 

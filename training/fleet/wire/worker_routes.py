@@ -1,6 +1,6 @@
 """The endpoints that a worker calls; :mod:`training.fleet.wire.routes` has all of them.
 
-They stand apart, so that a worker, which is to stay small, loads no other messages than its own.
+They are in a module of their own, so that a worker, which must stay small, loads only its own messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Access(StrEnum):
 
 
 class DashboardPage(NamedTuple):
-    """A page of the dashboard, which follows what happens; ``training/fleet/pages/`` has its module and template.
+    """A page of the dashboard, which updates itself; ``training/fleet/pages/`` has its module and template.
 
     An operation ``NAME_page`` is made by the function ``page`` of the module ``NAME``.
     """
@@ -66,7 +66,7 @@ class Route(NamedTuple):
 
     @property
     def page(self) -> bool:
-        """Return True for what browsers show; the rest is for programs, and documented for them."""
+        """Return True for endpoints that browsers show; the others are for programs, and are documented."""
         return self.media == HTML or self.path.startswith("/static/")
 
 

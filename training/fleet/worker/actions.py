@@ -1,6 +1,6 @@
-"""Executing the state machine's actions: each by its part of the worker.
+"""Execute the state machine's actions; each kind of action has a part of the worker that carries it out.
 
-The daemon (worker.py) and the simulation hand in their own parts; the order is the same code in both.
+The daemon (worker.py) and the simulation pass their own parts; the order is the same code in both.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Actions:
         return self._attempts.setdefault(assignment.claim_id, self.attempt(assignment))
 
     def perform(self, action: t.Action) -> None:
-        """Carry one action out."""
+        """Execute one action."""
         match action:
             case t.ForgetOutput():
                 self.outbox.forget(action.claim_id)

@@ -57,7 +57,7 @@ Fetch = Callable[[str, Order], Path]  # a data set's id → the folder that hold
 
 
 class BadDataError(Exception):
-    """The data set that the job names cannot train it, here or elsewhere."""
+    """The job's data set cannot train it, on this host or any other."""
 
 
 _REASONS: Mapping[type[Exception], tuple[EndReason, int | None]] = {
@@ -79,7 +79,7 @@ class WorkerFolders:
 
 
 def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume: Path) -> t.Remains:
-    """Find an earlier session's trainer: its output, and its end if it ended. ``resume``: the folder of its state."""
+    """Return an earlier session's trainer: its output, and its end if it ended. ``resume``: the folder of its state."""
     note_end(resume, assignment, log)
     printed = outbox.adopt(assignment, log).total
     words = outbox.last(assignment.claim_id, LAST_WORDS)
@@ -87,7 +87,7 @@ def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume
 
 
 def measured_at(look: int, every: int) -> bool:
-    """Return True for a look at which the use of the host is measured: each ``every`` looks, and after 4, 8, 16, …
+    """Return True for a check at which the use of the host is measured: every ``every`` checks, and after 4, 8, 16, …
 
     Otherwise a short trainer would not show how much of a GPU's memory its kind takes.
     """
@@ -153,7 +153,8 @@ class TrainerAttempt:
     def discard(
         self, *, job_over: bool, delivered: bool = False, in_use: Collection[t.Assignment] = (), tidy: bool = True
     ) -> None:
-        """Remove the files of an ended attempt when ``delivered``; of others the newest stay for inspection.
+        """Delete the files of an ended attempt if ``delivered``; otherwise keep the newest attempts' files for
+        inspection.
 
         On a nearly full disk none stay: they would keep the host from further work. Those of attempts ``in_use`` stay
         in any case. With ``tidy`` those that are not among the newest are removed.
@@ -185,7 +186,7 @@ class TrainerAttempt:
         return folders_of(self.places.artifacts, self.places.reports, self.assignment)
 
     def found(self) -> t.Remains:
-        """Return what an earlier session's trainer left: how it ended, its last lines and their number."""
+        """Return what an earlier session's trainer left: how it ended, its last lines, and their number."""
         try:
             folders = self._folders
         except BadSpecError:
@@ -233,11 +234,11 @@ class TrainerAttempt:
                 self.doubt(self.assignment.dataset)  # perhaps this disk has damaged it
 
     def _preload(self) -> Preload | None:
-        """Return what our trainers may find imported; an own trainer starts afresh."""
+        """Return what our trainers may find imported already; a custom trainer is started normally."""
         return None if self.assignment.spec.get("trainer") else Preload(preloads(self.assignment.model), THEN)
 
     def _inputs(self) -> TrainerInputs:
-        """Fetch the data set that the job names; else use this host's own."""
+        """Fetch the job's data set, or use this host's own data if the job names none."""
         dataset, inputs = self.assignment.dataset, self.places.inputs
         if dataset is not None:
             assert self.fetch is not None, "a worker fetches data sets"
@@ -260,14 +261,14 @@ class TrainerAttempt:
         return inputs
 
     def _fetching(self, done: int, size: int) -> None:
-        """Report every fiftieth part."""
+        """Report the fetch's progress at every fiftieth part."""
         parts = 50 * done // max(size, 1)
         if parts != self._fetched_parts:
             self._fetched_parts = parts
             self.post(t.Fetching(claim_id=self.assignment.claim_id, done=done, size=size))
 
     def _watch(self, process: LocalProcess, tail: OutputTail) -> None:
-        """Pass the trainer's output on until it has ended; watch the disk, and its CPU time."""
+        """Pass on the trainer's output until it has ended; watch the disk, and the trainer's CPU time."""
         stopped = False
         measure_every = max(1, int(self.measure_s / LOOK_S))
         every_s = self.transfer.every_s
@@ -288,7 +289,7 @@ class TrainerAttempt:
         self._pass_on(tail, tail.poll(final=True))
 
     def _print(self, tail: OutputTail) -> None:
-        """Pass on all waiting output in blocks; bounded, because the trainer may print without end."""
+        """Pass on all waiting output in blocks, limited because the trainer may print endlessly."""
         for _ in range(POLLS_A_LOOK):
             if not (lines := tail.poll()):
                 break
@@ -353,7 +354,7 @@ class TrainerAttempt:
         )
 
     def _trained(self, folders: AttemptFolders) -> dict[str, str]:
-        """Return the model's inputs; the trainer's own report goes before the worker's."""
+        """Return the model's inputs; facts from the trainer's own report replace the worker's."""
         found = noted(folders.trained)
         if not self.assignment.spec.get("trainer"):
             name = file_name(self.assignment.model, self.assignment.mode, CHECKPOINT_ENDING)

@@ -1,4 +1,4 @@
-"""Packing a trainer's output into one file: ``<model>_<mode>-<job_id>.tar.zst``.
+"""Pack a trainer's output into one file: ``<model>_<mode>-<job_id>.tar.zst``.
 
 Equal files give an equal bundle, to the byte: a closed list of members, sorted, flat, without times, owners or modes
 of their own, in USTAR, compressed as one stream of fixed blocks. So a bit-identical re-run is one artifact.
@@ -59,9 +59,9 @@ def pack(
 ) -> Bundle:
     """Pack this model's files in ``out_dir`` and ``reports_dir`` into the file ``target``.
 
-    ``outputs`` names the files of an own trainer; without it they are checkpoint, sidecar and report.
-    Raises BundleError when something is missing or is not what the checkpoint says, OSError when the disk fails;
-    either way no file is left at ``target``.
+    ``outputs`` names the files of a custom trainer; without it they are checkpoint, sidecar and report. Raises
+    BundleError when something is missing or is not what the checkpoint says, OSError when the disk fails; either way no
+    file is left at ``target``.
     """
     if any(Path(name).name != name for name in outputs):
         raise BundleError(f"the outputs {', '.join(outputs)} lie outside the trainer's own folder")
@@ -101,7 +101,7 @@ def _refuse(complaint: str | None) -> None:
 
 
 def _size(path: Path) -> int:
-    """Return a file's size; 0 without one: opening it reports the error."""
+    """Return a file's size; 0 if it does not exist, because opening it later reports the error."""
     try:
         return path.lstat().st_size
     except (OSError, ValueError):
@@ -140,7 +140,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def report_paths(folder: Path, model: str, mode: str) -> list[Path]:
-    """List where a model's report may be in a folder, the likeliest first."""
+    """List where in a folder a model's report may be, the likeliest place first."""
     kinds = ("pretrain", "train") if model.endswith("_ssl") else ("train",)
     return [folder / f"{model}_{mode}_{kind}.json" for kind in kinds]
 
@@ -151,7 +151,7 @@ def _report(reports_dir: Path, model: str, mode: str) -> list[_Member]:
 
 @dataclass
 class _Writer:
-    """A writer that archives, compresses and hashes in one pass."""
+    """Archives, compresses and hashes in one pass."""
 
     file: IO[bytes]
     sha256: Any = field(default_factory=hashlib.sha256)

@@ -1,8 +1,8 @@
-"""A worker's certificate: renewed in time, and a revocation is noticed at once.
+"""Keep a worker's certificate: renew it in time, and notice a revocation at once.
 
-One thread, separate from the loop. The receiver cuts its idle connection when it revokes the certificate, and a request
-then brings the reason. At rest that costs one small request a minute. A proxy's connection is not cut; there the
-receiver's answer demands a check every few seconds.
+This runs on one thread, separate from the worker's loop. The receiver closes this thread's idle connection when it
+revokes the certificate, and a new request then gets the reason. Otherwise it costs one small request a minute. Behind a
+proxy the connection is not closed, so the receiver's answer demands a check every few seconds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CertificateKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no further; the thread ends when it notices."""
+        """Stop checking; the thread ends when it notices."""
         self._end.set()
         self.close()
 
@@ -60,7 +60,7 @@ class CertificateKeeper:
         self._transport.close()
 
     def look(self) -> bool:
-        """Renew if it is time, and check for a revocation; False when the receiver revoked us."""
+        """Renew the certificate if due, and check for a revocation; return False if the receiver revoked it."""
         try:
             self._renew()
             self._quiet_s = _within_reason(self._asked().health().get("look_again_s"))
@@ -105,6 +105,6 @@ class CertificateKeeper:
 
 
 def _within_reason(wanted_s: object) -> float:
-    """Return the receiver's interval if it is reasonable, else the default."""
+    """Return the receiver's interval if it is within limits, else the default."""
     known = isinstance(wanted_s, int | float) and PAUSE_S <= wanted_s <= LOOK_AGAIN_S
     return float(wanted_s) if known else LOOK_AGAIN_S  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """The daemon on a training host: it claims a job, starts its trainer, and delivers the verified bundle.
 
-The decisions are in state/step.py. This file is the shell around it: one inbox, one loop that takes an event and
-carries out the actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run outside the loop
-and only post events.
+The decisions are in state/step.py. This file runs them: one loop takes an event from an inbox and executes the
+resulting actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run outside the loop and
+only post events.
 
 Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
 """
@@ -67,7 +67,7 @@ CALL_TIMEOUT_S = 30.0
 
 
 class TrainerWorker:
-    """The worker's loop. Everything that touches the outside is injected."""
+    """Runs the worker's loop. Everything that touches the outside is injected."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class TrainerWorker:
         return self._exit.code
 
     def _hold_datasets(self) -> None:
-        """Check at the start what would fail every job with a data set."""
+        """Check at the start for a fault that would fail every job with a data set."""
         try:
             self._datasets.hold()
         except CacheInUse as error:
@@ -197,16 +197,16 @@ class TrainerWorker:
             client.close()
 
     def _on_revoked(self, sentence: str) -> None:
-        """Stop as at a signal, with the trainer: an operator revoked this host."""
+        """Stop the worker and its trainer as a signal does, because an operator revoked this host."""
         log.error("%s", sentence)
         self.post(t.SignalReceived())
 
     def _granted_by(self) -> str | None:
-        """Return the database of the current work; called on other threads, too."""
+        """Return the database that granted the current work; other threads call this too."""
         return next((each.database_id for each in self._in_hand()), None)
 
     def _in_hand(self) -> list[t.Assignment]:
-        """List the current jobs; called on other threads, too."""
+        """List the current jobs; other threads call this too."""
         return [work.assignment for work in self._state.works.values()]
 
     def _datasets_in_use(self) -> set[str]:
@@ -234,7 +234,7 @@ class TrainerWorker:
             self._actions.perform(action)
 
     def _own(self, action: Own) -> None:
-        """Carry out an action that concerns the worker itself."""
+        """Execute an action that concerns the worker itself."""
         match action:
             case t.Persist():
                 self._save(
@@ -277,7 +277,7 @@ class TrainerWorker:
         )
 
     def _part_of(self, assignment: t.Assignment) -> dict[str, str]:
-        """Look once more if a trainer that begins fits, and return its variables; called on its thread.
+        """Check again that a trainer about to start fits on the host, and return its environment variables.
 
         Raises NoRoomError.
         """
@@ -302,7 +302,7 @@ class TrainerWorker:
             log.warning("%s cannot be written (%s)%s", self._disk.folder, error.strerror, cost)
 
     def _keep(self, action: t.KeepAside) -> None:
-        """Keep finished work locally. When the disk takes no copy, it stays with the newest attempts."""
+        """Store finished work locally. If it cannot be moved there, it stays among the newest attempts' files."""
         try:
             place = self._aside.put(action.delivery, action.why, self._clock.now())
         except OSError as error:
@@ -312,7 +312,7 @@ class TrainerWorker:
             log.warning("%s is kept in %s; `%s` offers it again", name, place, self._options.typed("--deliver", name))
 
     def _lying_here(self) -> list[SetAsideWork]:
-        """List the finished work kept here, for a claim."""
+        """List the finished work stored here, for a claim."""
         return [
             SetAsideWork.of(one.delivery.assignment, size=one.delivery.size, why=one.why[:300])
             for one in self._aside.kept()[-SET_ASIDE_TOLD:]
@@ -351,7 +351,7 @@ def _new_identity(options: Options) -> int:
 
 
 def doctor(options: Options) -> int:
-    """Print what takes room on this host, and whether trainers could start here: 0, or 1 when they could not."""
+    """Print what takes disk space on this host, and whether trainers can start; return 0, or 1 if they cannot."""
     for each in grown(options):
         if each.count:
             print(printable(each.sentence))
@@ -363,7 +363,8 @@ def doctor(options: Options) -> int:
 
 
 def deliver(options: Options, ref: str) -> int:
-    """Deliver finished work that was kept here: 0 accepted, 1 refused, 2 no such work, 75 receiver not reached."""
+    """Deliver finished work that was kept here; return 0 accepted, 1 refused, 2 no such work, 75 receiver not
+    reached."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:
@@ -399,7 +400,8 @@ def _not_one(ref: str, folder: Path, known: str, *, several: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the daemon; 0 after a signal, 1 when the receiver wants another session, 2 when it cannot begin."""
+    """Run the daemon; return 0 after a signal, 1 if the receiver demands a new session, 2 if the worker cannot
+    start."""
     replace_unprintable()
     args = parser().parse_args(argv)
     logs.configure(args.log_level)

@@ -1,4 +1,4 @@
-"""Data sets on a training host: fetched chunk by chunk, verified, shared by all jobs that name them.
+"""Data sets on a training host: fetched chunk by chunk, verified, shared by all jobs that use them.
 
 ::
 
@@ -9,9 +9,9 @@
     <folder>/recent.json           ids, the one used last at the end
 
 The files that a job needs appear under ``sets`` after the last byte of all was verified and synced, those of a new data
-set in one step. One worker uses the folder at a time, and runs one fetch at a time. A receiver that is away is waited
-for; a caller that needs nothing more cancels with :class:`Order`. In memory is one chunk, and the listings of the data
-sets here.
+set in one step. One worker uses the folder at a time, and runs one fetch at a time. While the receiver does not answer,
+a fetch waits; its caller can cancel it through :class:`Order`. Only one chunk and the listings of the data sets are in
+memory.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class FetchError(Exception):
 
 
 class NotGiven(FetchError):  # noqa: N818 - named for the event
-    """The receiver did not give it: no host is at fault."""
+    """The receiver refused to give the data set; no host is at fault."""
 
 
 class CacheInUse(FetchError):  # noqa: N818 - named for the event
-    """Another process holds the folder."""
+    """Another process has locked the folder."""
 
 
 class Stopped(Exception):  # noqa: N818 - no error
-    """The attempt that needs the data set has ended."""
+    """The fetch was stopped, because the attempt that needs the data set has ended."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class HeldDataset:
-    """A data set in the folder: bytes of whole files, of unfinished ones, and of all files that it has."""
+    """A data set in the folder: the bytes of complete files, of incomplete ones, and of all its files."""
 
     dataset_id: str
     here: int
@@ -116,7 +116,8 @@ class DatasetCache:
         self._presence = threading.RLock()  # of data sets: none goes while a job finds that it is here
 
     def provide(self, dataset_id: str, source: DatasetCalls, order: Order) -> Path:
-        """Return the folder of a data set whose wanted files are whole and unchanged; fetch those that are not.
+        """Return the folder of a data set after checking its wanted files and fetching those that are missing or
+        changed.
 
         Raises FetchError, Stopped, OSError.
         """
@@ -139,17 +140,18 @@ class DatasetCache:
             return whole
 
     def _lacking(self, listing: Listing, order: Order) -> list[File]:
-        """List the wanted files that are not here, whole and unchanged."""
+        """List the wanted files that are missing, incomplete or changed."""
         unchanged = self._unchanged(listing.dataset_id)
         return [file for file in listing.files if order.wanted(file.path) and file.path not in unchanged]
 
     def doubt(self, dataset_id: str) -> None:
-        """Have every chunk of a data set hashed again before its next use: a trainer found it damaged."""
+        """Mark a data set so that every chunk is hashed again before its next use, because a trainer found it
+        damaged."""
         with self._one_at_a_time, suppress(OSError):
             self._stamps(dataset_id).unlink(missing_ok=True)
 
     def held(self) -> list[HeldDataset]:
-        """List what is here, the one used last at the end. May be called while a fetch is under way."""
+        """List the data sets here, the one used last at the end. May be called while a fetch is under way."""
         found = []
         for dataset_id in dict.fromkeys(each.name for each in self._by_age()):
             here, unfinished = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
@@ -159,7 +161,7 @@ class DatasetCache:
         return found
 
     def told(self) -> dict[str, object]:
-        """Say what is here, for the receiver: the sets used last, and the limit."""
+        """Describe the folder for the receiver: the data sets used last, and the limit."""
         held = self.held()
         return {
             "bytes": sum(each.here + each.unfinished for each in held),
@@ -205,7 +207,7 @@ class DatasetCache:
         return listing
 
     def _known(self, dataset_id: str) -> Listing | None:
-        """Read the stored listing, if it is sound."""
+        """Read the stored listing, if it is valid."""
         try:
             document = (self.folder / "listings" / f"{dataset_id}.json").read_bytes()
             sound = hashlib.sha256(document).hexdigest() == dataset_id
@@ -216,7 +218,8 @@ class DatasetCache:
     def _fetch(
         self, dataset_id: str, listing: Listing, files: Sequence[File], source: DatasetCalls, order: Order
     ) -> None:
-        """Complete files: keep present chunks, copy those of other sets, fetch the rest; then give them their names."""
+        """Complete files: keep present chunks, copy those of other data sets, fetch the rest; then move the files into
+        place."""
         folder, whole = self.folder / "fetching" / dataset_id, self.folder / "sets" / dataset_id
         self._take_down(whole, folder, files)
         with self._presence:
@@ -302,7 +305,7 @@ class DatasetCache:
                 raise Stopped("the attempt that needs the data set has ended")
 
     def _near(self, dataset_id: str, listing: Listing, folder: Path) -> Callable[[Place], bytes | None]:
-        """Make a finder of chunks that are here, so that of a new version only changed chunks are fetched.
+        """Make a function that finds chunks on this host, so that only changed chunks of a new version are fetched.
 
         It looks in the other data sets, and in what has arrived of this one.
         """
@@ -332,7 +335,7 @@ class DatasetCache:
         return self.folder / "stamps" / f"{dataset_id}.json"
 
     def _unchanged(self, dataset_id: str) -> Mapping[str, list[int]]:
-        """Return the stamps of files that are as they were when they were whole."""
+        """Return the stamps of the files that have not changed since they were complete."""
         try:
             found = msgspec.json.decode(self._stamps(dataset_id).read_bytes(), type=dict[str, list[int]])
         except (OSError, ValueError):
@@ -342,14 +345,15 @@ class DatasetCache:
 
     @staticmethod
     def _take_down(whole: Path, folder: Path, files: Sequence[File]) -> None:
-        """Take files that were changed here away from trainers: they are checked again, chunk by chunk."""
+        """Hide changed files from trainers, and check them again chunk by chunk."""
         for file in files:
             if (whole / file.path).is_file():
                 log.warning("%s was changed on this host and is repaired", whole / file.path)
                 LocalFs().replace(whole / file.path, _make_way(folder, file.path))
 
     def _remove_oldest(self, dataset_id: str, files: Sequence[File]) -> None:
-        """Remove the least recently used data sets until limit and disk are kept. Raises FetchError if none may go."""
+        """Delete the least recently used data sets until the limit and the disk's reserve are kept. Raises FetchError
+        if none may go."""
         wanted = sum(file.size for file in files)
         whole, arrived = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
         short = f"data set {dataset_id[:12]}"
@@ -383,7 +387,7 @@ class DatasetCache:
                     (self.folder / kind / f"{oldest.name}.json").unlink(missing_ok=True)
 
     def _by_age(self) -> list[Path]:
-        """List data sets here: the unfinished first, then the whole ones, the one used last at the end."""
+        """List the data sets here: incomplete ones first, then complete ones, the one used last at the end."""
         recent = {each: number for number, each in enumerate(self._recent())}
         whole = sorted(self._ids("sets"), key=lambda each: recent.get(each, -1))
         unfinished = [self.folder / "fetching" / each for each in self._ids("fetching")]
@@ -412,7 +416,7 @@ class DatasetCache:
 
 
 def _make_way(folder: Path, path: str) -> Path:
-    """Make the folders above a file; FetchError where a link or something else is in its place."""
+    """Make the folders above a file; FetchError if a link or another file has the name of one."""
     place = folder / path
     astray = place.resolve() != folder.resolve() / path
     if astray or (place.exists() and not place.is_file()):
@@ -422,7 +426,7 @@ def _make_way(folder: Path, path: str) -> Path:
 
 
 def _read_if_sound(path: Path, place: Place) -> bytes | None:
-    """Read a chunk from its place; None unless it is sound."""
+    """Read a chunk from its place; None if it is damaged."""
     with suppress(OSError), path.open("rb") as file:
         file.seek(place.offset)
         data = file.read(place.length)
@@ -438,7 +442,7 @@ def _write_at(path: Path, offset: int, data: bytes) -> None:
 
 
 def _stamp(path: Path) -> list[int] | None:
-    """Read size and time of a file; None when it is missing or no file."""
+    """Read size and modification time of a file; None if it is missing or not a regular file."""
     try:
         about = path.stat(follow_symlinks=False)
     except OSError:

@@ -1,4 +1,4 @@
-"""The environment of a trainer: built from an allow-list, because no list of secrets is complete."""
+"""Build a trainer's environment from an allow-list, because no list of secrets could be complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFIXES = (
 def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str, str]:
     """Collect the environment variables that the plan sets for this job on this host.
 
-    The host's values override those of the job's own trainer. A variable that a receiver ought to have refused is left
+    The host's values override those of the job's own trainer. A variable that the receiver should have refused is left
     out.
     """
     own = spec.get("trainer")
@@ -40,7 +40,7 @@ def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str
 def trainer_environment(parent: Mapping[str, str]) -> dict[str, str]:
     """Select the part of ``parent`` that a trainer needs.
 
-    A name that ends like a secret stays out even where its prefix is allowed (``NVIDIA_API_KEY``).
+    A variable whose name ends like a secret's is left out even if its prefix is allowed (``NVIDIA_API_KEY``).
     """
     kept = {name: value for name, value in parent.items() if _allowed(name.upper())}
     kept["PYTHONUNBUFFERED"] = "1"  # a progress line is wanted when it is printed, not a page later

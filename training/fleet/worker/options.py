@@ -45,11 +45,11 @@ class Options:
 
     @property
     def aside(self) -> Path:
-        """Return the folder for finished work that the receiver refuses permanently."""
+        """Return the folder for finished work that the receiver refused permanently."""
         return self.state_dir / "set-aside"
 
     def typed(self, *words: str) -> str:
-        """Write this program's command with the flags of this worker's state."""
+        """Write this program's command line with the flags for this worker's state."""
         flags = ["--receiver-url", self.receiver_url, "--host-id", self.host_id]
         flags += ["--state-dir", str(self.state_dir)]
         if self.tls_dir is not None:
@@ -68,7 +68,7 @@ class Options:
 
     @property
     def own_places(self) -> WorkerFolders:
-        """Return the folders by host id: several workers of one machine may share the parents."""
+        """Return the folders with the host id appended: several workers on one machine may share the parent folders."""
         places = self.places
         artifacts, reports = (each / self.host_id for each in (places.artifacts, places.reports))
         return replace(places, artifacts=artifacts, reports=reports)
@@ -100,7 +100,7 @@ def _warn_once(sentence: str) -> None:
 
 @cache
 def installed_digests() -> Mapping[str, str]:
-    """Ask this checkout's trainers for the digest of each model's flags; silent ones are left out."""
+    """Ask this checkout's trainers for a digest of each model's flags; trainers that do not answer are left out."""
     from training.fleet.capability.describe import PROGRAMS, DescribeError, ProcessDescriber, describe_command
 
     describe, found = ProcessDescriber(), dict[str, str]()
@@ -131,12 +131,12 @@ gib, seconds = number(0.001, 1e6, "GiB"), number(0.01, 86_400, "seconds")
 
 
 def seconds_or_none(text: str) -> float:
-    """0 is none."""
+    """Parse seconds; 0 means none."""
     return 0.0 if text.strip() == "0" else seconds(text)
 
 
 def matching(pattern: str, complaint: str) -> Callable[[str], str]:
-    """Make a parser of texts of this form."""
+    """Make a parser for texts that match this pattern."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -190,7 +190,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser; the service files rely on the defaults."""
+    """Make the parser; the service files rely on its defaults."""
     new = argparse.ArgumentParser(
         prog=PROGRAM, description="Train the receiver's jobs on this host.", allow_abbrev=False
     )
@@ -207,8 +207,8 @@ def parser() -> argparse.ArgumentParser:
         "--warm-start",
         choices=["auto", "off"],
         default="auto",
-        help="keep a process that has imported what trainers import, and fork them from it, where memory allows "
-        "(Linux); off: each is started afresh (default auto)",
+        help="fork trainers from a process that has imported their modules, where memory allows (Linux); off: start "
+        "each trainer normally (default auto)",
     )
     new.add_argument(
         "--doctor",
@@ -270,7 +270,8 @@ def _is_text(path: Path) -> bool:
 
 
 def _tls_dir(receiver_url: str, folder: Path, host_id: str) -> Path | None:
-    """Return the folder, for an https address. Raises ValueError unless it holds this host's certificate."""
+    """Return the TLS folder, if the receiver's address is https. Raises ValueError unless it holds this host's
+    certificate."""
     if not receiver_url.startswith("https:"):
         return None
     from training.fleet.client.credentials import Credentials, CredentialsError

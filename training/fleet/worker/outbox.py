@@ -1,12 +1,13 @@
 """The outbox: trainers' output on the worker's disk, in numbered lines, until the receiver has it.
 
-A few files hold one attempt's lines, ``<claim>.<number of the first line>.jsonl``: a heading that says whose they are
-and which file the trainer printed into, then a record for each look at that file, ``[position, [lines]]``. The position
-says how far the trainer's file had been read, so that a worker that starts again reads on from there: a worker that was
-killed loses no line, and counts none twice.
+A few files hold one attempt's lines, ``<claim>.<number of the first line>.jsonl``: a heading that names the attempt and
+the trainer's output file, then a record for each reading of that file, ``[position, [lines]]``. The position says how
+far the trainer's file had been read, so that a worker that starts again reads on from there: a worker that was killed
+loses no line, and counts none twice.
 
-Bounded: the beginning and the end of an attempt's output, as a receiver keeps them, and the newest attempts. What is
-dropped here undelivered the receiver notices by its number, and says in the output how many lines are missing.
+Bounded: the beginning and the end of an attempt's output, as a receiver keeps them, and the newest attempts. If lines
+are dropped here undelivered, the receiver notices the gap in the numbers, and says in the output how many lines are
+missing.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Heading(msgspec.Struct):
 
 @dataclass
 class _Spool:
-    """One attempt's lines."""
+    """One attempt's undelivered lines."""
 
     owner: Assignment
     source: str  # the file that the trainer prints into
@@ -76,12 +77,13 @@ class Outbox:
     # ── while a trainer runs ────────────────────────────────────────────────────────────────
 
     def append(self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0) -> None:
-        """Append lines. After an error of the disk they stay in memory and are tried again with the next ones."""
+        """Append lines. After a disk error they stay in memory and are written with the next ones."""
         with self._lock:
             self._append(self._spools.get(owner.claim_id) or self._new(owner, source), lines, position)
 
     def read(self, claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
-        """Read the lines of a message from number ``first`` on, or from the oldest kept one; and the first's number."""
+        """Read the lines for a message from number ``first``, or from the oldest line kept; also return the first
+        line's number."""
         with self._lock:
             spool = self._spools.get(claim_id)
             if spool is None:
@@ -107,7 +109,7 @@ class Outbox:
             return first, fitting(tuple(chosen))
 
     def forget(self, claim_id: str) -> None:
-        """Remove an attempt's output: the receiver has it all, or never will."""
+        """Delete an attempt's lines: the receiver has them all, or will never take them."""
         with self._lock:
             spool = self._spools.pop(claim_id, None)
             for number in spool.firsts if spool else ():
@@ -116,7 +118,8 @@ class Outbox:
     # ── when a worker starts ────────────────────────────────────────────────────────────────
 
     def recover(self) -> list[Backlog]:
-        """Collect the output of earlier sessions, oldest first, with what their trainers printed unread."""
+        """Collect the output of earlier sessions, oldest first, including lines that were not yet read from the
+        trainers' files."""
         with self._lock:
             for path in sorted(self.folder.glob("*.jsonl")):  # an attempt's files in their order
                 self._take_up(path)
@@ -127,7 +130,7 @@ class Outbox:
             return [Backlog(spool.owner, spool.total) for spool in self._spools.values()]
 
     def adopt(self, owner: Assignment, source: Path) -> Backlog:
-        """Recover one attempt's output, also before its first line was written."""
+        """Recover one attempt's output, even if none of its lines was written yet."""
         with self._lock:
             spool = self._spools.get(owner.claim_id) or self._new(owner, source)
             self._catch_up(spool)
@@ -163,7 +166,7 @@ class Outbox:
             spool.unwritten = spool.unwritten[-UNWRITTEN_LINES:]
 
     def _write(self, spool: _Spool) -> None:
-        """Write all unwritten lines as one record: half of them must not pass for all. Raises OSError."""
+        """Write all unwritten lines as one record, so that half of them are never taken for all. Raises OSError."""
         next_line = spool.total - len(spool.unwritten)
         if spool.full or next_line != spool.written:  # not the latter unless memory was full, too
             self._begin_file(spool, next_line)
@@ -210,7 +213,7 @@ class Outbox:
         return [line for _, lines in _records(content)[0] for line in lines]
 
     def _take_up(self, path: Path) -> None:
-        """Take up a file's lines; of a torn or damaged one those before the damage."""
+        """Read a file's lines; of a damaged file, the lines before the damage."""
         spool = None
         with suppress(OSError, ValueError, msgspec.MsgspecError, RecursionError):
             content = path.read_bytes()
@@ -272,7 +275,7 @@ class Outbox:
 
 
 def dropped(sizes: Sequence[int], most: int) -> range:
-    """Choose the files that go when an attempt's have more than ``most`` bytes: the oldest beyond the first half."""
+    """Choose the files to delete if an attempt has more than ``most`` bytes: the oldest after the first half."""
     over, head = sum(sizes) - most, 0
     begin = next((place for place, size in enumerate(sizes) if (head := head + size) > most // 2), len(sizes))
     end = begin
@@ -283,7 +286,7 @@ def dropped(sizes: Sequence[int], most: int) -> range:
 
 
 def fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Take as many of the first ``lines`` as one message may hold."""
+    """Return as many of the first ``lines`` as one message may have."""
     room = MESSAGE_BYTES_MAX
     for number, line in enumerate(lines[:LOG_LINES_MAX]):
         room -= len(json.dumps(line)) + 2
@@ -297,7 +300,7 @@ def _line(value: Any) -> bytes:
 
 
 def _records(content: bytes) -> tuple[list[tuple[int, list[str]]], int]:
-    """Read a file's sound records after its heading, and the number of sound bytes."""
+    """Read a file's valid records after its heading, and the number of valid bytes."""
     found: list[tuple[int, list[str]]] = []
     good_bytes = 0
     for number, line in enumerate(content.splitlines(keepends=True)):

@@ -1,7 +1,7 @@
-"""Looking at the machine for its owner, every few seconds, and keeping it awake while it trains.
+"""Observe the machine for its owner's conditions every few seconds, and keep it awake while it trains.
 
-On a thread of its own: what the system is asked may take seconds. It decides nothing; observations go to the loop as
-events, and the loop decides whether to keep the machine awake.
+This runs on a thread of its own, because the system may take seconds to answer. It decides nothing; observations go to
+the loop as events, and the loop decides whether to keep the machine awake.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class Lookout:
         self._thread.start()
 
     def keep_awake(self, on: bool) -> None:
-        """Keep the machine from falling asleep, or let it with the next look; returns at once.
+        """Keep the machine from falling asleep, or allow it, at the next observation; returns at once.
 
-        Held from one job to the next: getting the lock takes a process, and jobs may take less. A system that refused
-        it is asked again at the next look.
+        The lock is kept from one job to the next, because getting it starts a process, which may take longer than a
+        job. If the system refuses it, the next observation tries again.
         """
         self._wanted = on
         if on and not self._held and self._told is None:
             self._woken.set()
 
     def stop(self, patience_s: float = 10.0) -> None:
-        """Let the machine sleep, and stop looking."""
+        """Allow the machine to sleep, and stop observing."""
         self._stopping.set()
         self._woken.set()
         if self._thread.is_alive():
             self._thread.join(patience_s)
 
     def look(self) -> None:
-        """Look once, and hold or release what keeps the machine awake."""
+        """Observe once, and get or release the lock that keeps the machine awake."""
         terms = self.terms()
         if terms.observes or self.works():
             sight = self.observer.look(

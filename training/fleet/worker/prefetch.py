@@ -1,6 +1,6 @@
 """Fetch a data set to this host before any job needs it: ``python -m training.fleet.worker.prefetch NAME …``.
 
-The installer calls this, so that the first job need not wait. Exit codes: 0 it is here (or the worker will fetch the
+The installer calls this, so that the first job need not wait. Exit codes: 0 fetched (or the worker will fetch the
 rest), 1 refused, 2 wrong usage, 75 receiver not reached.
 """
 
@@ -87,12 +87,14 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("dataset", metavar="DATASET", help="its name, its id, or a prefix of that")
-    parser.add_argument("--receiver-url", required=True, metavar="URL", help="the coordinator")
+    parser.add_argument("--receiver-url", required=True, metavar="URL", help="the receiver")
     parser.add_argument("--host-id", metavar="NAME", help="name of this host")
-    parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's")
+    parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's data sets")
     parser.add_argument("--cache-gib", type=float, default=20.0, metavar="GIB", help="(%(default)s)")
-    parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="as join made it")
-    parser.add_argument("--within-s", type=float, default=86_400.0, metavar="S", help="then the rest is the worker's")
+    parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="folder of the certificate")
+    parser.add_argument(
+        "--within-s", type=float, default=86_400.0, metavar="S", help="the worker fetches the rest later"
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The trainer's report, kept with the packed bundle until both are delivered."""
+"""The trainer's report, stored beside the packed bundle until both are delivered."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from training.printable import size
 
 
 def beside(bundle: str | Path) -> Path:
-    """Return the place of the report of the bundle at this path."""
+    """Return where the report of the bundle at this path is stored."""
     return Path(f"{bundle}.report.json")
 
 
 def keep(found: Iterable[Path], bundle: Path) -> str | None:
-    """Keep the first of these files that exists with the bundle, or return why there is no report to send. OSError."""
+    """Store the first of these files that exists beside the bundle, or return why there is no report to send.
+    OSError."""
     beside(bundle).unlink(missing_ok=True)
     path = next((each for each in found if each.is_file()), None)
     if path is None:
@@ -42,7 +43,7 @@ def read(bundle: str | Path) -> str | None:
 
 
 def _sent(body: bytes) -> str | None:
-    """Return the text as it is sent; None where escapes would more than double it."""
+    """Return the text in the form in which it is sent; None if escapes would more than double it."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

@@ -33,7 +33,7 @@ class AbortedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The worker, as a claim describes it."""
+    """The facts about the worker that a claim sends."""
 
     instance_id: str
     session_id: str
@@ -55,11 +55,11 @@ class Calls:
     _aborted: set[int] = field(default_factory=set)
 
     def send(self, request: Request) -> None:
-        """Send a request: returns at once; the event comes later."""
+        """Start sending a request and return at once; its event comes later."""
         threading.Thread(target=lambda: self.post(self.carry_out(request)), name="call", daemon=True).start()
 
     def abort(self, call: int) -> None:
-        """Abort this call before its start, or in its upload."""
+        """Abort this request before it is sent, or during its upload."""
         self._aborted.add(call)
 
     def carry_out(self, request: Request) -> t.Event:
@@ -149,7 +149,7 @@ class Calls:
 
 
 def with_lines(request: Request, lines: Lines) -> Request:
-    """Add its lines of output to a request."""
+    """Add lines of output to a request."""
     if isinstance(request, t.SendClaim | t.Upload):
         return request
     log = request.message.log or LogLines()

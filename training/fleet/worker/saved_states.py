@@ -1,6 +1,6 @@
-"""Saved states of trainers, one folder a job: kept while the job may come back to this host, and bounded.
+"""Saved states of trainers on this host, one folder per job: kept while the job may return to this host, within limits.
 
-A job that was completed or cancelled elsewhere never does; one that failed does when it is requeued. The worker asks
+A job that was completed or cancelled elsewhere never returns; a failed one returns if it is requeued. The worker asks
 while it is idle, and accepts only the answer of the database that granted the job.
 """
 
@@ -49,7 +49,7 @@ def folder_of(root: Path, job_id: str) -> Path:
 
 
 def begin(folder: Path, database_id: str | None) -> None:
-    """Make a job's folder, and note the granting database next to it. Raises OSError."""
+    """Make a job's folder, and note beside it which database granted the job. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     if database_id is not None:
         write_whole(_note(folder), database_id.encode(), durable=False)
@@ -64,7 +64,7 @@ def forget(folder: Path) -> None:
 
 
 def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()) -> None:
-    """Remove all but the newest states; with ``now``, in epoch seconds, also old ones. Those ``in_use`` stay."""
+    """Delete all states except the newest; with ``now``, in epoch seconds, also old ones. Those ``in_use`` stay."""
     kept = sorted(_all(root), key=lambda each: each.written_at, reverse=True)
     size = 0
     for place, each in enumerate(kept):
@@ -85,7 +85,7 @@ class Leftovers:
     _asked_at: float | None = None
 
     def drop(self, client: FleetClient) -> None:
-        """Ask for each job's status, now and then, unless it is being worked on."""
+        """Ask the receiver from time to time for each job's status, and delete the states of ended jobs."""
         now = self.now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return
@@ -116,7 +116,7 @@ class Leftovers:
 
 
 def stretches_of(folder: Path) -> Path:
-    """Return the note of each host's part in the training that a job's folder holds."""
+    """Return the note, in a job's folder, of which host did which part of the training."""
     return folder.with_name(folder.name + _STRETCHES)
 
 

@@ -1,4 +1,4 @@
-"""A host's self-test, reported with every claim: does everything that a training needs work here?
+"""A host's self-test, reported with every claim: whether everything that a training needs works on this host.
 
 Cheap, because it is asked often: trainers are started once for each state of interpreter and checkout, and again a
 minute after they failed. A GPU needs no test: it is reported only when torch could use it under the present driver.
@@ -21,7 +21,7 @@ AGAIN_S = 60.0  # after trainers did not start
 
 @dataclass
 class SelfTest:
-    """The self-test. A call returns this host's fault in a sentence, or ``None``."""
+    """The self-test of a host. A call returns this host's fault in a sentence, or ``None``."""
 
     places: WorkerFolders
     state_dir: Path
@@ -49,7 +49,7 @@ class SelfTest:
         return f"only {free // MIB} MiB are free at {self.places.artifacts}; free some space"
 
     def _trainers(self) -> str | None:
-        """Check that this checkout's trainers start; own trainers are not tested."""
+        """Check that this checkout's trainers start; custom trainers are not tested."""
         if self.places.repo_root != ROOT:
             return None
         python, now = self.places.inputs.python, self.clock.monotonic()

@@ -1,11 +1,11 @@
-"""Finished work that the receiver refused permanently, kept on this machine: dated and bounded.
+"""Finished work that the receiver refused permanently, stored on this machine with its date, up to a limit.
 
 ::
 
     <state>/set-aside/<moment>-<job>-<claim>/work.json   its job, and the reason of the refusal
     <state>/set-aside/<moment>-<job>-<claim>/*.tar.zst   the bundle
 
-The oldest go first when all of it is larger than the bound, but never the newest.
+Beyond the limit the oldest is deleted first, but never the newest.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ class FinishedTraining(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetAside:
-    """The folder of finished work. One worker writes it; others may read it, and remove what they delivered."""
+    """The folder of refused finished work. One worker writes it; others may read it, and remove what they delivered."""
 
     def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX) -> None:
         self.folder = folder
         self._bytes_max = bytes_max
 
     def put(self, delivery: Delivery, why: str, now: float) -> Path:
-        """Move a bundle here; when this returns it survives a power cut. ``now`` is epoch seconds. Raises OSError."""
+        """Move a bundle into the folder; once this returns, it survives a power cut. ``now`` is epoch seconds. Raises
+        OSError."""
         assignment, source = delivery.assignment, Path(delivery.path)
         moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
         place = self.folder / f"{moment}-{assignment.job_id[:12]}-{assignment.claim_id[:8]}"
@@ -68,7 +69,7 @@ class SetAside:
         return place
 
     def kept(self) -> list[FinishedTraining]:
-        """List the finished work, the oldest first; unreadable entries are left out."""
+        """List the stored work, oldest first; unreadable entries are left out."""
         found = []
         for place in sorted(self.folder.glob("*-*-*")):
             try:
@@ -80,7 +81,7 @@ class SetAside:
         return found
 
     def named(self, ref: str) -> list[FinishedTraining]:
-        """Find the entries that ``ref`` may mean: a folder, or a job's name, id, or prefix of that."""
+        """Find the entries that ``ref`` may mean: a folder, or a job's name, id, or the beginning of an id."""
         kept = self.kept()
         exact = [one for one in kept if one.folder.name == ref]
         return exact or [

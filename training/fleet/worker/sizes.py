@@ -1,4 +1,4 @@
-"""Everything that grows on a worker: size, bound and remedy."""
+"""Everything on a worker's disk that grows: its size, its limit, and the remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.sizes import Grown, measured, walk
 
 
 def grown(options: Options) -> Iterator[Grown]:
-    """List what takes room on this worker's disk; links are not followed."""
+    """List what takes space on this worker's disk; links are not followed."""
     own, state = options.own_places, options.state_dir
     ended = f"what is delivered goes; the rest of the newest {state_folder.KEPT_ATTEMPTS} attempts"
     yield _below("files that trainers made, in", own.artifacts, ended, without=state)

@@ -1,8 +1,8 @@
-"""PURE: a last look at the host before a trainer starts: is what it is booked for still there, and which GPU is it?
+"""PURE: check the host once more before a trainer starts: whether its booking is still free, and which GPU it gets.
 
-The receiver books by what the worker said a moment ago, perhaps half a minute. Meanwhile another program may have
-taken it, or a neighbour more than it was booked for. A job that does not fit any more is handed back, which costs
-nothing: it is granted again, here or elsewhere, where there is room.
+The receiver books by what the worker reported up to half a minute before. Since then another program, or another
+trainer, may have taken memory. A job that no longer fits is handed back, which counts against nobody: it is granted
+again where there is room.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class NoRoomError(Exception):
-    """The host has no room any more for a trainer that was to start; in one sentence."""
+    """The host no longer has room for the trainer that was about to start."""
 
 
 def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[HeldAttempt]) -> None:
-    """Raise NoRoomError where a trainer does not fit beside these ``others``, which run or are about to.
+    """Raise NoRoomError if a trainer does not fit beside these ``others``, which run or are about to start.
 
-    Memory is looked at only beside others; that of its GPU always, as every program of the host may have taken it. A
+    The host's memory is checked only if there are others; GPU memory always, because any program may have taken it. A
     value missing from the capability counts as sufficient.
     """
     coming = sum(max(0.0, each.booking.ram_gib - each.ram_used_gib) for each in others)
@@ -52,8 +52,8 @@ def _sentence(what: str, wanted: float, left: float) -> str:
 
 
 def variables(booked: Booking, capability: Mapping[str, Any], visible: str | None, *, own: bool) -> dict[str, str]:
-    """Return the variables that limit a trainer beside others to its part: its GPU, and its threads if it is an ``own``
-    one. ``visible`` is :data:`VISIBLE` of the worker."""
+    """Return the variables that limit a trainer beside others to its GPU, and a custom (``own``) trainer also to its
+    threads. ``visible`` is :data:`VISIBLE` of the worker."""
     threads = dict.fromkeys(THREADS, str(booked.cores)) if own else {}
     devices = capability.get("cuda_devices")
     names = names_of(devices if isinstance(devices, list) else [], visible)
@@ -63,7 +63,8 @@ def variables(booked: Booking, capability: Mapping[str, Any], visible: str | Non
 
 
 def names_of(devices: Sequence[Mapping[str, Any]], visible: str | None) -> list[str]:
-    """Return the devices' names for :data:`VISIBLE`, in the order of ``devices``; none when the two do not fit."""
+    """Return the devices' names for :data:`VISIBLE`, in the order of ``devices``; none if names and devices do not
+    match."""
     if visible is None:
         return [str(number) for number in range(len(devices))]
     named = [name.strip() for name in visible.split(",")]

@@ -52,8 +52,7 @@ class StateFolder:
                 self._share_not(other, flag)
 
     def _leave_work_of_another(self) -> None:
-        """Refuse a folder with another host's finished work: the receiver would refuse that, and the worker move it
-        away from the host that can deliver it."""
+        """Refuse a folder that has another host's finished work."""
         for slot in self._slots():
             delivery, theirs = self.load(slot).delivery, self._saved_for
             if delivery is None or not theirs or not self._host_id:
@@ -67,7 +66,8 @@ class StateFolder:
                 )
 
     def _share_not(self, folder: Path, flag: str) -> None:
-        """Lock a further folder. One that is not writable is left to the self-test, which looks again."""
+        """Lock a further folder, so that no other worker uses it. One that is not writable is left to the self-test,
+        which looks again."""
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -94,7 +94,7 @@ class StateFolder:
             ) from None
 
     def load(self, slot: int = 0) -> Saved:
-        """Load what the last session saved of a slot. An unreadable file is renamed and reported."""
+        """Load what the last session saved for a slot. An unreadable file is renamed and reported."""
         path = self._file(slot)
         try:
             content = path.read_bytes()
@@ -122,9 +122,9 @@ class StateFolder:
         return self.folder / (f"saved-{slot}.json" if slot else "saved.json")
 
     def save(self, saved: Saved, slot: int = 0) -> None:
-        """Save a slot's state: it survives a crash of the process, an attempt's outcome also a power cut. OSError.
+        """Save a slot's state: it survives a crash of the process, and an attempt's outcome also a power cut. OSError.
 
-        Of slots but the first an empty state has no file.
+        For slots after the first, an empty state has no file.
         """
         if slot and saved == Saved():
             self._file(slot).unlink(missing_ok=True)
@@ -134,20 +134,21 @@ class StateFolder:
         _keep(self._file(slot), content, durable=durable)
 
     def load_alone(self) -> tuple[str, ...]:
-        """Load which jobs have to be trained alone here; none where the file is unreadable: that is learned again."""
+        """Load which jobs have to be trained alone here; none if the file is unreadable, because that is learned
+        again."""
         try:
             return msgspec.json.decode((self.folder / _ALONE).read_bytes(), type=tuple[str, ...])
         except (OSError, ValueError):
             return ()
 
     def save_alone(self, jobs: Sequence[str]) -> None:
-        """Keep which jobs have to be trained alone. OSError."""
+        """Save which jobs have to be trained alone. OSError."""
         _keep(self.folder / _ALONE, json.dumps(jobs).encode(), durable=False)
 
     def begin_anew(self) -> str:
-        """Make a folder on a copied disk a new installation; returns its instance id.
+        """Make the folder on a copied disk a new installation; return its instance id.
 
-        The original machine keeps the old one's jobs and deliveries.
+        The original machine keeps the old installation's jobs and deliveries.
         """
         for path in [*map(self._file, self._slots()), self.folder / "sessions"]:
             path.unlink(missing_ok=True)
@@ -160,7 +161,8 @@ class StateFolder:
         self._open.close()
 
     def _instance(self) -> str:
-        """Read the instance id, made once. A copied disk carries it along, so that a clone shows."""
+        """Read the instance id, which is made once. A copied disk has the same id, by which the receiver detects the
+        copy."""
         path = self.folder / "instance"
         with suppress(FileNotFoundError):
             if known := path.read_text().strip():
@@ -181,7 +183,7 @@ class StateFolder:
 
 
 class _SavedFor(msgspec.Struct):
-    """The host whose state a file holds."""
+    """The host to which a state file belongs."""
 
     host_id: str | None = None
 
@@ -197,7 +199,7 @@ _ALONE = "alone.json"
 
 @dataclass(frozen=True, slots=True)
 class AttemptFolders:
-    """The folders of an attempt; each has its own, so that no stale file is packed."""
+    """The folders of one attempt, so that no file of another attempt is packed."""
 
     out: Path
     reports: Path
@@ -226,7 +228,7 @@ def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> Attemp
 
 
 def make_folders(folders: AttemptFolders) -> None:
-    """Create them, fresh and empty. Raises OSError."""
+    """Create the attempt's folders, empty. Raises OSError."""
     for folder in (folders.out, folders.reports):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -235,7 +237,7 @@ def make_folders(folders: AttemptFolders) -> None:
 
 
 def attempt_name(assignment: Assignment) -> str:
-    """Return the name of an attempt's folder, which its other files share."""
+    """Return the name of an attempt's folder, with which its other files begin."""
     return f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
 
 
@@ -255,7 +257,7 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def prune(*roots: Path, in_use: Collection[Assignment] = ()) -> None:
-    """Remove all but the newest ended attempts, and those ``in_use``. Other files and folders are left alone.
+    """Delete all ended attempts except the newest, and those ``in_use``. Other files and folders are left alone.
 
     The roots are one worker's alone: in shared ones, the worker with the shortest jobs would own all the newest.
     """

@@ -1,4 +1,4 @@
-"""A trainer's saved state on its way between hosts: fetched before it starts, brought while it trains and at its end.
+"""Transfer a trainer's saved state between hosts: fetch it before the start, upload it during training and at the end.
 
 A job that is handed back resumes elsewhere from there. A failure here costs time and no job: the trainer then starts
 from this host's own state, or from nothing.
@@ -59,13 +59,13 @@ class StateTransfer:
 
     @property
     def every_s(self) -> float:
-        """Return the seconds between two states that are brought while a trainer runs; 0: none."""
+        """Return the seconds between uploads of the state while a trainer runs; 0: none."""
         return self.assignment.state_every_s or 0.0
 
     # ── before ──────────────────────────────────────────────────────────────────────────────
 
     def fetch(self, order: Order) -> None:
-        """Make the job's folder hold the newest state. Raises Stopped."""
+        """Fetch the newest state into the job's folder. Raises Stopped."""
         from training.fleet.client.push import FolderError
 
         known, here = self.assignment.state, None
@@ -111,7 +111,7 @@ class StateTransfer:
     # ── while, and after ────────────────────────────────────────────────────────────────────
 
     def heed(self, lines: Iterable[str]) -> None:
-        """Note how far the training is, by the trainer's output."""
+        """Record how far the training is, by the trainer's output."""
         for line in lines:
             if (point := point_in(line)) is not None:
                 self._epoch = point.epoch
@@ -119,12 +119,12 @@ class StateTransfer:
                     self._begins = max(0, point.epoch - 1)
 
     def begin_bringing(self) -> None:
-        """Bring the state as it is now, on a thread of its own, unless one is on its way."""
+        """Upload the present state on a thread of its own, unless an upload is running."""
         if not self._busy.locked():
             self._on_a_thread()
 
     def bring_last(self) -> None:
-        """Bring the last state of a trainer that has ended, for so long as a stopping worker may take."""
+        """Upload the last state of an ended trainer, within the time that a stopping worker may take."""
         self._on_a_thread().join(LAST_S)
 
     def _on_a_thread(self) -> threading.Thread:
@@ -133,12 +133,12 @@ class StateTransfer:
         return thread
 
     def close(self) -> None:
-        """End the attempt: a thread that still downloads writes no note to the state of another one."""
+        """End the attempt: a thread that is still uploading then writes no note beside another attempt's state."""
         with self._noting:
             self._closed = True
 
     def bring(self) -> None:
-        """Bring the state as it is now, once the one before is through."""
+        """Upload the present state, after the upload before it has ended."""
         from training.fleet.client.push import FolderError, send
 
         with self._busy:
@@ -158,7 +158,7 @@ class StateTransfer:
             self._kept = listing.dataset_id
 
     def _listing(self) -> Listing | None:
-        """List what the trainer saved; None when there is nothing."""
+        """List the files that the trainer saved; None if there are none."""
         from training.fleet.client.push import read_folder  # not needed by a worker at rest
 
         with suppress(FileNotFoundError):
@@ -177,7 +177,8 @@ class StateTransfer:
     # ── the record ──────────────────────────────────────────────────────────────────────────
 
     def note(self, path: Path) -> None:
-        """Save the stretches of a training that went on, for its packing, perhaps by another session of the worker."""
+        """Save the stretches of a continued training until its bundle is packed, perhaps by another session of the
+        worker."""
         stretches = self._stretches()
         self._note_here(stretches)
         if self._begun:
@@ -185,7 +186,7 @@ class StateTransfer:
                 path.write_text(json.dumps(stretches), encoding="utf-8")
 
     def _stretches(self) -> list[dict[str, Any]]:
-        """Return who did what of the training so far."""
+        """Return which attempt did which part of the training so far."""
         begins = self._begins
         if begins is None and self._begun:
             begins = self._begun[-1]["ends"]  # None, too, where nobody noted it: the first epoch will tell
@@ -193,7 +194,7 @@ class StateTransfer:
         return joined(self._begun, own)
 
     def _note_here(self, stretches: Sequence[Mapping[str, Any]]) -> None:
-        """Save next to the state each host's part in it, for another attempt on this host."""
+        """Save beside the state which host did which part, for another attempt on this host."""
         path = saved_states.stretches_of(self.folder)
         with self._noting, suppress(OSError):
             if not self._closed:
@@ -201,7 +202,7 @@ class StateTransfer:
 
 
 def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
-    """Read what :meth:`StateTransfer.note` saved, for the attempt's record; nothing of a training that never went on.
+    """Read what :meth:`StateTransfer.note` saved, for the attempt's record; empty if the training was never continued.
 
     A worker that was killed has not noted how far its trainer came: then the trainer's ``output`` shows it.
     """
@@ -215,7 +216,7 @@ def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
 
 
 def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
-    """Note beside a state how far the trainer came that saved it, when its worker was killed and could not.
+    """Write beside a state how far its trainer came, when the worker was killed and could not write it.
 
     The next attempt on this host may find nothing left to train, and then reports no epoch that would show it.
     """
@@ -227,7 +228,7 @@ def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
 
 
 def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
-    """Return a stretch as its trainer's output reports it; unchanged where that reports no epoch."""
+    """Return a stretch as its trainer's output reports it; unchanged if the output reports no epoch."""
     with suppress(OSError), output.open(encoding="utf-8", errors="replace") as lines:
         epochs = [point.epoch for line in lines if (point := point_in(line)) is not None]
         if epochs:
@@ -236,7 +237,7 @@ def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
 
 
 def _stretches_in(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Read the note saved next to a state."""
+    """Read the note saved beside a state."""
     with suppress(OSError, msgspec.MsgspecError, RecursionError):
         return tuple(each.to_dict() for each in msgspec.json.decode(path.read_bytes(), type=list[Stretch]))
     return ()

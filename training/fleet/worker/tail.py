@@ -1,9 +1,8 @@
-"""Following the file that a trainer prints into, and keeping that file small.
+"""Follow the file into which a trainer prints, and keep that file small.
 
-A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. A look always returns a
-bounded number of bounded lines, and the disk holds the beginning and the end of the output. The file is
-the queue: a burst is read block by block and in order. Only when more than ``QUEUE_BYTES`` wait the older ones are left
-out, down to the half, and a line says how much.
+A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. Each reading returns a limited
+number of limited lines, and the disk has the beginning and the end of the output. Much output is read block by block
+and in order. If more than ``QUEUE_BYTES`` wait, the oldest are left out until half is left, and a line says how much.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if code != 9}
 
 
 def clean_line(raw: bytes, chars_max: int = LOG_LINE_CHARS_MAX) -> str:
-    """Make a printed line harmless: no control characters, of a progress bar only its last state."""
+    """Make a printed line safe: no control characters, and only the last state of a progress bar."""
     last_state = raw.rstrip(b"\r\n").rpartition(b"\r")[2]
     raw_max = 4 * chars_max  # a character has four bytes at most
     text = last_state[:raw_max].decode("utf-8", "replace")
@@ -61,7 +60,7 @@ class OutputTail:
         return max(0, self.read_to - len(self._rest))
 
     def poll(self, *, final: bool = False) -> list[str]:
-        """Read the next lines, oldest first, of a block of the file; none when all is read. Never raises OSError.
+        """Read the next lines, oldest first, from one block of the file; none if all is read. Never raises OSError.
 
         Lines are cut to the length that a log holds, except progress, which the outbox cuts. ``final`` reads all that
         is left, and takes a last line without an end.
@@ -87,7 +86,7 @@ class OutputTail:
         return [text for line in lines for text in self._texts(line)]
 
     def _texts(self, raw: bytes) -> list[str]:
-        """Pass a line on; after the first progress line too many add a line that reports it."""
+        """Pass on a line; after too many progress lines, add one line that reports it."""
         if len(raw) <= LOG_LINE_CHARS_MAX or not raw.startswith(b"{"):
             return [clean_line(raw)]
         text = clean_line(raw, LINE_BYTES_MAX)
@@ -127,7 +126,7 @@ class OutputTail:
         return lines + complete
 
     def _keep_ends(self) -> None:
-        """Copy the beginning (once) and the present end to files of their own."""
+        """Copy the beginning (once) and the present end to separate files."""
         head = self.path.with_name(self.path.name + ".head")
         if not head.exists():
             self._copy(0, head)

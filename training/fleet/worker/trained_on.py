@@ -1,6 +1,6 @@
-"""The inputs of a training: digests of its data and its code, and the checkout's commit.
+"""Record what a model is trained with: digests of its data and its code, and the checkout's commit.
 
-Our trainers record them in their checkpoint. For an own trainer the worker digests the files that its command names,
+Our trainers record them in their checkpoint. For a custom trainer the worker digests the files that its command names,
 before it starts, and its data set.
 """
 
@@ -21,7 +21,7 @@ _READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
 
 
 def at_start(spec: Mapping[str, Any], inputs: TrainerInputs, repo_root: Path) -> dict[str, str]:
-    """Return the inputs known before the trainer runs; unknown members are left out."""
+    """Return the digests known before the trainer runs; unknown ones are left out."""
     found = {"data": _texts(_document(inputs.tensors / "manifest.json"), "data_digest").get("data_digest", "")}
     with suppress(OSError, ValueError):
         found["commit"] = checkout_commit(repo_root) or ""
@@ -33,12 +33,12 @@ def at_start(spec: Mapping[str, Any], inputs: TrainerInputs, repo_root: Path) ->
 
 
 def by_checkpoint(checkpoint: Path) -> dict[str, str]:
-    """Read one of our trainers' record of its run."""
+    """Read our trainer's record of its run from the checkpoint."""
     return _texts(_document(checkpoint).get("run_key"), "data", "code")
 
 
 def code_digest(command: Sequence[str], repo_root: Path) -> str:
-    """Digest the files that the command names, by their names in it; empty when it names none.
+    """Digest the files named in the command, by their names there; empty if it names none.
 
     ``-m package.module`` names the module's file in the checkout, or all Python files of a package. Their
     further imports are not digested.
@@ -56,13 +56,13 @@ def code_digest(command: Sequence[str], repo_root: Path) -> str:
 
 
 def note(path: Path, found: Mapping[str, str]) -> None:
-    """Save the inputs for the packing of the bundle, perhaps by another session of the worker."""
+    """Save the digests until the bundle is packed, perhaps by another session of the worker."""
     with suppress(OSError):
         path.write_text(json.dumps(dict(found)), encoding="utf-8")
 
 
 def noted(path: Path) -> dict[str, str]:
-    """Read the inputs that :func:`note` saved."""
+    """Read the digests that :func:`note` saved."""
     return _texts(_document(path), "data", "code", "commit")
 
 

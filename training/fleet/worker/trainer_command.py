@@ -1,4 +1,4 @@
-"""The command line of a trainer, from a claim's spec and the worker's folders."""
+"""Build a trainer's command line from a claim's spec and the worker's folders."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # parts of file names
 
 
 class BadSpecError(Exception):
-    """The receiver's job cannot start a trainer."""
+    """The job that the receiver granted cannot start a trainer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerInputs:
-    """The data set on this host, and the interpreter that trainers are started with. Absolute paths."""
+    """The data set on this host, and the interpreter that starts trainers. Absolute paths."""
 
     python: Path
     validation: Path
@@ -29,7 +29,7 @@ class TrainerInputs:
     tensors: Path
 
     def within(self, folder: Path) -> TrainerInputs:
-        """Return the inputs of a data set that was fetched to ``folder``."""
+        """Return the paths of a data set that was fetched to ``folder``."""
         return replace(
             self, validation=folder / VALIDATION_FILE, summary=folder / FEATURES_FILE, tensors=folder / TENSORS_FOLDER
         )
@@ -42,9 +42,9 @@ class TrainerInputs:
 def trainer_command(
     spec: Mapping[str, Any], inputs: TrainerInputs, *, out_dir: Path, reports_dir: Path, threads: int | None = None
 ) -> list[str]:
-    """Write the trainer's arguments, never a shell line. Raises BadSpecError in one sentence.
+    """Write the trainer's arguments as a list, never as a shell line. Raises BadSpecError in one sentence.
 
-    ``threads`` is for ours; own trainers do not know the flag.
+    ``threads`` is passed only to our trainers; custom trainers lack the flag.
     """
     model, mode = names(spec)
     own = spec.get("trainer")
@@ -84,7 +84,7 @@ def trainer_command(
 
 
 def names(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Check that model and mode are fit to be parts of a path. Raises BadSpecError."""
+    """Check that model and mode can safely be parts of a path. Raises BadSpecError."""
     return _name(spec, "model"), _name(spec, "mode")
 
 

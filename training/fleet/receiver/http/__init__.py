@@ -1,1 +1,1 @@
-"""HTTP: decode, call, encode; bodies, connections, uploads."""
+"""The HTTP layer: decode a request, call the service, encode the answer; also bodies, connections, uploads."""

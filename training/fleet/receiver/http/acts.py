@@ -1,4 +1,4 @@
-"""Acts from pages: first a question with the number of jobs and what is lost, then the act."""
+"""Acts from pages: first ask, with the number of jobs and what is lost, then act."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _CHANGED = "This has changed meanwhile, and nothing was done. It would now be:"
 
 
 async def act_page(context: ReceiverContext, request: Request) -> Response:
-    """Ask before an act."""
+    """Show the confirmation of an act."""
     asked = request.query_params
     return await _ask(context, request, {key: asked.getlist(key) for key in asked})
 
 
 async def act(context: ReceiverContext, request: Request) -> Response:
-    """Act as the form says, or ask again if that would now be another act."""
+    """Act as the form says, or ask again if that would now change other jobs than the form showed."""
     form = await read_form(context, request)
     outcome = await _outcome(context, request, form)
     if outcome is None:
@@ -77,7 +77,7 @@ async def _question(context: ReceiverContext, fields: Fields) -> Question:
 
 
 async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> Outcome | None:
-    """Act; None if it would now be another act."""
+    """Act, and return the result; None if that would now change other jobs."""
     from training.fleet.pages import act as pages
 
     what, host, who = _first(form, "what"), _first(form, "host"), acting(context, request)
@@ -108,7 +108,7 @@ def _forecast(context: ReceiverContext, doing: JobAct, selection: Selection) -> 
 
 
 async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
-    """Say what an act on all jobs that match a filter would do; do it when the request names their number."""
+    """Say what an act on all jobs that match a filter would do; do it if the request names their number."""
     asked = await read_json(context, request, ActRequest)
     doing, wanted = asked.what, JobFilter.of(asked.to_dict())
     if wanted == JobFilter():  # no filter means no job, and never all
@@ -139,7 +139,7 @@ def _answer(forecast: ActOutlook, done: Done | None) -> ActReply:
 async def _done(
     context: ReceiverContext, request: Request, doing: JobAct, selection: Selection, number: int
 ) -> Done | None:
-    """Move the jobs meant, in portions; None when they are not as many as the operator agreed to."""
+    """Change the selected jobs, part by part; None if their number is not the one that the operator agreed to."""
     who = acting(context, request)
     forecast = await context.look(lambda: _forecast(context, doing, selection))
     if len(forecast.targets) != number:
@@ -162,7 +162,7 @@ def _doing(what: str) -> JobAct:
 
 
 def _selection(fields: Fields) -> Selection:
-    """Read which jobs are meant; an address that names none means none, and never all."""
+    """Read which jobs are selected; an address that selects none means none, never all."""
     if job_ids := tuple(filter(None, fields.get("jobs", ()))):
         return Selection(job_ids=job_ids)
     if _first(fields, "all"):
@@ -178,7 +178,7 @@ def _first(fields: Fields, name: str) -> str:
 
 
 def _quarantined(context: ReceiverContext, host: str) -> str:
-    """Say why a host is in quarantine; refuse one that cannot be released."""
+    """Say why a host is in quarantine; refuse a host that cannot be released."""
     held = quarantines(context.reader).get(host)
     check_release(host, held, context.service.host_registry.known)
     assert held is not None

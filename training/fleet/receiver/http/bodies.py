@@ -1,4 +1,4 @@
-"""Reading request bodies: bounded in size and in time, JSON whole and bundles block by block."""
+"""Read request bodies: limited in size and time, JSON as a whole and bundles block by block."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def read_form(context: ReceiverContext, request: Request) -> dict[str, lis
 
 
 async def _read(context: ReceiverContext, request: Request, bytes_max: int) -> bytes:
-    """Read a body, bounded in size and time. Of those above the usual size only a few are read at once."""
+    """Read a body, limited in size and time. Only a few bodies above the usual size are read at once."""
     body, large = bytearray(), False
     try:
         async with asyncio.timeout(context.settings.body_s):
@@ -68,7 +68,7 @@ async def _read(context: ReceiverContext, request: Request, bytes_max: int) -> b
 
 
 def caller(request: Request) -> Principal | None:
-    """Return the authenticated caller; None on an endpoint for those who join."""
+    """Return the authenticated caller; None on an endpoint that needs no authentication."""
     found: Principal | None = request.state.principal
     return found
 
@@ -126,7 +126,7 @@ class _Blocks:
             self._writing = asyncio.create_task(self._context.disk(lambda: self._part.write(block)))
 
     async def flush(self) -> None:
-        """Write the rest, also of an interrupted body: the next try resumes there."""
+        """Write the rest, even of an interrupted body, so that the next try can resume there."""
         await self._settle()
         if self._block:
             block, self._block = self._block, bytearray()
@@ -142,7 +142,7 @@ class _Blocks:
 
 @dataclass
 class _Pace:
-    """The slowest rate at which a body may arrive. Time spent on our own disk does not count."""
+    """The lowest rate at which a body may arrive. Time spent writing to the receiver's own disk does not count."""
 
     _window_s: float
     _window_bytes: int
@@ -150,7 +150,7 @@ class _Pace:
     _busy = False
 
     async def run(self, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
-        """Hand the body to ``take`` as it arrives; TimeoutError when it is too slow."""
+        """Pass the body to ``take`` as it arrives; TimeoutError if it is too slow."""
         async with asyncio.timeout(None) as patience:
             self._look_later(patience)
             try:
@@ -191,7 +191,8 @@ async def read_upload(context: ReceiverContext, request: Request, take: Callable
 
 
 async def read_blocks(context: ReceiverContext, request: Request, part: PartFile | None) -> None:
-    """Stream a body into ``part``; without one, the store has the bytes and they are only counted."""
+    """Write a body's blocks into ``part``; without a part the store has the bytes already, and they are only
+    counted."""
     if part is None:
         await read_upload(context, request, _ignore)
         return
@@ -207,7 +208,7 @@ async def _ignore(_piece: bytes) -> None:
 
 
 def query_number(request: Request, name: str, default: int) -> int:
-    """Parse a whole number of the query; a default where it is absent."""
+    """Parse a whole number of the query; the default if it is absent."""
     return whole_number(name, request.query_params.get(name), default)
 
 

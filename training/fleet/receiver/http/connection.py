@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with the limits it lacks.
+"""uvicorn's HTTP protocol with limits that uvicorn lacks.
 
 uvicorn waits without end for the rest of a header or a body and takes headers of any size. Deadlines for bodies are in
 bodies.py; the others are here.
@@ -64,7 +64,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._arm(self.header_s)
 
     def eof_received(self) -> None:
-        """Answer a client that closes its side in the middle of a request."""
+        """Answer a client that closes its sending side in the middle of a request."""
         if self._in_header or self._in_body:
             detail = "the request ended early; send it again (an upload resumes where it stopped)"
             self._hang_up(Refusal(ProblemType.BAD_REQUEST, detail))
@@ -156,8 +156,8 @@ def _peer(transport: asyncio.Transport) -> Peer:
 
 
 def _whose(peer: Peer, client: tuple[str, int] | None) -> str | None:
-    """Name whose limit a connection counts for: its certificate's name, else its IP address. None on this machine's
-    loopback and from a proxy, where all clients would share one."""
+    """Name the client for whose limit a connection counts: by its certificate's name, or else its IP address. None for
+    loopback and for a proxy, because all clients would share one limit."""
     if peer.channel is not Entrance.TLS:
         return None
     if peer.uris or peer.fingerprint:

@@ -1,4 +1,4 @@
-"""The context of all endpoints: ways to the writer, to the reader and to the disk, and the waiting claims."""
+"""The objects that all endpoints share: access to the writer, the reader and the disk, and the waiting claims."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ReceiverSettings(NamedTuple):
 
 
 class WaitingRoom:
-    """The claims that wait for a job. Each asks again when it is woken: all of them, or those of some hosts."""
+    """The claims that wait for a job. A wake, for all claims or those of some hosts, makes them ask again."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -87,7 +87,7 @@ class WaitingRoom:
         self._bells: dict[str, asyncio.Event] = {}
 
     def news(self, host: str) -> int:
-        """Rises at every wake. Read it before asking, so that no wake is missed while the queue answers "nothing"."""
+        """A number that rises at every wake. Read it before asking the queue, so that no wake is missed meanwhile."""
         return self._news + self._of[host]
 
     def wake(self, hosts: Iterable[str] | None = None) -> None:
@@ -100,12 +100,12 @@ class WaitingRoom:
                 self._bells.pop(host).set()
 
     def close(self) -> None:
-        """End all waits, also later ones."""
+        """End all waits; later waits end at once."""
         self.closed = True
         self.wake()
 
     async def wait(self, host: str, news: int, timeout_s: float, gone: asyncio.Future[object]) -> None:
-        """Wait until there is news for a host, the time is over, or ``gone`` is done."""
+        """Wait until a wake for the host, the end of the time, or the end of ``gone``."""
         if self.closed or self.news(host) != news:
             return
         rings = self._bells.setdefault(host, asyncio.Event()).wait()
@@ -118,7 +118,8 @@ class WaitingRoom:
 
 @dataclass
 class ReceiverContext:
-    """One per application. ``reader`` is a database connection of its own; ``read_manifest`` makes it the plan."""
+    """The shared objects of one application. ``reader`` is a database connection of its own; ``read_manifest`` makes
+    the manifest the plan."""
 
     service: Service
     writer: Writer
@@ -178,7 +179,7 @@ class ReceiverContext:
         return result
 
     async def act(self, request: Request, decide: Callable[[], T]) -> T:
-        """:meth:`call` on behalf of a caller, unless it was revoked meanwhile: checked in the same transaction."""
+        """Run :meth:`call` for a caller, unless the caller was revoked meanwhile, which the same transaction checks."""
 
         if self.halted is not None:
             raise Refusal(ProblemType.UNAVAILABLE, self.halted)
@@ -199,7 +200,7 @@ class ReceiverContext:
         return counts
 
     async def preview(self, look: Callable[[Previews], T]) -> T:
-        """Judge a plan off the event loop, one after the other, so that previews keep a reload waiting but shortly."""
+        """Judge a plan off the event loop, one at a time, so that previews delay a reload only briefly."""
         previews = self.previews
         if previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
@@ -207,13 +208,13 @@ class ReceiverContext:
 
     @cached_property
     def forecasts(self) -> Forecasts:
-        """The answers about the future; loaded at the first question."""
+        """The object that makes forecasts; loaded at the first question."""
         from training.fleet.service.forecasts import Forecasts
 
         return Forecasts(self.service, self.reader, self.previews)
 
     async def foretell(self, look: Callable[[Forecasts], T]) -> T:
-        """Make a forecast off the event loop, one after the other."""
+        """Make a forecast off the event loop, one at a time."""
         return await self._in_turn("forecast", lambda: look(self.forecasts), "other forecasts are being made")
 
     async def _in_turn(self, threads: str, work: Callable[[], T], busy: str) -> T:
@@ -226,7 +227,7 @@ class ReceiverContext:
             self._asked[threads] -= 1
 
     async def look(self, view: Callable[[], T]) -> T:
-        """Run a read-only question on the reader's thread, parallel to the writer."""
+        """Run a read-only query on the reader's thread, while the writer works."""
         return await self._on("reader", view)
 
     async def disk(self, work: Callable[[], T]) -> T:
@@ -234,15 +235,15 @@ class ReceiverContext:
         return await self._on("disk", work)
 
     async def hash(self, work: Callable[[], T]) -> T:
-        """Run work that reads whole bundles on threads of its own."""
+        """Run work that reads whole bundles on separate threads."""
         return await self._on("hash", work)
 
     async def _on(self, threads: str, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads[threads], work)
 
     def _notice(self) -> None:
-        """Have the schedule made when something happened, else wake the waiting claims when a job became claimable; and
-        have much output folded."""
+        """After a move, wake the waiting claims, or if jobs follow the schedule, have one computed; store output in
+        files if there is much."""
         fired = self._made_pending()
         if fired != self._fired:
             self._fired = fired
@@ -256,7 +257,7 @@ class ReceiverContext:
             self.much_output.set()
 
     async def _schedule(self) -> None:
-        """Have the schedule made parallel to the calls, and wake the hosts that get a job by it."""
+        """Have a schedule computed on its own thread, and wake the hosts that get a job by it."""
         service = self.service
         try:
             making = await self._written(service.begin_schedule)
@@ -281,7 +282,7 @@ class ReceiverContext:
     # -- the index ----------------------------------------------------------------------------------------------
 
     async def repair_index(self) -> None:
-        """Bring the index in line with the database."""
+        """Repair the store's index from the database."""
         self.delivery.index_stale = False  # before: what goes stale meanwhile stays so
         try:
             repair = await self.look(lambda: self.store.index.repair(index_rows(self.reader)))
@@ -294,7 +295,7 @@ class ReceiverContext:
     # -- time ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Do what is due every few seconds: sweep silent attempts and old parts, repair the index."""
+        """Do the work that is due every few seconds: end silent attempts, delete old parts, repair the index."""
         await self._look_at_the_file()
         if self.halted is not None:
             return
@@ -311,7 +312,7 @@ class ReceiverContext:
             await self.repair_index()
 
     async def _wake_sleepers(self) -> None:
-        """Wake the hosts that would have a job done sooner than any that is awake."""
+        """Send Wake-on-LAN packets to sleeping hosts that would finish a job sooner than any host that is awake."""
         for due in await self.call(self.wakes.due) if self.wakes.any_can_be else ():
             try:
                 await self.disk(partial(self.send_wake, due.mac))
@@ -332,7 +333,8 @@ class ReceiverContext:
             logger.info("%d bytes of uploads whose attempts are over were removed", freed)
 
     async def _look_at_the_file(self) -> None:
-        """Check that the database file is in place: SQLite writes on into a removed file, and those writes are lost."""
+        """Check that the database file is still in place: SQLite keeps writing into a removed file, and those writes
+        are lost."""
         gone = getattr(self.service.queue.db, "gone", None)
         found = None if gone is None else await self.disk(gone)
         if found is not None and self.halted is None:

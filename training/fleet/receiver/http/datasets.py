@@ -61,7 +61,7 @@ async def bring_piece(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def bring_pieces(context: ReceiverContext, request: Request) -> Answer:
-    """Take many small chunks at once, or a folder of ten thousand files would take as many requests."""
+    """Take many small chunks in one request: otherwise a folder of ten thousand files would take as many requests."""
     dataset_id = _id(request)
     body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX)
     try:
@@ -109,7 +109,7 @@ async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def unname_dataset(context: ReceiverContext, request: Request) -> Answer:
-    """Free one of several names of a data set, which stays."""
+    """Remove one of a data set's several names; the data set stays."""
     dataset_id = _id(request)
     name = (await read_json(context, request, wire.DatasetUnnameRequest)).name
     await context.act(request, lambda: check_name_unused(context.service, name))
@@ -156,7 +156,7 @@ async def bring_state_pieces(context: ReceiverContext, request: Request) -> Answ
 
 
 async def keep_state(context: ReceiverContext, request: Request) -> Answer:
-    """Let a whole state be the job's newest, unless its attempt has ended meanwhile."""
+    """Make a complete state the job's newest, unless its attempt has ended meanwhile."""
     body = await read_json(context, request, StateKeepRequest)
     return await carry_out(context, request, context.saved_states.keep(*_asked(request), body))
 
@@ -177,7 +177,7 @@ async def state_piece(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def _may_fetch(context: ReceiverContext, request: Request) -> str:
-    """Return the data set's id, or refuse a caller that may not have it."""
+    """Return the data set's id, or refuse a caller that may not fetch it."""
     dataset_id, host = _id(request), proven_host(request)
     if host is not None:
         await context.act(request, lambda: check_fetch(context.service, dataset_id, host))

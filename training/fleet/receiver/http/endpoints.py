@@ -1,4 +1,5 @@
-"""The receiver's endpoints: decode, call, encode. Every rule is in service and store."""
+"""The receiver's endpoints: each decodes a request, calls the service or the store, and encodes the answer. They
+contain no rules of their own."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def routes() -> list[routing.Route]:
 
 
 def endpoints() -> dict[str, Endpoint]:
-    """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
+    """Find the function of every operation: the public coroutine of that name, in this module or another of this
+    package."""
     named = {row.name for row in ROUTES}
     return (
         pages.ENDPOINTS
@@ -121,7 +123,8 @@ async def _ask(context: ReceiverContext, request: Request, body: ClaimRequest, p
 async def _wait_for_job(
     context: ReceiverContext, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
 ) -> ClaimReply:
-    """Ask again at every wake, and when the next gate opens. End early when the client has gone."""
+    """Ask again at every wake, and when the next job's waiting time ends. The wait ends early if the client
+    disconnects."""
     end = context.clock.monotonic() + wait_s
     gone = asyncio.ensure_future(_disconnect(request))
     poll = context.service.host_registry.wait_begins(body.host_id, body.slot)
@@ -207,7 +210,7 @@ async def log(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def log_text(context: ReceiverContext, request: Request) -> Answer:
-    """Stream all lines of an attempt; what is not kept, a line says."""
+    """Stream all lines of an attempt; lines that are not kept are replaced by one that says so."""
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
     begun = await context.look(lambda: context.views.log(job_id, attempt=attempt))
@@ -232,7 +235,7 @@ async def curve(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def report(context: ReceiverContext, request: Request) -> Answer:
-    """Serve a report as an attachment: its text is its trainer's."""
+    """Serve a report as an attachment, because its text comes from the trainer."""
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
     body = await context.look(lambda: context.views.models.report_bytes(job_id, attempt))
@@ -241,7 +244,7 @@ async def report(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def models(context: ReceiverContext, request: Request) -> Answer:
-    """List models of every host, so to operators and readers alone where callers are proven."""
+    """List the models of all hosts; where callers are authenticated, only for operators and readers."""
     refuse_host(proven_host(request), "all models")
     asked, limit = request.query_params, query_number(request, "limit", MODELS_PAGE)
     test, after = asked.get("test"), asked.get("after", "")
@@ -281,7 +284,7 @@ async def metrics(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def openapi(context: ReceiverContext, _request: Request) -> Answer:
-    """Describe this program's endpoints for other programs; the same bytes as docs/openapi.json."""
+    """Return the OpenAPI description of this program's endpoints; the same bytes as docs/openapi.json."""
     from training.fleet.receiver.http.openapi import text  # asked for rarely, and not small
 
     return reply(msgspec.Raw((await context.disk(text)).encode()))
@@ -291,7 +294,8 @@ async def openapi(context: ReceiverContext, _request: Request) -> Answer:
 
 
 async def _moved(act: Act, context: ReceiverContext, request: Request) -> Answer:
-    """Move a job. It is cancelled until a requeue, or with ``?removed=true`` until the plan names it again."""
+    """Change a job's state. A cancelled job stays cancelled until a requeue, or with ``?removed=true`` until the plan
+    names it again."""
     ref, who = request.path_params["job_id"], acting(context, request)
     as_removed = act is Act.CANCEL and request.query_params.get("removed") == "true"
 
@@ -313,9 +317,9 @@ async def release(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def _ordered(act: Act, context: ReceiverContext, request: Request) -> Answer:
-    """Give a host an order, or end it; drained with ``?now=true``, its trainers stop politely.
+    """Give a host an order, or end it; with ``?now=true`` a drained host's trainers are stopped.
 
-    Its waiting claim is answered at once, and so are those of other hosts.
+    The waiting claims of this host and of others are answered at once.
     """
     at_once = act is Act.DRAIN and request.query_params.get("now") == "true"
     name, who = request.path_params["host_id"], acting(context, request)
@@ -350,7 +354,7 @@ async def audit(context: ReceiverContext, request: Request) -> Answer:
 
 @dataclass
 class _Guarded:
-    """The endpoints of a path, behind authentication: nothing of a request is read before its access is checked."""
+    """The endpoints of a path, after authentication: nothing of a request is read before its access is checked."""
 
     rows: Mapping[str, Route]
     functions: Mapping[str, Endpoint]

@@ -100,7 +100,7 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def revoke(context: ReceiverContext, request: Request) -> Answer:
-    """Revoke the certificates, end the host's attempts, and close its connections: all before this answers."""
+    """Revoke the certificates, end the host's attempts, and close its connections, before this call answers."""
     body = await read_json(context, request, wire.RevokeRequest)
     role, name, who = _role(body.role), _name(body.name), acting(context, request)
     registry = context.authenticator.registry

@@ -1,4 +1,4 @@
-"""The parts of a receiver that its figures for Prometheus are made of. Loaded at the first scrape."""
+"""The parts of a receiver that its Prometheus metrics are computed from. Loaded at the first scrape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.fleet.receiver.metrics.snapshot import Credential, Snapshots
 
 
 def exposition(context: ReceiverContext) -> Exposition:
-    """Return what writes this receiver's figures; the first call makes it."""
+    """Return the object that writes this receiver's metrics; the first call makes it."""
     if context.exposition is not None:
         return context.exposition
     snapshots = Snapshots(

@@ -62,8 +62,7 @@ def _view(each: Removal) -> GoneView:
 
 
 async def keep_house(context: ReceiverContext) -> None:
-    """Delete what the plan's [retention] no longer keeps, and note deletions that an older copy of the database
-    lacks."""
+    """Delete what the plan's [retention] no longer keeps; record deletions that an older copy of the database lacks."""
     if context.halted is not None:
         return
     await let_go(context)
@@ -73,7 +72,7 @@ async def keep_house(context: ReceiverContext) -> None:
 
 
 async def let_go(context: ReceiverContext, most: int = 2**62) -> list[Removal]:
-    """Delete at most so many; returns what went."""
+    """Delete at most so many items; return what was deleted."""
     async with context.letting_go:
         gone = await carry_out(context, None, context.retention.collect(most))
     if any(each.kind is RemovalKind.BUNDLE for each in gone):

@@ -1,4 +1,4 @@
-"""The receiver's health, for programs and for the page of the fleet."""
+"""The receiver's health, for programs and for the front page of the dashboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PLAN_NOTES_MAX = 20
 
 
 async def health_now(context: ReceiverContext) -> HealthReply:
-    """Examine disk, hosts and plan."""
+    """Examine the disk, the hosts and the plan."""
     views = context.views
     counts: dict[str, int] = {}
     quarantined, resting, refused = dict[str, str](), dict[str, str](), dict[str, str]()

@@ -1,4 +1,4 @@
-"""Answers for browsers: HTML under a strict policy, rendered off the event loop.
+"""Answers for browsers: HTML under a strict content security policy, rendered off the event loop.
 
 Jinja2 and the pages are loaded when the first one is asked for: a receiver without open pages needs neither.
 """
@@ -38,7 +38,7 @@ _LEVEL = 6
 async def refused(
     context: ReceiverContext, request: Request, refusal: Refusal, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Answer with a refusal: a page to a browser that wants one, a problem document to all others."""
+    """Answer with a refusal: a page for a browser that asks for HTML, a problem document for all others."""
     if not wants_page(request):
         return response_of(refusal, headers)
 
@@ -65,7 +65,8 @@ async def page(
     *,
     followed: bool = False,
 ) -> Response:
-    """Render on the reader's thread; ``make`` asks the database there. ``followed``: the browser asks again."""
+    """Render a page on the reader's thread; ``make`` queries the database there. ``followed``: the browser asks for the
+    page again and again."""
     zipped, principal = takes_gzip(request), cast("Principal | None", getattr(request.state, "principal", None))
 
     path = request.scope.get("raw_path", b"/").partition(b"?")[0].decode("ascii", "replace")
@@ -98,7 +99,8 @@ async def shown(
 def frame_of(
     context: ReceiverContext, principal: Principal | None, address: str, *, followed: bool = False, static: bool = False
 ) -> Frame:
-    """Make the part that all pages share. A caller who has proven nothing learns nothing of this program either."""
+    """Make the values of the frame that all pages share. An unauthenticated caller learns nothing about this
+    program."""
     from training.fleet.pages.rendering import Frame
 
     now, version = context.clock.now(), context.settings.version
@@ -116,10 +118,10 @@ def frame_of(
 
 
 def elsewhere(to: str, headers: Mapping[str, str]) -> Response:
-    """Send the browser to another page of ours, after what a form has done."""
+    """Redirect the browser to another page of ours after a form was processed."""
     return Response(status_code=303, headers={**PAGE_HEADERS, "Location": to, **headers})
 
 
 def takes_gzip(request: Request) -> bool:
-    """Return True unless the client does not say that it takes gzip; no browser in use sends ``gzip;q=0``."""
+    """Return True unless the client does not accept gzip; no browser in use sends ``gzip;q=0``."""
     return "gzip" in request.headers.get("Accept-Encoding", "") and "gzip;q=0" not in request.headers["Accept-Encoding"]

@@ -36,14 +36,14 @@ async def incidents(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def judge(context: ReceiverContext, request: Request) -> Answer:
-    """Keep what a person found of an incident."""
+    """Store a person's verdict on an incident."""
     body = await read_json(context, request, JudgeRequest)
     number, who = _number(request.path_params["number"]), acting(context, request)
     return await context.act(request, lambda: context.incidents.judge(number, body.verdict, who))
 
 
 async def judge_on_page(context: ReceiverContext, request: Request) -> Answer:
-    """Do the same for a form of the page, and show the page again."""
+    """Store a verdict sent by the page's form, and show the page again."""
     form = {key: values[0] for key, values in (await read_form(context, request)).items()}
     who = acting(context, request)
     number, verdict = _number(form.get("number", "")), form.get("verdict", "")

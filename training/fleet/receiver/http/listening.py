@@ -23,9 +23,10 @@ class StartError(Exception):
 
 
 def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
-    """Open TLS with client certificates, if asked for or if the folder holds an authority; None on loopback without.
+    """Open TLS with client certificates if asked to, or if the folder holds an authority; without TLS return None, for
+    loopback only.
 
-    Fails closed: no third way leads in from other machines.
+    Other machines cannot connect in any other way.
     """
     proxied = args.proxy_socket is not None
     folder = args.tls_dir or args.db.parent / "tls"
@@ -59,7 +60,7 @@ def _is_address(name: str) -> bool:
 
 
 def _holds_authority(folder: Path) -> bool:
-    """Return True when an authority is here that this user may read; otherwise the receiver stays on loopback."""
+    """Return True if the folder has an authority that this user may read; otherwise the receiver stays on loopback."""
     try:
         return (folder / "ca.pem").exists() or (folder / "ca.key").exists()
     except OSError:
@@ -88,7 +89,7 @@ def listener(args: argparse.Namespace) -> socket.socket:
 
 
 def _listen_for_proxy(path: Path) -> socket.socket:
-    """Open a socket in the file system, for this user and its group (the proxy's) only."""
+    """Open a socket in the file system that only this user and its group (the proxy's) may use."""
     if not hasattr(socket, "AF_UNIX"):
         raise StartError("this system has no Unix sockets; use --tls instead of a proxy", 2)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -108,7 +109,7 @@ def _listen_for_proxy(path: Path) -> socket.socket:
 
 
 def _abandoned(path: Path) -> bool:
-    """Return True when a killed receiver left this socket behind and nothing answers it."""
+    """Return True if a killed receiver left this socket, so that nothing answers on it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -128,7 +129,7 @@ def address(listener: socket.socket, security: Security | None) -> str:
 
 
 def public_url(args: argparse.Namespace, listener: socket.socket, security: Security | None) -> str:
-    """Return the receiver's URL for new machines."""
+    """Return the receiver's URL that new machines should use."""
     if security is None:
         return ""
     host = security.names[0]

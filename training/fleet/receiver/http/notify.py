@@ -1,7 +1,8 @@
-"""Notices to people: the timed work that makes and sends them, and the endpoints about their channels.
+"""Notices to people: make and send them regularly, and the endpoints about their channels.
 
-Each channel sends one message at a time, on a thread of its own: a dead one keeps neither the others nor the queue
-waiting. A stop waits for none; the message under way is sent again after it, with the same key.
+Each channel sends one message at a time, on a thread of its own: a channel that fails delays neither the others nor the
+queue. Stopping the receiver waits for no message; an unfinished message is sent again at the next start, with the same
+key.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Send = Callable[[NotifyChannel, Message], None]
 
 
 def _send(channel: NotifyChannel, message: Message) -> None:
-    """Send, loading what speaks HTTP and SMTP only now: a receiver at rest needs neither."""
+    """Send a message; modules for HTTP and SMTP are loaded only now, to save memory in a receiver at rest."""
     from training.fleet.receiver.notify.senders import send
 
     send(channel, message)
@@ -55,7 +56,7 @@ class Notifier:
         self._sending: dict[str, asyncio.Task[None]] = {}
 
     async def tick(self) -> None:
-        """Look for news, and start sending what is due."""
+        """Make notices of what is new, and start sending what is due."""
         if self._context.halted is not None:
             return
         channels = await self._context.call(self._look)
@@ -66,20 +67,20 @@ class Notifier:
                 task.add_done_callback(partial(self._ended, channel.name))
 
     async def forget_old(self) -> None:
-        """Delete old notices that every channel sent; it reads them all, so now and then is enough."""
+        """Delete old notices that every channel sent; as this reads them all, call it rarely."""
         await self._context.call(self._notices.forget_old)
 
     def _ended(self, name: str, _task: asyncio.Task[None]) -> None:
         self._sending.pop(name, None)
 
     async def settled(self) -> None:
-        """Wait until no message is under way."""
+        """Wait until no message is being sent."""
         while self._sending:
             await asyncio.wait(list(self._sending.values()))
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Wait for no message any more."""
+        """Stop without waiting for messages."""
         for task in self._sending.values():
             task.cancel()
 
@@ -104,7 +105,7 @@ class Notifier:
             logger.warning("notify %s: left for the next time: %s", channel.name, error)
 
     async def try_to_send(self, channel: NotifyChannel, message: Message) -> str | None:
-        """Send on a thread that a stop need not wait for; returns why it did not arrive, or None."""
+        """Send on a thread that a stop need not wait for; return why the message did not arrive, or None."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[str | None] = loop.create_future()
 
@@ -138,7 +139,7 @@ class Notifier:
 
 
 async def notify(context: ReceiverContext, _request: Request) -> Answer:
-    """List the channels for notices."""
+    """List the channels and their state."""
     channels = context.service.plan.channels
     outbox = NoticeOutbox(context.reader, context.clock)
     found = await context.look(lambda: outbox.waiting(channels))

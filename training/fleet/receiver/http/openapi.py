@@ -1,7 +1,7 @@
 """The wire as an OpenAPI 3.1 document, made of the structs in messages.py and the table in routes.py.
 
 Served at ``GET /v1/openapi.json`` and kept in ``docs/openapi.json``; ``python -m training.fleet.receiver.http.openapi
-docs/openapi.json`` writes it. An answer with a status or a kind of refusal that the table does not name fails a test.
+docs/openapi.json`` writes it. A test fails if an answer has a status or a kind of refusal that the table does not name.
 """
 
 from __future__ import annotations

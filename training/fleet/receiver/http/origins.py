@@ -1,8 +1,8 @@
-"""The check of origins: refuse requests that a foreign page makes a browser send.
+"""Refuse requests that a foreign web page makes a browser send.
 
 Browsers send the page's origin (``Origin``, ``Sec-Fetch-Site``) and the receiver's name (``Host``); programs send only
-the last. A page whose domain points at this machine since it was loaded (DNS rebinding) is caught by that name: it must
-be the receiver's own. An IP address cannot be rebound, and passes.
+the last. DNS rebinding, by which a page's domain points at this machine after the page was loaded, shows in that name:
+it must be one of the receiver's. An IP address cannot be rebound, and is allowed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def own_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def check(method: str, headers: Headers, own: frozenset[str]) -> None:
-    """Raise Refusal for a request of a foreign page, or without one Host header: of two, a proxy may read the other.
+    """Raise Refusal for a request of a foreign page, or without exactly one Host header: of two, a proxy may read the
+    other.
 
     ``own``: the receiver's :func:`own_names`.
     """

@@ -1,7 +1,7 @@
-"""The tag of a page: what it was made from. Pure.
+"""The tag of a page, computed from the state that the page shows. Pure.
 
 A browser shows its page's tag when it asks again; the page is rendered again only when that would show something else.
-The receiver remembers nothing of its viewers.
+The receiver stores nothing about its viewers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PageTag(NamedTuple):
         return f'"{"-".join(map(str, self))}"'
 
     def is_news_for(self, shown: str) -> bool:
-        """True if a page made now differs from the one with the tag ``shown``."""
+        """Return True if a page made now would differ from the one with the tag ``shown``."""
         found = _FORM.fullmatch(shown)
         if found is None or found[1] != self.viewer or int(found[2]) != self.event:
             return True

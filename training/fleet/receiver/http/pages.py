@@ -1,4 +1,4 @@
-"""The dashboard's pages over HTTP: their modules are imported when the first page is asked for."""
+"""The dashboard's pages over HTTP; their modules are imported when the first page is requested."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 
 
 async def page(module: str, row: Route, context: ReceiverContext, request: Request) -> Response:
-    """Make a page of the dashboard for this caller, unless its browser shows the same already."""
+    """Make a page of the dashboard for this caller, unless the browser already shows the same."""
     tag = await context.look(partial(_tag, context, request))
     shown = request.headers.get("If-None-Match", "")
     if not tag.is_news_for(shown):
@@ -130,6 +130,6 @@ async def _ask(context: ReceiverContext, request: Request, to: str, refusal: Ref
 
 
 def way(to: str) -> str:
-    """Return where to go after a login: a page of this receiver, never an address elsewhere."""
+    """Return the page to show after a login: always a page of this receiver, never an address elsewhere."""
     inside = to.startswith("/") and not to.startswith("//") and to.isascii() and to.isprintable() and "\\" not in to
     return to if inside else "/"

@@ -27,13 +27,13 @@ async def plan_of(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def forecast(context: ReceiverContext, request: Request) -> Answer:
-    """Forecast the queue as it is."""
+    """Forecast when the queue's jobs are done."""
     check_reader(request)
     return await context.foretell(lambda forecasts: forecasts.now())
 
 
 async def forecast_of(context: ReceiverContext, request: Request) -> Answer:
-    """Forecast it for other hosts or another plan."""
+    """Forecast it with other hosts or another plan."""
     check_reader(request)
     body = await read_json(context, request, ForecastRequest, PLAN_BODY_MAX)
     if body.plan is not None:  # where plans are judged, so that no reload writes meanwhile
@@ -42,7 +42,7 @@ async def forecast_of(context: ReceiverContext, request: Request) -> Answer:
 
 
 def check_reader(request: Request) -> None:
-    """Refuse a proven host: the answer names jobs that it never worked on."""
+    """Refuse a training host: the answer names jobs that the host never worked on."""
     host_id = proven_host(request)
     if host_id is not None:
         raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} sees its own jobs alone; ask as an operator")

@@ -1,4 +1,4 @@
-"""Refusals on the wire: ``application/problem+json`` with a stable ``type``, for everything that can go wrong."""
+"""Send refusals as ``application/problem+json`` with a stable ``type``, for everything that can go wrong."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RETRY_AFTER_S: Mapping[ProblemType, int] = {
 
 
 def refusal_of(error: Exception) -> Refusal | None:
-    """Turn a known failure below into a refusal; None for a bug of ours."""
+    """Turn a known error of service or store into a refusal; None for a bug."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, StoreError):
@@ -65,7 +65,7 @@ def body_of(refusal: Refusal) -> bytes:
 
 
 def headers_of(refusal: Refusal) -> dict[str, str]:
-    """Return the headers of a refusal: problem type (for answers without a body), stored offset, when to retry."""
+    """Return the headers of a refusal: problem type (for answers without a body), stored offset, and when to retry."""
     headers = {HEADER_PROBLEM: refusal.problem_type.value}
     if refusal.problem_type in _RETRY_AFTER_S:
         seconds = refusal.extra.get("retry_after_s", _RETRY_AFTER_S[refusal.problem_type])
@@ -96,7 +96,7 @@ def raw_response(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) -> 
 
 
 def answerable(request: Request, error: Exception) -> Refusal:
-    """Turn an endpoint's exception into a refusal; a bug of ours leaves its traceback in the log."""
+    """Turn an endpoint's exception into a refusal; for a bug, log its traceback."""
     refusal = refusal_of(error)
     if refusal is None:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -108,12 +108,12 @@ def answerable(request: Request, error: Exception) -> Refusal:
 
 
 def wants_page(request: Request) -> bool:
-    """Return True for a browser that displays the answer; programs get a problem document, also for pages."""
+    """Return True for a browser that displays the answer; programs get problem documents even for pages."""
     return "text/html" in request.headers.get("Accept", "") and not request.url.path.startswith("/v1/")
 
 
 def unrouted(request: Request, error: Exception) -> tuple[Refusal, dict[str, str]]:
-    """Turn what the router refuses (unknown paths and methods) into a refusal, with headers of its own."""
+    """Turn the router's errors (unknown path or method) into a refusal, keeping their headers."""
     assert isinstance(error, HTTPException)
     request.app.state.context.tally.answered("none", error.status_code)
     if error.status_code == 405:
@@ -153,7 +153,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
 
 
 def _whole_numbers(value: Any) -> Any:
-    """Decode 2.0 as an integer, as JSON and the published schema do; some languages write it so."""
+    """Decode 2.0 as an integer, as JSON and the published schema do, because some languages write it so."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The server under the application: its wake-ups, timed work, and shutdown."""
+"""The server that runs the application: its wake-ups, periodic work, and shutdown."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Server(UvicornServer):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
-        """Answer the requests under way, then end. For any thread or signal handler."""
+        """Answer the requests in progress, then end. Any thread or signal handler may call it."""
         self.should_exit = True
         self._on_stop()
         if self._loop is not None and not self._loop.is_closed():
@@ -110,7 +110,7 @@ class Server(UvicornServer):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on open sockets as uvicorn does, with a deadline for handshakes, and on a proxy's too."""
+        """Serve on open sockets as uvicorn does, with a deadline for TLS handshakes, and on a proxy's socket too."""
         loop = asyncio.get_running_loop()
         self.server_state.default_headers = self.config.encoded_headers  # uvicorn's own loop is not ours
 
@@ -133,7 +133,7 @@ class Server(UvicornServer):
         self.started = True
 
     def _hang_up(self, revoked: Callable[[str], bool]) -> None:
-        """Close every connection whose certificate was revoked, also in the middle of a request."""
+        """Close every connection whose certificate was revoked, even in the middle of a request."""
         for connection in list(self.server_state.connections):
             peer = getattr(connection, "peer", None)
             if peer is not None and peer.fingerprint is not None and revoked(peer.fingerprint):
@@ -182,7 +182,7 @@ class Server(UvicornServer):
                 logger.warning("left for the next time: %s", error)
 
     async def _fold(self) -> None:
-        """Move output into files, now and then or when there is much."""
+        """Move output from the database into files, from time to time or when there is much."""
         news = self._context.much_output
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), FOLD_S)

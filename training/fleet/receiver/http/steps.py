@@ -1,4 +1,4 @@
-"""The steps of a delivery on the receiver's threads; the body comes from the request."""
+"""Run the steps of a delivery on the receiver's threads; the body comes from the request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 async def carry_out(context: ReceiverContext, request: Request | None, steps: Steps[T]) -> T:
-    """Take each step of a sequence and send its outcome back, also when the client has gone.
+    """Run each step of a sequence and pass its outcome back, even if the client has disconnected.
 
-    Without a request the receiver acts on its own schedule.
+    There is no request when the receiver acts by itself.
     """
     opened: list[PartFile] = []
     outcome: Any = None

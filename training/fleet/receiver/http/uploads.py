@@ -1,4 +1,4 @@
-"""Bundles over HTTP: offset, upload, download. Streamed, never whole in memory."""
+"""Bundles over HTTP: offset, upload, download. Bundles are streamed, never wholly in memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 async def probe(context: ReceiverContext, request: Request) -> Answer:
-    """Answer ``HEAD``: with a claim the offset of its upload, without one the headers of ``GET``."""
+    """Answer ``HEAD``: with a claim, the offset of its upload; without one, the headers of ``GET``."""
     if not any(each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)):
         return await model(context, request)
     offset = await carry_out(context, request, context.delivery.probe(_announced(request)))
@@ -80,7 +80,7 @@ async def model(context: ReceiverContext, request: Request) -> Answer:
 
 
 def _wanted(detail: JobDetail, attempt: int) -> str:
-    """Find the artifact of the job or, where the number is not 0, of that attempt, at any status of the job."""
+    """Find the artifact of the job, or of the attempt with that number if it is not 0, whatever the job's status."""
     job = detail.job
     left = {each.attempt: each.artifact_id for each in detail.attempts if each.artifact_id}
     found = left.get(attempt) if attempt else job.artifact_id
@@ -96,7 +96,7 @@ def _wanted(detail: JobDetail, attempt: int) -> str:
 
 
 class _Download(StreamingResponse):
-    """A bundle's bytes; its file is closed however the answer ends, also before it began."""
+    """Sends a bundle's bytes; closes its file however the answer ends, even if it never began."""
 
     def __init__(self, file: BinaryIO, body: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
         super().__init__(body, status, headers, "application/zstd")
@@ -121,7 +121,7 @@ async def _read(context: ReceiverContext, file: BinaryIO, start: int, end: int) 
 
 
 def _range(request: Request, size: int) -> tuple[int, int]:
-    """Parse the requested range. Anything but one plain range means the whole."""
+    """Parse the requested range. Anything except one plain range means the whole bundle."""
     match = _RANGE.fullmatch(request.headers.get("Range", ""))
     if match is None:
         return 0, size - 1
@@ -131,7 +131,7 @@ def _range(request: Request, size: int) -> tuple[int, int]:
 
 
 def _announced(request: Request) -> Announced:
-    """Read the headers of an upload."""
+    """Read the headers that announce an upload."""
     sha256 = request.headers.get(HEADER_SHA256)
     if sha256 is not None:
         sha256 = sha256.strip().lower()

@@ -1,1 +1,1 @@
-"""The receiver's figures for Prometheus: counts kept as things happen, a snapshot of the fleet, its text."""
+"""The receiver's metrics for Prometheus: counters, a snapshot of the fleet, and their text."""

@@ -1,4 +1,5 @@
-"""Counts that are kept as things happen, since this receiver's start. Alone of the metrics, this is always loaded."""
+"""Counters since this receiver's start, increased as things happen. This is the only metrics module that is always
+loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ ATTEMPT_S = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0)
 
 
 class Histogram:
-    """Durations in seconds, counted by upper bounds. Written by one thread; another may read."""
+    """Durations in seconds, counted by upper bounds. One thread writes it; another may read it."""
 
     __slots__ = ("_counts", "bounds", "total_s")
 
@@ -26,14 +27,14 @@ class Histogram:
         self._counts = [0] * (len(bounds) + 1)
 
     def observe(self, seconds: float) -> None:
-        """Count one duration; a negative one (the clock stepped) is 0."""
+        """Count one duration; a negative one (the clock was set back) counts as 0."""
         seconds = max(0.0, seconds)
         self._counts[bisect_left(self.bounds, seconds)] += 1
         self.total_s += seconds
 
     @contextmanager
     def timing(self, clock: Clock) -> Iterator[None]:
-        """Count how long this context takes, also when it raises."""
+        """Measure how long the body of this context takes, even if it raises."""
         begun = clock.monotonic()
         try:
             yield
@@ -41,7 +42,7 @@ class Histogram:
             self.observe(clock.monotonic() - begun)
 
     def cumulative(self) -> list[int]:
-        """Return how many were at most each bound, and at last how many there were."""
+        """Return how many durations were at most each bound, and last the number of all."""
         found, most = [], 0
         for count in list(self._counts):
             most += count
@@ -51,7 +52,7 @@ class Histogram:
 
 @dataclass
 class Tally:
-    """One a receiver. ``requests`` counts answers by operation and class of status (``2xx``).
+    """The counters of one receiver. ``requests`` counts answers by operation and class of status (``2xx``).
 
     ``notifications`` counts tries to send a message, by channel and by whether it arrived.
     """

@@ -1,7 +1,8 @@
-"""The figures as text for Prometheus, by prometheus-client. Loaded at the first scrape: a receiver at rest lacks it.
+"""The figures as text for Prometheus, by prometheus-client. The module is loaded at the first scrape, to save memory in
+a receiver that nobody scrapes.
 
-:data:`METRICS` is the list, in the order in which they are shown; docs/metrics.md says the same, and a test holds both
-equal to what is exported.
+:data:`METRICS` is the list, in the order in which they are shown; a test checks that docs/metrics.md and the exported
+metrics agree with it.
 """
 
 from __future__ import annotations
@@ -99,13 +100,13 @@ METRICS = (
 
 @dataclass(eq=False)
 class FleetCollector:
-    """Hands a snapshot to prometheus-client, metric by metric."""
+    """Passes a snapshot to prometheus-client, metric by metric."""
 
     _snapshots: Snapshots
     _version: str
 
     def describe(self) -> list[Any]:
-        """Return nothing: registering must take no snapshot."""
+        """Return nothing, so that registration makes no snapshot."""
         return []
 
     def collect(self) -> Iterator[Any]:
@@ -139,7 +140,7 @@ class Exposition:
         ProcessCollector(registry=self._registry)
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """Return the figures and their media type, as this ``Accept`` header prefers: OpenMetrics or plain text.
+        """Return the metrics and their media type, OpenMetrics or plain text as this ``Accept`` header prefers.
 
         Raises DatabaseError and StoreError.
         """

@@ -1,9 +1,9 @@
-"""A snapshot of the fleet in figures: made at most every few seconds, from a few statements and from memory.
+"""A snapshot of the fleet as metrics: made at most every few seconds, from a few statements and from memory.
 
 Ages are in seconds, sizes in bytes, times in epoch seconds.
 
-Everything in it is what the receiver knows; what it does not know is left out, never filled in. Text that came from
-elsewhere is made printable here, and the number of hosts, models and names is bounded.
+Values that the receiver does not know are left out, never guessed. Text that came from elsewhere is made printable
+here, and the number of hosts, models and names is bounded.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _BY_TRANSITION = {
 
 
 class Obstacle(StrEnum):
-    """The reason why no host takes a waiting job as things are: a closed list; a job counts under the first."""
+    """The reason why no host takes a waiting job now, from a closed list; a job counts under the first that applies."""
 
     HELD = "held"  # by an operator
     DATASET = "dataset"  # its data set is not here
@@ -69,7 +69,7 @@ class Obstacle(StrEnum):
 
 
 class HostState(StrEnum):
-    """The state of a host; the first that holds."""
+    """The state of a host: the first in this order that applies."""
 
     QUARANTINED = "quarantined"
     RESTING = "resting"  # paused, drained, or at rest for its owner
@@ -89,8 +89,8 @@ class Credential(NamedTuple):
 class Ends:
     """Attempts that ended since this receiver's start, by reason, and how long completed ones took, by model.
 
-    They are counted from the event rows, in which nothing is ever taken back. An attempt's own row will not do: a lost
-    one that reports again lives on, and a counter may not go down. Events before the start do not count, because old
+    They are counted from the event rows, which are never changed. An attempt's own row cannot be used: a lost attempt
+    that reports again becomes live, and a counter may not go down. Events before the start do not count, because old
     ones may be removed: a counter that begins at 0 is right for Prometheus, one that begins a little lower than it
     ended would look like a burst.
     """
@@ -112,7 +112,7 @@ class Ends:
         self._seen = max(self._seen, newest)  # events of other kinds are many, and need not be passed over again
 
     def expect(self, model: str) -> None:
-        """Begin this model's histogram at 0: Prometheus takes a series that begins at 1 for one that was always so."""
+        """Begin this model's histogram at 0: for Prometheus, a series that begins at 1 did not increase."""
         self._histogram(model)
 
     def _count(self, row: Row) -> None:
@@ -188,7 +188,7 @@ class Snapshots:
     def _waiting(
         self, now: float, known: Iterable[KnownHost], out: Mapping[str, str], resting: Mapping[str, str]
     ) -> Iterator[tuple[str, Samples]]:
-        """Find the longest wait by need, and the number of jobs behind each obstacle."""
+        """Find the longest wait for each need, and the number of jobs behind each obstacle."""
         hosts = [(self.service.host_of(each), self.service.alive(each)) for each in known]
         oldest = {"cpu": 0.0, "cuda": 0.0}
         held = self.reader.one("held_pending")
@@ -230,7 +230,7 @@ class Snapshots:
         yield "host_gpu_memory_bytes", of_gpus
 
     def _watches(self) -> Iterator[tuple[str, Samples]]:
-        """Describe watched hosts: incidents that are open and not judged, and the watch that was heard last."""
+        """Describe watched hosts: open incidents without a verdict, and the watch that reported last."""
         views = self.views.incidents
         open_, changed = views.open(), views.changed()
         watches = _newest((each.heard_at, each.host, each) for each in views.watches())
@@ -240,7 +240,7 @@ class Snapshots:
         yield "watch_silent", by_one({name: each.silent for name, each in watches})
 
     def _disks(self) -> Iterator[tuple[str, tuple[float, float]]]:
-        """Find the free space and the size of each disk, by what lies there."""
+        """Find the free space and the size of each disk, by the folders on it."""
         places = {"models": self.store.root, "database": self.database.parent, "datasets": self.datasets.root}
         for kind, place in places.items():
             with contextlib.suppress(OSError):
@@ -264,7 +264,7 @@ class Snapshots:
 def obstacle_of(
     needs: Needs, hosts: Iterable[tuple[Host, bool]], out: Mapping[str, str], resting: Mapping[str, str], datasets: Any
 ) -> Obstacle | None:
-    """Return what keeps jobs with these needs from every host, or ``None``.
+    """Return the obstacle that keeps jobs with these needs from every host, or ``None``.
 
     ``hosts`` says of each whether it was seen within a lease, ``out`` and ``resting`` name those that get no jobs now.
     """
@@ -286,7 +286,7 @@ def obstacle_of(
 
 
 def label(text: object) -> str:
-    """Make text from elsewhere fit for a label: printable, in one line, of at most 64 characters."""
+    """Make text from elsewhere safe as a label: printable, one line, at most 64 characters."""
     return printable(text)[:64]
 
 
@@ -303,12 +303,12 @@ def _state(
 
 
 def by_one(found: Mapping[Any, Any]) -> Samples:
-    """Return figures that have one label."""
+    """Return values that have one label."""
     return [((str(key),), value) for key, value in found.items()]
 
 
 def _newest(seen: Iterable[tuple[float, str, T]]) -> list[tuple[str, T]]:
-    """List by label what was seen last: one a label, as many as have series of their own."""
+    """For each label keep the entry seen last, at most as many as may have series."""
     found: dict[str, T] = {}
     for _, name, each in sorted(seen, key=lambda one: -one[0]):
         found.setdefault(label(name), each)
@@ -320,7 +320,7 @@ def _list(reported: object) -> list[Any]:
 
 
 def _bytes(labels: tuple[str, ...], reported: object, total: str, free: str) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Read sizes in GiB that a worker reported; a value that is no size is left out."""
+    """Read sizes in GiB that a worker reported; values that are not sizes are left out."""
     values = reported if isinstance(reported, Mapping) else {}
     for kind, value in (("total", values.get(total)), ("free", values.get(free))):
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
@@ -334,7 +334,7 @@ def _size(path: Path, suffix: str = "") -> int:
 
 
 def _shown(given: Iterable[Credential], now: float) -> Iterator[Credential]:
-    """Keep of each owner what ends last; not what ended long ago, and not more names than are bounded."""
+    """Keep each owner's credential that ends last, without those that ended long ago; limit the number of names."""
     last: dict[tuple[str, str], Credential] = {}
     for each in given:
         key = each.role, label(each.name)

@@ -1,1 +1,1 @@
-"""The ways in which a notice leaves the receiver: webhook, ntfy, e-mail, a command."""
+"""Send notices from the receiver by webhook, ntfy, e-mail or a command."""

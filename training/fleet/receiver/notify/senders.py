@@ -1,7 +1,5 @@
-"""Carry a message over a channel: webhook, ntfy, e-mail, command. The one place where notices leave.
-
-Every way ends within ``TIMEOUT_S`` or raises :class:`SendError` with one sentence, which never holds a secret.
-"""
+"""Send a message over a channel: webhook, ntfy, e-mail, command. Every way ends within ``TIMEOUT_S`` or raises
+:class:`SendError` with one sentence, which never holds a secret."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ _URGENT = {NoticeKind.FAILURE, NoticeKind.QUARANTINE, NoticeKind.DISK, NoticeKin
 
 
 def send(channel: NotifyChannel, message: Message) -> None:
-    """Carry ``message`` over ``channel``. Raises SendError."""
+    """Send ``message`` over ``channel``. Raises SendError."""
     _WAYS[channel.kind](channel, message)
 
 
@@ -46,7 +44,7 @@ def send(channel: NotifyChannel, message: Message) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follow no redirect: the address is a secret, and its answer names another place."""
+    """Follows no redirect, because the address is a secret and a redirect leads elsewhere."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -139,9 +137,9 @@ def _connected(channel: NotifyChannel) -> smtplib.SMTP:
 
 
 def _command(channel: NotifyChannel, message: Message) -> None:
-    """Run the command with the message as JSON on standard input; its exit code 0 means that it arrived.
+    """Run the command with the message as JSON on standard input; exit code 0 means that the message was delivered.
 
-    The receiver's own variables (``CIS490_*``) stay here: one is the operator's token.
+    The receiver's own variables (``CIS490_*``) are not passed on, because one is the operator's token.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CIS490_")}
     argv = list(channel.command)

@@ -1,7 +1,7 @@
-"""Access checks: may this caller use an endpoint, and which host does a request act for?
+"""Decide whether a caller may use an endpoint, and for which host a request acts.
 
-On loopback without TLS no host proves its identity: every process of this machine has the rights of hosts and readers.
-Operators always prove theirs.
+On loopback without TLS hosts prove no identity, and every process of this machine has the rights of hosts and readers.
+Operators must always prove their identity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ _OF_WATCHERS = (Access.REPORTER, Access.MEMBER, Access.OWNER)
 
 
 def check(access: Access, principal: Principal | None) -> None:
-    """Raise Refusal unless ``principal`` may use an endpoint of this kind. Operators' proofs are checked before."""
+    """Raise Refusal unless ``principal`` may use an endpoint of this kind. The proof of an operator's identity has been
+    checked before."""
     if access is Access.JOINING:
         return
     if principal is None:

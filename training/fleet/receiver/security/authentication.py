@@ -1,4 +1,4 @@
-"""Authentication: the caller of a request, by connection and token, checked again for every request."""
+"""Authentication: find the caller of a request, by connection and token, again for every request."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 class FailureLimit:
-    """The limit of wrong secrets from one IP address in a minute."""
+    """The limit on wrong secrets from one IP address per minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """Refuse while the address has used up its failures; a short secret even if right, or guessing would pay."""
+        """Refuse while the address has used up its failures; then even a right short secret is refused, so that
+        guessing is useless."""
         times = self._failures.get(address)
         while times and times[0] <= self._clock.monotonic() - FAILURES_S:
             times.popleft()
@@ -54,7 +55,7 @@ class FailureLimit:
 
 
 def _again(command: str = "`cis490-jobs enroll`") -> str:
-    """Name the remedy for a caller whose certificate is not accepted."""
+    """Name the remedy to a caller whose certificate is not accepted."""
     return f"{command} on the receiver prints the line that gets a new one"
 
 
@@ -64,7 +65,7 @@ def _revoked(role: Role, name: str) -> Refusal:
 
 
 def _token_in(request: Request) -> str | None:
-    """Find a token in our header, or as a bearer's, which programs such as Prometheus can send."""
+    """Find a token in our header, or a bearer token, which programs such as Prometheus can send."""
     own = request.headers.get(HEADER_OPERATOR_TOKEN)
     if own is not None:
         return own
@@ -73,7 +74,7 @@ def _token_in(request: Request) -> str | None:
 
 
 def _shown(method: Method, token: Token, found: Principal | None) -> Principal:
-    """Return who has shown a token, with the certificate of ``found`` if any."""
+    """Return the caller who presented a token, with the certificate of ``found`` if any."""
     host, shown = (None, ()) if found is None else (found.host_id, found.shown)
     shown = (*shown, token.secret_sha256.hex())
     if token.role is Role.OPERATOR:
@@ -90,7 +91,8 @@ def _caller(principal: Principal | None) -> str | None:
 
 @dataclass
 class Authenticator:
-    """``secure``: callers must prove who they are. Otherwise this is a loopback receiver: no proofs."""
+    """Authenticates callers; with ``secure``, callers must prove their identity. Otherwise the receiver is on loopback
+    and asks for no proof."""
 
     registry: Registry
     clock: Clock
@@ -113,7 +115,7 @@ class Authenticator:
     def recheck_revocation(self, request: Request, *, on_record: bool = False) -> None:
         """Refuse a caller that was revoked after authentication: reading the body may have taken a while.
 
-        ``on_record``: by the database, within the writer's transaction.
+        ``on_record``: look in the database, within the writer's transaction.
         """
         principal: Principal | None = request.state.principal
         look = self.registry.is_revoked_on_record if on_record else self.registry.is_revoked
@@ -158,7 +160,7 @@ class Authenticator:
         return peer if peer is not None and peer.channel is Entrance.TLS else Peer(Entrance.TLS)
 
     def _certified(self, peer: Peer) -> Principal | None:
-        """Look up a certificate in the receiver's own list: it may have been revoked, or have expired, since."""
+        """Look up a certificate in the receiver's own list, because it may have been revoked or have expired."""
         if peer.fingerprint is None:
             return None
         known = self.registry.certificate(peer.fingerprint)
@@ -199,17 +201,17 @@ class Authenticator:
         return _shown(Method.TOKEN, named, found)
 
     def _own_token(self) -> list[Token]:
-        """Return the token of the receiver's environment, which has no end."""
+        """Return the token from the receiver's environment, which never expires."""
         own = (self.operator_token or "").strip().encode()
         return [Token(hashlib.sha256(own).digest(), "operator", 0.0, math.inf)] if own else []
 
     def _tokens(self) -> list[Token]:
-        """Return every token that is valid now."""
+        """Return all tokens that are valid now."""
         now = self.clock.now()
         return self._own_token() + [each for each in self.registry.tokens() if each.valid(now)]
 
     def _token(self, request: Request, given: bytes) -> Token | None:
-        """Find the valid token of a secret. A wrong one counts; after some the address is refused."""
+        """Find the valid token with this secret. A wrong secret is counted; after several the address is refused."""
         address = self.address(request)
         if len(given) < UNGUESSABLE_CHARS:
             self.limit.check(address)
@@ -224,7 +226,7 @@ class Authenticator:
     # -- browsers -----------------------------------------------------------------------------------------------
 
     def log_in(self, request: Request, secret: str) -> str:
-        """Begin a session for a caller who shows a token; returns the header that sets its cookie."""
+        """Begin a session for a caller who presents a token; return the header that sets its cookie."""
         token = self._token(request, secret.strip().encode())
         if token is None:
             raise Refusal(
@@ -241,9 +243,9 @@ class Authenticator:
         return cookie("", tls=tls)
 
     def _in_session(self, request: Request, found: Principal | None) -> Principal | None:
-        """Authenticate by the cookie of a login, if there is one: for reading, and for the forms of pages.
+        """Authenticate by a login's cookie, if there is one: for reading, and for the forms of pages.
 
-        Those say where they come from, as every browser does; the origin itself is checked before.
+        A form's request must carry an origin, as every browser sends; the origin was checked before.
         """
         if "Cookie" not in request.headers:
             return None
@@ -260,7 +262,7 @@ class Authenticator:
         return self._peer(request).channel is not Entrance.LOCAL
 
     def address(self, request: Request) -> str:
-        """Return the key for counting failures: an IP address, for IPv6 its network."""
+        """Return the key under which failures are counted: an IP address, for IPv6 its network."""
         peer: Peer | None = getattr(request.state, "peer", None)
         text = request.client.host if request.client else "this machine"
         if peer is not None and peer.channel is Entrance.PROXY:

@@ -122,7 +122,8 @@ class Authority:
         write_private(self.folder / "server.json", msgspec.json.encode(said))
 
     def issue(self, request_pem: str, role: Role, name: str) -> Issued:
-        """Sign a client's certificate. Only the request's key is used; the authority sets name and use."""
+        """Sign a client's certificate. Only the request's key is used; the authority sets the certificate's name and
+        permitted use."""
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID

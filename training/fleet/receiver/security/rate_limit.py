@@ -1,4 +1,4 @@
-"""The rate limit of a caller: requests a second, with a reserve for bursts."""
+"""Limit a caller's requests per second, with a reserve for bursts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CALLERS_MAX = 10_000
 
 @dataclass
 class Quota:
-    """A bucket of tokens for each caller: a request takes one, time brings them back."""
+    """A token bucket for each caller: a request takes a token, and tokens return with time."""
 
     clock: Clock
     rate_per_s: float = RATE_PER_S

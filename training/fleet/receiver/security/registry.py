@@ -1,8 +1,8 @@
 """The registry of credentials: certificates, one-time codes and operators' tokens, in the database and in memory.
 
-Changes run on the writer's thread, inside its transaction, and count once that is durable: every changing method
-returns what is for :meth:`apply` then. Reads are answered from memory, for every request, so that a revocation holds
-from the next request on. Secrets are never stored, only the SHA-256 of codes and tokens.
+Changes run on the writer's thread, inside its transaction, and take effect once they are durable: every changing method
+returns a value to pass to :meth:`apply` then. Reads are answered from memory, for every request, so that a revocation
+holds from the next request on. Secrets are never stored, only the SHA-256 of codes and tokens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Certified(NamedTuple):
 
 
 class Token(NamedTuple):
-    """An operator's or a reader's token; only ``secret_sha256`` is kept of it."""
+    """An operator's or a reader's token; only its ``secret_sha256`` is stored."""
 
     secret_sha256: bytes
     name: str
@@ -49,14 +49,14 @@ class Token(NamedTuple):
 
 
 class Invitation(NamedTuple):
-    """A one-time code, as it is shown once."""
+    """A one-time code, shown only once."""
 
     code: str
     expires_at: float
 
 
 class Registry:
-    """All certificates, codes and tokens. Construct it on the thread that owns ``database``."""
+    """All certificates, codes and tokens. It must be constructed on the thread that owns ``database``."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
@@ -89,7 +89,7 @@ class Registry:
         return known is not None and known.revoked_at is not None
 
     def token(self, secret: bytes) -> Token | None:
-        """Find the valid token of a secret. Every token is compared, so that timing shows nothing."""
+        """Find the valid token with this secret. Every token is compared, so that timing reveals nothing."""
         given, now = hashlib.sha256(secret).digest(), self._clock.now()
         found = None
         for token in list(self._tokens.values()):
@@ -98,7 +98,8 @@ class Registry:
         return found
 
     def apply(self, changed: Iterable[Certified | Token]) -> None:
-        """Know what was written, once that is durable. A revocation stays, which may have been applied before."""
+        """Update memory with what was written, once that is durable. A revocation that was applied before is not
+        undone."""
         for each in changed:
             known: dict[str, Any] = self._certificates if isinstance(each, Certified) else self._tokens
             key = each.fingerprint if isinstance(each, Certified) else each.secret_sha256.hex()
@@ -108,7 +109,8 @@ class Registry:
     # -- within the writer's transaction ------------------------------------------------------------------------
 
     def is_revoked_on_record(self, digest: str) -> bool:
-        """Check like :meth:`is_revoked`, in the database: memory learns of a revocation after its commit."""
+        """Check in the database whether a credential was revoked, as memory learns of a revocation only after its
+        commit."""
         return self._db.one("revoked_by_digest", digest=digest) is not None
 
     # -- one-time codes -----------------------------------------------------------------------------------------
@@ -129,9 +131,9 @@ class Registry:
         return Invitation(code, now + CODE_LIFE_S)
 
     def check_code(self, role: Role, name: str, code: str, request: bytes) -> str:
-        """Return the digest for :meth:`admit` if the code is this name's and usable, or raise Refusal.
+        """Return the digest for :meth:`admit` if the code belongs to this name and is usable, or raise Refusal.
 
-        A code is for one certificate request. That may be repeated: its answer may have been lost.
+        A code is valid for one certificate request, which may be repeated because its answer may have been lost.
         """
         digest = _digest(_bound(role, name, code))
         row = self._db.one("invitation", code_sha256=digest)
@@ -152,10 +154,10 @@ class Registry:
     # -- certificates -------------------------------------------------------------------------------------------
 
     def admit(self, certified: Certified, code_sha256: str | None, request: bytes) -> list[Certified]:
-        """Enter a certificate and use up its code (None: a renewal); returns the certificates that it revokes.
+        """Add a certificate and use up its code (None: a renewal); return the certificates that this revokes.
 
-        Joining again revokes the earlier certificates. A renewal does not: its answer may be lost. Nor does the same
-        request when it comes again.
+        Joining again revokes the earlier certificates. A renewal does not, because its answer may be lost; nor does a
+        repeated request.
         """
         now = self._clock.now()
         gone: list[Certified] = []
@@ -207,7 +209,8 @@ class Registry:
     def add_token(self, name: str, days: float, role: Role = Role.OPERATOR) -> tuple[str, Token]:
         """Make an operator's or a reader's token for ``name``, shown this once.
 
-        A name may have two valid ones, for rotation. Raises Refusal when it has two, or one of the other role.
+        A name may have two valid tokens, so that one can replace the other. Raises Refusal if it has two, or one of the
+        other role.
         """
         now = self._clock.now()
         valid = [each for each in self._tokens.values() if each.name == name and each.valid(now)]
@@ -251,7 +254,7 @@ class Registry:
 
 
 def _check_pace(standing: list[Certified], now: float) -> None:
-    """Limit renewals by number, not by age: a host with a corrected clock or a lost answer asks early."""
+    """Limit the number of renewals, not their age: a host with a corrected clock or a lost answer renews early."""
     recent = sorted(each.issued_at for each in standing if now - each.issued_at < DAY_S)
     if len(recent) >= A_DAY_MAX:
         raise Refusal(

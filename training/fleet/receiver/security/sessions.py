@@ -1,7 +1,8 @@
-"""Sessions of browsers: a login turns a token into a cookie that replaces it, for some hours at most.
+"""Browser sessions: a login exchanges a token for a cookie that is valid for some hours.
 
-The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Nothing of a
-session is kept but the ends of those that were logged out; the key that signs them dies with this process.
+The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Nothing
+about a session is stored, except when a logged-out session would have ended; the key that signs them dies with this
+process.
 """
 
 from __future__ import annotations
@@ -21,32 +22,32 @@ _LOGGED_OUT_MAX = 10_000
 
 
 def cookie_name(*, tls: bool) -> str:
-    """Name the cookie. With the prefix, browsers take it only over TLS, from this very host, and for all its paths."""
+    """Name the cookie. With its prefix, browsers accept the cookie only over TLS, only from this host, and only for all
+    its paths."""
     return f"__Host-{_COOKIE}" if tls else _COOKIE
 
 
 def cookie(value: str, *, tls: bool) -> str:
-    """Write the header that sets the cookie until the browser ends, or with an empty value removes it."""
+    """Write the header that sets the cookie until the browser is closed, or with an empty value removes it."""
     parts = [f"{cookie_name(tls=tls)}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, *(["Secure"] if tls else []), *([] if value else ["Max-Age=0"])])
 
 
 @dataclass
 class Sessions:
-    """The signer of sessions."""
+    """Signs and checks session cookies."""
 
     clock: Clock
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     _logged_out: dict[str, float] = field(default_factory=dict)  # until when each would have lasted
 
     def begin(self, token: Token) -> str:
-        """Return the cookie's value for the caller who has shown this token."""
+        """Return the cookie's value for the caller who presented this token."""
         name = f"{self.clock.monotonic() + SESSION_S:.0f}.{secrets.token_hex(8)}"
         return f"{name}.{self._signature(name, token)}"
 
     def token(self, value: str, tokens: Iterable[Token]) -> Token | None:
-        """Find the one of these tokens that a session was opened with; None when it is over, or belongs to none of
-        them."""
+        """Find which of these tokens opened a session; None if the session is over, or none of them did."""
         name, _, signature = value.rpartition(".")
         given, found = signature.encode("utf-8", "replace"), None
         for token in tokens:
@@ -55,7 +56,7 @@ class Sessions:
         return found if found is not None and self._lasts(name) else None
 
     def end(self, value: str, tokens: Iterable[Token]) -> None:
-        """Log a session of one of these tokens out: its cookie is no longer accepted from any holder."""
+        """Log out a session of one of these tokens: its cookie is not accepted any more."""
         if self.token(value, tokens) is None:
             return  # anybody may send anything: it is not remembered
         now, name = self.clock.monotonic(), value.rpartition(".")[0]
@@ -64,7 +65,7 @@ class Sessions:
         self._logged_out[name] = now + SESSION_S
 
     def _lasts(self, name: str) -> bool:
-        """True if a signed name is neither too old nor logged out."""
+        """Return True if a signed value is neither too old nor logged out."""
         return name not in self._logged_out and self.clock.monotonic() < float(name.partition(".")[0])
 
     def _signature(self, name: str, token: Token) -> str:

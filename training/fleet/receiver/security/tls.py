@@ -1,4 +1,4 @@
-"""The receiver's side of TLS: its context, its names, and its certificate's renewal while it runs."""
+"""The receiver's side of TLS: its context, its names, and the renewal of its certificate while it runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Security:
         self.context = server_context(folder)
 
     def tick(self) -> None:
-        """Renew the receiver's own certificate when it is time; new connections get the new one."""
+        """Renew the receiver's own certificate when due; new connections then use it."""
         if self.authority.server_is_current(self.names):
             return
         try:
@@ -56,10 +56,10 @@ _NOT_TLS = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUE
 
 
 class ExplainedHandshake(ssl.SSLObject):
-    """A handshake whose failure is logged, and sent to the client as an alert before the connection closes.
+    """A TLS handshake whose failure is logged, and sent to the client as an alert before the connection closes.
 
     The event loop closes a connection at the first error, before the alert with the reason is sent. So the error is
-    held back as if more had to be read, which makes the loop send what is waiting; the other side then hangs up, or the
+    delayed as if more had to be read, which makes the loop send the alert first. Then the client disconnects, or the
     deadline for handshakes passes.
     """
 
@@ -88,7 +88,7 @@ class ExplainedHandshake(ssl.SSLObject):
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """Make a context of TLS 1.3. A client may show no certificate (to join, or with a token), but no bad one."""
+    """Make a TLS 1.3 context. A client may present no certificate (to join, or with a token), but no invalid one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # no resumption: every connection shows its certificate
@@ -111,7 +111,7 @@ def _load_own(context: ssl.SSLContext, folder: Path) -> None:
 
 
 def own_names(host: str, public: Sequence[str]) -> list[str]:
-    """Return the names of this receiver for its clients: those given, its address, else the machine's own name."""
+    """Return the receiver's names for its clients: those given, else its address, else the machine's name."""
     for name in public:
         if not _NAME.fullmatch(name):
             raise ValueError(

@@ -1,1 +1,1 @@
-"""Notifications: notices of what happened, kept durably, and when they are sent to which channel."""
+"""Notifications: make notices of events, store them durably, and decide when they are sent to which channel."""

@@ -1,7 +1,7 @@
-"""Making notices of what happened: failed jobs, finished plans, quarantines, a full disk, expiring certificates.
+"""Make notices: of failed jobs, finished plans, quarantines, a full disk, expiring certificates.
 
-Everything but the disk is read from rows, from a cursor on, in the transaction that writes the notices: none is made
-twice, and none is left out, whenever the receiver stops.
+Everything but the disk is read from rows, beginning at a stored position, in the transaction that writes the notices.
+So whenever the receiver stops, no notice is made twice or left out.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _OPEN = ("pending", "claimed", "running")
 
 
 class Notices:
-    """The look for news. Used on the thread that owns the database."""
+    """Looks for news and makes notices. Only the thread that owns the database may use it."""
 
     def __init__(self, db: Database, clock: Clock, outbox: NoticeOutbox, has_room: Callable[[], bool]) -> None:
-        """``has_room`` says if the receiver's disk has room for another bundle."""
+        """``has_room`` tells whether the receiver's disk has room for another bundle."""
         self._db = db
         self._clock = clock
         self._outbox = outbox
         self._has_room = has_room
 
     def look(self) -> None:
-        """Write a notice for everything new since the last run."""
+        """Write a notice for everything new since the last call."""
         row = self._db.one("notice_cursor")
         seen = (0, 0) if row is None else (row["events"], row["quarantines"])
         events, ended = self._ends(seen[0])
@@ -47,13 +47,13 @@ class Notices:
         self._certificates()
 
     def forget_old(self) -> int:
-        """Delete the notices that every channel sent long ago; returns how many."""
+        """Delete the notices that every channel sent long ago; return their number."""
         return self._db.run("forget_notices", before=self._clock.now() - KEPT_S)
 
     def _ends(self, after: int) -> tuple[int, int | None]:
-        """Notify of failed jobs; returns the last end looked at, and the last one of a job of the plan.
+        """Make notices of failed jobs; return the last end that was read, and the last one of a job in the plan.
 
-        Events that end no job move no cursor: a receiver without news writes nothing.
+        Events that end no job do not move the stored position, so that a receiver without news writes nothing.
         """
         rows, last = self._db.all("job_ends_since", after=after, most=PAGE), None
         for row in rows:
@@ -64,7 +64,7 @@ class Notices:
         return (rows[-1]["seq"] if rows else after), last
 
     def _plan_done(self, event: int) -> None:
-        """Notify that the plan is done, when this end was its last."""
+        """Make a notice that the plan is done, if this end was its last."""
         counts = {row["status"]: row["n"] for row in self._db.all("plan_counts")}
         if any(counts.get(status) for status in _OPEN):
             return

@@ -1,4 +1,5 @@
-"""The durable outbox: notices as rows, and how far each channel has got. Used on the thread that owns the database."""
+"""The durable outbox of notices: notices as rows, and how far each channel has sent them. Used on the thread that owns
+the database."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from training.printable import one_line
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """A channel's state: how many notices wait, and what the last try said. Times in epoch seconds."""
+    """A channel's state: how many notices wait, and the result of the last try. Times in epoch seconds."""
 
     channel: str
     kind: str
@@ -35,7 +36,7 @@ class ChannelState:
 
 
 class NoticeOutbox:
-    """Notices, and the channels' places among them."""
+    """Stores notices, and each channel's position among them."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
@@ -51,7 +52,7 @@ class NoticeOutbox:
         job_id: str | None = None,
         lasting: bool = False,
     ) -> None:
-        """Keep a notice. A ``lasting`` one holds until :meth:`over`."""
+        """Store a notice. A ``lasting`` notice is not repeated until :meth:`over`."""
         self._db.run(
             "add_notice",
             at=self._clock.now(),
@@ -68,11 +69,11 @@ class NoticeOutbox:
         return {row["subject"] for row in self._db.all("lasting_notices", kind=kind)}
 
     def over(self, kind: NoticeKind, subject: str) -> None:
-        """End a lasting notice: the next one of its kind and subject is news again."""
+        """End a lasting notice: the next notice of its kind and subject is new again."""
         self._db.run("end_notice", kind=kind, subject=subject, now=self._clock.now())
 
     def place(self, channels: Iterable[NotifyChannel]) -> None:
-        """Make room for the plan's channels: a new one begins with what comes from now on, one that is gone goes."""
+        """Set up the plan's channels: a new channel begins with future notices, a removed one is deleted."""
         names = {channel.name for channel in channels}
         known = {row["name"] for row in self._db.all("notify_channels")}
         for name in sorted(known - names):
@@ -81,7 +82,7 @@ class NoticeOutbox:
             self._db.run("add_notify_channel", name=name)
 
     def next(self, channel: NotifyChannel) -> Message | None:
-        """Return the message due on this channel now; its notices are fixed from here on."""
+        """Return the message that this channel should send now; from now on its notices are fixed."""
         now, row = self._clock.now(), self._db.one("notify_channel", name=channel.name)
         if row is None or (row["next_at"] is not None and row["next_at"] > now):
             return None
@@ -102,13 +103,13 @@ class NoticeOutbox:
         return message(notices, id_of(self._db))
 
     def sent(self, channel: NotifyChannel) -> None:
-        """Note that the fixed message arrived."""
+        """Record that the fixed message was delivered."""
         row = self._db.one("notify_channel", name=channel.name)
         if row is not None and row["fixed"] is not None:
             self._db.run("notify_sent", name=channel.name, seq=row["fixed"], now=self._clock.now())
 
     def failed(self, channel: NotifyChannel, error: str) -> None:
-        """Note that the fixed message did not arrive, and when it is tried again."""
+        """Record that the fixed message was not delivered, and when to try again."""
         row = self._db.one("notify_channel", name=channel.name)
         if row is not None:
             tries = row["tries"] + 1
@@ -133,7 +134,7 @@ class NoticeOutbox:
         return sum(row["n"] for row in counts if row["kind"] in channel.on)
 
     def _after(self, row: Row, channel: NotifyChannel) -> list[Notice]:
-        """Return the first waiting notices of a channel, page by page past those that it does not carry."""
+        """Return the first waiting notices of a channel, skipping page by page those that it does not carry."""
         found: list[Notice] = []
         after = row["sent"]
         while len(found) < NOTICES_MAX:

@@ -1,8 +1,9 @@
-"""The rules of notifications: what one message holds, when it is sent, and when it is tried again. Pure.
+"""The rules of notifications: what one message contains, when it is sent, and when it is tried again. Pure.
 
-A channel sends the notices in their order, each once. A first notice goes out at once; what follows within
-``FOLD_S`` is folded into one message. The notices of a message are fixed before it is first sent, so that a repetition
-after a crash or a lost answer has the same key and the same content, and later notices wait for the next message.
+A channel sends the notices in their order, each once. A first notice goes out at once; those that follow within
+``FOLD_S`` are combined into one message. The notices of a message are fixed before it is first sent, so that a
+repetition after a crash or a lost answer has the same key and the same content, and later notices wait for the next
+message.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The content of one sending. ``key`` is that of its last notice."""
+    """The content of one message. ``key`` is that of its last notice."""
 
     key: str
     title: str
@@ -78,7 +79,7 @@ class Message:
 
 
 def folded(notices: Sequence[Notice], kind: ChannelKind) -> Sequence[Notice]:
-    """Take as many of the waiting notices, in order, as one message of this kind of channel holds; at least one."""
+    """Choose how many of the waiting notices, in order, one message of this kind of channel can hold; at least one."""
     chars, taken = 0, 0
     for each in notices[:NOTICES_MAX]:
         chars += len(each.sentence) + 2
@@ -106,5 +107,6 @@ def retry_after_s(tries: int) -> float:
 
 
 def due_at(oldest: float, sent_at: float | None) -> float:
-    """Return when a batch of notices is sent whose oldest came at ``oldest``: at once, or ``FOLD_S`` after the last."""
+    """Return when waiting notices are sent, of which the oldest came at ``oldest``: at once, or ``FOLD_S`` after the
+    last message."""
     return oldest if sent_at is None else max(oldest, sent_at + FOLD_S)

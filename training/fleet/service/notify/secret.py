@@ -1,4 +1,4 @@
-"""Reading the secret of a channel where the manifest says that it stands."""
+"""Read a channel's secret from the place that the manifest names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SECRET_BYTES_MAX = 4096
 
 
 class SendError(Exception):
-    """The message did not arrive: the reason and the remedy, in one sentence."""
+    """A message was not delivered; the text is one sentence with reason and remedy."""
 
 
 def unreadable(channel: NotifyChannel) -> str | None:
-    """Say why a channel can send nothing; None where all its secrets can be read."""
+    """Say why a channel cannot send; None if all its secrets can be read."""
     try:
         for secret in channel.secrets:
             read_secret(secret)

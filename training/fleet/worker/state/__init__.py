@@ -1,1 +1,1 @@
-"""PURE: the worker as a state machine; every phase a module."""
+"""PURE: the worker as a state machine; each phase has a module."""

@@ -1,4 +1,4 @@
-"""PURE: asking the receiver for work."""
+"""PURE: ask the receiver for a job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOPELESS = frozenset(
 
 
 def ask(transition: StateStep) -> None:
-    """Send a claim. Its id is saved first and stays the same until it brings a job."""
+    """Send a claim. Its request id is saved first, and stays the same until the request brings a job."""
     if transition.state.request_id is None:
         number = transition.state.requests + 1
         request_id = f"{transition.state.session_id}-{number}"
@@ -51,14 +51,15 @@ def ask(transition: StateStep) -> None:
 
 
 def _wait_s(transition: StateStep) -> float:
-    """Return for how long the receiver may keep the claim: beside other jobs not so long, for who stops must hear."""
+    """Return how long the receiver may hold the claim open: shorter beside other jobs, because a stop must then be
+    noticed soon."""
     if transition.state.rests:
         return 0.0
     return min(transition.settings.wait_s, WAIT_BESIDE_S) if transition.state.beside else transition.settings.wait_s
 
 
 def answered(transition: StateStep, answer: t.Event) -> None:
-    """Handle the end of the claim: answer or failure."""
+    """Handle the result of the claim: answer or failure."""
     fresh = transition.state.request_is_fresh
     transition.set(phase=Phase.IDLE, request_is_fresh=False)
     if isinstance(answer, t.ClaimAnswered | t.CallRefused):
@@ -77,7 +78,7 @@ def answered(transition: StateStep, answer: t.Event) -> None:
 
 
 def _no_job(transition: StateStep, reply: ClaimReply) -> None:
-    """Ask again at once if the receiver kept us waiting, else after a random pause."""
+    """Ask again at once if the receiver had held the claim open, else after a random pause."""
     transition.set(tries=0)
     reason = reply.reason or ""
     idle = re.sub(r"\d+", "", reason)

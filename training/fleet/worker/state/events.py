@@ -1,9 +1,9 @@
 """The events and actions of the worker's state machine, as values.
 
-**Events* have happened, *actions* must be done; :mod:`training.fleet.worker.state.step` turns the one into the
-other. Every request has a number, ``call``; an answer to any but the last request of its kind is ignored. Events about
-a trainer carry the ``claim_id`` they belong to, so that what comes late cannot be taken for something else.
-Times are seconds of a clock that counts sleep.
+*Events* have happened, *actions* must be done; :mod:`training.fleet.worker.state.step` turns the one into the other.
+Every request has a number, ``call``; an answer to any but the last request of its kind is ignored. Events about a
+trainer carry the ``claim_id`` they belong to, so that what comes late cannot be taken for something else. Times are
+seconds of a clock that counts sleep.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from training.fleet.worker.state.exit_code import Failure
 
 
 class OnSilence(StrEnum):
-    """The order for a trainer when its lease is nearly over and the receiver has been silent."""
+    """The treatment of a trainer when its lease is nearly over and the receiver does not answer."""
 
     CONTINUE = "continue"  # a receiver that is merely down costs no night of training
     PAUSE = "pause"  # two copies never run at once
@@ -40,7 +40,7 @@ class OnSilence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The operator's choices and a worker's habits; durations in seconds."""
+    """The operator's settings, and the worker's own timings; durations in seconds."""
 
     heartbeat_s: float = 30.0
     poll_s: float = 15.0  # pause after an empty or failed claim when the receiver cannot wait
@@ -62,13 +62,13 @@ Assignment = Grant  # a job that this worker holds a claim on
 
 
 def booking_of(assignment: Assignment) -> Booking | None:
-    """Return the part of this host that an assignment's trainer may use; None: nothing was booked."""
+    """Return which part of this host an assignment's trainer may use; None: nothing was booked."""
     return None if assignment.booked is None else Booking.of(assignment.booked.to_dict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A finished, packed training that the receiver has not accepted yet."""
+    """A finished, packed training that the receiver has not yet accepted."""
 
     assignment: Assignment
     path: str
@@ -79,7 +79,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureReport:
-    """The end of an attempt without an artifact, until the receiver knows it."""
+    """The end of an attempt without an artifact, kept until the receiver knows it."""
 
     assignment: Assignment
     failure: Failure
@@ -88,7 +88,7 @@ class FailureReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The facts that survive a killed worker: the claim it sent, or the job it held, or how that ended."""
+    """The facts that survive when the worker is killed: the claim it sent, or the job it held, or how the job ended."""
 
     request_id: str | None = None
     crashed: tuple[str, ...] = ()  # claims lost with a session and not reported yet
@@ -98,14 +98,14 @@ class Saved:
 
     @property
     def assignment(self) -> Assignment | None:
-        """About the current job."""
+        """The assignment of the current job."""
         known = self.delivery or self.report
         return known.assignment if known is not None else self.held
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Output of an ended attempt: of ``total`` lines the receiver may lack those from ``first`` on."""
+    """Undelivered output of an ended attempt: of ``total`` lines the receiver may lack those from ``first``."""
 
     assignment: Assignment
     total: int
@@ -114,8 +114,11 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """The remains on disk of the job that an earlier session held: how its trainer ended, unless it was killed with
-    its worker; how many lines it printed, and the last ones."""
+    """The remains on disk of the job that an earlier session held.
+
+    They are how its trainer ended, unless it was killed with its worker; the number of lines that it printed; and the
+    last lines.
+    """
 
     ended: Ended | None = None
     printed: int = 0
@@ -128,7 +131,7 @@ class Remains:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The worker starts, with its saved state and its files."""
+    """Event: the worker starts, with its saved state and its files."""
 
     saved: Saved = field(default_factory=Saved)
     found: Remains = field(default_factory=Remains)
@@ -138,7 +141,7 @@ class Begin:
 
 
 class Tick(Struct, frozen=True):
-    """The time of a WakeAt has come, or just passed by."""
+    """Event: the time of a WakeAt has come."""
 
 
 class CallEnded(Struct, frozen=True):
@@ -148,7 +151,7 @@ class CallEnded(Struct, frozen=True):
 
 
 class ClaimAnswered(CallEnded, frozen=True):
-    """A grant; or none, and the reason."""
+    """Event: the answer to a claim, with a grant or the reason why there is none."""
 
     reply: ClaimReply
 
@@ -171,20 +174,20 @@ class FailTaken(CallEnded, frozen=True):
 
 
 class OutputTaken(CallEnded, frozen=True):
-    """``log_next`` as in HeartbeatAnswered; the number of lines when there is nothing left to send."""
+    """Event: the receiver stored output; ``log_next`` as in HeartbeatAnswered; the number of lines when all is sent."""
 
     log_next: int
 
 
 class CallRefused(CallEnded, frozen=True):
-    """The receiver's final refusal of a call."""
+    """Event: the receiver refused a call permanently."""
 
     problem_type: str  # one of ProblemType, or a newer receiver's
     detail: str = ""
 
 
 class NotAnswered(CallEnded, frozen=True):
-    """No answer, or one that says "later": the call may be repeated."""
+    """Event: no answer, or one that says "later": the call may be repeated."""
 
     detail: str = ""
     retry_after_s: float | None = None
@@ -192,7 +195,7 @@ class NotAnswered(CallEnded, frozen=True):
 
 
 class DeliveryBroken(CallEnded, frozen=True):
-    """The bundle cannot be read any more."""
+    """Event: the bundle cannot be read any more."""
 
     detail: str
 
@@ -204,7 +207,7 @@ class News(Struct, frozen=True):
 
 
 class Fetching(News, frozen=True):
-    """The bytes of the job's data set present so far; the trainer starts after the last."""
+    """Event: so many bytes of the job's data set are here; the trainer starts after the last."""
 
     done: int
     size: int
@@ -225,7 +228,7 @@ class SpawnFailed(AttemptFailed, frozen=True):
 
 
 class Printed(News, frozen=True):
-    """Lines of the trainer's output, in order; they are in the outbox."""
+    """Event: lines of the trainer's output, in order; they are in the outbox."""
 
     lines: tuple[str, ...]
 
@@ -257,17 +260,17 @@ class PackFailed(AttemptFailed, frozen=True):
 
 
 class SignalReceived(Struct, frozen=True):
-    """A signal asks this worker to end."""
+    """Event: a signal asks this worker to end."""
 
 
 class Slept(Struct, frozen=True):
-    """The machine was asleep and has woken up."""
+    """Event: the machine was asleep and has woken up."""
 
     seconds: float
 
 
 class Seen(Struct, frozen=True):
-    """The machine was looked at, for its owner's conditions."""
+    """Event: the machine was observed for its owner's conditions."""
 
     sight: Sight
 
@@ -279,7 +282,7 @@ Event = Begin | Tick | SignalReceived | Slept | Seen | CallEnded | News
 
 
 class RememberAlone(Struct, frozen=True):
-    """Keep on the disk which jobs have to be trained alone."""
+    """Action: save on the disk which jobs have to be trained alone."""
 
     jobs: tuple[str, ...]
 
@@ -329,20 +332,20 @@ class SendFail(Call, frozen=True, kw_only=True):
 
 
 class SendOutput(Call, frozen=True, kw_only=True):
-    """Send lines of an ended attempt; this renews no lease."""
+    """Action: send lines of an ended attempt; this renews no lease."""
 
     assignment: Assignment
     message: OutputRequest
 
 
 class ForgetOutput(Struct, frozen=True):
-    """Forget this attempt's lines: the receiver has them, or never will."""
+    """Action: delete this attempt's lines: the receiver has them, or will never take them."""
 
     claim_id: str
 
 
 class Abort(Struct, frozen=True):
-    """Abort this call: its answer is not needed any more."""
+    """Action: abort this call, because its answer is no longer needed."""
 
     call: int
 
@@ -358,7 +361,7 @@ class TrainerOrder(Struct, frozen=True):
 
 
 class StopTrainer(TrainerOrder, frozen=True):
-    """Ask the trainer to stop."""
+    """Action: ask the trainer to stop."""
 
 
 class KillTrainer(TrainerOrder, frozen=True):
@@ -374,7 +377,7 @@ class ResumeTrainer(TrainerOrder, frozen=True):
 
 
 class KeepAwake(Struct, frozen=True):
-    """Keep the machine from falling asleep automatically, or allow it."""
+    """Action: keep the machine from falling asleep automatically, or allow it."""
 
     on: bool
 
@@ -384,7 +387,7 @@ class Pack(Struct, frozen=True):
 
 
 class Discard(Struct, frozen=True):
-    """Discard an ended attempt's files; with ``job_over`` also those for later attempts at the job.
+    """Action: delete an ended attempt's files; with ``job_over`` also those for later attempts at the job.
 
     ``delivered``: the receiver has the bundle.
     """
@@ -395,17 +398,17 @@ class Discard(Struct, frozen=True):
 
 
 class KeepAside(Struct, frozen=True):
-    """Keep finished work that was refused permanently, on the disk, before the Discard that follows."""
+    """Action: store finished work that was refused permanently, before the Discard that follows."""
 
     delivery: Delivery
     why: str
 
 
 class Persist(Struct, frozen=True, kw_only=True):
-    """Save the state before the next action: after a crash of the process it is read again.
+    """Action: save the state before the next action, so that it can be read after a crash of the process.
 
-    A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the
-    forgotten attempt), but not a job's outcome: that may be a night of training.
+    A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the forgotten
+    attempt), but not a job's outcome, which may have taken a night of training.
     """
 
     saved: Saved
@@ -413,20 +416,20 @@ class Persist(Struct, frozen=True, kw_only=True):
 
 
 class WakeAt(Struct, frozen=True):
-    """Send a Tick then, unless another event comes first. ``None``: wait for events only."""
+    """Action: cause a Tick at that time, unless another event comes first. ``None``: wait for events only."""
 
     at: float | None
 
 
 class Say(Struct, frozen=True):
-    """Write a line to the operator's log."""
+    """Action: write a line to the operator's log."""
 
     text: str
     warning: bool = False
 
 
 class EndProcess(Struct, frozen=True):
-    """End the process. ``sentence`` is for people when the code is not 0."""
+    """Action: end the process. ``sentence`` is for people when the code is not 0."""
 
     code: int = 0
     sentence: str = ""

@@ -1,10 +1,8 @@
-"""PURE: halting for the host's owner, or by an operator's order. It costs no attempt.
-
-A halt pauses the trainer where it is; heartbeats continue and report it. A trainer that has been halted for as long as
-the halt's patience is asked to stop, as at a worker's end, and its job goes to another host: patience of nothing is a
-drain at once. A job whose trainer has not started is returned at once, and a worker without a job requests none: it
-reports to the receiver that it rests, and asks again as soon as it may.
-"""
+"""PURE: halt training for the host's owner, or by an operator's order. A halt does not count against the job. It pauses
+the trainer; heartbeats continue and report it. If the halt lasts longer than its patience, the trainer is asked to
+stop, as at a worker's end, and its job goes to another host; with a patience of 0 it is stopped at once. A job whose
+trainer has not started is returned at once, and a worker without a job asks for none: it reports that it rests, and
+asks again when the halt ends."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ SOMEBODY = "the operator"
 
 
 def halt(terms: HostTerms, owner: Owner) -> Halt | None:
-    """Decide whether this host trains nothing now: by an operator's order, or for its owner."""
+    """Return the reason why this host trains nothing now, an operator's order or the owner's condition, if any."""
     if terms.order == "hand_back":
         return Halt(f"drained by {terms.by or SOMEBODY}", 0.0, owner.reason)
     if owner.reason is not None:
@@ -30,17 +28,17 @@ def halt(terms: HostTerms, owner: Owner) -> Halt | None:
 
 
 def keeps_awake(terms: HostTerms, owner: Owner, *, trains: bool) -> bool:
-    """Decide whether to keep the machine from falling asleep: while it trains, on mains power."""
+    """Decide whether to keep the machine awake: while it trains, on mains power."""
     return trains and not terms.may_sleep and not owner.on_battery
 
 
 def handed_back(reason: str) -> Failure:
-    """Return the end of an attempt that continues elsewhere, or later: it counts against neither host nor job."""
+    """Return the end of an attempt whose job continues elsewhere or later: it counts against neither host nor job."""
     return Failure(EndReason.WORKER_SHUTDOWN, f"handed back: {reason}")
 
 
 def catch_up(transition: StateStep) -> None:
-    """Begin or end a halt, and lose patience with one."""
+    """Begin or end a halt, and stop the trainer when its patience is over."""
     halt, work = transition.state.halt, transition.state.work
     match transition.phase:
         case Phase.IDLE if halt is None and transition.state.rests:
@@ -65,7 +63,7 @@ def catch_up(transition: StateStep) -> None:
 
 
 def next_wake(transition: StateStep) -> float | None:
-    """Return when patience with the halt ends."""
+    """Return when the patience with the halt ends."""
     halt, work = transition.state.halt, transition.state.work
     if halt is None or work is None or transition.phase is not Phase.RUNNING or work.halted_at is None:
         return None
@@ -73,13 +71,13 @@ def next_wake(transition: StateStep) -> float | None:
 
 
 def resting(transition: StateStep) -> str | None:
-    """Return the owner's condition for which this host halts, as the next heartbeat or claim says it."""
+    """Return the owner's condition that halts this host, for the next heartbeat or claim."""
     halt = transition.state.halt
     return None if halt is None else halt.owner
 
 
 def stood_s(work: Work, now: float) -> float:
-    """Return for how long a trainer stood still in total, for any reason."""
+    """Return how long a trainer was paused in total, for any reason."""
     return work.stood_s + (0.0 if work.stood_at is None else max(0.0, now - work.stood_at))
 
 
@@ -95,7 +93,7 @@ def _halted(transition: StateStep, halt: Halt) -> None:
 
 
 def _stop(transition: StateStep, reason: str) -> None:
-    """Stop a trainer politely, to hand its job back."""
+    """Ask a trainer to stop, in order to hand its job back."""
     failure = handed_back(reason)
     transition.say(f"stopping {transition.work.assignment.name}: it is {failure.error}")
     transition.set_work(failure=failure)
@@ -103,7 +101,7 @@ def _stop(transition: StateStep, reason: str) -> None:
 
 
 def _ask_at_rest(transition: StateStep) -> None:
-    """Take back an open request for work: it is sent again, as the same one, and says that this host rests."""
+    """Abort an open claim and send it again with the same id and the note that this host rests."""
     if transition.state.call is not None:
         transition.do(t.Abort(call=transition.state.call))
     transition.set(phase=Phase.IDLE, call=None, call_at=transition.now)

@@ -23,12 +23,12 @@ DROPS = frozenset(
 
 
 def interval_s(transition: StateStep, lease_s: float) -> float:
-    """Compute the interval: several heartbeats fit into a lease, however short it is."""
+    """Compute the interval between heartbeats, so that several fit into a lease, however short."""
     return min(transition.settings.heartbeat_s, max(lease_s / 3, 1.0))
 
 
 def catch_up(transition: StateStep) -> None:
-    """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings demand it."""
+    """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings say so."""
     if is_due(no_answer.pause_at(transition), transition.now):
         transition.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
         transition.set_work(paused=True)
@@ -47,7 +47,7 @@ def next_wake(transition: StateStep) -> list[float | None]:
 
 
 def slept(transition: StateStep, seconds: float) -> None:
-    """Check first, after a sleep, that the job is still this worker's."""
+    """After a sleep, first check that the job still belongs to this worker."""
     if transition.state.work is not None and transition.work.beat_at is not None:
         transition.say(f"the machine slept for {seconds:.0f} s")
         transition.set_work(beat_at=transition.now, beat_call=None, beat_tries=0)
@@ -75,7 +75,7 @@ def _send(transition: StateStep) -> None:
 
 
 def answered(transition: StateStep, answer: t.HeartbeatAnswered | t.CallRefused | t.NotAnswered) -> None:
-    """Handle the end of the heartbeat in flight: answer or failure."""
+    """Handle the result of the heartbeat that was sent: answer or failure."""
     transition.set_work(beat_call=None)
     if isinstance(answer, t.HeartbeatAnswered):
         transition.set(echo=answer.reply.echo or transition.state.echo)

@@ -1,4 +1,4 @@
-"""PURE: requests without an answer: the network or the receiver is down, or the receiver is busy or another one
+"""PURE: requests without a useful answer: the network or receiver is down, the receiver is busy, or another program
 answers.
 
 The worker drops nothing and repeats every request for as long as it lives, after pauses that double. Its trainer
@@ -14,7 +14,7 @@ BRIEF_S = 3.0  # for which a trainer may save its state though the lease is near
 
 
 def claim(transition: StateStep, answer: t.NotAnswered) -> None:
-    """Ask again later with the same id, so that a grant whose answer was lost is found again."""
+    """Ask again later with the same id, so that a grant whose answer was lost is not lost."""
     transition.set(tries=transition.state.tries + 1)
     transition.say_unanswered(f"no work: {answer.detail}", answer, first=transition.state.tries == 1)
     transition.again_later(transition.settings.poll_s, answer.retry_after_s)
@@ -33,7 +33,7 @@ def report(transition: StateStep, answer: t.NotAnswered) -> None:
 
 
 def heartbeat(transition: StateStep, answer: t.NotAnswered, interval_s: float) -> None:
-    """Send the next heartbeat sooner than ``interval_s``, the usual time, while there is hope of saving the lease."""
+    """Send the next heartbeat sooner than the usual ``interval_s``, while the lease may still be saved."""
     tries = transition.work.beat_tries + 1
     if transition.phase not in REPORTING or not answer.stranger:  # else the report says the same
         text = f"a heartbeat was not answered: {answer.detail}"
@@ -44,14 +44,14 @@ def heartbeat(transition: StateStep, answer: t.NotAnswered, interval_s: float) -
 
 
 def pause_at(transition: StateStep) -> float | None:
-    """Return the time at which a running trainer must pause for want of a confirmed lease."""
+    """Return when a running trainer must pause because its lease is not confirmed."""
     if transition.phase is not Phase.RUNNING or transition.work.paused:
         return None
     return _unconfirmed_at(transition)
 
 
 def stop_by(transition: StateStep) -> float | None:
-    """Return the time until which a trainer that is being stopped may save its state: as a pause, short of a lease."""
+    """Return until when a stopping trainer may save its state: like a pause, shortly before the lease ends."""
     by, unconfirmed_at = transition.work.stop_by, _unconfirmed_at(transition)
     if by is None or unconfirmed_at is None or transition.work.killed:
         return by
@@ -60,7 +60,7 @@ def stop_by(transition: StateStep) -> float | None:
 
 
 def _unconfirmed_at(transition: StateStep) -> float | None:
-    """Return when the lease is nearly over, if trainers pause then."""
+    """Return when the lease is nearly over, if the settings pause trainers then."""
     if transition.settings.on_silence != t.OnSilence.PAUSE:
         return None
     return transition.work.renewed_at + transition.settings.silence_share * transition.work.lease_s

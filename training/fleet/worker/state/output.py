@@ -1,6 +1,6 @@
-"""PURE: delivering the output of ended attempts, beside all other work.
+"""PURE: deliver the output of ended attempts, while other work continues.
 
-One message at a time, the oldest attempt first. Sending a line twice does no harm: the receiver counts them.
+One message at a time, the oldest attempt first. Sending a line twice does no harm, because lines are numbered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from training.fleet.worker.state.state import NOT_LET_IN, StateStep, is_due
 
 
 def catch_up(transition: StateStep) -> None:
-    """Send what is due."""
+    """Send the message that is due."""
     if (
         transition.state.backlog
         and transition.state.output_call is None
@@ -33,7 +33,7 @@ def next_wake(transition: StateStep) -> float | None:
 
 
 def answered(transition: StateStep, answer: t.OutputTaken | t.CallRefused | t.NotAnswered) -> None:
-    """Handle the end of the message in flight: answer or failure."""
+    """Handle the result of the message that was sent: answer or failure."""
     transition.set(output_call=None)
     oldest = transition.state.backlog[0]
     match answer:

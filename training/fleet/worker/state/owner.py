@@ -1,7 +1,7 @@
-"""PURE: the conditions of a machine's owner, judged by observations of the machine.
+"""PURE: judge the owner's conditions by observations of the machine.
 
-Each condition holds or does not at each look. Hours, the battery, and a person at the machine count at once. Loads and
-the temperature jump about: they count when they held for :data:`SETTLE_S`, and are over when they did not for
+At each observation a condition holds or does not. Hours, the battery, and a person at the machine count at once. Loads
+and the temperature fluctuate: they count after they held for :data:`SETTLE_S`, and end after they did not hold for
 :data:`EASE_S`. A value that the system does not report is no reason to rest.
 """
 
@@ -23,7 +23,7 @@ _JUMPS = frozenset({"cpu", "gpu", "celsius"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The owner's conditions, as far as they are known."""
+    """The known state of the owner's conditions."""
 
     reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # those that count, in words
     since: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # when each began to change
@@ -31,12 +31,12 @@ class Owner:
 
     @property
     def reason(self) -> str | None:
-        """Return the reason for which this machine does not train now."""
+        """Return the reason why this machine does not train now."""
         return next(iter(self.reasons.values()), None)
 
 
 def look(before: Owner, terms: HostTerms, sight: Sight, now: float) -> Owner:
-    """Return what is known after another look at the machine, at ``now``."""
+    """Return the state after another observation of the machine, at ``now``."""
     reasons: dict[str, str] = {}
     since: dict[str, float] = {}
     for name, complaint in _conditions(terms, sight):
@@ -56,14 +56,14 @@ def look(before: Owner, terms: HostTerms, sight: Sight, now: float) -> Owner:
 
 
 def told(before: Owner, terms: HostTerms) -> Owner:
-    """Return what is known when the owner asks something else: what is not asked any more is no reason."""
+    """Return the state after the owner's conditions changed: a condition that was removed is no reason any more."""
     asked = {name for name, _ in _conditions(terms, Sight())}
     reasons = {name: said for name, said in before.reasons.items() if name in asked}
     return Owner(reasons=reasons, since=before.since, on_battery=before.on_battery)
 
 
 def _conditions(terms: HostTerms, sight: Sight) -> Iterator[tuple[str, str | None]]:
-    """Go through the conditions that the owner has: the name of each, and the complaint if it holds."""
+    """Yield the owner's conditions: the name of each, and the complaint if it holds."""
     if terms.hours:
         shut = sight.minute is not None and not holds(terms.hours, sight.minute)
         yield "hours", f"outside its hours, until {opens(terms.hours, sight.minute or 0)}" if shut else None

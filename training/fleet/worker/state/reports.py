@@ -1,4 +1,4 @@
-"""PURE: reporting a job's outcome: upload and complete, or fail. Repeated for as long as the worker lives."""
+"""PURE: report a job's outcome: upload and complete, or fail. Repeated for as long as the worker lives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOPELESS = frozenset({ProblemType.TOO_LARGE, ProblemType.SPEC_MISMATCH})  # anot
 
 
 def send(transition: StateStep) -> None:
-    """Send the phase's request."""
+    """Send the request for the present phase."""
     work, call = transition.work, transition.begin_call()
     if transition.phase is Phase.UPLOADING:
         assert work.delivery is not None
@@ -42,7 +42,7 @@ def send(transition: StateStep) -> None:
 
 
 def answered(transition: StateStep, answer: t.Event) -> None:
-    """Handle the end of the report: answer or failure."""
+    """Handle the result of the report: answer or failure."""
     match answer:
         case t.Uploaded():
             transition.deliver(Phase.COMPLETING)

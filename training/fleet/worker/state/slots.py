@@ -1,7 +1,7 @@
 """PURE: several jobs at once. A state machine (step.py) for each current job, and at most one more that asks for work.
 
-Every rule about one job is that machine's. Here is only what concerns several: to whom an event belongs, which machine
-may ask, whose trainer has to wait, and when the worker is gone.
+Rules about one job are in that machine. This module decides to which machine an event belongs, which machine may ask,
+which trainer has to wait, and when the worker ends.
 
 ======================  =========================================================================================
 whose is an event       An answer belongs to the machine that waits for its number, which no other call has. An event of
@@ -49,7 +49,7 @@ _HAS_STARTED = frozenset({Phase.RUNNING, Phase.STOPPING})
 
 
 class _Shared(NamedTuple):
-    """The members of a machine's state that are the worker's: each machine gets them from the one before."""
+    """The members of a machine's state that belong to the whole worker."""
 
     calls: int = 0
     requests: int = 0
@@ -66,7 +66,7 @@ _shared_of = attrgetter(*_Shared._fields)
 
 
 class Slots(Struct, frozen=True, kw_only=True):
-    """The worker's whole state. Begin with :meth:`of` and the event Begin."""
+    """The whole worker's state. Begin with :meth:`of` and the event Begin."""
 
     machines: Mapping[int, State]  # by slot, which is also that of its claim and of its file
     allowed: int = 1  # how many trainers at once, as the receiver said last
@@ -89,12 +89,12 @@ class Slots(Struct, frozen=True, kw_only=True):
 
     @property
     def training(self) -> list[int]:
-        """The slots of trainers that run, or will when their data are there."""
+        """The slots whose trainers run, or will when their data have arrived."""
         return [slot for slot, one in self.machines.items() if one.phase in WITH_TRAINER]
 
     @property
     def delivering(self) -> tuple[str, ...]:
-        """The claims whose trainers have ended, and that are still packed, uploaded or reported."""
+        """The claims whose trainers have ended, and whose bundle is being packed, uploaded or reported."""
         return tuple(
             one.work.assignment.claim_id
             for one in self.machines.values()
@@ -103,7 +103,7 @@ class Slots(Struct, frozen=True, kw_only=True):
 
     @property
     def halt(self) -> Halt | None:
-        """Return the reason for which this host trains nothing now."""
+        """Return the reason why this host trains nothing now."""
         return halt(self.terms, self.owner)
 
     @property
@@ -115,7 +115,7 @@ class Slots(Struct, frozen=True, kw_only=True):
 
     @property
     def using(self) -> tuple[TrainerUse, ...]:
-        """The claims whose trainers run, or will, and the memory that these hold."""
+        """The claims whose trainers run or will run, and the memory that these use."""
         works = [self.machines[slot].work for slot in self.training]
         return tuple(
             TrainerUse(
@@ -126,7 +126,7 @@ class Slots(Struct, frozen=True, kw_only=True):
         )
 
     def held_beside(self, claim_id: str) -> list[HeldAttempt]:
-        """List what other trainers than this claim's hold of the host, those that may not start yet left out."""
+        """List what other trainers than this claim's use of the host, except those that may not start yet."""
         own, uses = self.holder(claim_id), {each.claim_id: each for each in self.using}
         works = [self.works[slot] for slot in self.training if slot != own and slot not in self.waiting]
         told = [(t.booking_of(work.assignment) or Booking(), uses[work.assignment.claim_id]) for work in works]
@@ -164,7 +164,7 @@ def step(
 
 
 class _Turn:
-    """One step of the worker while it is being worked out."""
+    """One step of the worker while it is being computed."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class _Turn:
             self._pass_on(slot, action)
 
     def _pass_on(self, slot: int, action: t.Action) -> None:
-        """Add what only the whole worker knows to a machine's action."""
+        """Add to a machine's action the facts that only the whole worker knows."""
         match action:
             case t.WakeAt():
                 self._change(wakes={**self.slots.wakes, slot: action.at})
@@ -250,7 +250,7 @@ class _Turn:
                 self.actions.append(action)
 
     def _named(self, asking: int) -> list[int]:
-        """List the other slots whose file still holds a job that a crash ended: the claim names it, and saved it."""
+        """List the other slots whose file still has a job that a crash ended; the claim reports those jobs."""
         found = [
             slot
             for slot, one in self.slots.machines.items()
@@ -261,7 +261,8 @@ class _Turn:
         return found
 
     def _leave(self, said: t.EndProcess) -> None:
-        """One machine is gone. The others deliver what they have, and take nothing more."""
+        """End the worker after one machine has ended: the others deliver what they have, and take no more jobs. The
+        others deliver what they have, and take nothing more."""
         first = self.slots.last_word
         if first is None or (said.code and not first.code):
             self._change(last_word=said)
@@ -289,7 +290,7 @@ class _Turn:
     # ── what happened before ────────────────────────────────────────────────────────────────
 
     def _begin(self, begin: t.Begin) -> None:
-        """Begin each slot with its own file; none asks before all have begun."""
+        """Start each slot with its own saved file; none asks for a job before all have started."""
         if not begin.others:
             self._step(0, begin)
             return
@@ -312,7 +313,7 @@ class _Turn:
         self._change(shared=self.slots.shared._replace(crashed=crashed[-machine.CRASHES_TOLD :]))
 
     def _hear(self, event: t.Event) -> None:
-        """Apply the receiver's limit on how many may train, and the conditions of the host's owner and operators."""
+        """Apply the receiver's limit on simultaneous jobs, and the conditions of the host's owner and operators."""
         if _owner(self.slots, event) is None:
             return
         if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
@@ -322,19 +323,19 @@ class _Turn:
                 self._change(terms=event.reply.terms, owner=told(self.slots.owner, event.reply.terms))
 
     def _tell_others(self, told: int, before: Slots) -> None:
-        """Step the machines that the event was not for, when the host halts since, or does not any more."""
+        """Step the other machines too, if the event began or ended a halt of the host."""
         if self.slots.halt != before.halt:
             for slot in sorted(self.slots.machines):
                 if slot != told:
                     self._step(slot, t.Tick())
 
     def _asks_beside(self) -> int | None:
-        """Return the slot that asks while others hold jobs: what they hand back may be given to it."""
+        """Return the slot that asks while others hold jobs: a job that they hand back may be given to it."""
         asking = (slot for slot, one in self.slots.machines.items() if one.phase is Phase.ASKING)
         return next(asking, None) if self.slots.works else None
 
     def _hear_first(self, slot: int) -> None:
-        """Have a machine leave when its claim is answered; what it is given it hands back."""
+        """Make a machine leave when its claim is answered; it hands back what it is given."""
         one = self.slots.machines[slot]
         leave_by = next((other.leave_by for other in self.slots.machines.values() if other.leave_by is not None), None)
         leave_by = leave_by or self.now + self._leave_s
@@ -342,7 +343,7 @@ class _Turn:
         self._step(slot, t.Tick())
 
     def _note_company(self) -> None:
-        """Note for each trainer that others run at the same time."""
+        """Record for each trainer that others run at the same time."""
         running = [slot for slot, one in self.slots.machines.items() if one.phase in _HAS_STARTED]
         for slot in running if len(running) > 1 else ():
             self._set_work(slot, beside_at=self.now)
@@ -350,7 +351,7 @@ class _Turn:
     # ── what follows for the others ─────────────────────────────────────────────────────────
 
     def _settle(self, before: Slots) -> None:
-        """Start the trainers that waited, drop machines that are not needed, and let one ask."""
+        """Start the trainers that waited, remove machines that are not needed, and let one machine ask."""
         ended = [slot for slot in before.training if slot not in self.slots.training]
         for slot in ended:
             self._judge(before.machines[slot], self.slots.works.get(slot))
@@ -361,7 +362,7 @@ class _Turn:
             self._choose(again=bool(ended))
 
     def _judge(self, before: State, now: Work | None) -> None:
-        """A trainer has ended: its job must be trained alone from now on, or no longer."""
+        """Decide, after a trainer has ended, whether its job must be trained alone from now on."""
         assert before.work is not None
         job_id = before.work.assignment.job_id
         if now is not None and now.crowded:
@@ -401,7 +402,8 @@ class _Turn:
                 self.actions.append(action)
 
     def _end_idle(self) -> None:
-        """End the machines that hold nothing, when no further job is taken; one that asks hears its answer first."""
+        """End the machines without a job, when no further job is taken; a machine that asks first waits for its
+        answer."""
         for slot, one in self.slots.machines.items():
             if one.phase is Phase.IDLE and not self.slots.gone:
                 self._set(slot, replace(one, phase=Phase.GONE))
@@ -429,7 +431,7 @@ class _Turn:
             self._step(wanted, t.Tick())
 
     def _asker(self) -> int | None:
-        """Return the slot that asks, now or when its time has come; a new one if none is free."""
+        """Return the slot that asks, now or at its time; a new slot if none is free."""
         machines = sorted(self.slots.machines.items())
         if len(machines) == 1 and machines[0][1].work is None:
             return machines[0][0]
@@ -447,7 +449,7 @@ class _Turn:
         return one.benched, one.request_id is None, slot
 
     def _has_room(self) -> bool:
-        """Return True when one more may be asked for."""
+        """Return True if the worker may ask for one more job."""
         works, training = self.slots.works, self.slots.training
         if self.slots.leaving or self.slots.last_word is not None:
             return False
@@ -464,11 +466,11 @@ def _owner(slots: Slots, event: t.Event) -> int | None:
 
 
 def _is_open(one: State) -> bool:
-    """Return True for a machine whose request may have been granted: it repeats that."""
+    """Return True for a machine whose claim may have been granted, so that it must repeat the claim."""
     return one.phase is Phase.IDLE and one.unanswered and one.request_id is not None
 
 
 def _is_spent(one: State) -> bool:
-    """Return True for a machine that nothing is left of."""
+    """Return True for a machine that holds nothing any more."""
     at_rest = one.phase is Phase.IDLE and one.work is None and one.call is None
     return at_rest and not one.backlog and one.saved == t.Saved()

@@ -1,4 +1,4 @@
-"""PURE: the worker's state as a value, and the moves that several phases share.
+"""PURE: the worker's state as a value, and the changes of it that several phases share.
 
 A :class:`StateStep` is one step of the state machine while it is being worked out: the state and the actions so far.
 """
@@ -62,7 +62,7 @@ FINISHED = DELIVERING | {Phase.PACKING}  # the result may be adopted, even witho
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """A reason for which this host trains nothing for now; see halts.py."""
+    """A reason why this host trains nothing for now; see halts.py."""
 
     reason: str
     patience_s: float  # for which a trainer stays paused; then its job is handed back
@@ -116,7 +116,7 @@ class Work(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """The worker's whole state. Begin with ``State(session_id=…)`` and the event Begin."""
+    """The whole state of one slot's machine. Begin with ``State(session_id=…)`` and the event Begin."""
 
     session_id: str
     phase: Phase = Phase.IDLE
@@ -158,7 +158,7 @@ def is_due(at: float | None, now: float) -> bool:
 
 
 class StateStep:
-    """One step of the state machine, under construction."""
+    """One step of the state machine, while it is being computed."""
 
     def __init__(self, state: State, now: float, settings: t.WorkerSettings, chance: Chance) -> None:
         self.state = state
@@ -208,13 +208,13 @@ class StateStep:
         return call
 
     def say_unanswered(self, text: str, answer: t.NotAnswered, *, first: bool) -> None:
-        """Report a missing answer once; another program's answer once more when that program changes."""
+        """Log a missing answer once, and once more when another program begins to answer."""
         if first or (answer.stranger and answer.detail != self.state.told):
             self.say(text, warning=True)
         self.set(told=answer.detail if answer.stranger else "")
 
     def again_later(self, first_s: float, retry_after_s: float | None = None) -> None:
-        """Repeat a request later: full jitter under a ceiling that doubles, never before the receiver's time."""
+        """Repeat a request later: after a random pause below a doubling limit, never before the receiver's time."""
         pause_s = self.pause_s(first_s, self.state.tries)
         self.set(call_at=self.now + max(pause_s, retry_after_s or 0.0))
 
@@ -230,13 +230,13 @@ class StateStep:
         self.set(work=work)
 
     def hold_still(self) -> None:
-        """Pause the trainer, unless it stands still already."""
+        """Pause the trainer, unless it is paused already."""
         if self.work.stood_at is None:
             self.set_work(stood_at=self.now)
             self.order(t.PauseTrainer)
 
     def let_go_on(self) -> None:
-        """Resume the trainer, unless there is another reason to stand still."""
+        """Resume the trainer, unless another reason keeps it paused."""
         if self.work.stood_at is not None and not self.work.paused and self.work.halted_at is None:
             self._stands_no_more()
             self.order(t.ResumeTrainer)
@@ -247,19 +247,19 @@ class StateStep:
             self.set_work(stood_at=None, stood_s=stood_s)
 
     def stop(self) -> None:
-        """Ask the trainer to stop, which wakes it; its end decides what follows."""
+        """Ask the trainer to stop, resuming it if it is paused; its end decides what follows."""
         self.set(phase=Phase.STOPPING)
         self._stands_no_more()
         self.set_work(stop_by=self.now + self.settings.grace_s)
         self.order(t.StopTrainer)
 
     def stop_fetching(self) -> None:
-        """Stop fetching a data set, which may take long; that ends in SpawnFailed."""
+        """Stop the fetch of a data set, which ends in SpawnFailed."""
         if self.work.assignment.dataset is not None:
             self.order(t.StopTrainer)
 
     def kill(self) -> None:
-        """End the trainer now."""
+        """Kill the trainer now."""
         self.set(phase=Phase.STOPPING)
         self._stands_no_more()
         self.set_work(killed=True, stop_by=self.now + self.settings.kill_s)
@@ -286,7 +286,7 @@ class StateStep:
         return {"claim_id": claim_id, "seq": self.work.seq, "progress": self.work.progress, "log": log}
 
     def drop(self, detail: str) -> None:
-        """Drop a lost claim: end the trainer, report nothing, forget the work."""
+        """Give up a lost claim: end the trainer, report nothing, forget the work."""
         self.say(f"{self.work.assignment.name} is dropped: {detail}", warning=True)
         self.set_work(dropped=True, beat_at=None, beat_call=None)
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
@@ -298,12 +298,12 @@ class StateStep:
             self.finish()
 
     def set_aside(self, why: str) -> None:
-        """Keep finished work: the final refusal may be an operator's mistake, and the work a night of training."""
+        """Keep finished work, because the final refusal may be an operator's mistake."""
         if self.work.delivery is not None and self.work.failure is None:
             self.do(t.KeepAside(delivery=self.work.delivery, why=why))
 
     def finish(self, *, job_over: bool = False, delivered: bool = False) -> None:
-        """End the work; ``job_over`` when no further attempt needs its files."""
+        """End the work; ``job_over`` if no further attempt needs its files."""
         work = self.work
         if self.state.call is not None:
             self.do(t.Abort(call=self.state.call))
@@ -315,7 +315,7 @@ class StateStep:
             self.leave()
 
     def keep_output(self, backlog: t.Backlog) -> None:
-        """Keep an ended attempt's lines until the receiver has them, or forget them if it has."""
+        """Keep an ended attempt's lines until the receiver has them, or delete them if it has."""
         if backlog.first < backlog.total:
             if not self.state.backlog:
                 self.set(output_at=self.now, output_tries=0)

@@ -117,7 +117,7 @@ def _is_heartbeat(transition: StateStep, call: int) -> bool:
 
 
 def _answered(transition: StateStep, answer: t.CallEnded) -> None:
-    """Handle an answer to the request in flight; to any other it comes too late."""
+    """Handle the answer to the last request of its kind; ignore answers to earlier ones."""
     if answer.call != transition.state.call:
         return
     transition.set(call=None)
@@ -128,7 +128,7 @@ def _answered(transition: StateStep, answer: t.CallEnded) -> None:
 
 
 def _begin(transition: StateStep, begin: t.Begin) -> None:
-    """Begin: first repeat a claim whose answer was lost, or deliver a finished or failed job."""
+    """Handle the start: first repeat a claim whose answer was lost, or deliver a finished or failed job."""
     saved, found = _accepting(begin.saved, transition.settings.accept_database), begin.found
     transition.set(saved=begin.saved, call_at=transition.now, output_at=transition.now)
     accepted = transition.settings.accept_database
@@ -167,7 +167,7 @@ def _begin(transition: StateStep, begin: t.Begin) -> None:
 
 
 def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
-    """Return the undelivered work as granted by the database that the operator named."""
+    """Return the undelivered work marked as granted by the database that the operator named."""
     held, delivery, report = saved.held, saved.delivery, saved.report
     return replace(
         saved,
@@ -188,7 +188,7 @@ def _sessions(session_id: str) -> int:
 
 
 def _signal(transition: StateStep) -> None:
-    """Handle a signal: the first stops the trainer and hands the job back, another kills it."""
+    """Handle a signal: the first one stops the trainer and hands the job back, another one kills the trainer."""
     transition.set(signals=transition.state.signals + 1)
     if transition.state.signals > 1:
         if transition.phase in (Phase.RUNNING, Phase.STOPPING):

@@ -1,4 +1,4 @@
-"""PURE: the trainer's events: output, limits, end."""
+"""PURE: handle the trainer's events: output, limits, end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def news(transition: StateStep, event: t.News) -> None:
 
 
 def catch_up(transition: StateStep) -> None:
-    """Lose patience with a trainer that does not stop."""
+    """Kill a trainer that does not stop in time."""
     if transition.phase is not Phase.STOPPING or not is_due(no_answer.stop_by(transition), transition.now):
         return
     if not transition.work.killed:
@@ -75,7 +75,7 @@ def _spawned(transition: StateStep) -> None:
 
 
 def _stop(transition: StateStep, failure: Failure) -> None:
-    """Stop a misbehaving trainer; politely first, so that it may save its state."""
+    """Ask a misbehaving trainer to stop, so that it may save its state."""
     transition.say(f"stopping {transition.work.assignment.name}: {failure.error}", warning=True)
     transition.set_work(failure=failure)
     transition.stop()
@@ -87,7 +87,7 @@ def _printed(transition: StateStep, lines: tuple[str, ...]) -> None:
 
 
 def _measured(transition: StateStep, cpu_s: float) -> None:
-    """Add the time since the last look, and check the limits. A pause does not count as silence."""
+    """Add the time since the last measurement, and check the limits. A pause does not count as silence."""
     work = transition.work
     step_s = min(transition.now - (transition.now if work.measured_at is None else work.measured_at), STEP_MAX_S)
     most_run_s = limit_s(work.assignment, "max_run_s", 0.0)
@@ -113,7 +113,7 @@ def _measured(transition: StateStep, cpu_s: float) -> None:
 
 
 def measure_s(assignment: t.Assignment, settings: t.WorkerSettings) -> float:
-    """Return how often to look at the trainer, so that no limit is overstepped by much."""
+    """Return how often to measure the trainer, so that no limit is exceeded by much."""
     limits = (limit_s(assignment, "max_run_s", 0.0), limit_s(assignment, "max_silence_s", settings.max_silence_s))
     return min([MEASURE_S, *(limit / 4 for limit in limits if limit)])
 
@@ -167,7 +167,7 @@ def _had_company(transition: StateStep) -> bool:
 
 
 def _over(transition: StateStep, failure: Failure | None) -> None:
-    """Handle the trainer's end: forget it, pack its output, or report its failure."""
+    """Handle the trainer's end: drop it, pack its output, or report its failure."""
     if transition.work.dropped:
         transition.finish()
     elif failure is None:

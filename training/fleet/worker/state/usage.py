@@ -1,4 +1,4 @@
-"""PURE: the use that a trainer made of its host since the last heartbeat, as the next one reports it."""
+"""PURE: the resources that a trainer used of its host since the last heartbeat, for the next one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.fleet.wire.attempts import Usage
 
 @dataclass(frozen=True, slots=True)
 class UsageMeter:
-    """The measurements since the last sample: CPU and GPU become their means, memory its highest."""
+    """Collects measurements since the last sample: means of CPU and GPU use, and the highest memory."""
 
     since: float | None = None  # the measurement before the first of them, and its CPU time
     since_cpu_s: float = 0.0
@@ -33,7 +33,7 @@ class UsageMeter:
         )
 
     def sample(self) -> Usage | None:
-        """Return the sample for a heartbeat; None without a measurement since the last one."""
+        """Return the sample for a heartbeat; None if nothing was measured since the last one."""
         if self.at is None or self.since is None:
             return None
         passed_s = self.at - self.since
@@ -46,13 +46,13 @@ class UsageMeter:
         )
 
     def sent(self) -> UsageMeter:
-        """Return the meter for the next sample, whose CPU time counts from the last measurement of this one."""
+        """Return a meter for the next sample; its CPU time counts from the last measurement of this sample."""
         return replace(UsageMeter(), since=self.at or self.since, since_cpu_s=self.cpu_s, cpu_s=self.cpu_s)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerMemory:
-    """The memory of a trainer and of its GPU, in bytes: now, and the most that was seen."""
+    """The memory of a trainer and of its GPU, in bytes: the present value and the highest."""
 
     ram: int = 0
     vram: int = 0
@@ -64,8 +64,8 @@ class TrainerMemory:
         return TrainerMemory(ram, vram, max(ram, self.ram_peak), max(vram, self.vram_peak))
 
     def record(self, max_rss_kib: int) -> dict[str, int]:
-        """Return the peaks for an attempt's record; ``max_rss_kib`` is that of its largest process, which the system
-        knows exactly."""
+        """Return the highest values for an attempt's record; ``max_rss_kib`` is its largest process's exact value from
+        the system."""
         told = {"max_rss_kib": max(max_rss_kib, self.ram_peak // 1024)}
         return told | ({"max_vram_kib": self.vram_peak // 1024} if self.vram_peak else {})
 
