@@ -1,9 +1,9 @@
 """Absent values: NaN, wherever nothing was measured.
 
-A host without a sensor, an empty cell, a channel that another view means otherwise: all of them are absent, and none is
-an error. In a window a channel is either known throughout or absent throughout (`settled`): one of which at least half
-of the samples are known keeps them, and what is missing lies on the straight line between its neighbours. The features
-of an absent channel are NaN, trees know it as that, networks see a mask. All functions are pure.
+A host without a sensor, an empty cell, a channel with another meaning in another view: these values are absent, which
+is no error. In a window a channel is either known in all samples or absent from all (`settled`): if at least half of
+its samples are known, the others are interpolated linearly. The features of an absent channel are NaN; trees handle
+NaN, networks get a mask. All functions are pure.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def settled(X: Floats32) -> Floats32:
 
 def _bridged(rows: Floats32, known: Bools) -> Floats:
     """Fill the gaps of rows (m, T) with straight lines between known neighbours; before the first and after the last
-    known value repeat it. Each row knows some sample."""
+    known value repeat it. Each row must have some known sample."""
     samples = rows.shape[1]
     place = np.broadcast_to(np.arange(samples), rows.shape)
     left = np.maximum.accumulate(np.where(known, place, -1), axis=1)

@@ -41,8 +41,9 @@ class BuildOptions:
 class ChosenChannels(NamedTuple):
     """The channels of a data set, in the order of the channel table.
 
-    ``views``: the view whose meaning a channel has, where recordings of several were put together or the schema says
-    so; in recordings of another view it is absent. ``dropped``: names of channels that the schema does not have.
+    ``views`` gives the view that defines a channel's meaning, if recordings of several views are combined or the schema
+    names it; in recordings of other views the channel is absent. ``dropped``: names of channels that the schema does
+    not have.
     """
 
     channels: tuple[ChannelSpec, ...]

@@ -242,7 +242,7 @@ def understand(
 ) -> Understood:
     """The table that says as what each part of the data was read, with all doubts.
 
-    Values are measured against the host's reference, and the laboratory's privileged channels may well tell the label.
+    Values are measured against the host's reference, and the laboratory's privileged channels may reveal the label.
     """
     names, of = chosen.names, windows.rows
     hidden = tuple(c.name for c in chosen.channels if Mode.REALISTIC not in c.modes)

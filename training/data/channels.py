@@ -1,9 +1,9 @@
 """The channels of a recording: what each one measures, in which unit, and who is allowed to see it.
 
 Two properties of a channel decide how everything after it treats it. A channel's *kind* says how it is read: a gauge is
-a level, a counter only ever grows and becomes a rate. Its *modes* say who sees it: a detector on a user's machine has
-the ``realistic`` channels; the laboratory, which started the behaviour itself and can watch its processes, also has the
-``oracle`` ones.
+a level, a counter only ever grows and becomes a rate. Its *modes* say which models may see it: a detector on a user's
+machine has the ``realistic`` channels; the laboratory, which started the behaviour itself and can watch its processes,
+also has the ``oracle`` ones.
 
 Recordings declare their channels in ``meta.json``, so other data may have channels that this table lacks; what a
 machine cannot measure is absent from its recordings.
@@ -55,8 +55,8 @@ class Channel(NamedTuple):
 def _channels(kind: Measure, modes: tuple[Mode, ...], table: str) -> tuple[Channel, ...]:
     """Read channels from lines of ``name unit word``; the comment beside a name explains it to a reader of this table.
 
-    The word says which hosts have it: ``machine`` or ``container``, only in this view; ``some``, of those with such a
-    kernel; ``unlike``, all, but the views mean two things by it.
+    The word says which hosts have the channel: ``machine`` or ``container``: only hosts in this view; ``some``: only
+    hosts with such a kernel; ``unlike``: all hosts, but its meaning differs between views.
     """
     rows = (line.split("#")[0].split() for line in table.strip().splitlines())
     return tuple(

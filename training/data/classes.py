@@ -1,7 +1,7 @@
 """The benign classes: named by the owner or recognised by a usual name, never guessed from an order.
 
-Every alarm, false alarm and threshold follows from this one choice, so what is ambiguous is refused. The schema keeps
-the owner's names (`FeatureSchema.benign`); `benign_of` reads them back.
+Every alarm, false alarm and threshold depends on this choice, so ambiguous names are refused. The schema keeps the
+owner's names (`FeatureSchema.benign`); `benign_of` reads them back.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SHOWN = 12  # names of classes in one sentence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benign:
-    """The benign classes by the owner's names, and the reason why these were chosen. Without names there is no alarm to
-    raise."""
+    """The benign classes by the owner's names, and the reason why these were chosen. Without benign classes a model
+    raises no alarms."""
 
     names: tuple[str, ...]
     why: str

@@ -1,8 +1,8 @@
 """Cut episodes into windows and compute their features, in any process: the second part of a build that costs time.
 
-What an episode gives depends on nothing but its samples and the :class:`CutPlan`. Its windows go to their places in the
-new data set; its features are remembered like its samples, so that a build that was killed, or a second one, computes
-only those that are new.
+The windows of an episode depend only on its samples and the :class:`CutPlan`. They are written to their places in the
+new data set. Its features are stored like its samples, so that after a killed build, or in a second one, only new ones
+are computed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CODE = digest_of(absences, assemble, features, normalise)
 class KeptEpisode(NamedTuple):
     """An episode of a build: its facts, its source, the sampling rate asked for, and the file with its samples.
 
-    ``sample_hz`` None: at its own.
+    ``sample_hz`` None: at its own rate.
     """
 
     facts: EpisodeFacts
@@ -80,8 +80,8 @@ class KeptEpisode(NamedTuple):
 class CutPlan(NamedTuple):
     """The rules by which windows are cut, and where the results are written.
 
-    ``begin`` is the byte of ``tensors`` at which windows begin. ``digests``: the file of those of the windows' samples
-    (N, T); None: of references only windows are made.
+    ``begin`` is the byte of ``tensors`` at which windows begin. ``digests`` is the file for digests of the windows'
+    samples (N, T); None for references, for which only windows are made.
     """
 
     chosen: ChosenChannels
@@ -157,8 +157,8 @@ def features_of(plan: CutPlan, task: CutTask) -> Floats32:
 def _put(path: Path, at: int, rows: AnyArray) -> None:
     """Write rows at a byte of a file, others of which another process may be writing.
 
-    The file is opened for writing only: over a network, a page that was read to be changed is written back whole, and
-    with it what another machine has written meanwhile.
+    The file is opened for writing only: on a network file system a changed page is written back as a whole, which would
+    undo what another machine has written meanwhile.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0)), "wb", buffering=0) as file:
         file.seek(at)
@@ -245,7 +245,7 @@ def cut_at_once(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutWindows:
-    """The facts about the windows that are known once the last one is in its place. The file of ``digests`` goes
+    """The facts about the windows that are known once the last one is in its place. The file ``digests`` is deleted
     afterwards."""
 
     index: WindowIndex

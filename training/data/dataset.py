@@ -100,9 +100,9 @@ class ManyWindows:
 class Sampling:
     """The meaning of a window's numbers: its channels, and its samples in time.
 
-    ``time`` says which times mean seconds. ``normaliser`` describes by plain JSON values what the numbers were divided
-    by; the usual one left them as they were. ``optional`` and ``views``: see the schema; None: those that some host of
-    these windows lacks.
+    ``time`` says which times mean seconds. ``normaliser`` describes in JSON how the numbers were normalised; by default
+    not at all. ``optional`` and ``views``: see the schema; ``optional`` None means the channels that some host of these
+    windows lacks.
     """
 
     channels: Sequence[ChannelSpec]
@@ -151,9 +151,9 @@ def write_processed(
     Channels are put in the order that the files want: realistic first. ``validation_rows`` have the columns of
     VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of the hosts' reference recordings: they
     train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows, and
-    ``progress`` gets the share that is written. Whenever the process is killed, the folder holds what it held or, for
-    who opens it by this module, the whole new data set. Raises DataError when there are no windows, a value is infinite
-    or a gap, or a label is no class.
+    ``progress`` gets the share that is written. Whenever the process is killed, the folder has its old content or, if
+    opened by this module, the complete new data set. Raises DataError when there are no windows, a value is infinite or
+    a gap, or a label is no class.
     """
     _check(windows, sampling.channels, labelling.names)
     if reference is not None:
@@ -255,7 +255,7 @@ def write_beside(
     """Write index, validation table and manifest beside windows and features already in the new folder; return the
     manifest.
 
-    Channels come as the files want them, and ``optional`` is known; the rest is as in :func:`write_processed`.
+    Channels must be in the files' order, and ``optional`` must be known; all else is as in :func:`write_processed`.
     """
     assert sampling.optional is not None, "found before"
     X, index = windows
@@ -329,8 +329,8 @@ def group_ends(episodes: Iterable[tuple[str, int]], usual: int) -> Iterator[int]
     """The row numbers at which groups of about ``usual`` rows end, at most twice as many; groups end after episodes
     chosen by a hash of their names.
 
-    Episodes come with the number of the row behind their last. One that comes or goes changes the group that it is in,
-    and few others: the next chosen episode ends a group again. A longer episode is cut.
+    Episodes come with the number of the row behind their last. An added or removed episode changes its own group and
+    few others, because the next chosen episode ends a group again. An episode longer than a group is cut.
     """
     begin = before = 0
     for name, end in episodes:
@@ -418,9 +418,9 @@ class Dataset:
 
     ``schema`` is the mode's own; ``data_digest`` identifies the content. ``features`` float32 (N, F) or None;
     ``tensors`` float32 (N, C, T), a read-only memory map; the labels of ``rows`` are numbers by ``label_map``. Episodes
-    that are kin, by the samples of all channels in every mode, are one recording: what is divided or resampled goes by
-    ``rows.recording``. Windows without a label have the number -1, which only ``is_labelled`` tells: a model can score
-    them. Reference recordings are never among the windows: theirs are ``reference``, none where there are none.
+    that are kin, by the samples of all channels in every mode, are one recording: splits and resampling use
+    ``rows.recording``. Windows without a label have the number -1 (see ``is_labelled``); a model can score them.
+    Windows of reference recordings are only in ``reference``, which may be empty.
     """
 
     schema: FeatureSchema
@@ -517,8 +517,8 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     """The data on the channels of another schema: channels that the data lack become absent, channels that it lacks are
     left out.
 
-    As they are where that is no matter of hardware: an own name that the schema does not have may be another name for
-    what is lacking, and one name may mean two things.
+    The data are unchanged if hardware does not explain the difference: a channel that the schema lacks may be a missing
+    channel under another name, and one name may have two meanings.
     """
     own, known = set(data.channel_names), set(like.channel_names)
     same = [channel for channel in like.channels if channel in data.schema.channels]

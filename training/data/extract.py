@@ -1,7 +1,8 @@
 """Read and judge one episode: the first part of a build that costs time, with a result that can be kept.
 
-What was extracted is remembered under the file's name, size and modification time, so that a second build reads only
-what is new. The memory may be deleted at any time. A build keeps the facts of all episodes, and the samples of one.
+The result is stored under the file's name, size and modification time, so that a second build reads only new files. The
+stored results may be deleted at any time. In memory a build keeps the facts of all episodes, but the samples of only
+one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Features of windows: what the tabular models see.
 
 For each channel: level (mean, quantiles, extremes), spread, trend, roughness (differences, lag-1 autocorrelation) and
-where its variation lies in frequency; for the leading channels, how they move together. All pure functions of arrays;
-a constant channel gives finite numbers everywhere (spread, slope, autocorrelation and correlations of 0). What would
-need an absent channel is NaN.
+where its variation lies in frequency; for the leading channels, how they move together. All pure functions of arrays; a
+constant channel gives finite numbers everywhere (spread, slope, autocorrelation and correlations of 0). A feature that
+needs an absent channel is NaN.
 """
 
 from __future__ import annotations

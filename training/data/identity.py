@@ -5,8 +5,8 @@ or time. Two recordings are *kin* when one of their windows begins with samples 
 one host and one clock, when their windows overlap in time. Kin of one host count as one recording wherever data are
 divided or resampled; kin of two hosts contradict each other, as samples come from one machine.
 
-Equal bytes prove nothing where little happens: an idle hour of zeros resembles every other. So samples count as shared
-only when their being equal by chance is out of the question, judged by how often such steps occur in the data.
+Equal bytes prove nothing if little happens: an idle hour of zeros equals every other. So samples count as shared only
+if they can not be equal by chance, judged by how often such steps occur in the data.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Pair(NamedTuple):
 
 
 class Kinship(NamedTuple):
-    """The recordings that are kin of each other. ``of`` names, for each of N windows, the one that all its kin count
-    as."""
+    """The recordings that are kin of each other. ``of`` has for each of N windows the recording as which all its kin
+    count."""
 
     of: Coded
     equal: tuple[Pair, ...]  # whose windows are copies of which recording's, of any host
@@ -78,8 +78,8 @@ def digest_of_recording(values: AnyArray, names: Sequence[str]) -> str:
 def sketch_of_recording(values: AnyArray, names: Sequence[str]) -> tuple[int, ...]:
     """The lowest digests among all runs of ``RUN`` steps of samples (S, C), ascending: a fair draw of the content.
 
-    Recordings that overlap share entries, also if they begin elsewhere and their counters at another level. A run in
-    which too little changes proves nothing and is left out.
+    Overlapping recordings share entries even if they begin at other times and counters at other levels. A run in which
+    too little changes proves nothing and is left out.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # who judges values says so of infinite ones
         steps = np.nan_to_num(np.diff(values, axis=0).astype(np.float32))
@@ -330,7 +330,7 @@ class _Frequencies(NamedTuple):
     def bits(self, values: Floats32) -> Floats:
         """(n,) information of the rows of ``values`` (n, k), as if each were drawn by itself.
 
-        What comes again within a row adds nothing: a sensor that is stuck stays where it is.
+        A value repeated within a row adds nothing, because a stuck sensor repeats its value.
         """
         ordered = np.sort(values, axis=1)
         new = np.ones(ordered.shape, dtype=bool)
@@ -345,9 +345,9 @@ def _overlaps_in_time(
 ) -> tuple[list[tuple[int, int]], int, list[str]]:
     """Pairs of recordings of one host whose windows overlap in time; how many windows; and whose clock is unclear.
 
-    A host whose times are no dates, and half of whose recordings would overlap, restarts its clock with each: nothing
-    is known then, but for windows that are recordings of their own and never begin together: these have one clock.
-    Where the beginnings of longer ones are not the same, that is unclear.
+    If a host's times are no dates, and half of its recordings would overlap, its clock probably restarts with each
+    recording, and no overlap is known. The exception are windows that are recordings of their own and never begin
+    together: these share one clock. If longer recordings begin at different times, the clock is unclear.
     """
     known = np.isfinite(t_start) & np.isfinite(t_end)
     pairs: list[tuple[int, int]] = []

@@ -1,9 +1,9 @@
 """Numbers that stand for missing values: "not measured" in a channel, "unlabelled" among the classes.
 
-Programs write -999, -1, 255 or 65535 where they know nothing. In a channel that is the strongest signal of all, among
-the labels a class of its own. What surely is such a number is refused, what may be is noted; which flag says what it is
-stands in the sentence. A usual limit (0, 1, 100) and what lies next to other values is never suspected. All functions
-are pure.
+Programs write -999, -1, 255 or 65535 where they know nothing. In a channel such a number would be the strongest signal,
+among labels a class of its own. A number that is certainly a stand-in is refused, a possible one noted; the sentence
+names the flag that decides. A usual limit (0, 1, 100) and what lies next to other values is never suspected. All
+functions are pure.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def is_usual(value: float) -> bool:
 def stand_in(channel: str, column: AnyArray) -> StandIn | None:
     """The smallest or largest value of a channel, if it is further from the others than a measurement would be.
 
-    ``column`` holds samples (S), or windows (N, T) that may overlap: of these a value counts as often as it stands at
-    one place of them, so that a single peak in many windows is no repetition.
+    ``column`` holds samples (S), or windows (N, T) that may overlap: in windows a value is counted at one position
+    only, so that a single peak in overlapping windows is no repetition.
     """
     low, high = _ends(column)
     for value in (low, high) if low < high else ():
@@ -201,7 +201,7 @@ def check_classes(present: Sequence[str], named: Sequence[str]) -> None:
     """Refuse a label that programs write for "no label"; labels in ``named`` were declared classes by the user. Raises
     DataError.
 
-    ``present`` are the labels, numbers in their order and shortest form.
+    ``present`` has the labels; numbers are in ascending order and shortest form.
     """
     if len(present) < 2 or set(present) == {"-1", "1"}:  # how some programs write two classes
         return

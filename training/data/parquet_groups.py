@@ -3,9 +3,9 @@
 Polars' streaming writer holds several groups at once, and for each column of each group some 4 KiB until the file ends:
 of a table of a thousand columns hundreds of MiB. Here each group is written by Polars as a file of its own, in memory;
 its pages are copied, and all groups get one footer, which is written by Thrift's compact protocol
-(https://parquet.apache.org/docs/file-format/metadata/, https://github.com/apache/thrift, doc/specs). It alone says
-where something lies: equal pages are equal bytes wherever they are, so what is sent in chunks is found again. What
-else names places, the optional page index and the copies of a column's metadata behind it, is left out.
+(https://parquet.apache.org/docs/file-format/metadata/, https://github.com/apache/thrift, doc/specs). Only the footer
+contains file positions: equal pages have equal bytes wherever they are, so that equal chunks are recognised. The
+optional page index and the copies of column metadata also contain positions, and are left out.
 """
 
 from __future__ import annotations

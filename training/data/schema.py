@@ -60,11 +60,12 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     name its integer; the order means nothing.
 
     ``target`` is malicious, phase, or class (the owner said that no class is benign). ``benign`` has the owner's names
-    of the classes that raise no alarm; empty, and then no part of canonical JSON and hash: the class called ``benign``,
-    or it is unknown. Read it with `classes.benign_of`. ``time`` says which times mean seconds; left out for all.
+    of the classes that raise no alarm; if empty, it is not part of canonical JSON and hash, and the benign class is the
+    one called ``benign``, or unknown. Read it with `classes.benign_of`. ``time`` says which times mean seconds; left
+    out for all.
 
     ``optional`` names the channels that some hosts of the data set lack: what it was built from, not what its numbers
-    mean. ``views``: where recordings of several views were put together, the view whose meaning a channel has.
+    mean. ``views``: if recordings of several views were combined, the view that defines a channel's meaning.
 
     ``normaliser`` says by which rule values were normalised, never with which hosts' figures: these lie beside the
     data, so that a new host can be scored under the same schema.
@@ -155,7 +156,7 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
 
 
 def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, Any, Any]:
-    """Find where two plain values first differ, and return both values there. They must differ."""
+    """Find where two plain values first differ, and return both values there. The values must differ."""
     pairs: list[tuple[str, Any, Any]] = []
     if isinstance(expected, dict) and isinstance(found, dict):
         dot = f"{path}." if path else ""

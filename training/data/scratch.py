@@ -1,7 +1,7 @@
 """Arrays that may be larger than memory: they are stored in unnamed files and processed block by block.
 
-The system deletes an unnamed file when its process ends for any reason. Pages of a file that were read count as memory
-of the process until it gives them back, which each walk does behind each block.
+The system deletes an unnamed file when its process ends for any reason. Pages read from a file count as memory of the
+process until it frees them, which every loop here does after each block.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - f
 class WorkingMemory:
     """The memory that a step may use; results do not depend on it.
 
-    ``part_bytes`` are worked on at a time, and a larger array lies in a file without a name. ``progress`` gets the
-    step, and the share that is done.
+    ``part_bytes`` are processed at a time, and a larger array is stored in an unnamed file. ``progress`` gets the step,
+    and the share that is done.
     """
 
     part_bytes: int = PART_BYTES

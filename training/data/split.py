@@ -291,10 +291,9 @@ def _carve(
 def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.random.Generator) -> Ints:
     """Assign each of E episodes to a part; ``has_class`` is (E, K), ``shares`` sum to 1.
 
-    Episodes are lined up by their rarest class, then host, then chance; each goes to the part that
-    is furthest behind its share. Every run of the line, so every class and host, is thereby divided
-    like the whole. Afterwards the largest part has every class, and a part that still lacks one takes
-    an episode with it from the largest, when that one can spare it.
+    Episodes are lined up by their rarest class, then host, then chance; each goes to the part that is furthest behind
+    its share. So every class and host is divided in the same shares as the whole. Afterwards the largest part has every
+    class, and a part that still lacks a class gets an episode of it from the largest, if that keeps all its classes.
     """
     rarest = _rarest_class(has_class)
     _, of_host = np.unique(host, return_inverse=True)

@@ -1,8 +1,8 @@
 """Cut windows from a recording in progress: each window is given out as soon as no later sample can change it.
 
-They are those that ``placed_rows`` lays over the grid of the whole recording (``to_grid``), to the last bit; only a
-channel that is measured for the first time later on is not known to be missing before. No more of the recording is kept
-than the next window needs.
+They equal, bit for bit, the windows that ``placed_rows`` cuts from the grid of the whole recording (``to_grid``). The
+exception is a channel that is first measured later: here it is absent before. Only the samples that the next window
+needs are kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A table of about ten lines that says as what a data set was read.
 
 The user sees it at the end of an ingest or a build; it lies in the validation table's Parquet metadata, so that a
-report can begin with it. It says what was read as what, and what was left out; nothing is computed from it, but that
-data made like these miss the same numbers.
+report can begin with it. It says what was read as what, and what was left out; it is used only for data made with
+--like, in which the same numbers count as missing.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
     Times in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` null where unknown.
 
-    ``roles`` says what columns (or arrays) mean, those that are channels left out. ``hosts``, ``classes``: windows of
-    each, 0 included; ``recordings_of``: recordings of each host. ``gaps`` are those inside recordings, ``missing`` the
-    values that a table lacks, also outside of windows. ``recordings`` counts those that could give windows,
-    ``without_window`` the ones that gave none, by reason. ``left_out`` and ``notes`` are sentences. ``stand_ins`` are
-    the numbers that --missing said to be none, as it takes them; unset without any.
+    ``roles`` says what columns (or arrays) mean, except channels. ``hosts``, ``classes``: windows of each, 0 included;
+    ``recordings_of``: recordings of each host. ``gaps`` are those inside recordings, ``missing`` the values that a
+    table lacks, also outside of windows. ``recordings`` counts those that could give windows, ``without_window`` the
+    ones that gave none, by reason. ``left_out`` and ``notes`` are sentences. ``stand_ins`` are the numbers that
+    --missing named, in its form; unset if there are none.
     """
 
     source: str

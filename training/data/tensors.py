@@ -46,7 +46,7 @@ INDEX_ROWS = 1 << 18  # at a time
 
 
 class WindowIndex:
-    """A row for each window: its id, its origin, and its class. Made of a part of the rows at a time."""
+    """A row for each window: its id, its origin, and its class. It is built from a part of the rows at a time."""
 
     def __init__(self, rows: Rows | CodedRows) -> None:
         """Number the windows of each episode in their order."""

@@ -1,8 +1,8 @@
 """Judge episodes before they are used for training.
 
-Each finding is a small function: an episode in, reasons out, one sentence each (none: it has nothing to say). An
-episode with a reason is quarantined: it is never trained on, and every report says how many there were. What is odd
-only beside the others is looked for in `together`.
+Each check is a small function that takes an episode and returns reasons, one sentence each. An episode with a reason is
+quarantined: it is never trained on, and every report says how many there were. Checks that compare episodes are in
+`cross_episode_checks`.
 """
 
 from __future__ import annotations

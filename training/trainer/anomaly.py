@@ -3,13 +3,11 @@
 A view is a row of numbers about a window: the means of its channels, their spreads, what a network makes of them. In
 each view a window is measured from the ordinary work of its own host (`Centres`), by its distance to the nearest benign
 windows after whitening (`Neighbours`), and the distance is made comparable by asking how rare it is among benign
-windows that nothing was fitted on (`Surprise`). Which view, or which of them together, is the score, is chosen
-by labelled windows of the training side (`choose`).
-
-The whole of it is `Surprises`: ``fit(benign windows, calibration windows, references)``, ``settled(references)``, then
-``of(windows)`` gives their surprises (n, V), which another model may take as a part of its own. Arrays only, no library
-but NumPy and scikit-learn. All tables of distances are made block by block: memory does not grow with
-the number of windows.
+windows that nothing was fitted on (`Surprise`). Labelled windows of the training side choose which view, or which views
+together, make the score (`choose`). The class `Surprises` combines all this: ``fit(benign windows, calibration windows,
+references)``, ``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model may take
+as a part of its own. The module uses only NumPy and scikit-learn. All tables of distances are made block by block:
+memory does not grow with the number of windows.
 """
 
 from __future__ import annotations
@@ -76,8 +74,8 @@ def _mean(values: AnyArray, otherwise: Floats) -> Floats:
 class Neighbours:
     """The distance to the nearest benign windows after whitening, which makes usual variation count little.
 
-    Rows are measured from their hosts' centres already; what is absent (NaN) lies at the centre. The nearest ones are
-    looked for in single precision, their distances are then taken in double.
+    Rows are measured from their hosts' centres already; absent values (NaN) count as the centre's. Neighbours are
+    searched in single precision, and their distances computed in double precision.
     """
 
     neighbours: int
@@ -141,9 +139,8 @@ def _standard(rows: Floats, gain: Floats) -> Floats:
 class Surprise:
     """Scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
 
-    Inside the calibration windows p is the conformal (1 + rank) / (n + 1). Beyond the rarest tenth
-    it falls off exponentially at the rate seen there, so that strange and stranger stay apart
-    where a bare rank would tie them.
+    Inside the calibration windows p is the conformal (1 + rank) / (n + 1). Beyond the rarest tenth p falls
+    exponentially at the rate seen there, so that very unusual windows still differ where ranks alone would be equal.
     """
 
     ladder: Floats  # (m,) ascending benign scores
@@ -208,8 +205,8 @@ class Surprises:
     def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, *, neighbours: int) -> Surprises:
         """Learn from ``benign`` windows; from ``judged`` ones, benign too, learn how rare a distance is.
 
-        ``ordinary`` are windows of hosts' references: centres come from them. Of training hosts they may be among
-        ``benign`` as well.
+        ``ordinary`` are windows of hosts' references: centres come from them. Those of training hosts may also be among
+        ``benign``.
         """
         views = {name: FittedView.fit(benign, judged, ordinary, name, neighbours) for name in benign.tables}
         return cls(views)

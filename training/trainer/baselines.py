@@ -1,10 +1,9 @@
 """Plain methods that every model must beat, on the same features, split and threshold rule.
 
-They have all that a model has: the references that train, validation windows once these have made their choice, each
-host's level, a rule of incidents by their own calibration windows, and, where they score anomalies, features from the
-mean of the host's own reference.
-
-Deterministic, single runs of scikit-learn on capped numbers of rows: they are read beside the model, not instead of it.
+They get all that a model gets: training references, validation windows after these made their choice, each host's
+level, and a rule of incidents from their own calibration windows. Anomaly methods also get features relative to the
+mean of the host's own reference. They are deterministic single runs of scikit-learn on limited numbers of rows, for
+comparison with the model.
 """
 
 from __future__ import annotations
@@ -58,13 +57,12 @@ def run_baselines(
     isolation_forest, mahalanobis, lof.
 
     ``windows`` are *all* windows of the mode, ``own`` those of references that tell levels; ``test`` and ``cal`` are
-    the model's own `Scored` (rows as in the split).
-    Each name maps to {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or to
-    {kind, note} with a sentence where it could not be had. ``rule`` is that of its thresholds by host, null without
-    references. ``incidents`` are the figures of incidents under the rule that its calibration side chose, null without
-    a threshold, or where windows were thinned and are no neighbours any more. ``stride_s`` is the usual time from
-    window to window. ``gap`` is its AUROC minus the model's on the same draws of episodes, where the two can be
-    compared.
+    the model's own `Scored` (rows as in the split). Each name maps to {kind: supervised | anomaly, windows (judged),
+    auroc, auprc, tpr, fpr, …: {value, ci95}}, or to {kind, note} with a sentence if the method failed. ``rule`` is the
+    rule for hosts' thresholds, null without references. ``incidents`` are the figures of incidents under the rule that
+    its calibration side chose, null without a threshold, or if windows were thinned, so that they are not consecutive.
+    ``stride_s`` is the usual time from window to window. ``gap`` is its AUROC minus the model's on the same draws of
+    episodes, if the two can be compared.
     """
     split = windows.split
     answers = plain_answers(windows, own, test=test, cal=cal, classes=classes, seed=seed)

@@ -50,8 +50,8 @@ class Perturb(nn.Module):
     recordings of four hosts, trained on two and tested on the other two, this was worth 0.03 AUROC. ``strength`` is the
     shift's deviation in normalised units. A hidden channel looks like an absent one; those ``spare``, which some hosts
     lack, are hidden in half of the windows. Networks that were given a mask of present channels learnt to recognise
-    hosts by it: of five channels that two of four hosts lacked this cost ``cnn`` 0.015 AUROC on the next host, and gave
-    ``mlp`` 0.004.
+    hosts by it: with five channels that two of four hosts lacked, this mask cost ``cnn`` 0.015 AUROC on an unseen host,
+    and gained ``mlp`` 0.004.
     """
 
     spare: Tensor

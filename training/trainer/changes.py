@@ -3,7 +3,7 @@
 Windows of a host come in one by one, and close *stretches* of a minute. The record is tested at some of them, ever more
 rarely as it grows. The n-th test uses the error rate divided by n (n + 1), so that over all tests at most one unchanged
 host in a hundred is reported as changed. A reported change stays (is *latched*) until a person confirms it or brings a
-new reference. A `Record` never touches a score, a threshold or an incident.
+new reference. A `Record` never affects a score, a threshold or an incident.
 """
 
 from __future__ import annotations

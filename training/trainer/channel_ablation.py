@@ -2,7 +2,7 @@
 
 Channels that machines may lack are taken away from the test windows, one at a time and all at once; model and threshold
 stay. Those are the channels that only some hosts of the data set have, and those of the recorder that not every machine
-can measure. The figures stand in the report, and in the checkpoint for who scores a host without them.
+can measure. The figures are in the report, and in the checkpoint, for users who score a host that lacks such channels.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def prices(
     """Say which training hosts have which channels, and compute the test figures with optional channels removed.
 
     JSON values: ``every``, ``some``, ``none``; ``whole`` has auroc, tpr and fpr of the windows judged, and each of
-    ``without`` the ``channels`` taken away, the same figures, and ``gap``, its AUROC less the whole one's, on the same
-    draws of episodes.
+    ``without`` the ``channels`` taken away, the same figures, and ``gap``, its AUROC minus that of ``whole``, on the
+    same draws of episodes.
     """
     kinds = channels_of_training(inputs, split)
     taken = to_take_away(inputs, split.test)

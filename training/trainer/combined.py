@@ -1,11 +1,11 @@
 """``combined``: one score from a supervised part, which knows classes, and an anomaly part, which knows benign windows.
 
 A classifier does not catch behaviours that it was not shown; distances from a host's own ordinary work do not depend on
-what was shown. Both parts are surprises on one scale, log odds and -log p among benign windows, and a logistic
-regression makes a probability of them. Its weights are chosen on the training side alone, by windows that neither part
-has learnt from: of behaviours that the supervised part was shown, and of behaviours that were left out of it, in the
-shares that ``new_share`` expects. The same windows choose how much of the anomaly part the channel means are. The
-supervised part alone decides how the alarm's probability divides among the classes.
+what was shown. The parts' outputs, log odds and -log p among benign windows, are on one scale, and a logistic
+regression converts them to a probability. Its weights are chosen on the training side alone, by windows that neither
+part has learnt from: of behaviours that the supervised part was shown, and of behaviours that were left out of it, in
+the shares that ``new_share`` expects. The same windows choose the weight of the channel means within the anomaly part.
+The supervised part alone decides how the alarm's probability divides among the classes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIXED = (-0.8, 0.8, 0.4)  # weights where none can be chosen; see `Weights`
 class Weights:
     """The log odds of an alarm are ``start`` + ``odds`` · log odds + ``surprise`` · surprise; the last two not below 0.
 
-    ``rows`` of the data set chose them, the report gives ``why``.
+    ``rows`` of the data set chose them; ``why`` is for the report.
     """
 
     start: float
@@ -281,7 +281,7 @@ class Parts:
 class Folds:
     """The training windows in folds, and the behaviours to leave out; each behaviour is judged by one fold.
 
-    A fold has whole hosts where the split asks for hosts and enough of them train, else whole recordings.
+    A fold consists of whole hosts if the split is by host and enough hosts train, else of whole recordings.
     """
 
     rows: tuple[Ints, ...]  # to be judged, of each fold

@@ -4,8 +4,8 @@ lucky.
 All models score the windows that none of them saw: the test side of the split that their checkpoints name, made again
 from ``DATA``, the data set that both were trained on, and checked against its fingerprint. Other data are refused, and
 so are models that split their common data differently. With ``--other-data`` both are judged on windows that neither
-has learnt from. What oracle channels are worth is the gap between an oracle model and a realistic one. Two folders are
-two rotations, compared host by host.
+has learnt from. The gap between an oracle model and a realistic one shows what oracle channels are worth. Given two
+folders, it compares two rotations host by host.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compare models on windows that none of them saw: gaps paired by episode, and which model is first.
 
-`compare` is the program.
+The program is in `compare`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def compare(
 ) -> JsonDict:
     """The AUROC of each model, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
 
-    Of two models also their ``gap``, and ``gaps``: those of what is caught (tpr) and of false alarms (fpr) at the
-    thresholds of both, null where one has none. Of more than two their ``standings`` on the test that judges all: each
-    has ``p`` (Holm), ``tied`` with the first and ``wins``; ``optimism`` is how much the first one's value is too high
-    for having been chosen here. All must have been trained on the data judged; ``other_data`` allows others, and leaves
-    out what one has seen. ``paths`` of the checkpoints name models that would otherwise have one name.
+    For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds;
+    null if one has no threshold. For more models their ``standings`` on the common test: each has ``p`` (Holm),
+    ``tied`` with the first and ``wins``; ``optimism`` is how much the first one's value is too high for having been
+    chosen here. All must have been trained on the data judged; ``other_data`` allows others, and leaves out windows
+    that a model has seen. ``paths`` of the checkpoints name models that would otherwise have one name.
     """
     (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
@@ -249,8 +249,8 @@ def paired_rates(
     """The alarm rates of ``a`` minus those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or
     None.
 
-    Resampled like `paired_gap`: with the same episodes for both. Where no resample differs, as where few episodes alarm
-    at all, the interval is as wide as so few episodes allow.
+    Resampled like `paired_gap`: with the same episodes for both. If no resample differs, for example because few
+    episodes alarm, the interval is the widest that so few episodes allow.
     """
     if a is None or b is None:
         return {"tpr": None, "fpr": None}

@@ -1,6 +1,6 @@
 """A trainer's interface to the fleet: exit codes, progress lines, and the request to stop.
 
-Standard library only, so that a signal is answered properly while the ML libraries are still being imported. A custom
+It uses only the standard library, so that a signal is handled even while the ML libraries are being imported. A custom
 trainer in any language may follow the same contract (docs/trainer-contract.md).
 """
 
@@ -135,10 +135,10 @@ class Progress:
         self._out.flush()
 
     def epoch(self, epoch: int, epochs: int, *, loss: float, metric: float | None) -> None:
-        """Report an epoch, or a tree. Lines closer than ``MIN_GAP_S`` are left out, never the last.
+        """Report an epoch, or a tree. Lines closer together than ``MIN_GAP_S`` are left out, except the last.
 
-        ``eta_s`` assumes that all epochs will be needed: with early stopping it is an upper bound. Trainings that
-        follow (see ``training``) count as this one.
+        ``eta_s`` assumes that all epochs will be needed: with early stopping it is an upper bound. Following trainings
+        (see ``training``) are assumed to take as long as this one.
         """
         epoch += self._done
         self._latest = max(self._latest, epoch)  # trees are counted anew by each booster

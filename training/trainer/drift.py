@@ -61,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Drift:
     """A host and its reference, in stretches of a minute.
 
-    ``doubts``: sentences that speak against its alarms in any case. ``moved`` is empty where nothing changed, and where
-    ``tells`` is False. ``needs``: stretches of reference with which all of the host's could be distinguished from it.
-    ``start`` is the row, among the host's in time order, from which the surest change lasts. The alarms' shares are
-    None where the model has no threshold, or nothing changed.
+    ``doubts``: sentences that cast doubt on its alarms whether it changed or not. ``moved`` is empty if nothing
+    changed, or if ``tells`` is False. ``needs``: how many stretches of reference would suffice to detect a change in
+    all of the host's. ``start`` is the row, among the host's in time order, from which the surest change lasts. The
+    alarms' shares are None where the model has no threshold, or nothing changed.
     """
 
     host: str

@@ -1,12 +1,12 @@
 """``gbt``: gradient-boosted trees on window features (XGBoost, histogram method).
 
-Two boosters answer together: one grew from nothing, one from a linear model. Trees hold where levels shift from host to
-host, the line holds where trees see too few windows; which of them a new host will favour hardly shows on validation
-windows, and their mean was better than either; where one is clearly worse there, it counts for less. Each is boosted
-until the validation windows gain no more, then again for as long on these as well.
+The prediction is the mean of two boosters: one starts from nothing, one from a linear model. Trees are better if levels
+shift between hosts, the linear model if there are few windows. Validation windows hardly show which one suits a new
+host, and the mean was better than either; a booster that is clearly worse there gets less weight. Each is boosted until
+the validation windows gain no more, then again for as long on these as well.
 
-Trees learn from windows that lack a feature which way to go without it. One that no training window lacked counts as
-usual, by its median, where it is absent.
+From windows that lack a feature, trees learn which branch to take without it. A feature that no training window lacked
+is replaced by its median where it is absent.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Gbt:
     def contributions(self, X: Floats32, alarm: Bools) -> Floats:
         """(n, F + 1): what each feature adds to the margin of an alarm, and last the constant part.
 
-        The margin is the mean over the parts, by their weights, of the log odds; of several classes on one side their
-        margins count by their probabilities. Each row sums to it.
+        The margin is the mean over the parts, by their weights, of the log odds; for several classes on one side the
+        margins are weighted by the classes' probabilities. Each row sums to it.
         """
         values, each = self._usual_where_absent(X), []
         for part in self.parts:
@@ -241,8 +241,8 @@ class Binned:
 class Bins:
     """Bins each side's features once for both starts, which differ only in the linear model below the trees.
 
-    If there are more windows than fit into memory, the bins are in files until ``files`` is closed. The trees are the
-    same.
+    If there are more windows than fit into memory, the bins are in files until ``files`` is closed. This does not
+    change the trees.
     """
 
     def __init__(self, task: Task, files: ExitStack) -> None:
@@ -313,7 +313,7 @@ class Bins:
 def bytes_of_page(windows: int, features: int, bins: int) -> int:
     """The bytes of a page in XGBoost's files, as measured of 3.2.
 
-    Each bin lies there twice, by rows and by columns, with a bit that says if it is missing; each window has its place,
+    Each bin is stored twice, by rows and by columns, with a bit that says if it is missing; each window has its place,
     each page the edges of all bins, and a little more.
     """
     cells = windows * features

@@ -36,7 +36,8 @@ class JoinBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRule:
-    """The rule by which windows become an incident. Times are seconds on their clock; means need no ``k``."""
+    """The rule by which windows become an incident. Times are seconds on their clock; ``k`` is not used if margins are
+    averaged."""
 
     join: JoinBy
     k: Annotated[int, msgspec.Meta(ge=1)]

@@ -160,8 +160,8 @@ def judged_by(
 ) -> Judged:
     """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``.
 
-    ``known`` are other windows of hosts with the same references, which are then not scored again; ``outputs`` are
-    the windows' where they were scored elsewhere.
+    ``known`` are other windows of hosts with the same references, which are then not scored again; ``outputs`` are the
+    model's outputs, if they were computed already.
     """
     document = model.document
     labels = document["label_map"]

@@ -1,7 +1,7 @@
 """Train again without one behaviour at a time: decide which, and store these models' scores of the behaviour left out.
 
-Families that train in seconds do so for every report, the others only with the recipe ``behaviour``. All of it belongs
-to one run: it stops and resumes as one, and is in its run key.
+Families that train in seconds do so for every report, the others only with the recipe ``behaviour``. All these
+trainings belong to one run: they stop and resume together, and are part of its run key.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Linear:
 def fit_linear(X: Floats32, y: Ints, weights: Floats, classes: int, rows: Ints | None = None) -> Linear:
     """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows.
 
-    ``y`` (n,) and they are of the windows at ``rows`` of ``X``, or of all.
+    ``y`` (n,) and ``weights`` belong to the windows at ``rows`` of ``X``, or to all.
 
     Of more than two ``classes`` some may have no window: they get margins that rule them out.
     """

@@ -1,4 +1,4 @@
-"""The networks by their names. All take normalised windows and answer with logits (M, B, K)."""
+"""The networks by their names. All take normalised windows and return logits (M, B, K)."""
 
 from __future__ import annotations
 

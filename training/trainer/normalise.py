@@ -77,8 +77,8 @@ def _mean_over_ties(knots: Floats32, normal: Floats) -> Floats:
 class RobustAsinh(nn.Module):
     """Each channel of (B, C, T): centred on the median, scaled by the interquartile range, tails compressed by asinh.
 
-    Bytes a second span six decades between idle and busy: linear near the usual, logarithmic far
-    from it, and never undefined. Afterwards each channel has mean 0 and variance 1 in training.
+    As bytes per second span six decades between idle and busy, the scale is linear near usual values and logarithmic
+    far from them. Afterwards each channel has mean 0 and variance 1 in training.
     """
 
     kind = "robust-asinh"

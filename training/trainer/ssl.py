@@ -2,8 +2,8 @@
 
 Four views are plain statistics; two come from a network that learnt, on benign windows, to guess hidden channels from
 the others. Labels are used twice and never for the weights: malicious windows are kept out of training, and labelled
-windows of the training hosts choose which views make the score (`anomaly.choose`). The network is part of it only where
-it adds: over most data sets tried it adds .00 to .03 AUROC.
+windows of the training hosts choose which views make the score (`anomaly.choose`). The network is part of the score
+only if it improves the score: over most data sets tried it adds .00 to .03 AUROC.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Anomaly:
     def carried(self, asked: WindowsToExplain) -> Floats:
         """(n, C): each channel's share of the distances, weighted by each view's surprise and share of the score.
 
-        Nothing of an embedding, which knows no channels.
+        The embedding adds nothing, because its dimensions belong to no channel.
         """
         seen = self.whole(asked, asked.rows, tuple(self.shares))
         surprise = self.surprises.only(tuple(self.shares)).of(seen)

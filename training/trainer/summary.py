@@ -33,7 +33,7 @@ def lines(
 ) -> list[str]:
     """The summary; each line begins with its subject.
 
-    ``called`` are the incidents, ``reasons`` of the alarms, ``changed`` the hosts that have changed.
+    ``called`` has the incidents, ``reasons`` the reasons for alarms, ``changed`` the hosts that have changed.
     """
     missing = lacked(judged.inputs, judged.document)
     doubts = [*_of_missing(judged, missing), *_of_hosts(judged), *_of_alarms(judged)]

@@ -150,7 +150,7 @@ def _train(
 def _for_few(spec: loop.LoopSpec, model: str, windows: int) -> loop.LoopSpec:
     """Reduce the batch size if ``mlp`` learns from few windows. The other families always use small batches.
 
-    With 256 windows in a step the passes over a few hundred were over before much was learnt.
+    With 256 windows per step, training on a few hundred windows ended before much was learnt.
     """
     if model != "mlp":
         return spec

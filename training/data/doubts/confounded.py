@@ -1,7 +1,7 @@
 """Notes on data in which something other than the behaviour separates the classes, or one measurement counts twice. All
 functions are pure.
 
-A model cannot know which of two things that always go together it is to learn: the host, the hour, or the behaviour.
+If the host or the hour always goes together with the behaviour, a model cannot know which of them to learn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ RECORDINGS_LEAST = 2  # of a host, to say that its classes follow each other: on
 
 
 def doubled_channels(windows: WindowsInQuestion) -> list[str]:
-    """Name the channels whose values equal those of another channel. One that never changes is named elsewhere."""
+    """Name the channels whose values equal those of another channel. Another detector names channels that never
+    change."""
     X, names = windows.X, windows.channels
     low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
     digests = [hashlib.sha256() for _ in names]

@@ -1,6 +1,6 @@
 """Find values that are constant where measured ones change: stand-ins for missing values, padding, data filled forward.
 
-Each has natural causes as well, so a note is made and nothing is refused. A few windows are enough to see it. All
+Each has natural causes as well, so a note is made and nothing is refused. A few windows suffice to detect it. All
 functions are pure.
 """
 
@@ -37,9 +37,9 @@ ON_TIME = 0.95  # of them
 def one_sided(windows: WindowsInQuestion) -> list[str]:
     """Describe each value that windows of some classes repeat and windows of the other classes hardly ever hold.
 
-    One of each channel that is not exempt, on all hosts together or on one. Idle hours repeat a value as well: in long
-    runs, and next to where the others end. Such repetition is not reported here. The value is named where windows hold
-    it as it was recorded.
+    At most one value is described for each channel that is not exempt, on all hosts together or on one. Idle hours
+    repeat a value as well: in long runs, and next to where the others end. Such repetition is not reported here. The
+    value is named where windows hold it as it was recorded.
     """
     found: dict[str, str] = {}
     X, label, host = windows.X, windows.rows.label, windows.rows.host

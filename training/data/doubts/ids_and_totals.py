@@ -1,7 +1,7 @@
 """Channels that a detector should not see, recognised by their values: row numbers, ids, running totals, copies of the
 label.
 
-They are refused with the flags that say otherwise; those of one value are noted. All functions are pure.
+They are refused, with the flags that allow them; channels with a single value are only noted. All functions are pure.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class Course:
     def kind(self, *, several: bool) -> str | None:
         """Name what its values look like, if that is suspicious; ``several``: windows a recording.
 
-        ``labels`` have one value a class, ``of_hosts`` one a host, ``of_recordings`` one a recording, and ``ids`` one
-        that the next recording of the host has not. ``totals`` never fall inside a recording, ``remainders`` never
-        rise, and ``reset`` rise and rarely start again.
+        ``labels`` have one value a class, ``of_hosts`` one a host, ``of_recordings`` one a recording, and ``ids`` one a
+        recording that differs in the host's next recording. ``totals`` never fall inside a recording, ``remainders``
+        never rise, and ``reset`` rise and rarely start again.
         """
         least, most = self._ranges[0]
         if most.max() == -np.inf:

@@ -1,13 +1,11 @@
 """Channels that alone separate the classes: either a noisy or delayed copy of the label, or a strong measurement.
 
-Only the owner knows which, so a channel whose threshold tells benign samples from the others on every host is noted,
-and refused only where it is practically a state that follows the label. Whole windows are looked at, and their halves:
-a copy that comes late or early spoils the beginning or the end of each stretch. A few windows of each host are enough
-to see it.
-
-A rolling mean of the label, or its value of a minute ago, is told by no threshold, and a trainer learns nothing else
-from it. The label of each recording is smoothed and moved in turn, and what a channel has in common with the nearest of
-these is its correlation with it, as inside recordings levels do not count. All functions are pure.
+Only the owner knows which. So a channel is noted if one threshold separates benign samples from the others on every
+host; it is refused only if it is practically a state that follows the label. Whole windows are examined, and their
+halves, because a late or early copy is wrong at the beginning or end of each stretch. A few windows of each host
+suffice. No threshold reveals a rolling mean of the label, or its value a minute ago. The label of each recording is
+smoothed and moved in turn, and what a channel has in common with the nearest of these is its correlation with it, as
+inside recordings levels do not count. All functions are pure.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ LEVEL_VALUES, LEVEL_WINDOWS = 1 << 23, 64  # of a host that show it
 def other_units(windows: WindowsInQuestion) -> list[str]:
     """Name the channels whose values on one host differ in size from those on every other host.
 
-    Compared are the sizes of what is not zero, without the outermost twentieths; of a host with
-    more than LEVEL_VALUES values windows are drawn evenly.
+    It compares the sizes of values other than zero, without the lowest and highest twentieth. If a host has more than
+    LEVEL_VALUES values, windows are drawn evenly.
     """
     X, channels = windows.X, windows.channels
     names, of = windows.rows.host.names, windows.rows.host.codes

@@ -25,7 +25,7 @@ def no_trouble() -> str | None:
 
 
 class Engine(NamedTuple):
-    """Workers behind an executor. An executor repairs itself: after a lost worker it takes tasks again."""
+    """Workers behind an executor. After a lost worker an executor must accept tasks again."""
 
     executor: Executor
     width: int  # tasks that it works on at once

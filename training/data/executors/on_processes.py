@@ -60,7 +60,7 @@ def _verdict(error: BaseException) -> Exception:
 def end_with_parent() -> None:
     """End this process of a pool when its parent is gone.
 
-    The pool's own pipes do not show it: every process holds both of their ends, and waits for work without end.
+    The pool's own pipes do not show this: every process has both ends open, and would wait for work forever.
     """
     threading.Thread(target=_outlive, name="end with parent", daemon=True).start()
 

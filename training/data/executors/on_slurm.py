@@ -1,8 +1,8 @@
 """Run tasks on a Slurm partition: each chunk of tasks is a Slurm job, with files in a folder that all machines share.
 
-submitit writes and submits the jobs. Their states are asked of ``squeue``, which every cluster answers: accounting,
-which submitit would ask, is absent on small ones. Options of ``sbatch`` that a cluster demands are given by its own
-variables: SBATCH_ACCOUNT, SBATCH_QOS, SBATCH_TIMELIMIT and others.
+submitit writes and submits the jobs. Their states come from ``squeue``, which works on every cluster; submitit would
+use accounting, which small clusters lack. Options of ``sbatch`` that a cluster demands are given by its own variables:
+SBATCH_ACCOUNT, SBATCH_QOS, SBATCH_TIMELIMIT and others.
 """
 
 from __future__ import annotations

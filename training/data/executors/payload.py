@@ -1,8 +1,9 @@
 """Pack tasks as plain bytes for a worker and back; the worker checks the versions before it unpacks them.
 
-An engine carries ``pickle.loads`` and bytes, and so needs nothing of ours. The bytes call :func:`work` at the worker
-with the expected versions as text, and with the tasks still packed: a worker with other code refuses, instead of
-unpacking bytes it cannot read. Results and errors come back as bytes too, the same way on every engine.
+An engine transports only ``pickle.loads`` and bytes, and so needs none of our code to do so. The bytes call
+:func:`work` at the worker with the expected versions as text, and with the tasks still packed: a worker with other code
+refuses, instead of unpacking bytes it cannot read. Results and errors come back as bytes too, the same way on every
+engine.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def _check(expect: tuple[Fact, ...]) -> None:
 def absent(error: BaseException) -> EngineError | None:
     """The sentence for a worker on which this project is not installed; None for other errors.
 
-    Engines wrap the error, some with the whole traceback: its words remain.
+    Engines wrap the error, some with the whole traceback, so the text is searched.
     """
     if not re.search(r"No module named 'training['.]", str(error)):
         return None

@@ -57,8 +57,8 @@ def spread(
 ) -> Iterator[Any]:
     """Map a function over tasks, with results in their order. Raises EngineError, and what a task raised.
 
-    Tasks, function and results must be fit for pickle. Tasks that were sent again may be done twice, and even at the
-    same time, where a worker that counts as lost is not: they must be such that this does no harm.
+    Tasks, function and results must be fit for pickle. Tasks that were sent again may run twice, even at the same time,
+    if a worker that seemed lost is not. So running a task twice must do no harm.
     """
     size = engine.chunk(len(tasks))
     left = iter([tasks[at : at + size] for at in range(0, len(tasks), size)])

@@ -1,8 +1,8 @@
 """The cells of a table, stored in DuckDB: columns c0 … cn in the order of the file, and rows in the file's order.
 
-DuckDB parses, stores, counts, and moves to disk what its memory does not hold. It decides nothing: all cells of text
-stay text, and our own patterns say which are numbers (see `numerals`), so that each version of it gives the same.
-Names from the file never stand in a query.
+DuckDB parses, stores, counts, and moves to disk what its memory does not hold. It interprets nothing: text cells stay
+text, and our own patterns decide which are numbers (see `numerals`), so that every version of DuckDB gives the same
+result. Names from the file never become part of a query.
 """
 
 from __future__ import annotations

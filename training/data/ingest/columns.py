@@ -1,7 +1,7 @@
 """Decide which columns of a table are channels, and which of these a detector should not see.
 
-A row number, an id or a running total among the channels makes a perfect detector of noise. So names and values that
-look like one are refused with the flags that say otherwise. All functions are pure.
+A row number, an id or a running total among the channels makes a detector that seems perfect but learns nothing useful.
+So columns whose names or values look so are refused, with the flags that allow them. All functions are pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The dialect of a text table: its encoding, delimiter, quotes and header.
 
-DuckDB's sniffer finds the layout (it tries dialects and types on the first lines), a byte order mark or the bytes
-themselves tell the encoding. What was found is said to the user.
+DuckDB's sniffer finds the layout (it tries dialects and types on the first lines), the encoding is found from a byte
+order mark or the bytes themselves. The result is shown to the user.
 """
 
 from __future__ import annotations

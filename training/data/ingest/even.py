@@ -76,8 +76,8 @@ class Folded(NamedTuple):
 def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, totals: Bools) -> Folded:
     """Merge rows of one recording and time (S), sorted by both, of values (S, C); some channels are ``totals``.
 
-    The values of the rows to keep are changed in place. Many doubles, some in a row or of unlike labels are two
-    recordings, or times that are rounded.
+    The values of the rows to keep are changed in place. Many doubles, several in a row, or doubles with different
+    labels mean two recordings, or rounded times.
     """
     keep = np.ones(t.size, dtype=np.bool_)
     rows = rows_of_doubles(t, recording)
@@ -146,7 +146,7 @@ def resampled(t: Floats, label: AnyArray, hz: float) -> Slots:
     """Put one recording's samples, at least two, into slots of ``1 / hz`` seconds.
 
     A slot with less than half of the samples that its recording's own step would put there, or with two labels, stays
-    empty. A recorder that pauses may continue at another moment of the slot: each stretch has slots of its own.
+    empty. After a pause a recorder may continue at another offset, so each stretch gets its own slots.
     """
     step, steps = 1 / hz, np.diff(t)
     own = min(own_step(t), step)
@@ -187,8 +187,8 @@ def _means(values: Floats, weight: Floats, begins: Rows) -> Floats:
 def rates(total: Floats, t: Floats, group: Rows) -> Floats:
     """A running total's growth per second; a total that falls was reset, and that step counts as no growth.
 
-    Growth counts from one known value to the next, and is the later one's. What has nothing to grow from, a group's
-    first value and the one behind a gap, takes the rate of the next value. Rows are sorted by group and time.
+    Growth is computed between neighbouring known values and assigned to the later one. A group's first value, and the
+    first after a gap, get the rate of the next value. Rows are sorted by group and time.
     """
     place = np.flatnonzero(~np.isnan(total))
     known, of, values = t[place], group[place], total[place]

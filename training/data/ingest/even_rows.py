@@ -26,7 +26,7 @@ SHOWN = 3  # recordings in one sentence
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
     """The rows without repetitions, in 32 bits; channels that are totals become growth per second. Raises DataError.
 
-    They are sorted by recording and time, or, without a clock, by recording alone.
+    The rows are sorted by recording and time, or, without a clock, by recording alone.
     """
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:
@@ -68,7 +68,7 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
     """The rows in their order without copies; several rows at one time in a recording are merged into one. Raises
     DataError.
 
-    What the rows held, their values among it, is changed in place.
+    The given rows and their values are changed in place.
     """
     came, group = rows, rows.recording
     t, notes = rows.t, []

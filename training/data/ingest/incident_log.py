@@ -1,8 +1,8 @@
 """Label samples by a log of incidents (from, to, what), for a table that has no labels.
 
-A sample has the label of the incident in whose time it lies. One in two incidents of unlike labels has none, and so has
-one in no incident unless the user says which class the rest is: a log names what people noticed, and the time between
-is not verified. All of it is counted, and said.
+A sample during an incident gets the incident's label. A sample in two incidents with different labels gets none. A
+sample in no incident gets none either, unless the user names a class for the rest, because a log has only what people
+noticed. All these samples are counted and reported.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def channel_specs(
 def measured(seconds_or_hz: float) -> float:
     """A rate or step read off time stamps, rounded to six digits: further digits are rounding errors of the stamps.
 
-    It becomes part of the schema, and two files of one recorder must have the same.
+    The rate becomes part of the schema, and two files of one recorder must have equal schemas.
     """
     return float(f"{seconds_or_hz:.6g}")
 
@@ -147,7 +147,7 @@ def rate_of_step(step_s: float) -> float:
 def own_episodes(X: AnyArray, channels: Sequence[str]) -> Names:
     """An episode for each window of ``X`` (N, C, T), for data that do not say which belong together.
 
-    Named by content, as a number would name another window in the next export; copies are numbered.
+    Episodes are named by content, because a number would mean another window in the next export; copies are numbered.
     """
     counts: Counter[int] = Counter()
     names = []
@@ -285,9 +285,9 @@ def following(episode: Names, window_s: float) -> Floats:
 def without_missing(windows: Ingested, *, most: float, drop: bool, room: WorkingMemory = ROOM) -> Ingested:
     """Leave out windows that miss more than a share ``most`` of their values, and settle the others; say how many.
 
-    A channel of which a host has no value at all is absent there, and does not count. One with values, but never enough
-    for a window, is refused. Infinite values are refused, or with ``drop`` such windows are left out as well. Raises
-    DataError.
+    A channel of which a host has no value at all is absent there, and does not count. A channel that has values, but
+    never enough for a window, is refused. Infinite values are refused, or with ``drop`` such windows are left out as
+    well. Raises DataError.
     """
     X, names = windows.X, [channel.name for channel in windows.channels]
     if X.ndim != 3 or 0 in X.shape:

@@ -185,7 +185,7 @@ def _chosen(
 def _check_equal_times(X: AnyArray, t: Floats, episode: Names) -> None:
     """Refuse different windows of one recording that begin at one time: the number of alarms a day would be wrong.
 
-    Copies are another matter, and judged as such. Raises DataError.
+    Equal windows are copies, which another check handles. Raises DataError.
     """
     order = np.lexsort((t, episode))
     before, after = order[:-1], order[1:]

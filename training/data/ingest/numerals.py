@@ -1,7 +1,8 @@
 """Decide which text cells are numbers, and whether their decimal sign is a point or a comma.
 
-Spreadsheets and loggers write them in their country's way. A number with two possible readings is refused: ``1.234`` is
-a thousand or a fraction. DuckDB counts the cells that fit each pattern here; the rest is decided from the counts.
+Spreadsheets and loggers write numbers as usual in their country. A number with two possible readings is refused:
+``1.234`` is a thousand or a fraction. DuckDB counts the cells that fit each pattern here; the rest is decided from the
+counts.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def kinds_of(
 ) -> tuple[dict[str, Verdict], str]:
     """The kinds of columns, and a note on how decimals are written if that is unusual; ids stay ``as_written``.
 
-    ``decimal`` is the user's word on the sign before decimals. Raises DataError for numbers with two readings.
+    ``decimal`` is the decimal sign that the user gave. Raises DataError for numbers with two readings.
     """
     if store.dialect is None:
         return {name: Verdict(_of_type(store.types[store.column(name)]), store.column(name)) for name in names}, ""
@@ -208,9 +209,9 @@ def _with_decimals(
 ) -> dict[str, Verdict]:
     """The numeric columns of a table that has decimal commas. Raises DataError.
 
-    ``1,234`` and ``1.234`` beside decimal commas are thousands or decimals: a column in which no cell tells is refused.
-    With other signs than commas between columns ``1,234`` is a decimal where another column's commas surely are, no
-    column has decimal points, and no whole number stands in its own.
+    Beside decimal commas, ``1,234`` and ``1.234`` may be thousands or decimals: a column in which no cell decides this
+    is refused. If columns are not separated by commas, ``1,234`` is a decimal under three conditions: another column
+    surely has decimal commas, no column has decimal points, and its own column has no whole numbers.
     """
     commas = any(of.any("surely_commas") for of in columns.values())
     points = any(of.any("surely_points") for of in columns.values())

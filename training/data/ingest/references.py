@@ -1,6 +1,7 @@
 """References among ingested windows: marked in the file, and kept out of training and test.
 
-Until windows are cut, the mark is a label of its own: no window crosses a change of label, so none holds both.
+Until windows are cut, the mark is treated as a label. As no window crosses a change of label, no window mixes reference
+and other samples.
 """
 
 from __future__ import annotations

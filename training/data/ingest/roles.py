@@ -1,7 +1,7 @@
 """Find the columns with a role: time, label, host, episode and window, by their usual names or by flags.
 
-Every other column is a channel. Two columns that could both have one role are refused with the flag that says which one
-it is. All functions are pure.
+Every other column is a channel. Two columns that could both have one role are refused, naming the flag that chooses
+one. All functions are pure.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def plural_of(name: str) -> Role | None:
 
 
 def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Roles:
-    """Find the column of each role among ``names``. ``said`` is what the flags name. Raises DataError."""
+    """Find the column of each role among ``names``. ``said`` has the columns named by flags. Raises DataError."""
     for role, name in said.items():
         if name not in names:
             raise DataError(f"{role.flag} names {name!r}, which is no column of {where}.")
@@ -143,7 +143,8 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
 
 
 def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
-    """Return True for a usual name of the role. ``y`` between ``x`` and ``z`` is an axis where another is the label."""
+    """Return True for a usual name of the role. ``y`` beside ``x`` and ``z`` is an axis if another column is the
+    label."""
     if role is Role.LABEL and plain(name) == "y":
         others = {plain(other) for other in names} - {"y"}
         if {"x", "z"} <= others and not others.isdisjoint(NAMES[role]):

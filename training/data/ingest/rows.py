@@ -42,7 +42,7 @@ class WindowCut:
     """The way in which recordings are cut into windows; ``hz`` None: read off the times.
 
     ``t_unit`` and ``time_format`` (of strptime) are None where they are not given. ``episode_s`` is the length of the
-    episodes into which recordings are cut; None: those of a table that names none are cut by a rule.
+    episodes into which recordings are cut; None: a table without an episode column is cut by a rule.
     """
 
     window_s: float | None = None
@@ -278,7 +278,8 @@ def strings(table: Stored, role: Role) -> Coded:
 
 
 def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
-    """The class of each row by its number. Numbers stay numbers, so that 0 and 1 mean what they mean elsewhere."""
+    """The class of each row by its number. Numeric labels stay numbers, so that 0 and 1 mean benign and malicious, as
+    usual."""
     if table.labels is None and any(part.null_count() for part in table.parts(Role.LABEL)):
         raise DataError(
             f"The column {table.called(Role.LABEL)!r} has empty cells: fill them, or leave these rows out with "
@@ -392,8 +393,8 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
     """Refuse a host's sorted rows that alternate between two recordings, when no column says which row belongs to
     which.
 
-    Their steps alternate, or half of their channels are nearer to the last sample but one than to the last. If the user
-    named the episode column, the rows are taken as one recording. Raises DataError.
+    Such rows have alternating steps, or half of their channels are nearer to the second-last sample than to the last.
+    If the user named the episode column, the rows are taken as one recording. Raises DataError.
     """
     if rows.t is None or rows.episode is not None:
         return

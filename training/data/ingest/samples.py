@@ -247,7 +247,7 @@ def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, 
     """Read times in the format that the user gave, or as usual if they are not so written; return also the format
     found.
 
-    A table and its log may be written unlike. Raises DataError.
+    A table and its log may use different formats. Raises DataError.
     """
     try:
         return read(form), form
@@ -513,8 +513,8 @@ def _episodes(
     """Cut long recordings into episodes by ``cut.episode_s``, or by a rule where no column names episodes.
 
     Data that are only scored stay one episode, so that no samples between episodes are lost. An episode is given by its
-    first row and the row after its last. Windows of one recording resemble their neighbours, so that no split may part
-    them at a single sample: a window's length is left out between two episodes.
+    first row and the row after its last. Neighbouring windows of a recording are alike, so a window's length is left
+    out between two episodes to keep the sides of a split apart.
     """
     assert rows.t is not None
     if cut.episode_s is not None and cut.episode_s < 2 * window_s * (1 - ROUNDING):
@@ -562,8 +562,8 @@ def _episodes(
 def episode_length(span_s: float, window_s: float) -> float | None:
     """The length of episodes when the table names none: a tenth of the recording, or more if that is short.
 
-    An episode holds eight windows, one beside the other, and the gap before it; None for a recording too short for
-    three, which stays one.
+    An episode must have room for eight windows side by side and the gap before it; None for a recording too short for
+    three episodes, which stays one.
     """
     count = min(EPISODES_MOST, int(span_s / ((EPISODE_WINDOWS + 1) * window_s)))
     return None if count < EPISODES_LEAST else span_s / count * (1 + 1e-9)  # the last sample belongs to the last one

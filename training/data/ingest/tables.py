@@ -29,7 +29,7 @@ NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleTable:
-    """Rows of samples. A column with a role has the role's name; ``roles`` says what it is, for people."""
+    """Rows of samples. A column with a role has the role's name; ``roles`` describes it for people."""
 
     path: Path
     rows: pl.DataFrame
@@ -39,7 +39,7 @@ class SampleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A table whose cells are kept in DuckDB until it is closed. Only the rows ``keep`` count.
+    """A table whose cells are kept in DuckDB until it is closed. Only the rows ``keep`` are used.
 
     A column with a role has the role's name in ``columns``; ``roles`` holds what it is called in the file.
     """
@@ -145,7 +145,7 @@ def read_table(
 ) -> Stored:
     """Read the table without the columns ``ignored``, and find those that mean something; its store is to be closed.
 
-    ``columns`` names those of a file that does not, ``decimal`` is the sign before decimals. Raises DataError.
+    ``columns`` names the columns of a file without a header, ``decimal`` is the sign before decimals. Raises DataError.
     """
     is_parquet = path.suffix.lower() == PARQUET
     if is_parquet and columns:

@@ -1,9 +1,9 @@
 """Convert times of other sources to seconds; refuse unclear units, since a wrong guess falsifies every number of alarms
 a day.
 
-Dates become seconds since 1970. Numbers are in the unit that was said, that their column's name ends in, or that makes
-them a time of this century (milliseconds since 1970 are 1,000 times too many seconds); else seconds, and refused where
-they cannot sensibly be (one sample a quarter of an hour). All functions are pure.
+Dates become seconds since 1970. The unit of numbers is the one that the user gave, or that the column's name ends in,
+or that makes them a time of this century. Otherwise they are seconds, and refused if these make no sense (such as one
+sample in a quarter of an hour). All functions are pure.
 """
 
 from __future__ import annotations
@@ -338,7 +338,8 @@ def check_length(window_s: float, step_s: float, role: str) -> None:
 def check_rates(steps: Mapping[str, float], hz: float, *, said: bool, slower: bool = False) -> None:
     """Refuse recordings whose own step differs from that of the data set. ``steps`` by name. Raises DataError.
 
-    ``slower``: those that come faster can be brought to ``hz``, unless it was not ``said`` and they are far from it.
+    With ``slower``, faster recordings are accepted because they can be averaged to ``hz``, unless the user did not give
+    ``hz`` (``said``) and they are far from it.
     """
     odd = {name: step for name, step in steps.items() if abs(step * hz - 1) > RATE_LEAVE}
     if slower:
@@ -359,7 +360,7 @@ def check_rates(steps: Mapping[str, float], hz: float, *, said: bool, slower: bo
 def other_rates(t: Floats, hz: float) -> list[float]:
     """Find the rates of parts of one recording's sorted times that were not sampled at ``hz``.
 
-    A part counts when it is long enough to show a rate, as its windows would span another time than they are said to.
+    A part counts if it is long enough to show its rate; its windows would span another time than the others.
     """
     blocks = np.diff(t)[: (t.size - 1) // BLOCK * BLOCK].reshape(-1, BLOCK) * hz
     if not blocks.size:

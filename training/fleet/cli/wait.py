@@ -25,7 +25,7 @@ def outcome(statuses: Iterable[str]) -> int:
 def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, quiet: bool) -> list[Json]:
     """Poll until every job is over; without ``refs``, every job of the plan. Returns the jobs.
 
-    A job is looked up by its name once, and then by its id. While the receiver does not answer, the wait goes on.
+    A job is looked up by its name once, and then by its id. While the receiver does not answer, the wait continues.
     """
     views = [client.job(ref)["job"] for ref in dict.fromkeys(refs)]
     if not refs:

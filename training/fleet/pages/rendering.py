@@ -1,7 +1,8 @@
 """Render values as HTML; every page uses this module.
 
 Every text passes :mod:`training.printable` and is escaped in every template: remote text can neither become markup nor
-affect the text around it. Jinja2 is loaded with the first page, to save memory in a receiver whose pages nobody opens.
+affect the text around it. Jinja2 is loaded with the first page, to save memory in a receiver whose pages are not
+opened.
 """
 
 from __future__ import annotations

@@ -338,7 +338,7 @@ class PosixLauncher:
     def sweep(self) -> int:
         """Kill and reap the trainer's remaining processes; returns the number of children that cannot be ended.
 
-        Only our children are killed: nobody else reaps them, so their ids cannot be reused. When they end, their
+        Only our children are killed: no other process reaps them, so their ids cannot be reused. When they end, their
         children become ours, until there is none.
         """
         import time

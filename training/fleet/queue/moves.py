@@ -207,8 +207,8 @@ class JobMoves:
         )
 
     def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
-        """Cancel a job for good, and return ``True``, if it is pending, claimed or running, or failed and no longer in
-        the plan.
+        """Cancel a job permanently, and return ``True``, if it is pending, claimed or running, or failed and no longer
+        in the plan.
 
         With ``as_removed`` it is cancelled only until a plan names it again; then it waits again.
         """

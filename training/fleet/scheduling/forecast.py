@@ -67,8 +67,8 @@ class Forecast:
 
 
 def forecast(works: Sequence[WaitingKind], slots: Sequence[Slot], *, first_come: bool = False) -> Forecast:
-    """Play the schedule; ``first_come``: the first of ``works`` of the highest priority goes to the first host that
-    asks."""
+    """Simulate the schedule; with ``first_come``, the first of ``works`` of the highest priority goes to the first host
+    that asks."""
     free = [slot.ready_s for slot in slots]
     loads, all_work, longest, stays, last = [_Load() for _ in slots], _Load(), 0.0, list[Stay](), dict[int, Stay]()
     for n, slot in enumerate(slots):

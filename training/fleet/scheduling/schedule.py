@@ -65,11 +65,9 @@ BUSY_MOST = 16  # attempts of one host that a schedule knows of: those that end 
 
 
 def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> list[Slot]:
-    """List the places of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs. ``busy`` are those
-    that train now.
-
-    The first of each sort is the one that is free last: where a job needs half of the host it begins when that is free.
-    """
+    """List the slots of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs. ``busy`` has the
+    attempts that train now. The first slot of each sort becomes free last: a job that needs half of the host begins
+    when that much is free."""
     ends = sorted(busy, key=lambda slot: (slot.ready_s, slot.late_s))[:BUSY_MOST]
     if most == 1:
         return ends or [Slot(host)]
@@ -119,7 +117,7 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The shares of each slot, in order. A kind that no slot here can do has none."""
+    """The jobs of each slot, in order. A kind that no slot here can train is on none."""
 
     slots: tuple[Slot, ...]
     shares: tuple[tuple[Share, ...], ...]
@@ -327,7 +325,7 @@ class _Level:
         return best - min(then), -self.times[k][at], k, at
 
     def relieve(self) -> None:
-        """Move jobs of a kind away from the slot that ends last, or swap one, while all then ends sooner."""
+        """Move jobs of a kind from the slot that ends last to another, or swap one, if all jobs then end sooner."""
         swaps = sum(map(len, self.counts)) <= _SWAPPED_MOST
         for _ in range(_MOVES * len(self.ends)):
             full = max(range(len(self.ends)), key=self.ends.__getitem__)

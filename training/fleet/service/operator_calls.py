@@ -31,7 +31,7 @@ class OperatorCalls:
         return the_one_to_change(ref, self._queue.moves.named(ref))
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
-        """Cancel a job for good, or with ``as_removed`` (it left the plan) until a plan names it again."""
+        """Cancel a job permanently, or with ``as_removed`` (it left the plan) until a plan names it again."""
         job_id = self.resolve_to_change(ref)
         job = self._fleet.job(job_id)
         if as_removed and job.in_manifest:

@@ -251,7 +251,7 @@ class Incoming:
         self.fs.unlink(path)
 
     def _idle(self, name: str) -> list[tuple[Path, int]]:
-        """List the other parts that nobody is writing, with their sizes; the least recently written first."""
+        """List the other parts that no upload is writing, with their sizes; the least recently written first."""
         names = [each for each in self.fs.names(self.folder) if _UPLOAD.fullmatch(each)]
         paths = [self.folder / each for each in names if each not in self._owners and each != name]
         return [(each, self.fs.size(each) or 0) for each in sorted(paths, key=self.fs.modified_at)]

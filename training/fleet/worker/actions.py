@@ -31,10 +31,10 @@ _ORDERS: Mapping[type[t.Action], str] = {
 
 @dataclass
 class Actions:
-    """The executor of one session's actions. Waits for nothing but a disk.
+    """Executes one session's actions. It waits for nothing except the disk.
 
-    ``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use. ``own`` carries
-    out what concerns the worker itself.
+    ``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use. ``own`` executes
+    actions that concern the worker itself.
     """
 
     requests: Calls
@@ -46,7 +46,7 @@ class Actions:
     _discarded: int = 0
 
     def beginning(self, saved: Mapping[int, t.Saved], alone: tuple[str, ...] = ()) -> t.Begin:
-        """Make the first event from the last session's files; ``saved`` is each slot's state."""
+        """Make the first event from the last session's files; ``saved`` has each slot's saved state."""
         try:
             backlog = self.outbox.recover()
         except OSError as error:

@@ -1,6 +1,6 @@
 """One attempt at one job on this machine: its folders, its trainer, its output, its bundle.
 
-Runs on threads of its own and posts events; every path ends in the one event that the state machine waits for.
+It runs on threads of its own and posts events; every outcome ends in the one event that the state machine waits for.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def measured_at(look: int, every: int) -> bool:
 
 @dataclass
 class TrainerAttempt:
-    """The trainer of one assignment, as the state machine orders.
+    """Runs the trainer of one assignment as the state machine orders.
 
     ``transfer`` brings the trainer's saved state, the folder ``saved``, to the receiver, and fetches it from there.
     ``fetch`` brings data sets, ``doubt`` has one checked; ``measure_s``: between two looks at CPU time.

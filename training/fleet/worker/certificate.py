@@ -27,9 +27,9 @@ RENEW_AGAIN_S = 600.0  # after a failed renewal; there are ten days for it
 
 @dataclass
 class CertificateKeeper:
-    """The keeper of one worker's credentials. ``on_revoked`` gets the receiver's sentence, once.
+    """Keeps one worker's credentials valid. ``on_revoked`` gets the receiver's sentence, once.
 
-    ``granted_by`` is the database of the current work, if any: then only its receiver can revoke us.
+    ``granted_by`` is the database that granted the current work, if any: then only its receiver can revoke this worker.
     """
 
     credentials: Credentials

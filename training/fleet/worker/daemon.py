@@ -67,7 +67,7 @@ CALL_TIMEOUT_S = 30.0
 
 
 class TrainerWorker:
-    """Runs the worker's loop. Everything that touches the outside is injected."""
+    """Runs the worker's loop. Everything that accesses the outside world is injected."""
 
     def __init__(
         self,

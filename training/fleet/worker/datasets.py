@@ -67,7 +67,8 @@ class Stopped(Exception):  # noqa: N818 - no error
 
 @dataclass(frozen=True)
 class Order:
-    """A request for a data set's files whose paths are ``wanted``. ``progress`` gets the bytes present and in all."""
+    """An order for a data set's files, those whose paths are ``wanted``. ``progress`` gets the bytes present and the
+    bytes in total."""
 
     progress: Callable[[int, int], object]
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -98,9 +99,9 @@ class HeldDataset:
 
 @dataclass
 class DatasetCache:
-    """A folder of fetched data sets, at most ``bytes_max`` in all.
+    """A folder of fetched data sets, limited to ``bytes_max`` in total.
 
-    ``in_use`` lists the data sets of the current jobs: none of them makes room for another.
+    ``in_use`` lists the data sets of the current jobs: they are not deleted to make room.
     """
 
     folder: Path

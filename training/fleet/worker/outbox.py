@@ -2,12 +2,10 @@
 
 A few files hold one attempt's lines, ``<claim>.<number of the first line>.jsonl``: a heading that names the attempt and
 the trainer's output file, then a record for each reading of that file, ``[position, [lines]]``. The position says how
-far the trainer's file had been read, so that a worker that starts again reads on from there: a worker that was killed
-loses no line, and counts none twice.
-
-Bounded: the beginning and the end of an attempt's output, as a receiver keeps them, and the newest attempts. If lines
-are dropped here undelivered, the receiver notices the gap in the numbers, and says in the output how many lines are
-missing.
+far the trainer's file had been read, so that a restarted worker continues there: a killed worker loses no line, and
+counts none twice. The outbox keeps the beginning and the end of an attempt's output, as a receiver does, and only the
+newest attempts. If lines are dropped here undelivered, the receiver notices the gap in the numbers, and says in the
+output how many lines are missing.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ log = logging.getLogger("training.fleet.worker")
 
 @dataclass
 class Lookout:
-    """The thread that looks.
+    """The thread that observes.
 
-    ``works`` returns whether there is a current job: without one and without conditions there is nothing to look for.
+    ``works`` tells whether there is a current job: without a job and without conditions nothing needs observing.
     """
 
     observer: Observer

@@ -1,7 +1,7 @@
-"""The worker's requests, each sent on a thread of its own; each ends in exactly one event.
+"""Send the worker's requests, each on a thread of its own; each ends in exactly one event.
 
-No heartbeat waits for a long claim or a large upload, and no job for another's. Each request is sent once; whether and
-when it is sent again is the state machine's decision.
+No heartbeat waits for a long claim or a large upload, and no job for another job's request. Each request is sent once;
+whether and when it is sent again is the state machine's decision.
 """
 
 from __future__ import annotations

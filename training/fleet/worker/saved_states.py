@@ -76,8 +76,8 @@ def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()
 
 @dataclass
 class Leftovers:
-    """Saved states of jobs that ended elsewhere. ``now``: epoch seconds; ``in_use`` lists the folders of the current
-    jobs."""
+    """Saved states here of jobs that ended elsewhere. ``now``: epoch seconds; ``in_use`` lists the folders of the
+    current jobs."""
 
     root: Path
     now: Callable[[], float]

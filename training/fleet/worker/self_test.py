@@ -1,7 +1,8 @@
 """A host's self-test, reported with every claim: whether everything that a training needs works on this host.
 
-Cheap, because it is asked often: trainers are started once for each state of interpreter and checkout, and again a
-minute after they failed. A GPU needs no test: it is reported only when torch could use it under the present driver.
+The test is cheap, because it runs often: trainers are started once for each state of interpreter and checkout, and
+again a minute after they failed. A GPU needs no test: it is reported only when torch could use it under the present
+driver.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PURE: check the host once more before a trainer starts: whether its booking is still free, and which GPU it gets.
 
 The receiver books by what the worker reported up to half a minute before. Since then another program, or another
-trainer, may have taken memory. A job that no longer fits is handed back, which counts against nobody: it is granted
-again where there is room.
+trainer, may have taken memory. A job that no longer fits is handed back, which counts against neither host nor job: it
+is granted again where there is room.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class StateFolder:
     def __init__(self, folder: Path, others: Mapping[str, Path] | None = None, host_id: str | None = None) -> None:
         """Lock the folder. StateError when it is not writable, in use, or has another host's finished work.
 
-        ``others`` are further folders to lock, by their flags.
+        ``others`` has further folders to lock, by their flags.
         """
         self.folder = folder
         self._host_id = host_id
@@ -114,7 +114,7 @@ class StateFolder:
         return {slot: self.load(slot) for slot in self._slots()}
 
     def _slots(self) -> list[int]:
-        """List the first slot, and those others that have a file."""
+        """List the first slot, and the others that have a file."""
         found = (re.fullmatch(r"saved-([1-9]\d{0,4})\.json", path.name) for path in self.folder.glob("saved-*.json"))
         return [0, *sorted(int(match[1]) for match in found if match)]
 
@@ -242,7 +242,7 @@ def attempt_name(assignment: Assignment) -> str:
 
 
 def _of_attempts(root: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the folders and files of a root's attempts. A tenth of the time that ``Path.glob`` takes."""
+    """Yield the folders and files of a root's attempts. It takes a tenth of the time of ``Path.glob``."""
     for job in _entries(root):
         if "-" in job.name and job.is_dir():
             yield from (each for each in _entries(job.path) if fnmatchcase(each.name, "attempt-*-*"))
@@ -257,10 +257,8 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def prune(*roots: Path, in_use: Collection[Assignment] = ()) -> None:
-    """Delete all ended attempts except the newest, and those ``in_use``. Other files and folders are left alone.
-
-    The roots are one worker's alone: in shared ones, the worker with the shortest jobs would own all the newest.
-    """
+    """Delete all ended attempts except the newest, and those ``in_use``. Other files and folders are not touched. The
+    roots belong to one worker: in shared roots the newest would all be those of the worker with the shortest jobs."""
     kept = set(map(attempt_name, in_use))
     for root in roots:
         newest: dict[Path, float] = {}  # by an attempt's folder, or where that is gone its log

@@ -1,7 +1,7 @@
 """Transfer a trainer's saved state between hosts: fetch it before the start, upload it during training and at the end.
 
-A job that is handed back resumes elsewhere from there. A failure here costs time and no job: the trainer then starts
-from this host's own state, or from nothing.
+A job that is handed back resumes on another host from that state. If a transfer fails, only time is lost: the trainer
+then starts from this host's own state, or from nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ _INCOMING = ".incoming"  # beside the files, and no file of a state: its name be
 
 @dataclass
 class StateTransfer:
-    """The saved state of one attempt. Nothing here raises, except for an order that is stopped.
-
-    ``folder`` is the job's on this host; ``calls`` makes calls as the holder of the claim.
-    """
+    """Transfers the saved state of one attempt. No method raises, except when an order is stopped. ``folder`` is the
+    job's folder on this host; ``calls`` makes requests as the holder of the claim."""
 
     assignment: t.Assignment
     folder: Path

@@ -1,6 +1,6 @@
 """Follow the file into which a trainer prints, and keep that file small.
 
-A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. Each reading returns a limited
+A trainer may print nothing, bytes that are not text, one endless line, or a terabyte. Each reading returns a limited
 number of limited lines, and the disk has the beginning and the end of the output. Much output is read block by block
 and in order. If more than ``QUEUE_BYTES`` wait, the oldest are left out until half is left, and a line says how much.
 """
@@ -36,7 +36,7 @@ def clean_line(raw: bytes, chars_max: int = LOG_LINE_CHARS_MAX) -> str:
 
 @dataclass
 class OutputTail:
-    """The lines that were printed since the last look.
+    """Reads the lines printed since the last reading.
 
     The file is shortened in place when it grows beyond ``file_bytes_max``: its beginning is kept once as
     ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer continues writing (it appends). Where a

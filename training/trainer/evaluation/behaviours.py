@@ -28,7 +28,7 @@ BENIGN = ""  # the behaviour of benign windows
 def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) -> Names:
     """(N,) the behaviour of each window: the scenario of its episode, or the class; ``BENIGN`` for benign windows.
 
-    Scenarios are taken where every recording of malicious-like windows has one, and there are several.
+    Scenarios are used if every malicious-like recording has one, and there are several.
     """
     alarming = ~classes.is_benign(rows.label) if classes.benign else np.zeros(len(rows), dtype=bool)
     names = np.array(classes.names, dtype=np.str_)
@@ -117,9 +117,9 @@ def figures(
     """JSON values: figures for ``each`` new behaviour and for ``all``, each beside those of the model that was
     ``shown`` it.
 
-    AUROC over all is the mean over behaviours; caught and false alarms count every window once a model. Intervals
-    resample episodes: they say nothing of behaviours beyond these. ``skipped`` has the reason for which a behaviour was
-    not left out.
+    AUROC over all is the mean over behaviours; shares of caught windows and false alarms count every window once per
+    model. Intervals come from resampled episodes, so they say nothing about other behaviours. ``skipped`` has the
+    reason for which a behaviour was not left out.
     """
     scored, episodes = known.scored, _episodes(known)
     episode, n_episodes = clusters(scored.rows.recording)

@@ -136,8 +136,8 @@ class ProbabilityMeasure:
     def perfect(self) -> float:
         """The calibration error that a model with correct probabilities would have here by chance.
 
-        Chance alone moves each bin, the more the more alike the windows of an episode are: their correlation is that of
-        this model's own errors, less a trend over its confidence.
+        Chance moves each bin further if the windows of an episode are alike: their correlation is estimated from this
+        model's own errors, after removing a trend over its confidence.
         """
         deviation = np.sqrt(np.maximum(self._confidence * (1 - self._confidence), LEAST_VARIANCE))
         line = np.stack((np.ones_like(self._confidence), self._confidence), axis=1)

@@ -18,7 +18,7 @@ def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, c
     """The share of windows that raise an alarm: of benign windows by scenario, of the others by behaviour.
 
     All arrays (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``, the highest rate of each kind
-    first. A benign window whose scenario is not known is of its class.
+    first. A benign window without a known scenario counts under its class.
     """
     benign = classes.is_benign(test.y)
     own = np.array(classes.names, dtype=np.str_)[test.y]

@@ -20,8 +20,8 @@ SHOWN = 3  # names of classes in one pair of brackets
 class Classes:
     """The classes' names by their numbers, and which of them are benign; the order has no other meaning.
 
-    A window of any other class than the benign ones should raise an alarm. Without benign ones there are no alarms:
-    classes are told apart.
+    A window of any other class than the benign ones should raise an alarm. Without benign classes there are no alarms,
+    and the model only predicts classes.
     """
 
     names: tuple[str, ...]
@@ -109,8 +109,8 @@ def _beside(ours: str, names: Sequence[str], plain: str) -> str:
 class Scored:
     """Scores of N windows with the rows that are needed to judge them; the rows' labels are class numbers.
 
-    ``score`` (N) is finite, and higher means more malicious-like; ``proba`` (N, K) holds class
-    probabilities, or is None for an anomaly score, which has no classes to be accurate about.
+    ``score`` (N) is finite, and higher means more malicious-like; ``proba`` (N, K) holds class probabilities, or is
+    None for an anomaly score, which predicts no classes.
     """
 
     rows: Rows
@@ -164,8 +164,8 @@ class Scored:
 class Pace:
     """The pace of a host's decisions: seconds from one to the next.
 
-    ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may restart with each of
-    them: whether they ran side by side cannot be known then, and the pace is that of one.
+    ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may restart with each of them:
+    whether they ran at the same time is then unknown, and the pace is that of a single recording.
     """
 
     every_s: float
@@ -178,8 +178,8 @@ EPOCH = 1e8  # seconds: a clock beyond 1973 is no recording's own
 def pace(scored: Scored) -> Pace | None:
     """A host's pace: the time that its windows cover, divided by their number; None if times are unknown.
 
-    The end of a window only matters where nothing else tells how far it is to the next. Windows that are all there is
-    of their recording belong together, by host. Recordings that overlap ran side by side, and all of them decide.
+    The end of a window only matters if nothing else shows the time to the next. Recordings of a single window are
+    joined by host. Overlapping recordings ran at the same time, and the windows of all count.
     """
     known = np.isfinite(scored.rows.t_start)
     if not known.any():

@@ -1,6 +1,6 @@
 """The sides of a split: each one's hosts and classes, counted from its rows, not inferred from the recipe's name.
 
-A recipe is an intention. Which machines a model has not seen, and which classes never trained, follows from the rows.
+Which machines a model has not seen, and which classes were never trained, is computed from the rows.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def place_notes(rows: Rows, classes: Classes) -> list[str]:
 def order_notes(rows: Rows, classes: Classes) -> list[str]:
     """A sentence if malicious-like recordings all come late, or all early, on their hosts.
 
-    First a quiet week and then the attacks: what drifts from day to day then tells them apart, on every host.
+    If a quiet week is recorded first and then the attacks, any drift from day to day separates the two on every host.
     """
     ids, of = np.unique(rows.recording, return_inverse=True)
     alarming = np.bincount(of, weights=~classes.is_benign(rows.label)) / np.bincount(of)

@@ -30,8 +30,8 @@ class ChosenOnTestError(LeakError):
 class OperatingPoint:
     """The alarm threshold: a window whose score is *greater* than its host's threshold raises an alarm.
 
-    That is ``threshold``, or what ``hosts`` makes of it on a host with a reference. ``made_on`` are the recordings that
-    all of it was chosen on, ``leveled_by`` the marks of the windows that set hosts' levels (`Rows.marks`).
+    That is ``threshold``, or on a host with a reference the one that ``hosts`` gives. ``made_on`` are the recordings
+    that all of it was chosen on, ``leveled_by`` the marks of the windows that set hosts' levels (`Rows.marks`).
     """
 
     target_fpr: float
@@ -100,7 +100,7 @@ class OperatingPoint:
             )
 
     def to_dict(self) -> JsonDict:
-        """JSON values only. The threshold keeps all its digits, because decisions are taken with it."""
+        """JSON values only. The threshold is not rounded, because decisions are made with it."""
         return {
             "target_fpr": self.target_fpr,
             "threshold": self.threshold,
@@ -120,10 +120,9 @@ def operating_point(
 ) -> OperatingPoint:
     """Choose the threshold on benign calibration windows so that a fraction ``target_fpr`` (0..0.5) exceeds it.
 
-    Split-conformal: of n benign scores the ceil((n + 1)(1 - target))-th smallest. Where that number exceeds n, no
-    threshold exists and none is invented. Windows of one episode repeat each other, so the rate really obtained is
-    spread like a Beta distribution of the number of *episodes*. Hosts with ``references`` have thresholds of their own
-    (see `host_thresholds`).
+    Split-conformal: of n benign scores the ceil((n + 1)(1 - target))-th smallest. If that number exceeds n, there is no
+    threshold. Windows of one episode repeat each other, so the rate really obtained varies like a Beta distribution of
+    the number of *episodes*. Hosts with ``references`` have thresholds of their own (see `host_thresholds`).
     """
     if not 0 < target_fpr < 0.5:
         raise ValueError(f"target_fpr must lie between 0 and 0.5, not {target_fpr}")

@@ -1,7 +1,7 @@
 """Several models on one test side: which differ from the first beyond chance, and how much of its lead is luck.
 
-The test that ranks models also judges them. So the first is never the best alone: the others are tied with it unless a
-paired test says otherwise, and the optimism from choosing by this same test is reported.
+The same test ranks the models and gives their figures. So every other model is tied with the first unless a paired test
+shows a difference, and the report states how much too high the first one's figure is.
 """
 
 from __future__ import annotations

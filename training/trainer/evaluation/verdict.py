@@ -2,7 +2,7 @@
 it.
 
 Each rule is a condition on figures and their intervals, a level and a sentence. For each subject the first rule that
-applies gives its sentence; the worst level counts. `table` is what docs/evaluation.md shows of it.
+applies gives its sentence; the worst level counts. docs/evaluation.md shows the output of `table`.
 """
 
 from __future__ import annotations

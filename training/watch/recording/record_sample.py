@@ -3,7 +3,7 @@
     sudo .venv/bin/python -m training.watch.recording.record_sample --out examples/telemetry-sample
 
 One Linux machine plays all hosts: each is a container with its own CPU quota, memory limit, disk bandwidth, network
-namespace and everyday background load. The recordings note it in ``meta.json`` (``notes``). Needs root, for control
+namespace and everyday background load. The recordings note this in ``meta.json`` (``notes``). Needs root, for control
 groups and namespaces; a plain user records the machine itself with ``python -m training.data.record``.
 """
 

@@ -1,7 +1,7 @@
 """Samples from archives of Performance Co-Pilot, the standard recorder of Linux telemetry.
 
-``pmrep`` (Debian's package pcp) reads an archive, and makes growth by the second of what PCP counts; nothing has to run
-or be configured. An archive says which host it comes from and when, never what went on.
+``pmrep`` (Debian's package pcp) reads an archive, and converts PCP's counters to growth per second; no service has to
+run. An archive names its host and times, but has no labels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Samples from a Prometheus server, or from a file with answers of its HTTP API: each instance is one host.
 
-The preset asks for what the node exporter exports, sample by sample, and makes growth by the second of each counter
-here, so that a restart of a host is seen in each series. A server repeats the last sample for up to five minutes where
-nothing new came: a step in which nothing at all changed is no sample. Own queries become additional channels.
+The preset requests the node exporter's metrics sample by sample, and computes each counter's growth per second itself,
+so that a host's restart is seen in each series. A server repeats the last sample for up to five minutes if no new one
+came, so a step in which no value changed is left out. The user's own queries become additional channels.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Answer(msgspec.Struct, frozen=True):
 class RangeQuery:
     """The question to a server: times in seconds since 1970, ``match`` narrows the preset, as in ``job="node"``.
 
-    ``queries`` are a user's own, PromQL by the name of its channel.
+    ``queries`` maps names of channels to the user's own PromQL.
     """
 
     since: float

@@ -1,5 +1,5 @@
-"""Make one GET request to a Prometheus server; raise one sentence if it gives no answer. The standard library's
-HTTP."""
+"""Make one GET request to a Prometheus server; raise one sentence if it gives no answer. It uses the standard library's
+HTTP client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def without_password(url: str) -> tuple[str, str | None]:
 
 
 def fetcher(base: str, header: str | None) -> Callable[[str], bytes]:
-    """A function that gets an address of this server. It raises DataError where nothing comes."""
+    """A function that gets an address of this server. The function raises DataError if there is no answer."""
 
     def fetch(url: str) -> bytes:
         request = Request(url, headers={"Accept": "application/json"} | ({"Authorization": header} if header else {}))  # noqa: S310 - http or https

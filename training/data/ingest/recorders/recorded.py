@@ -1,7 +1,7 @@
 """Samples of other recorders, as rows under our channels' names, units and kinds.
 
-A quantity that means the same has the same name here whoever measured it, as growth by the second where our recordings
-count, so that a model of one recorder's data can score another's. What a recorder does not measure is missing.
+A quantity has the same name whichever recorder measured it, and counters become growth per second, so that a model of
+one recorder's data can score another's. What a recorder does not measure is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Samples from sysstat's daily files (``/var/log/sysstat/sa23``), which most Linux servers keep.
 
 ``sadf`` (Debian's package sysstat) writes them as JSON; a file that already holds that JSON is read as it is, so that
-nothing has to be installed where the data are ingested. Its rates are growth by the second; shares of the processors'
-time become seconds by their number.
+nothing has to be installed where the data are ingested. Its rates are growth per second; shares of processor time
+become seconds by multiplying with the number of processors.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The figures as text for Prometheus, by prometheus-client. The module is loaded at the first scrape, to save memory in
-a receiver that nobody scrapes.
+a receiver that is not scraped.
 
 :data:`METRICS` is the list, in the order in which they are shown; a test checks that docs/metrics.md and the exported
 metrics agree with it.

@@ -224,7 +224,7 @@ class AttemptFailed(News, frozen=True):
 
 
 class SpawnFailed(AttemptFailed, frozen=True):
-    """No trainer was started."""
+    """Event: the trainer was not started."""
 
 
 class Printed(News, frozen=True):
@@ -234,7 +234,7 @@ class Printed(News, frozen=True):
 
 
 class Measured(News, frozen=True):
-    """The trainer lives, and its process tree uses so much of its host."""
+    """Event: the trainer runs, and its process tree uses so much of its host."""
 
     used: Used = Used()
     resumable: bool = False  # a state of it is there that can be brought
@@ -245,7 +245,7 @@ class TrainerEnded(News, frozen=True):
 
 
 class Unbearable(AttemptFailed, frozen=True):
-    """The trainer must be stopped because it harms this host (fills its disk, say)."""
+    """Event: the trainer must be stopped because it harms this host, for example fills its disk."""
 
 
 class Packed(News, frozen=True):
@@ -307,7 +307,8 @@ class SendClaim(Call, frozen=True, kw_only=True):
 
 
 class SendHeartbeat(Call, frozen=True, kw_only=True):
-    """Send a heartbeat with the outbox's lines from its log's first on, as many as fit; reports do the same."""
+    """Action: send a heartbeat with the outbox's lines from its log's first line, as many as fit; reports do the
+    same."""
 
     assignment: Assignment
     message: HeartbeatRequest = HeartbeatRequest()

@@ -1,7 +1,7 @@
 """PURE: judge a trainer's end by its exit status and last output.
 
-Exit codes are the trainer's contract (docs/trainer-contract.md): 0 done, 2 bad arguments, 65 bad data, 70 bug,
-75 interrupted and resumable; killed by a signal, or 137, often means that memory ran out.
+The trainer contract (docs/trainer-contract.md) defines the exit codes: 0 done, 2 bad arguments, 65 bad data, 70 bug, 75
+interrupted and resumable; killed by a signal, or 137, often means that memory ran out.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
 
 
 def crowded_out(failure: Failure) -> Failure:
-    """Return the end of a trainer that ran out of memory beside others: it is nobody's fault, and says nothing about
-    its needs."""
+    """Return the end of a trainer that ran out of memory beside others: it counts against neither host nor job, and
+    says nothing about its needs."""
     text = f"it ran out of memory beside other trainers of its host and is trained alone there next: {failure.error}"
     return Failure(EndReason.INTERRUPTED, text[:ERROR_CHARS_MAX], failure.exit_code)
 

@@ -1,4 +1,4 @@
-"""PURE: report a job's outcome: upload and complete, or fail. Repeated for as long as the worker lives."""
+"""PURE: report a job's outcome: upload and complete, or fail. Reports are repeated for as long as the worker runs."""
 
 from __future__ import annotations
 

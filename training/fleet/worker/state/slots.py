@@ -1,4 +1,5 @@
-"""PURE: several jobs at once. A state machine (step.py) for each current job, and at most one more that asks for work.
+"""PURE: several jobs at once. There is a state machine (step.py) for each current job, and at most one more, which asks
+for work.
 
 Rules about one job are in that machine. This module decides to which machine an event belongs, which machine may ask,
 which trainer has to wait, and when the worker ends.
