@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -95,6 +96,12 @@ def say(text: str) -> None:
         if not has_seen_enough(error):
             raise
         write_no_more()
+
+
+def some(names: Sequence[object], most: int = 3, in_all: int = 0) -> str:
+    """The first few names, and the number of the others: of ``names``, or of ``in_all``."""
+    rest = max(in_all, len(names)) - len(names[:most])
+    return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def counted(count: int, things: str) -> str:

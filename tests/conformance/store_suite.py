@@ -279,7 +279,7 @@ def check_watermark_refuses_before_the_body(store: ArtifactStore) -> None:
     assert store.has_room()
     with pytest.raises(StoreFull):
         store.open_part(CLAIM, SHA, coming=10**15)
-    assert store.uploading() == set()
+    assert store.incoming.claims() == set()
 
 
 CHECKS = [check for name, check in sorted(globals().items()) if name.startswith("check_")]

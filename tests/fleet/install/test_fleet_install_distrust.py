@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,7 +136,7 @@ def test_what_is_swapped_for_a_link_meanwhile_is_not_given_away(tmp_path, monkey
             (folder / "inner").rename(folder / "before")
             make_link(folder / "inner", system)
 
-    monkeypatch.setattr(install_system, "_ids", lambda _: (12345, 12345))
+    monkeypatch.setattr(install_system, "_entry", lambda _: SimpleNamespace(pw_uid=12345, pw_gid=12345))
     monkeypatch.setattr(install_system.shutil, "chown", lambda path, *_: chown(path, 12345, 12345))
     monkeypatch.setattr(os, "chown", slowly)
     install_system.LocalMachine().own(folder, "cis490-worker")
@@ -149,7 +150,7 @@ def test_a_folder_that_root_moved_to_another_disk_is_given_with_all_in_it(tmp_pa
     (tmp_path / "disk" / "inner" / "file").touch()
     make_link(tmp_path / "state", tmp_path / "disk")
     make_link(tmp_path / "disk" / "link", tmp_path)
-    monkeypatch.setattr(install_system, "_ids", lambda _: (12345, 12345))
+    monkeypatch.setattr(install_system, "_entry", lambda _: SimpleNamespace(pw_uid=12345, pw_gid=12345))
     install_system.LocalMachine().own(tmp_path / "state", "cis490-worker")
     disk = tmp_path / "disk"
     given = {path.lstat().st_uid for path in (disk, *disk.rglob("*"))}

@@ -230,7 +230,7 @@ def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(da
         if not sender.go_on(store, size):
             return False
         own = sum(store.offset(each.claim, sha(each.body)) for each in senders if each.host == sender.host)
-        beyond = store._incoming._beyond
+        beyond = store.incoming._beyond
         part = f"{sender.claim}-{sha(sender.body)}.part"
         assert sender.done or beyond == part or 4 * own <= fs.free_bytes(Path("/models")) + own
         return True
@@ -267,11 +267,11 @@ def test_the_folder_of_uploads_is_not_listed_for_each_block():
     for _ in range(50):
         part.write(b"x" * 100)
     assert len(listed) <= 1
-    assert store._incoming._unfinished("ada") == 6000
+    assert store.incoming._unfinished("ada") == 6000
     part.close()
-    assert store._incoming._unfinished("ada") == 6000
-    assert store.forget_uploads(["a" * 32]) == 1000
-    assert store._incoming._unfinished("ada") == 5000
+    assert store.incoming._unfinished("ada") == 6000
+    assert store.incoming.forget(["a" * 32]) == 1000
+    assert store.incoming._unfinished("ada") == 5000
 
 
 def test_another_large_upload_waits_and_is_told_why():
@@ -311,8 +311,8 @@ def test_who_is_refused_in_the_place_of_another_leaves_nobody_the_turn():
         store.open_part("a" * 32, sha(large), host="ada", coming=1001)
     first.close()
     store.open_part("b" * 32, sha(large), host="bob", coming=len(large)).close()
-    assert store.forget_uploads({"a" * 32, "b" * 32}) == 0
-    assert store.uploading() == set(), "and it can be removed"
+    assert store.incoming.forget({"a" * 32, "b" * 32}) == 0
+    assert store.incoming.claims() == set(), "and it can be removed"
 
 
 def test_what_a_host_began_before_a_restart_counts_as_its_own():
@@ -323,9 +323,9 @@ def test_what_a_host_began_before_a_restart_counts_as_its_own():
     part.write(body)
     part.close()
     store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
-    assert store.unclaimed_uploads() == {"a" * 32}
-    store.learn_hosts({"a" * 32: "ada"})
-    assert store.unclaimed_uploads() == set()
+    assert store.incoming.unclaimed() == {"a" * 32}
+    store.incoming.learn({"a" * 32: "ada"})
+    assert store.incoming.unclaimed() == set()
     large = store.open_part("b" * 32, sha(b"b"), host="bob", coming=fs.free_bytes(Path("/models")))
     with pytest.raises(ShareFull):
         store.open_part("c" * 32, sha(body), host="ada", coming=len(body) // 2)

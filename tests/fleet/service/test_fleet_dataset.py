@@ -18,15 +18,17 @@ from conformance.memory_fs import MemoryFs, PowerCut
 from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, running
+from recovery_builders import state_in
 from systems import make_link
 
+from training.clock import SystemClock
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
 from training.fleet.client import push as client_push
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable
 from training.fleet.client.push import FolderError, push, read_folder
 from training.fleet.client.transport import HttpTransport, TransportError
-from training.fleet.recovery.datasets import copy_datasets
+from training.fleet.recovery.backup import Backup, Restore
 from training.fleet.service.hosts import Plan
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
@@ -659,12 +661,13 @@ def test_the_commands_push_list_and_remove(tmp_path, folder):
 
 def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(receiver, folder, tmp_path):
     dataset_id, _ = pushed(receiver.client(), folder)
-    folders = (receiver.folder / "datasets", tmp_path / "backup", tmp_path / "new")
-    here, aside, new = map(DatasetStore, folders)
-    whole = PIECE * 3.75
-    assert copy_datasets(here, aside, lambda *_: None).bytes_copied == whole
-    assert copy_datasets(here, aside, lambda *_: None).bytes_copied == 0
-    assert copy_datasets(aside, new, lambda *_: None).sets == 1
+    backup = Backup(tmp_path / "backup")
+    made = [backup.make(state_in(receiver.folder), SystemClock()) for _ in range(2)]
+    listing = len(DatasetStore(receiver.folder / "datasets").listing(dataset_id))
+    assert [each.dataset_bytes for each in made] == [PIECE * 3.75 + listing, 0]
+    there = state_in(tmp_path / "new")
+    assert Restore(backup.folder, there, SystemClock()).run().dataset_bytes == PIECE * 3.75
+    new = DatasetStore(there.datasets)
     (shelved,) = new.sets()
     assert (shelved.dataset_id, shelved.names) == (dataset_id, ("processed",))
     for sha256, length in lengths_of(read_folder(folder, QUIET)).items():
@@ -676,8 +679,6 @@ def test_a_rotten_piece_does_not_reach_a_backup(receiver, folder, tmp_path):
     sha256 = next(iter(lengths_of(read_folder(folder, QUIET))))
     path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256
     path.write_bytes(b"rot" + path.read_bytes()[3:])
-    here, aside = DatasetStore(receiver.folder / "datasets"), DatasetStore(tmp_path / "backup")
-    done = copy_datasets(here, aside, lambda *_: None)
-    assert done.sets == 0
-    assert "was damaged" in done.lost[0]
-    assert aside.sets() == []
+    made = Backup(tmp_path / "backup").make(state_in(receiver.folder), SystemClock())
+    assert made.contents.datasets == []
+    assert "was damaged" in made.contents.lost[0]

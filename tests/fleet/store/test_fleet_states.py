@@ -47,9 +47,9 @@ def listed(**files: bytes) -> Listing:
 
 def bring(store: StateStore, job: str, attempt: int = 1, **files: bytes) -> KeptState:
     listing = listed(**files)
-    missing = store.begin(listing.dataset_id, listing.document).missing
+    missing = store.sets.begin(listing.dataset_id, listing.document).missing
     chunks = {hashlib.sha256(data).hexdigest(): data for data in files.values()}
-    store.put(listing.dataset_id, [(each, chunks[each]) for each in missing])
+    store.sets.put(listing.dataset_id, [(each, chunks[each]) for each in missing])
     kept = KeptState(listing.dataset_id, attempt, "desk", 10.0, listing.size)
     store.keep(job, kept)
     return kept
@@ -108,7 +108,7 @@ def test_a_state_that_was_kept_survives_a_power_cut():
 
 def test_a_state_without_all_its_chunks_is_not_kept(tmp_path):
     store, listing = StateStore(tmp_path / "states"), listed(weights=b"w")
-    store.begin(listing.dataset_id, listing.document)
+    store.sets.begin(listing.dataset_id, listing.document)
     with pytest.raises(ChunksMissing):
         store.keep("one", KeptState(listing.dataset_id, 1, "desk", 1.0, 1))
     assert store.of("one") is None
@@ -142,7 +142,7 @@ def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path):
     chunks = ((hashlib.sha256(b"%d" % number).digest(), CHUNK_BYTES) for number in numbers)
     large = Listing((pack("weights", chunks),)).document
     with pytest.raises(StoreFull, match="it stays on its host"):
-        StateStore(tmp_path / "states").begin(hashlib.sha256(large).hexdigest(), large)
+        StateStore(tmp_path / "states").sets.begin(hashlib.sha256(large).hexdigest(), large)
 
 
 STRETCH = [{"attempt": 1, "host": "first"}]

@@ -152,7 +152,7 @@ def test_sweep_takes_old_parts_that_nobody_writes():
     store.open_part("b" * 32, SHA).close()
     fs.now = 100.0
     store.open_part("c" * 32, SHA).close()
-    assert store.sweep(older_than=50.0) == 1
+    assert store.incoming.sweep(older_than=50.0) == 1
     assert fs.names(ROOT / "incoming") == [f"{'a' * 32}-{SHA}.part", f"{'c' * 32}-{SHA}.part"]
     held.write(b"goes on")
     held.close()
@@ -471,7 +471,7 @@ class Writers(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.store.sweep(older_than=1.0)
+        self.store.incoming.sweep(older_than=1.0)
 
     @invariant()
     def the_bundle_is_right_once_it_is_there(self) -> None:

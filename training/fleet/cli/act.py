@@ -33,10 +33,10 @@ def act(
     client = context.client()
     would = client.act(what, wanted)
     if not would["jobs"]:
-        context.show(would, lambda: f"nothing to do: no job that matches these filters can be {what.done}")
+        context.show(would, f"nothing to do: no job that matches these filters can be {what.done}")
         return DONE
     if dry_run:
-        context.show(would, lambda: "\n".join(_outlook(would)))
+        context.show(would, lambda _: "\n".join(_outlook(would)))
         return DONE
     if not yes:
         for line in _outlook(would):
@@ -46,7 +46,7 @@ def act(
             context.complain("nothing was done")
             return REFUSED
     done = client.act(what, wanted, would["jobs"])
-    context.show(done, lambda: _outcome(done))
+    context.show(done, _outcome)
     return DONE
 
 

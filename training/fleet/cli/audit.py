@@ -10,12 +10,12 @@ from rich.table import Table
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
+from training.fleet.cli.render import table
 from training.fleet.client.client import FleetClient
 from training.fleet.wire import words
 from training.fleet.wire.audit_chain import first_broken
 from training.fleet.wire.constants import DONE, REFUSED
 from training.fleet.wire.messages import AuditEntry
-from training.printable import printable
 
 
 @as_command(as_json=Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")])
@@ -28,7 +28,7 @@ def audit(
     broken = first_broken(msgspec.convert(rows, list[AuditEntry]))
     head = rows[-1]["digest"] if rows else None
     answer = {"entries": rows, "head": head, "first_broken": broken}
-    context.show(answer, lambda: _table(rows[-last:]) if rows else "no entries yet")
+    context.show(answer, lambda _: _table(rows[-last:]) if rows else "no entries yet")
     if broken is not None:
         context.complain(
             f"row {broken} does not follow from the one before: the record was changed there or "
@@ -51,9 +51,6 @@ def _everything(client: FleetClient) -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("WHEN", "WHO", "ACT", "ON", "BEFORE", "AFTER", box=None)
-    for row in rows:
-        when = words.moment(row["at"], "%Y-%m-%d %H:%M:%S UTC")
-        cells = (row[name] or "" for name in ("who", "act", "subject", "before", "after"))
-        table.add_row(when, *(printable(cell) for cell in cells))
-    return table
+    keys = ("who", "act", "subject", "before", "after")
+    cells = ((words.moment(row["at"], "%Y-%m-%d %H:%M:%S UTC"), *(row[key] for key in keys)) for row in rows)
+    return table("WHEN", "WHO", "ACT", "ON", "BEFORE", "AFTER", rows=cells)

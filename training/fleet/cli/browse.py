@@ -39,7 +39,7 @@ def open_pages(
     said = [address, HOW if secure else LOG_IN, *([] if opened else [NOWHERE])]
     if secure and (found := find_credentials(context.environ)) is not None and found.identity() is not None:
         said.insert(2, f"this user's certificate is {found.folder / 'client.pem'}")
-    context.show({"url": address, "opened": opened}, lambda: "\n".join(said))
+    context.show({"url": address, "opened": opened}, "\n".join(said))
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:

@@ -134,12 +134,12 @@ class CommandContext:
             return False
         return True
 
-    def show(self, data: Any, rendered: Callable[[], RenderableType]) -> None:
+    def show(self, data: Any, drawn: RenderableType | Callable[[Any], RenderableType]) -> None:
         """Print the answer, as JSON or for people."""
         if self.as_json:
             print(json_text(data), file=self.out)
         else:
-            shown = self.typed(rendered())
+            shown = self.typed(drawn(data) if callable(drawn) else drawn)
             # A line too long for a list is wrapped; sentences with paths and commands are not cut into lines of a pipe.
             self.console().print(shown, crop=False, soft_wrap=not self.out.isatty())
 
@@ -167,7 +167,7 @@ class CommandContext:
                 answers.append(answer)
                 lines.append(line(name, answer))
         if answers or self.as_json:
-            self.show({key: answers}, lambda: "\n".join(lines))
+            self.show({key: answers}, "\n".join(lines))
         return code
 
     def confirm(self, question: str, *, look: str = "cis490-jobs plan") -> bool:
@@ -198,16 +198,21 @@ def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> Renderab
 
 
 @contextmanager
-def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iterator[Callable[[int, int], object]]:
+def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iterator[Callable[..., object]]:
     """Show a progress bar on a terminal; elsewhere, for bytes, print a line from time to time."""
     if not context.err.isatty():
-        yield _lines(context, words) if of_bytes else lambda _done, _whole: None
+        yield _lines(context, words) if of_bytes else lambda *_: None
         return
     counts = (DownloadColumn(), TimeRemainingColumn()) if of_bytes else (MofNCompleteColumn(),)
     console = Console(file=context.err, highlight=False)
-    with Progress(TextColumn(words), BarColumn(), *counts, console=console, transient=True) as bar:
+    said = TextColumn("{task.description}")
+    with Progress(said, BarColumn(), *counts, console=console, transient=True) as bar:
         task = bar.add_task(words, total=None)
-        yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
+
+        def show(done: int, whole: int, what: str = words) -> None:
+            bar.update(task, description=what, completed=done, total=whole or None)
+
+        yield show
 
 
 def _lines(context: CommandContext, words: str) -> Callable[[int, int], object]:

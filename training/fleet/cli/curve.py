@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import string
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -16,7 +16,7 @@ from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.options import Jobs
 from training.fleet.cli.registration import as_command
 from training.fleet.wire.constants import USAGE
-from training.fleet.wire.words import day, duration, number, size
+from training.fleet.wire.words import Json, day, duration, number, size
 from training.printable import json_text, one_line, printable
 
 WHOLE = 20_000  # epochs, more than which a receiver gives of no job
@@ -31,7 +31,6 @@ COLUMNS = ("job", "job_id", "attempt", "epoch", "loss", "metric", "seconds")
 LEVELS = "▁▂▃▄▅▆▇█"
 BESIDE = 24  # columns of a picture that its axes take
 
-Reply = Mapping[str, Any]
 Points = Sequence[tuple[float, float]]
 
 
@@ -60,15 +59,15 @@ def curve(
         return
     width = min(context.console().width, WIDTH_MAX) if context.out.isatty() else WIDTH
     lines = list(_drawn(replies, max(40, width), plain=not context.can_show(f"⣿{LEVELS}"), log=log))
-    context.show(None, lambda: Group(*lines))
+    context.show(None, lambda _: Group(*lines))
 
 
-def _rows(reply: Reply) -> Iterator[list[object]]:
+def _rows(reply: Json) -> Iterator[list[object]]:
     for point in reply["points"]:
         yield [printable(reply["name"]), printable(reply["job_id"]), *(point[key] for key in COLUMNS[2:])]
 
 
-def _drawn(replies: Sequence[Reply], width: int, *, plain: bool, log: bool) -> Iterator[Text]:
+def _drawn(replies: Sequence[Json], width: int, *, plain: bool, log: bool) -> Iterator[Text]:
     for name in SERIES:
         curves = [_series(reply, name) for reply in replies]
         if any(curves):
@@ -80,13 +79,13 @@ def _drawn(replies: Sequence[Reply], width: int, *, plain: bool, log: bool) -> I
         yield from _usage(reply, width, plain=plain, named=len(replies) > 1)
 
 
-def _series(reply: Reply, name: str) -> list[tuple[float, float]]:
+def _series(reply: Json, name: str) -> list[tuple[float, float]]:
     pairs = ((number(point["epoch"]), number(point[name])) for point in reply["points"])
     return [(epoch, value) for epoch, value in pairs if epoch is not None and value is not None]
 
 
 def _panel(
-    name: str, replies: Sequence[Reply], curves: Sequence[Points], width: int, *, plain: bool, log: bool
+    name: str, replies: Sequence[Json], curves: Sequence[Points], width: int, *, plain: bool, log: bool
 ) -> Iterator[Text]:
     """Draw one series of all jobs under its heading: a single job with dots, several with dots and letters."""
     yield Text(f"{name} by epoch{' (logarithmic)' if log else ''}", "bold")
@@ -172,7 +171,7 @@ def _summary(points: Points) -> str:
     )
 
 
-def _notes(reply: Reply, mark: str) -> Iterator[Text]:
+def _notes(reply: Json, mark: str) -> Iterator[Text]:
     """Say what the drawing cannot show: which attempts it has, that it was thinned, or that there are no data."""
     name, attempts = one_line(reply["name"], NAME_MAX), reply["attempts"]
     if not attempts:
@@ -192,7 +191,7 @@ def _notes(reply: Reply, mark: str) -> Iterator[Text]:
     yield Text(f"{mark}{name} is {printable(reply['status'])}: {', '.join(ranges)}{thinned}")
 
 
-def _usage(reply: Reply, width: int, *, plain: bool, named: bool) -> Iterator[Text]:
+def _usage(reply: Json, width: int, *, plain: bool, named: bool) -> Iterator[Text]:
     """Draw the trainer's use of its host, one row for each resource, up to the last heartbeat."""
     kinds = (
         ("CPU", "cpu", lambda value: f"{value:.{1 if value >= 1 else 2}f} cores"),

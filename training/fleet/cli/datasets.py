@@ -12,6 +12,7 @@ from rich.table import Table
 from training.contract import VALIDATION_FILE
 from training.fleet.cli.context import CannotError, CommandContext, meter
 from training.fleet.cli.registration import as_command, group
+from training.fleet.cli.render import table
 from training.fleet.client.push import FolderError, push, read_folder
 from training.fleet.wire.constants import DATASET_NAME_PATTERN, REFUSED, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
@@ -50,7 +51,7 @@ def push_dataset(
         f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
         f"in {counted(len(listing.files), 'files')}, {size(sent)} of them sent"
     )
-    context.show({**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)]))
+    context.show({**view, "sent": sent}, lambda _: "\n".join([line, *moved_lines(view, called)]))
     if not any(file.path == VALIDATION_FILE for file in listing.files):
         context.complain(
             f"there is no {VALIDATION_FILE} in it, so only trainers of your own can use it; "
@@ -83,7 +84,7 @@ def moved_lines(view: Json, name: str) -> list[str]:
 def list_datasets(context: CommandContext) -> None:
     """List the data sets: names, id, size, age."""
     answer = context.client().datasets.datasets()
-    context.show(answer, lambda: _table(answer))
+    context.show(answer, _table)
 
 
 @as_command("remove", group=DATASET)
@@ -106,24 +107,19 @@ def remove_dataset(
             f"{printable(dataset)} names nothing any more; its files stay, {found[:12]} is also called "
             f"{printable(still)} (`cis490-jobs dataset remove {found[:12]}` removes them under every name)"
         )
-        context.show(calls.unname(found, dataset), lambda: line)
+        context.show(calls.unname(found, dataset), line)
         return
     answer = calls.remove(found)
     called = ", ".join(name for name in sorted(names) if names[name] == found) or "data set"
     line = f"{printable(called)} ({found[:12]}) is gone, {size(answer['freed'])} are free"
-    context.show(answer, lambda: line)
+    context.show(answer, line)
 
 
 def _table(answer: Json) -> Table | str:
     if not answer["datasets"]:
         return "none; `cis490-jobs dataset push FOLDER` brings one"
-    table = Table("name", "id", "size", "files", "pushed", box=None)
+    rows = []
     for row in answer["datasets"]:
-        table.add_row(
-            ", ".join(printable(name) for name in row["names"]) or "-",
-            printable(row["dataset_id"])[:12],
-            size(row["size"]),
-            str(int(row["files"])),
-            ago(row["pushed_at"], answer["now"]),
-        )
-    return table
+        names, pushed = ", ".join(row["names"]) or "-", ago(row["pushed_at"], answer["now"])
+        rows.append((names, row["dataset_id"][:12], size(row["size"]), row["files"], pushed))
+    return table("name", "id", "size", "files", "pushed", rows=rows)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.registration import as_command, group
+from training.fleet.cli.render import table
 from training.fleet.wire import words
 from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, parse_fingerprint
@@ -71,7 +72,7 @@ def enroll(
     if answer["note"]:
         context.complain(answer["note"])
     if context.as_json:
-        context.show({**answer, "command": line}, lambda: line)
+        context.show({**answer, "command": line}, line)
     else:
         print(line, file=context.out)  # never folded: it is to be copied
         minutes = round(answer["expires_in_s"] / 60)
@@ -129,7 +130,7 @@ def revoke(
         f"{printable(answer['name'])} is out; certificates revoked: {answer['certificates']}, "
         f"jobs given to others: {answer['jobs']}"
     )
-    context.show(answer, lambda: line)
+    context.show(answer, line)
 
 
 @as_command()
@@ -137,7 +138,7 @@ def certificates(context: CommandContext) -> None:
     """List certificates: owners, expiry dates, and revocations."""
     answer = context.client().call("certificates")
     rows = answer["certificates"]
-    context.show(answer, lambda: _table(rows, answer["now"], "role", "fingerprint"))
+    context.show(answer, lambda _: _table(rows, answer["now"], "role", "fingerprint"))
 
 
 @as_command("add", group=TOKENS)
@@ -150,7 +151,7 @@ def add_token(
     """Make a token and print it; it is not shown again."""
     body = {"name": name, "days": days, "role": Role.READER if reader else Role.OPERATOR}
     answer = context.client().call("add_token", **body)
-    context.show(answer, lambda: printable(answer["token"]))
+    context.show(answer, printable(answer["token"]))
     if not context.as_json:
         context.complain(f"it is good until {words.moment(answer['expires_at'])} and is not shown again")
 
@@ -159,7 +160,7 @@ def add_token(
 def list_tokens(context: CommandContext) -> None:
     """List the tokens' names and expiry dates, never their secrets."""
     answer = context.client().call("tokens")
-    context.show(answer, lambda: _table(answer["tokens"], answer["now"], "role"))
+    context.show(answer, lambda _: _table(answer["tokens"], answer["now"], "role"))
 
 
 @as_command("revoke", group=TOKENS)
@@ -171,19 +172,19 @@ def revoke_token(
     """Revoke the oldest valid token of a name, or all of them."""
     answer = context.client().call("revoke_token", name=name, every=every)
     line = f"{answer['revoked']} tokens of {printable(answer['name'])} are void"
-    context.show(answer, lambda: line)
+    context.show(answer, line)
 
 
 def _table(rows: list[dict[str, Any]], now: float, *more: str) -> Table | str:
     if not rows:
         return "none"
-    table = Table("name", *more, "until", "state", box=None)
+    shown = []
     for row in rows:
         state = "valid"
         if row["revoked_at"] is not None:
             state = f"revoked {words.moment(row['revoked_at'])}"
         elif now >= row["expires_at"]:
             state = "expired"
-        cells = [printable(row["name"]), *(printable(row[each])[:16] for each in more)]
-        table.add_row(*cells, words.moment(row["expires_at"]), state)
-    return table
+        kept = (printable(row[each])[:16] for each in more)
+        shown.append((row["name"], *kept, words.moment(row["expires_at"]), state))
+    return table("name", *more, "until", "state", rows=shown)

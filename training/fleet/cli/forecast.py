@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,10 +22,9 @@ from training.fleet.cli.plan import INVALID, read_plan, sent_plan
 from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, USAGE
-from training.fleet.wire.words import declined, duration
+from training.fleet.wire.words import Json, declined, duration
 from training.printable import clock_time, counted, one_line
 
-Json = Mapping[str, Any]
 SPEC = "NAME=SPEC, where SPEC is like:HOST, gpu:GIB, ram:GIB, cores:N, or several of them with commas between"
 _KEYS = {"like": "like", "gpu": "vram_gib", "ram": "ram_gib", "cores": "cores"}
 _SHOWN = 20  # jobs named below the picture
@@ -65,7 +64,7 @@ def forecast(
             return INVALID
         question["plan"] = sent_plan(manifest, plan)
     answer = context.client().forecast(question)
-    context.show(answer, lambda: rendered(answer))
+    context.show(answer, rendered)
     return DONE
 
 
@@ -154,15 +153,13 @@ def _notes(answer: Json, now: float) -> Iterable[Text]:
 
 
 def _next(jobs: Sequence[Json], now: float) -> RenderableType:
-    made = table("JOB", "HOST", "BEGINS", "ENDS", "80 %")
+    rows = []
     for job in jobs[:_SHOWN]:
-        made.add_row(
-            cell(job["name"], chars_max=60),
-            cell(job["host"], chars_max=_HOST_MAX),
-            Text("trains" if job["live"] else clock(job["begins_at"], now)),
-            Text(clock(job["ends_at"], now)),
-            Text(f"{clock(job['low_at'], now)} to {clock(job['high_at'], now)}", "dim"),
-        )
+        begins = "trains" if job["live"] else clock(job["begins_at"], now)
+        between = Text(f"{clock(job['low_at'], now)} to {clock(job['high_at'], now)}", "dim")
+        host = one_line(job["host"], _HOST_MAX)
+        rows.append((one_line(job["name"], 60), host, begins, clock(job["ends_at"], now), between))
+    made = table("JOB", "HOST", "BEGINS", "ENDS", "80 %", rows=rows)
     more = len(jobs) - _SHOWN
     return made if more <= 0 else Group(made, Text(f"… and {more} more: --json has them", "dim"))
 

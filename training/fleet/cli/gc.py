@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,15 +11,13 @@ from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
-from training.fleet.cli.render import cell, table
+from training.fleet.cli.render import table
 from training.fleet.wire.constants import DONE, REFUSED
-from training.fleet.wire.words import size
+from training.fleet.wire.words import Json, size
 from training.printable import counted, one_line
 
 SHOWN_MAX = 40  # lines for people; --json has up to 1,000
 _THINGS = {"bundle": "models", "log": "logs", "curve": "curves", "events": "lots of events", "dataset": "data sets"}
-
-Reply = Mapping[str, Any]
 
 
 @as_command()
@@ -34,10 +32,10 @@ def gc(
     client = context.client()
     found = client.gc()
     if dry_run or not found["totals"]:
-        context.show(found, lambda: render(found))
+        context.show(found, render)
         return DONE
     if not context.as_json:
-        context.show(found, lambda: render(found))
+        context.show(found, render)
     client.call("tokens")  # an operator's call: who may not remove is not asked
     if not (yes or context.confirm("Remove this? It cannot be taken back.", look="cis490-jobs gc --dry-run")):
         context.complain("nothing was removed")
@@ -46,11 +44,11 @@ def gc(
     while parts[-1]["more"]:
         parts.append(client.gc_now())
     gone = _together(parts)
-    context.show(gone, lambda: Text(f"removed: {_sum(gone)}"))
+    context.show(gone, lambda _: Text(f"removed: {_sum(gone)}"))
     return DONE
 
 
-def _together(parts: Sequence[Reply]) -> Reply:
+def _together(parts: Sequence[Json]) -> Json:
     """Add up what several calls deleted."""
     totals: dict[str, dict[str, Any]] = {}
     for each in (total for part in parts for total in part["totals"]):
@@ -61,7 +59,7 @@ def _together(parts: Sequence[Reply]) -> Reply:
     return {**parts[-1], "totals": list(totals.values()), "items": items}
 
 
-def render(found: Reply) -> RenderableType:
+def render(found: Json) -> RenderableType:
     """Render what would be deleted: one sentence, then each item with its size and the reason."""
     notes = [Text(f"note: {one_line(note, 300)}") for note in found["notes"]]
     if found["keeps_all"]:
@@ -69,23 +67,20 @@ def render(found: Reply) -> RenderableType:
     items = found["items"]
     if not items:
         return Group(Text("nothing goes now: all that the plan's [retention] does not keep is gone already"), *notes)
-    made = table("WHAT", "OF", "SIZE", "WHY", right=("SIZE",))
+    rows = []
     for each in items[:SHOWN_MAX]:
         attempt = f", attempt {each['attempt']}" if each["attempt"] else ""
-        what = "model" if each["what"] == "bundle" else "data set" if each["what"] == "dataset" else each["what"]
-        made.add_row(
-            cell(what),
-            cell(f"{one_line(each['name'], 140)}{attempt}", chars_max=160),
-            cell("" if each["what"] == "events" else size(each["bytes"])),
-            cell(each["why"], chars_max=300),
-        )
+        what = {"bundle": "model", "dataset": "data set"}.get(each["what"], each["what"])
+        large = "" if each["what"] == "events" else size(each["bytes"])
+        rows.append((what, f"{one_line(each['name'], 140)}{attempt}", large, each["why"]))
+    made = table("WHAT", "OF", "SIZE", "WHY", rows=rows, right=("SIZE",))
     count = sum(each["count"] for each in found["totals"])
     more = count - min(len(items), SHOWN_MAX)
     rest = [Text(f"  … and {more} more; --json lists the first thousand")] if more > 0 else []
     return Group(made, *rest, Text(f"together: {_sum(found)}", "bold"), *notes)
 
 
-def _sum(found: Reply) -> str:
+def _sum(found: Json) -> str:
     """``3 models (12 MiB), 40 logs (1 MiB)``."""
     said = [
         counted(each["count"], _THINGS.get(str(each["what"]), "things"))

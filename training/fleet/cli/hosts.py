@@ -10,7 +10,7 @@ import typer
 from training.fleet.cli import complete
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
-from training.printable import one_line, printable
+from training.printable import one_line, printable, some
 
 Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)]
 
@@ -63,10 +63,5 @@ def _line(_: str, answer: Mapping[str, Any]) -> str:
         note = answer["note"]
         return f"{name} {f'still gets no jobs: it is {one_line(note, 300)}' if note else 'gets work again'}"
     gets, does = _WILL.get(str(order), ("it is under an order", "is concerned"))
-    trains = f"; what it trains ({_some(jobs)}) {does}" if jobs else ""
+    trains = f"; what it trains ({some([one_line(job, 60) for job in jobs])}) {does}" if jobs else ""
     return f"{name}: {gets} until `cis490-jobs resume {name}`{trains}"
-
-
-def _some(jobs: list[Any]) -> str:
-    named = ", ".join(one_line(job, 60) for job in jobs[:3])
-    return named if len(jobs) <= 3 else f"{named} and {len(jobs) - 3} more"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -14,9 +14,8 @@ from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire import words
+from training.fleet.wire.words import Json
 from training.printable import one_line, printable
-
-Reply = Mapping[str, Any]
 
 ENDS = {"over": "", "confirmed": "confirmed", "reference": "new reference", "later": "changed again"}
 LOOK = "a change is confirmed on its host: watch --confirm-change; where its watch lost its state: judge NUMBER closed"
@@ -40,7 +39,7 @@ def incidents(
 ) -> None:
     """List the incidents of watched hosts, their changes among them, the newest first, and the watches."""
     answer = context.client().incidents(host=host, limit=limit)
-    context.show(answer, lambda: rendered(answer))
+    context.show(answer, rendered)
 
 
 @as_command()
@@ -58,10 +57,10 @@ def judge(
     """
     answer = context.client().judge(number, verdict=verdict.value)
     line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
-    context.show(answer, lambda: line)
+    context.show(answer, line)
 
 
-def rendered(answer: Reply) -> RenderableType:
+def rendered(answer: Json) -> RenderableType:
     """Format the answer for people."""
     found, watches, now = answer["incidents"], answer["watches"], answer["now"]
     watched: list[RenderableType] = [
@@ -71,42 +70,38 @@ def rendered(answer: Reply) -> RenderableType:
         watched.append(Text(LOOK, style="dim"))
     if not found:
         return Group(*watched, Text("no incident was reported" if watches else NO_WATCH))
-    made = table("NUMBER", "HOST", "RAISED (UTC)", "LASTED", "MODEL", "SCORE", "WHY", "FOUND")
-    for each in found:
-        change = each["kind"] == "change"
-        score = f"{each['threshold'] + each['peak']:.2f} over {each['threshold']:.2f}"
-        made.add_row(
-            cell(each["number"]),
-            cell(each["host"]),
-            cell(words.moment(each["told_at" if change else "raised_at"], "%Y-%m-%d %H:%M:%S")),
-            cell("" if change else lasted(each), "" if each["ended"] else "yellow"),
-            cell(each["model"]),
-            cell("" if change else score),
-            cell(words.changed(each) if change else words.carried(each["why"]), chars_max=200),
-            cell(state_of(each), "yellow" if _stands(each) else ""),
-        )
+    heads = ("NUMBER", "HOST", "RAISED (UTC)", "LASTED", "MODEL", "SCORE", "WHY", "FOUND")
     more = [Text("older ones: --limit")] if answer["next_before"] else []
-    return Group(*watched, made, *more)
+    return Group(*watched, table(*heads, rows=map(_row, found)), *more)
 
 
-def state_of(one: Reply) -> str:
+def _row(each: Json) -> Sequence[object]:
+    change, length = each["kind"] == "change", cell(lasted(each), "" if each["ended"] else "yellow")
+    score = f"{each['threshold'] + each['peak']:.2f} over {each['threshold']:.2f}"
+    raised = words.moment(each["told_at" if change else "raised_at"], "%Y-%m-%d %H:%M:%S")
+    why = words.changed(each) if change else words.carried(each["why"])
+    found = ("" if change else score), why, cell(state_of(each), "yellow" if _stands(each) else "")
+    return each["number"], each["host"], raised, "" if change else length, each["model"], *found
+
+
+def state_of(one: Json) -> str:
     """Say in a few words whether an incident is open or over, and what a person decided."""
     if one["verdict"] == "closed":
         return f"closed by {one['judged_by']}"
     return one["verdict"] or ENDS.get(one["ended"], "look into it")
 
 
-def _stands(one: Reply) -> bool:
+def _stands(one: Json) -> bool:
     return one["ended"] is None and not one["verdict"]
 
 
-def lasted(one: Reply) -> str:
+def lasted(one: Json) -> str:
     """Say how long an incident lasted, or that it is still open."""
     length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))
     return length if one["ended"] else f"{length}, open"
 
 
-def _watch(watch: Reply, now: float) -> str:
+def _watch(watch: Json, now: float) -> str:
     host, model = one_line(watch["host"], 64), one_line(watch["model"], 64)
     if watch["silent"]:
         return f"{host} ({model}) last reported {words.ago(watch['heard_at'], now)}: is its watch running?"

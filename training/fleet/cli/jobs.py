@@ -31,28 +31,28 @@ def list_jobs(
 ) -> None:
     """List the jobs, in the order of arrival."""
     jobs = list(context.client().all_jobs(status=wanted))
-    context.show({"jobs": jobs}, lambda: render.render_list(jobs, every=every))
+    context.show({"jobs": jobs}, lambda _: render.render_list(jobs, every=every))
 
 
 @as_command()
 def show(context: CommandContext, job: Job) -> None:
     """Show a job: its requirements and every attempt at it."""
     detail = context.client().job(job)
-    context.show(detail, lambda: render.render_job(detail))
+    context.show(detail, render.render_job)
 
 
 @as_command()
 def explain(context: CommandContext, job: Job) -> None:
     """Explain, host by host, why a job does not run."""
     answer = context.client().explain(job)
-    context.show(answer, lambda: render.render_explain(answer))
+    context.show(answer, render.render_explain)
 
 
 @as_command()
 def workers(context: CommandContext) -> None:
     """List all hosts that ever claimed work."""
     answer = context.client().workers()
-    context.show(answer, lambda: render.render_workers(answer))
+    context.show(answer, render.render_workers)
 
 
 @as_command()
@@ -142,7 +142,7 @@ def reload(context: CommandContext) -> int:
             raise
         complain_of(context, mistakes)
         return REFUSED
-    context.show(counts, lambda: render.render_reload(counts))
+    context.show(counts, render.render_reload)
     return DONE
 
 
@@ -163,7 +163,7 @@ def get(
     client = context.client()
     if job is not None:
         shape, text = _get(context, client, job, out, attempt=attempt, force=force)
-        context.show(shape, lambda: text)
+        context.show(shape, text)
         return DONE
     code, shapes = DONE, []
     for view in client.all_jobs(status="completed"):

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import AsJson, Url, as_command, group, surroundings
+from training.fleet.cli.render import table
 from training.fleet.wire.constants import DONE, REFUSED
 from training.printable import duration, one_line, printable
 
@@ -23,23 +24,21 @@ def channels(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = Fal
     if ctx.invoked_subcommand is None:
         context = surroundings(ctx, receiver_url, as_json)
         data = context.client().notify()
-        context.show(data, lambda: _table(data))
+        context.show(data, _table)
 
 
 def _table(data: Mapping[str, Any]) -> Table | str:
     if not data["channels"]:
         return NO_CHANNEL
-    table = Table(box=None, pad_edge=False)
-    for head in ("channel", "kind", "last sent", "waiting", "state"):
-        table.add_column(head, justify="right" if head == "waiting" else "left")
+    rows = []
     for each in data["channels"]:
         sent = "never" if each["sent_at"] is None else f"{duration(data['now'] - each['sent_at'])} ago"
         state = "ready"
         if each["error"] is not None:
             again = "" if each["next_at"] is None else f" (tried again in {duration(each['next_at'] - data['now'])})"
             state = f"{one_line(each['error'], 200)}{again}"
-        table.add_row(printable(each["channel"]), printable(each["kind"]), sent, str(each["waiting"]), state)
-    return table
+        rows.append((each["channel"], each["kind"], sent, each["waiting"], state))
+    return table("channel", "kind", "last sent", "waiting", "state", rows=rows, right=("waiting",))
 
 
 @as_command("test", group=NOTIFY)
@@ -55,5 +54,5 @@ def send_test(
         + ("the test message arrived" if each["error"] is None else one_line(each["error"], 300))
         for each in results
     ]
-    context.show(data, lambda: "\n".join(lines) or NO_CHANNEL)
+    context.show(data, "\n".join(lines) or NO_CHANNEL)
     return DONE if results and all(each["error"] is None for each in results) else REFUSED

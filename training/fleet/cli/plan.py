@@ -60,7 +60,7 @@ def plan(
     answer = _judged(context, context.client(), file)
     if answer is None:
         return INVALID
-    context.show(answer, lambda: render_plan(answer, file))
+    context.show(answer, lambda _: render_plan(answer, file))
     return WOULD_CHANGE if answer["changed"] else DONE
 
 
@@ -79,9 +79,9 @@ def apply(
     if answer is None:
         return INVALID
     if not context.as_json:
-        context.show(answer, lambda: render_plan(answer, file))
+        context.show(answer, lambda _: render_plan(answer, file))
     if not answer["changed"]:
-        context.show({"plan": answer, "reload": None, "kept": None}, lambda: "nothing to do")
+        context.show({"plan": answer, "reload": None, "kept": None}, "nothing to do")
         return DONE
     target = None if file is None else _place(answer, file)
     client.call("tokens")  # an operator's call: who may not reload replaces no file
@@ -108,7 +108,7 @@ def apply(
     said = [render_reload(reload)]
     if kept is not None:
         said.append(printable(f"the earlier manifest is kept as {kept}"))
-    context.show(shape, lambda: "\n".join(said))
+    context.show(shape, "\n".join(said))
     return DONE
 
 
@@ -231,7 +231,7 @@ def _why(context: CommandContext, names: Sequence[str], within: Path | None) -> 
         if manifest is None:
             return INVALID
     jobs = [_asked(client, manifest, name) for name in names]
-    context.show(why_data(jobs), lambda: render_why(jobs))
+    context.show(why_data(jobs), lambda _: render_why(jobs))
     return DONE
 
 

@@ -8,10 +8,10 @@ from pathlib import PurePath
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from training.fleet.cli.render import cancelled_line, cell, short_id, table
+from training.fleet.cli.render import cancelled_line, short_id, table
 from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
 from training.fleet.wire.words import Json, ago, day, size
-from training.printable import counted, one_line, printable
+from training.printable import counted, one_line, printable, some
 
 NAMES_MAX = 40  # of one kind, in the list
 OBSTACLES_MAX = 3
@@ -34,7 +34,8 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
         "No longer named", reload["removed"], (_line(f"{edit['name']}: {edit['holds']}") for edit in left)
     )
     running = [each for each in jobs if each["state"] in ("claimed", "running")]
-    parts += _section("Running, and continues", len(running), (_line(_where(each, now)) for each in running))
+    lines = (f"{each['name']} on {each['host']}, since {ago(each['at'], now)}" for each in running)
+    parts += _section("Running, and continues", len(running), map(_line, lines))
     states = answer["states"]
     completed = [each for each in jobs if each["state"] == "completed"]
     gone = [each for each in completed if each["removed"]]
@@ -46,7 +47,7 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
     lines = (f"{each['name']}: removed on {day(each['removed']['at'])}: {each['removed']['why']}" for each in gone)
     parts += _section("Trained, model not kept; not trained again until requeued", len(gone), map(_line, lines))
     over = [each for each in jobs if each["state"] in ("failed", "cancelled")]
-    lines = (f"{each['name']}: {each['state']}{_because(each)}" for each in over)
+    lines = (f"{each['name']}: {each['state']}{f' ({by})' if (by := each['ended_by']) else ''}" for each in over)
     parts += _section("Ended without a model; not trained again until requeued", len(over), map(_line, lines))
     parts += _hosts(answer)
     advice = answer["memory"]
@@ -83,34 +84,20 @@ def _line(words: object) -> Text:
 def _rotation(each: Json) -> str:
     """Say into which jobs a rotation expands."""
     tested, seeds = each["tested"], [str(seed) for seed in each["seeds"]]
-    whole = f"seed{'' if len(seeds) == 1 else 's'} {_some(seeds, 8)}"
+    whole = f"seed{'' if len(seeds) == 1 else 's'} {some(seeds, 8)}"
     jobs = counted(each["jobs"], "jobs")
     how = "each tested alone by models that the others trained"
-    return f"{each['name']}: {jobs}: {_some(tested, 8)}, {how}, {whole}"
+    return f"{each['name']}: {jobs}: {some(tested, 8)}, {how}, {whole}"
 
 
 def _since(edit: Json, now: object) -> str:
     return f", {ago(edit['since'], now)}" if edit["since"] else ""
 
 
-def _where(each: Json, now: object) -> str:
-    return f"{each['name']} on {each['host']}, since {ago(each['at'], now)}"
-
-
-def _because(each: Json) -> str:
-    return f" ({each['ended_by']})" if each["ended_by"] else ""
-
-
 def _trained(jobs: Sequence[Json], now: object) -> RenderableType:
-    made = table("JOB", "ARTIFACT", "HOST", "TRAINED")
-    for each in jobs[:NAMES_MAX]:
-        made.add_row(
-            cell(each["name"], chars_max=140),
-            short_id(each["artifact_id"]),
-            cell(each["host"]),
-            cell(ago(each["at"], now)),
-        )
-    return made
+    shown = jobs[:NAMES_MAX]
+    rows = ((each["name"], short_id(each["artifact_id"]), each["host"], ago(each["at"], now)) for each in shown)
+    return table("JOB", "ARTIFACT", "HOST", "TRAINED", rows=rows)
 
 
 def _hosts(answer: Json) -> list[RenderableType]:
@@ -120,28 +107,22 @@ def _hosts(answer: Json) -> list[RenderableType]:
         return []
     parts: list[RenderableType] = []
     if answer["hosts"]:
-        made = table("HOST", "COULD TAKE", "JOBS", "WHY NOT THE OTHERS", right=("COULD TAKE",))
+        rows = []
         for host in answer["hosts"]:
             names = [one_line(name, 140) for name in host["jobs"]]
             note = f" ({host['note']})" if host["note"] else ""
-            made.add_row(
-                cell(f"{host['host']}{note}"),
-                cell(f"{host['takes']} of {waiting}"),
-                cell(_some(names, len(names), host["takes"]), chars_max=600),
-                cell(_obstacles(host["obstacles"]), chars_max=600),
-            )
-        parts += [
-            Text(),
-            Text(f"What each host could take of the {counted(waiting, 'jobs')} that would wait", "bold"),
-            made,
-        ]
+            jobs = some(names, len(names), host["takes"])
+            rows.append((f"{host['host']}{note}", f"{host['takes']} of {waiting}", jobs, _obstacles(host["obstacles"])))
+        title = Text(f"What each host could take of the {counted(waiting, 'jobs')} that would wait", "bold")
+        heads = ("HOST", "COULD TAKE", "JOBS", "WHY NOT THE OTHERS")
+        parts += [Text(), title, table(*heads, rows=rows, right=("COULD TAKE",))]
     nowhere: dict[str, list[str]] = {}
     for name, why in answer["nowhere"].items():
         nowhere.setdefault(str(why), []).append(str(name))
     if nowhere:
         count = sum(map(len, nowhere.values()))
         parts += [Text(), Text(f"Cannot run anywhere ({count})", "bold")]
-        parts += [_line(f"{_some(names)}: {why}") for why, names in list(nowhere.items())[:NAMES_MAX]]
+        parts += [_line(f"{some(names)}: {why}") for why, names in list(nowhere.items())[:NAMES_MAX]]
         parts += _more(sum(map(len, list(nowhere.values())[NAMES_MAX:])))
     return parts
 
@@ -150,7 +131,7 @@ def _memory(advice: Json) -> str:
     """Propose how much memory jobs should ask for, beside what they ask for now."""
     now = f"it is {advice['asked_gib']:g}" if advice["asked_gib"] else "nothing is asked"
     held = size(advice["held_gib"] * 2**30)
-    of, ask = _some(advice["jobs"], 3, advice["count"]), advice["propose_gib"]
+    of, ask = some(advice["jobs"], 3, advice["count"]), advice["propose_gib"]
     return f"{of}: min_ram_gib = {ask:g}; {now}, such a trainer held up to {held}"
 
 
@@ -158,8 +139,3 @@ def _obstacles(found: Json) -> str:
     worst = sorted(found.items(), key=lambda each: (-each[1], each[0]))
     more = [f"{len(worst) - OBSTACLES_MAX} more reasons"] if len(worst) > OBSTACLES_MAX else []
     return "; ".join([*(f"{count}: {why}" for why, count in worst[:OBSTACLES_MAX]), *more])
-
-
-def _some(names: Sequence[str], most: int = 3, in_all: int = 0) -> str:
-    rest = max(in_all, len(names)) - len(names[:most])
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

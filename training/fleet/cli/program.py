@@ -67,26 +67,9 @@ def common(
 
 # In the order of the help.
 MODULES = (
-    watch,
-    jobs,
-    act,
-    audit,
-    browse,
-    curve,
-    standings,
-    report,
-    enroll,
-    forecast,
-    gc,
-    hosts,
-    incident_commands,
-    notify,
-    plan,
-    recovery,
-    speeds,
-    logs,
-    datasets,
-)
+    watch, jobs, act, audit, browse, curve, standings, report, enroll, forecast, gc, hosts, incident_commands, notify,
+    plan, recovery, speeds, logs, datasets,
+)  # fmt: skip
 _PLACES = {module.__name__: place for place, module in enumerate(MODULES)}
 app.registered_commands.sort(key=lambda each: _PLACES[each.callback.__module__] if each.callback else 0)
 

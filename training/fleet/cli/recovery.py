@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.clock import SystemClock
-from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.context import CannotError, CommandContext, meter
 from training.fleet.cli.registration import as_command
 from training.fleet.recovery.findings import DoctorReport, Finding, Gravity
 from training.fleet.service.state import DEFAULT, MANIFEST, Deployment, RecoveryError
@@ -51,10 +50,10 @@ def doctor(
     except ArgumentTypeError as error:
         raise CannotError(str(error), USAGE) from None
     state = Deployment.of(state_dir, db, models_dir)
-    with meter(context) as progress:
+    with stages(context) as progress:
         report = examine(state, SystemClock(), deep=deep, policy=figures, progress=progress)
     report = report.worded(state.typed)
-    context.show(report.to_dict(), lambda: render(report, deep=deep))
+    context.show(report.to_dict(), lambda _: render(report, deep=deep))
     return DONE if report.healthy else REFUSED
 
 
@@ -65,39 +64,31 @@ def backup(
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
-    with_keys: Annotated[bool, typer.Option("--with-keys", help="Also the authority: keep it locked away.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Hash files of earlier backups again.")] = False,
     keep: Annotated[int, typer.Option(help="Number of databases to keep; bundles stay.", min=1)] = 10,
 ) -> int:
     """Copy database and store while the receiver works; repeated, it copies only new files."""
     from training.fleet.recovery.backup import Backup
 
     state = Deployment.of(state_dir, db, models_dir)
-    with meter(context) as progress, explained(state):
-        made = Backup(folder, progress=progress).make(state, SystemClock(), with_keys=with_keys, deep=deep, keep=keep)
-    data = made.datasets
-    lost = [*made.contents.lost, *data.lost]
+    with stages(context) as progress, explained(state):
+        made = Backup(folder, progress=progress).make(state, SystemClock(), keep=keep)
+    held, jobs = made.contents, sum(made.contents.jobs.values())
     shape = {
         "snapshot": made.name,
-        "jobs": sum(made.contents.jobs.values()),
-        "bundles": made.contents.bundles,
+        "jobs": jobs,
+        "bundles": held.bundles,
         "copied": made.copied,
         "bytes": made.bytes_copied,
-        "keys": bool(made.contents.keys),
-        "lost": lost,
-        "datasets": data.sets,
+        "lost": held.lost,
+        "datasets": len(held.datasets),
     }
-    lines = [state.typed(f"lost: {each}; `cis490-jobs doctor --deep` says what to do") for each in lost]
-    if with_keys and not made.contents.keys:
-        lines.append("there are no keys to back up")
+    lines = [state.typed(f"lost: {each}; `cis490-jobs doctor --deep` says what to do") for each in held.lost]
     lines.append(
-        f"backup {made.name}: {counted(sum(made.contents.jobs.values()), 'jobs')}, "
-        f"{counted(made.contents.bundles, 'bundles')}, "
-        f"{made.copied} of them new ({size(made.bytes_copied)}), "
-        f"{counted(data.sets, 'data sets')} ({size(data.bytes_copied)} new)"
+        f"backup {made.name}: {counted(jobs, 'jobs')}, {counted(held.bundles, 'bundles')}, {made.copied} of them new "
+        f"({size(made.bytes_copied)}), {counted(len(held.datasets), 'data sets')} ({size(made.dataset_bytes)} new)"
     )
-    context.show(shape, lambda: printable_text(lines))
-    return REFUSED if lost else DONE
+    context.show(shape, printable_text(lines))
+    return REFUSED if held.lost else DONE
 
 
 @as_command(calls=False)
@@ -109,17 +100,14 @@ def restore(
     models_dir: ModelsDir = None,
     snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
-    with_keys: Annotated[bool, typer.Option("--with-keys", help="Also restore the authority.")] = False,
 ) -> int:
     """Restore a backup; the receiver must be stopped."""
     from training.fleet.recovery.backup import Restore
 
     state = Deployment.of(state_dir, db, models_dir)
-    with meter(context) as progress, explained(state):
-        done = Restore(folder, state, SystemClock(), progress=progress).run(
-            snapshot=snapshot, force=force, with_keys=with_keys
-        )
-    data, report = done.datasets, _checked(state)
+    with stages(context) as progress, explained(state):
+        done = Restore(folder, state, SystemClock(), progress=progress).run(snapshot=snapshot, force=force)
+    report = _checked(state)
     made_at = datetime.fromtimestamp(done.contents.made_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     shape = {
         "snapshot": done.snapshot,
@@ -127,22 +115,22 @@ def restore(
         "bundles_brought": done.brought,
         "bundles_kept": done.kept,
         "completed_since": done.completed_since,
-        "lost": [*done.lost, *data.lost],
-        "datasets": data.sets,
+        "lost": done.lost,
+        "datasets": done.datasets,
         "database_kept_as": None if done.aside is None else str(done.aside),
         "doctor": report.to_dict(),
     }
-    lines = [f"lost: {each}" for each in [*done.lost, *data.lost]]
+    lines = [f"lost: {each}" for each in done.lost]
     lines += [f"completed since, and taken back from the store: {each}" for each in done.completed_since]
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
     lines += [
         f"restored {done.snapshot}: {counted(done.brought, 'bundles')} brought back; there already: {done.kept}",
-        f"data sets there: {data.sets}, {size(data.bytes_copied)} of them restored",
+        f"data sets there: {done.datasets}, {size(done.dataset_bytes)} of them restored",
         f"everything else since {made_at} is forgotten: cancel, requeue and revoke again what you had since",
     ]
-    context.show(shape, lambda: Group(printable_text(lines), render(report, deep=False)))
-    return REFUSED if done.lost or data.lost or not report.healthy else DONE
+    context.show(shape, lambda _: Group(printable_text(lines), render(report, deep=False)))
+    return REFUSED if done.lost or not report.healthy else DONE
 
 
 @as_command(calls=False)
@@ -159,7 +147,7 @@ def rebuild(
     from training.fleet.recovery.rebuild import rebuild as make_anew
 
     state = Deployment.of(state_dir, db, models_dir, manifest)
-    with meter(context) as progress, explained(state):
+    with stages(context) as progress, explained(state):
         jobs = planned(manifest, state)
         done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
     report = _checked(state)
@@ -180,7 +168,7 @@ def rebuild(
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
     lines.append(f"rebuilt: {counted(len(done.completed), 'jobs')} completed, {done.pending} to train")
-    context.show(shape, lambda: Group(printable_text(lines), render(report, deep=False)))
+    context.show(shape, lambda _: Group(printable_text(lines), render(report, deep=False)))
     return DONE if report.healthy else REFUSED
 
 
@@ -224,11 +212,7 @@ def _line(finding: Finding) -> Text:
 
 
 @contextmanager
-def meter(context: CommandContext) -> Iterator[Callable[[str, int, int], object]]:
-    """Show a progress bar on a terminal; nothing elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    console = Console(file=context.err, highlight=False)
-    shown = context.err.isatty()
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, whole: bar.update(task, description=what, completed=done, total=whole or None)
+def stages(context: CommandContext) -> Iterator[Callable[[str, int, int], object]]:
+    """Show a progress bar with the present stage on a terminal; nothing elsewhere."""
+    with meter(context, "", of_bytes=False) as show:
+        yield lambda what, done, whole: show(done, whole, what)

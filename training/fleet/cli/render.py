@@ -5,7 +5,7 @@ Every text that came over the wire goes through :func:`cell` or :mod:`training.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -41,10 +41,13 @@ def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
     return Text("" if value is None else one_line(value, chars_max), style=style)
 
 
-def table(*columns: str, right: Sequence[str] = ()) -> Table:
+def table(*columns: str, rows: Iterable[Iterable[object]], right: Collection[str] = ()) -> Table:
+    """Make a table of these rows; a value that is no Text becomes a :func:`cell`."""
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(value if isinstance(value, Text) else cell(value, chars_max=600) for value in row))
     return made
 
 
@@ -73,15 +76,8 @@ def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
     shown = everything if every else [view for view in everything if not left(view)]
     made = Lines("JOB", "STATE", "PRIORITY", "MODEL", "MODE", "HOST", "ID", right=("PRIORITY",))
     for view in shown:
-        made.add_row(
-            (view["name"], ""),
-            _state(view),
-            (view["priority"], ""),
-            (view["model"], ""),
-            (view["mode"], ""),
-            (view["host"], ""),
-            (str(view["job_id"] or "")[:_ID_SHOWN], "dim"),
-        )
+        plain = [(view[key], "") for key in ("name", "priority", "model", "mode", "host")]
+        made.add_row(plain[0], _state(view), *plain[1:], (str(view["job_id"] or "")[:_ID_SHOWN], "dim"))
     hidden = len(everything) - len(shown)
     return Group(made, Text(not_shown(hidden), "dim")) if hidden else made
 
@@ -115,7 +111,7 @@ def render_job(detail: Json) -> RenderableType:
     """Render a job: its requirements, its state, and each attempt."""
     view, spec, now = detail["job"], detail["spec"], detail["now"]
     made = Table.grid(padding=(0, 2))
-    rows: list[tuple[str, object]] = [
+    about: list[tuple[str, object]] = [
         ("job", view["name"]),
         ("state", state(view)),
         ("host", view["host"]),
@@ -125,59 +121,36 @@ def render_job(detail: Json) -> RenderableType:
         ("obstacle", view["obstacle"]),
         *facts(detail, constraints_in_words(spec)),
     ]
-    for label, value in rows:
+    for label, value in about:
         if value not in (None, ""):
             made.add_row(Text(label, "bold"), value if isinstance(value, Text) else cell(value, chars_max=2000))
     parts: list[RenderableType] = [made]
     if detail["attempts"]:
-        parts += [Text(), _attempts(detail["attempts"], spec, now)]
+        heads = ("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ARTIFACT", "BOOKED", "ERROR", "GRANTED WITH")
+        parts += [Text(), table(*heads, rows=(_attempt(each, spec, now) for each in detail["attempts"]))]
     if detail["events"]:
-        parts += [Text(), _events(detail["events"][-15:], now)]
+        keys = ("transition", "to_status", "host", "detail")
+        rows = ((ago(each["at"], now), *(each[key] for key in keys)) for each in detail["events"][-15:])
+        parts += [Text(), table("WHEN", "EVENT", "STATE", "HOST", "DETAIL", rows=rows)]
     return Group(*parts)
 
 
-def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
-    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ARTIFACT", "BOOKED", "ERROR", "GRANTED WITH")
-    for entry in attempts:
-        began, ended = entry["granted_at"], entry["ended_at"]
-        made.add_row(
-            cell(entry["attempt"]),
-            cell(entry["host"]),
-            cell(ago(began, now)),
-            cell("" if ended is None else duration(ended - began)),
-            cell(entry["end_reason"] or "still running"),
-            short_id(entry["artifact_id"]),
-            cell(booked(entry["booked"])),
-            cell(entry["error"], chars_max=400),
-            cell(unlike(entry["granted"], spec), chars_max=400),
-        )
-    return made
-
-
-def _events(events: Sequence[Json], now: object) -> Table:
-    made = table("WHEN", "EVENT", "STATE", "HOST", "DETAIL")
-    for entry in events:
-        made.add_row(
-            cell(ago(entry["at"], now)),
-            cell(entry["transition"]),
-            cell(entry["to_status"]),
-            cell(entry["host"]),
-            cell(entry["detail"], chars_max=300),
-        )
-    return made
+def _attempt(entry: Json, spec: Json, now: object) -> Sequence[object]:
+    began, ended = entry["granted_at"], entry["ended_at"]
+    lasted = "" if ended is None else duration(ended - began)
+    artifact, unlike_plan = short_id(entry["artifact_id"]), unlike(entry["granted"], spec)
+    end = entry["end_reason"] or "still running", artifact, booked(entry["booked"]), entry["error"], unlike_plan
+    return entry["attempt"], entry["host"], ago(began, now), lasted, *end
 
 
 def render_explain(answer: Json) -> RenderableType:
-    made = table("HOST", "FITS", "REASON", "WAITS")
-    for verdict in answer["hosts"]:
-        made.add_row(
-            cell(verdict["host"]),
-            Text("yes", "green") if verdict["fits"] else Text("no", "red"),
-            cell(verdict["reason"], chars_max=400),
-            cell(duration(verdict["wait_s"])),
-        )
-    title = f"{one_line(answer['name'], 60)}: {one_line(answer['summary'], 600)}"
-    return Group(Text(title, "bold"), Text(), made) if made.row_count else Text(title, "bold")
+    yes, no = Text("yes", "green"), Text("no", "red")
+    rows = [
+        (each["host"], yes if each["fits"] else no, each["reason"], duration(each["wait_s"]))
+        for each in answer["hosts"]
+    ]
+    title = Text(f"{one_line(answer['name'], 60)}: {one_line(answer['summary'], 600)}", "bold")
+    return Group(title, Text(), table("HOST", "FITS", "REASON", "WAITS", rows=rows)) if rows else title
 
 
 def render_workers(answer: Json) -> RenderableType:
@@ -186,21 +159,16 @@ def render_workers(answer: Json) -> RenderableType:
         return Text("no worker has asked for work yet; start one with cis490-trainer-worker")
     data = {str(worker["hostname"]): _data(worker) for worker in workers}
     some = ["DATA SETS"] if any(data.values()) else []
-    made = table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", right=("CORES",))
+    rows = []
     for worker in workers:
-        can = worker["capability"]
-        alive = worker["alive"]
-        made.add_row(
-            cell(worker["hostname"], "" if alive else "dim"),
-            cell(ago(worker["last_seen"], now), "green" if alive else "red"),
-            cell(can.get("cpu_cores")),
-            cell(_free(can.get("ram_available_gib"), can.get("ram_total_gib"))),
-            cell(_gpu(can)),
-            *(cell(data[str(worker["hostname"])], chars_max=200) for _ in some),
-            cell(", ".join(map(str, worker["jobs"]))),
-            _note(worker),
-        )
-    return made
+        can, alive = worker["capability"], worker["alive"]
+        host = cell(worker["hostname"], "" if alive else "dim")
+        seen = cell(ago(worker["last_seen"], now), "green" if alive else "red")
+        free = _free(can.get("ram_available_gib"), can.get("ram_total_gib"))
+        sets = [data[str(worker["hostname"])] for _ in some]
+        jobs = ", ".join(map(str, worker["jobs"]))
+        rows.append((host, seen, can.get("cpu_cores"), free, _gpu(can), *sets, jobs, _note(worker)))
+    return table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", rows=rows, right=("CORES",))
 
 
 def _note(worker: Json) -> Text:

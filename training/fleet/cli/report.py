@@ -41,7 +41,7 @@ def report(
         said += (
             f"\n{counted(written['left_out'], 'further jobs')} have no page: a site holds {written['jobs']:,} at most"
         )
-    context.show(shape, lambda: said)
+    context.show(shape, said)
 
 
 def write_site(client: FleetClient, out: Path, before: list[str], step: Callable[[int, int], object]) -> dict[str, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -13,10 +12,8 @@ from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import REFUSED
-from training.fleet.wire.words import duration, size
+from training.fleet.wire.words import Json, duration, size
 from training.printable import counted, one_line, printable
-
-Reply = Mapping[str, Any]
 
 _HYPER_MAX = 60  # characters of a kind's settings
 _FROM = {
@@ -42,17 +39,17 @@ def speeds(
         if host.lower() not in map(str.lower, known):
             raise CannotError(f"no host is called {printable(host)}; `cis490-jobs workers` lists them", REFUSED)
     answer["kinds"] = [kind for kind in kinds if model in (None, kind["model"])]
-    context.show(answer, lambda: rendered(answer))
+    context.show(answer, rendered)
 
 
-def _on(host: str | None, kind: Reply) -> Reply:
+def _on(host: str | None, kind: Json) -> Json:
     """Keep only the host that was asked for in a kind's times."""
     if host is None:
         return kind
     return {**kind, "hosts": [each for each in kind["hosts"] if each["host"].lower() == host.lower()]}
 
 
-def rendered(answer: Reply) -> RenderableType:
+def rendered(answer: Json) -> RenderableType:
     kinds = [kind for kind in answer["kinds"] if kind["hosts"]]
     doubts = [cell(f"{name}: {why}", "yellow", chars_max=600) for name, why in answer["doubts"].items()]
     if not kinds:
@@ -62,21 +59,18 @@ def rendered(answer: Reply) -> RenderableType:
             else "no completed job is of this model or host; without --model and --host all are shown"
         )
         return Group(said, *doubts)
-    made = table("JOBS", "HOST", "TAKES", "FOUR OF FIVE TAKE", "LEARNED FROM")
+    rows = []
     for kind in kinds:
         for n, told in enumerate(kind["hosts"]):
-            made.add_row(
-                cell(named(kind) if n == 0 else ""),
-                cell(told["host"]),
-                cell(duration(told["seconds"])),
-                cell(f"{duration(told['low'])} to {duration(told['high'])}"),
-                cell(basis(kind, told), "" if told["basis"] == "same" else "dim"),
-            )
+            between = f"{duration(told['low'])} to {duration(told['high'])}"
+            learned = cell(basis(kind, told), "" if told["basis"] == "same" else "dim")
+            rows.append((named(kind) if n == 0 else "", told["host"], duration(told["seconds"]), between, learned))
+    made = table("JOBS", "HOST", "TAKES", "FOUR OF FIVE TAKE", "LEARNED FROM", rows=rows)
     from_jobs = Text(f"from {counted(answer['attempts'], 'completed jobs')}", style="dim")
     return Group(made, from_jobs, *doubts)
 
 
-def named(kind: Reply) -> str:
+def named(kind: Json) -> str:
     """Describe a kind: model, mode, settings, memory."""
     hyper = ", ".join(f"{name} {value}" for name, value in sorted(kind["hyper"].items()))
     parts = [f"{kind['model']} {kind['mode']}"]
@@ -86,7 +80,7 @@ def named(kind: Reply) -> str:
     return " · ".join(parts)
 
 
-def basis(kind: Reply, told: Reply) -> str:
+def basis(kind: Json, told: Json) -> str:
     """Say from which attempts a predicted time was learned."""
     if told["basis"] == "same":
         return f"{counted(told['seen'], 'such jobs')} here"

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
-from training.fleet.cli.render import cell, table
+from training.fleet.cli.render import table
 from training.fleet.wire import results
 from training.fleet.wire.words import day
-from training.printable import counted, one_line
+from training.printable import counted, one_line, some
 
 HOSTS_SHOWN = 8  # columns
 
@@ -37,7 +37,7 @@ def models(
         found += page["models"]
         reply = {**reply, "next_after": page["next_after"]}
     reply = {**reply, "models": found}
-    context.show(reply, lambda: _drawn(reply))
+    context.show(reply, _drawn)
 
 
 def _drawn(reply: dict[str, Any]) -> RenderableType:
@@ -64,10 +64,9 @@ def _drawn(reply: dict[str, Any]) -> RenderableType:
         )
         parts.append(Text(f"Other models were judged on other tests: {others}", "dim"))
     if reply["without"]:
-        names = ", ".join(one_line(each["name"], 60) for each in reply["without_jobs"])
-        more = reply["without"] - len(reply["without_jobs"])
-        said = f"{counted(reply['without'], 'trained jobs')} came without a report: {names}"
-        parts.append(Text(said + (f" and {more} more" if more > 0 else ""), "dim"))
+        names = [one_line(each["name"], 60) for each in reply["without_jobs"]]
+        named = some(names, len(names), reply["without"])
+        parts.append(Text(f"{counted(reply['without'], 'trained jobs')} came without a report: {named}", "dim"))
     return Group(*parts)
 
 
@@ -75,23 +74,17 @@ def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
     """Render the rotations: one row each, then AUROC by host, the model to deploy, and jobs that do not count."""
     if not found:
         return []
-    made = table("ROTATION", "DONE", "AUROC", "WORST HOST", "CAUGHT", "FALSE ALARMS", "GAP TO THE FIRST")
+    rows: list[list[object]] = []
     for each in found:
-        made.add_row(
-            cell(each["name"]),
-            cell(results.done_of(each)),
-            cell(results.folded(each["auroc"])),
-            cell(results.worst(each["auroc"])),
-            cell(results.folded_per_cent(each["caught"])),
-            cell(f"{results.per_cent(each['promised'])} → {results.folded_per_cent(each['false_alarms'])}"),
-            cell(results.gap_to_first(each)),
-        )
-    hosts = results.rotated_hosts(found, HOSTS_SHOWN)
-    by_host = table("AUROC, HOST UNSEEN")
-    for host in hosts:
-        by_host.add_column(cell(host), justify="right")
-    for each in found:
-        by_host.add_row(cell(each["name"]), *(cell(text) for text in results.by_host(each, hosts)))
+        auroc, alarms = each["auroc"], results.folded_per_cent(each["false_alarms"])
+        row = [each["name"], results.done_of(each), results.folded(auroc), results.worst(auroc)]
+        row += [results.folded_per_cent(each["caught"]), f"{results.per_cent(each['promised'])} → {alarms}"]
+        rows.append([*row, results.gap_to_first(each)])
+    heads = ("ROTATION", "DONE", "AUROC", "WORST HOST", "CAUGHT", "FALSE ALARMS", "GAP TO THE FIRST")
+    made, hosts = table(*heads, rows=rows), results.rotated_hosts(found, HOSTS_SHOWN)
+    names = [one_line(host, 200) for host in hosts]
+    each_host = ((each["name"], *results.by_host(each, hosts)) for each in found)
+    by_host = table("AUROC, HOST UNSEEN", *names, rows=each_host, right=names)
     lines = [f"{each['name']}: to deploy: {results.to_deploy(each['deploy'])}." for each in found if each["deploy"]]
     if lacking := [str(each["name"]) for each in found if not each["deploy"]]:
         lines.append(f"to deploy: {results.to_deploy([])} ({', '.join(lacking)}).")
@@ -101,18 +94,13 @@ def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
 
 
 def _table(found: list[dict[str, Any]]) -> RenderableType:
-    made = table("MODEL", "AUROC [95 %]", "", "OTHER MODE", "CAUGHT", "FALSE ALARMS", "VERDICT")
+    rows = []
     for each in found:
         result, twin = each["result"], each["twin"]
         other = f"{twin['mode']} {results.whole(twin['auroc'])}" if twin else ""
+        other += " (another test)" if twin and not twin["same_test"] else ""
         mark = {"first": "first", "tied": "=", "unknown": "?"}.get(str(each["standing"]), "")
-        made.add_row(
-            cell(each["name"]),
-            cell(results.whole(result["auroc"])),
-            cell(mark),
-            cell(other + (" (another test)" if twin and not twin["same_test"] else "")),
-            cell(results.whole_per_cent(result["caught"])),
-            cell(results.alarms(result)),
-            cell(results.LEVELS.get(str(result["level"]), "not judged")),
-        )
-    return made
+        verdict = results.LEVELS.get(str(result["level"]), "not judged")
+        figures = results.whole_per_cent(result["caught"]), results.alarms(result), verdict
+        rows.append((each["name"], results.whole(result["auroc"]), mark, other, *figures))
+    return table("MODEL", "AUROC [95 %]", "", "OTHER MODE", "CAUGHT", "FALSE ALARMS", "VERDICT", rows=rows)

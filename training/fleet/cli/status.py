@@ -10,7 +10,7 @@ from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, not_shown, state, table
 from training.fleet.wire.words import STATUSES, Json, ago, called, eta, held, left, progress
-from training.printable import counted, one_line
+from training.printable import counted, one_line, some
 
 _PENDING_SHOWN = 40
 _NAMED_SHOWN = 40
@@ -83,13 +83,7 @@ def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
     for entry in entries:
         name = one_line(entry["name"], _NAME_SHOWN)
         groups.setdefault(str(entry.get(key)), []).append(name)
-    return [{"name": _names(names), key: said} for said, names in groups.items()]
-
-
-def _names(names: Sequence[str]) -> str:
-    few = ", ".join(names[:_NAMES_IN_GROUP])
-    more = len(names) - _NAMES_IN_GROUP
-    return f"{few} and {more} more" if more > 0 else few
+    return [{"name": some(names, _NAMES_IN_GROUP), key: said} for said, names in groups.items()]
 
 
 def _counts(counts: Json) -> Text:
@@ -98,7 +92,7 @@ def _counts(counts: Json) -> Text:
 
 
 def _status_table(data: Json) -> RenderableType:
-    made = table("JOB", "STATE", "HOST", "PROGRESS", "ETA", "SINCE", right=("ETA",))
+    rows = []
     order = {status: place for place, status in enumerate(STATUSES)}
     current = [view for view in data["jobs"] if not left(view)]
     jobs = sorted(current, key=lambda v: order.get(str(v.get("status")), len(order)))
@@ -108,15 +102,10 @@ def _status_table(data: Json) -> RenderableType:
         pending += waits
         if waits and pending > _PENDING_SHOWN:
             continue
-        since = view["finished_at"] or view["claimed_at"] or view["created_at"]
-        made.add_row(
-            cell(view["name"], chars_max=60),
-            state(view),
-            cell(view["host"]),
-            cell(progress(view)),
-            cell(eta(view, data["now"])),
-            cell(ago(view["created_at"] if waits else since, data["now"])),
-        )
+        since = (not waits and (view["finished_at"] or view["claimed_at"])) or view["created_at"]
+        times = eta(view, data["now"]), ago(since, data["now"])
+        rows.append((one_line(view["name"], _NAME_SHOWN), state(view), view["host"], progress(view), *times))
+    made = table("JOB", "STATE", "HOST", "PROGRESS", "ETA", "SINCE", rows=rows, right=("ETA",))
     lines = []
     if pending > _PENDING_SHOWN:
         lines.append(f"… and {pending - _PENDING_SHOWN} more pending")

@@ -31,7 +31,7 @@ def status(
         watch(context)
         return
     data, health = _look(context.client())
-    context.show(data, lambda: render_status(data, health))
+    context.show(data, lambda _: render_status(data, health))
 
 
 @as_command(as_json=Annotated[bool, typer.Option("--json", help="Print a line of JSON at each change.")])
@@ -59,7 +59,7 @@ def watch(context: CommandContext) -> None:
                     trouble = str(error)
                 live.update(picture(), refresh=True)
     finally:
-        context.show(None, lambda: render_status(data, health))
+        context.show(None, lambda _: render_status(data, health))
 
 
 def _print(context: CommandContext, client: FleetClient) -> None:
@@ -73,7 +73,7 @@ def _print(context: CommandContext, client: FleetClient) -> None:
                 if context.as_json:
                     print(json.dumps(data), file=context.out, flush=True)
                 else:
-                    context.show(None, lambda: Group(render_status(data, health), Text()))  # noqa: B023 - at once
+                    context.show(None, lambda _: Group(render_status(data, health), Text()))  # noqa: B023 - at once
         context.sleep(POLL_S)
 
 

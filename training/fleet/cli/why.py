@@ -57,9 +57,8 @@ def render_why(jobs: Sequence[JobIdentity]) -> RenderableType:
     """Draw one job's fields, or only those in which two differ."""
     if len(jobs) == 1:
         (job,) = jobs
-        made = table("FIELD", "VALUE")
-        for key in job.fields:
-            made.add_row(cell(key), cell(_shown(job.fields, key), chars_max=2000))
+        rows = ((key, cell(_shown(job.fields, key), chars_max=2000)) for key in job.fields)
+        made = table("FIELD", "VALUE", rows=rows)
         title = Text(f"{one_line(job.name, 140)} is {job.job_id}, the SHA-256 of:")
         mismatch = job_identity(job.spec) != job.job_id
         note = [Text("its id is not that of these fields: another program made it")] if mismatch else []
@@ -71,12 +70,9 @@ def render_why(jobs: Sequence[JobIdentity]) -> RenderableType:
         return Group(
             Text(f"{one_line(one.name, 140)} and {one_line(other.name, 140)} are the same job: one model"), *also
         )
-    made = table("FIELD", one_line(one.name, 140), one_line(other.name, 140))
-    for key in keys:
-        values = (_shown(each.fields, key) for each in jobs)
-        made.add_row(cell(key), *(cell(value, chars_max=2000) for value in values))
-    made.add_row(cell("(id)"), short_id(one.job_id), short_id(other.job_id))
-    return Group(made, *also)
+    both = [[key, *(cell(_shown(each.fields, key), chars_max=2000) for each in jobs)] for key in keys]
+    both.append(["(id)", short_id(one.job_id), short_id(other.job_id)])
+    return Group(table("FIELD", one_line(one.name, 140), one_line(other.name, 140), rows=both), *also)
 
 
 def _shown(fields: Mapping[str, Any], key: str) -> str:

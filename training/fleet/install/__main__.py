@@ -46,7 +46,7 @@ def main(
     """Install or uninstall. Exit codes: 0 done, 1 refused or failed with a sentence, 2 usage error."""
     replace_unprintable()
     args = _parser().parse_args(argv)
-    site = Site(machine or LocalMachine(), args.image)
+    site = Site(machine or LocalMachine(), args.image and args.image.absolute())
     try:
         if args.uninstall:
             return _uninstall(args, site)
@@ -242,17 +242,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--uninstall", action="store_true", help="remove the installation")
     parser.add_argument("--force", action="store_true", help="uninstall even if finished work is undelivered")
     parser.add_argument(
-        "--image", type=_absolute, metavar="DIR", help="install into the image of a machine in DIR; start nothing"
+        "--image", type=Path, metavar="DIR", help="install into the image of a machine in DIR; start nothing"
     )
     here = System.WINDOWS if sys.platform == "win32" else System.LINUX
     parser.add_argument("--system", choices=[str(each) for each in System], default=here, help=argparse.SUPPRESS)
     for flag in ("--checkout", "--python"):  # the image's own, when they differ from this one's
         parser.add_argument(flag, type=PurePath, help=argparse.SUPPRESS)
     return parser
-
-
-def _absolute(text: str) -> Path:
-    return Path(text).absolute()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ HIDDEN = tuple(PurePosixPath(path) for path in ("/home", "/root", "/run/user", "
 PRIVATE = PureWindowsPath("C:/Users")
 # What lies elsewhere on a disk of Windows inherits that every user may change it.
 GUARDED = tuple(PureWindowsPath(path) for path in ("C:/Program Files", "C:/Program Files (x86)", "C:/Windows"))
+
+_ok, _warn, _refuse = (partial(CheckResult, level) for level in CheckLevel)  # with one sentence
 
 Check = Callable[[InstallRequest, MachineFacts], Iterator[CheckResult]]
 
@@ -217,15 +220,3 @@ def _below(path: PurePath, folders: Sequence[PurePath]) -> bool:
 
 def _list(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
-
-
-def _ok(words: str) -> CheckResult:
-    return CheckResult(CheckLevel.OK, words)
-
-
-def _warn(words: str) -> CheckResult:
-    return CheckResult(CheckLevel.WARNING, words)
-
-
-def _refuse(words: str) -> CheckResult:
-    return CheckResult(CheckLevel.REFUSED, words)

@@ -71,22 +71,12 @@ def prepare(
 def start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
     """List the steps that enable the service and start it; with ``changed`` a running one is restarted."""
     name = service(request.role)
-    steps: list[InstallStep] = []
-    if changed:
-        steps.append(Command("have systemd read its units", ["systemctl", "daemon-reload"]))
-    steps.append(
-        Command(
-            "have it started at boot",
-            ["systemctl", "enable", name],
-            unless=["systemctl", "is-enabled", "--quiet", name],
-        )
-    )
-    is_active = ["systemctl", "is-active", "--quiet", name]
-    if changed:
-        steps.append(Command(f"start {name}", ["systemctl", "restart", name]))
-    else:
-        steps.append(Command(f"start {name}", ["systemctl", "start", name], unless=is_active))
-    return [*steps, StaysUp(name)]
+    reread = [Command("have systemd read its units", ["systemctl", "daemon-reload"])] if changed else []
+    enabled = ["systemctl", "is-enabled", "--quiet", name]
+    enable = Command("have it started at boot", ["systemctl", "enable", name], unless=enabled)
+    active = None if changed else ["systemctl", "is-active", "--quiet", name]
+    run = Command(f"start {name}", ["systemctl", "restart" if changed else "start", name], unless=active)
+    return [*reread, enable, run, StaysUp(name)]
 
 
 def uninstall(role: MachineRole, *, image: PurePath | None = None) -> list[InstallStep]:
@@ -151,29 +141,16 @@ def _of_receiver(request: InstallRequest, example: str, token: str) -> list[Inst
         f"CIS490_OPERATOR_TOKEN={token}\n"
         f"CIS490_RECEIVER_FLAGS={request.flags}\n"
     )
-    run = [str(request.python), "-m"]
+    run, cwd = [str(request.python), "-m"], request.checkout
     steps: list[InstallStep] = [
         WriteFile(MANIFEST, example, keep=True),
         WriteFile(settings_file(MachineRole.RECEIVER), text, mode=0o600, keep=not request.flags_are_new),
     ]
     if not request.image:
-        check = [*run, "training.fleet.manifest", str(MANIFEST)]
-        steps.append(
-            Command(  # the service itself may not write there
-                "compile programs, so that they start with less",
-                [*run, "compileall", "-q", "training"],
-                cwd=request.checkout,
-                changes=False,
-            )
-        )
-        steps.append(
-            Command(
-                f"check the plan in {MANIFEST}",
-                check,
-                cwd=request.checkout,
-                user=user(MachineRole.RECEIVER),
-                remedy=f"fix {MANIFEST} and repeat",
-                changes=False,
-            )
-        )
+        # The service itself may not write there.
+        compiling = [*run, "compileall", "-q", "training"]
+        steps.append(Command("compile programs, so that they start with less", compiling, cwd=cwd, changes=False))
+        check, remedy = [*run, "training.fleet.manifest", str(MANIFEST)], f"fix {MANIFEST} and repeat"
+        who = user(MachineRole.RECEIVER)
+        steps.append(Command(f"check the plan in {MANIFEST}", check, cwd=cwd, user=who, remedy=remedy, changes=False))
     return steps

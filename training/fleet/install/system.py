@@ -70,16 +70,16 @@ class LocalMachine:
         return Ran(done.returncode, done.stdout.decode("utf-8", "replace"))
 
     def own(self, path: Path, user: str) -> None:
-        uid, gid = _ids(user)
+        entry = _entry(user)
         # By handles, not paths: below the folder itself, which is root's to place, its user may swap links meanwhile.
         for _, folders, files, place in os.fwalk(path.resolve(), follow_symlinks=False):
-            os.fchown(place, uid, gid)
+            os.fchown(place, entry.pw_uid, entry.pw_gid)
             for name in (*folders, *files):
-                os.chown(name, uid, gid, dir_fd=place, follow_symlinks=False)
+                os.chown(name, entry.pw_uid, entry.pw_gid, dir_fd=place, follow_symlinks=False)
 
     def owns(self, path: Path, user: str) -> bool:
         try:
-            return path.stat().st_uid == _ids(user)[0]
+            return bool(path.stat().st_uid == _entry(user).pw_uid)
         except KeyError:
             return False
 
@@ -87,17 +87,15 @@ class LocalMachine:
         threading.Event().wait(seconds)
 
 
-def _ids(name: str) -> tuple[int, int]:
+def _entry(name: str) -> Any:
+    """Look a user up; KeyError when there is none."""
     import pwd
 
-    entry = pwd.getpwnam(name)
-    return entry.pw_uid, entry.pw_gid
+    return pwd.getpwnam(name)
 
 
 def _as_user(name: str) -> dict[str, Any]:
-    import pwd
-
-    entry = pwd.getpwnam(name)
+    entry = _entry(name)
     environment = {"HOME": entry.pw_dir, "PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
     groups = os.getgrouplist(name, entry.pw_gid)
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "env": environment, "umask": 0o077}

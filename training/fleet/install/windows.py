@@ -30,6 +30,7 @@ DATASETS = BASE / "state" / "datasets"
 LOG = BASE / "logs" / "worker.log"
 SAVED = BASE / "state" / "saved.json"
 TASK = "cis490-trainer-worker"
+_SETTINGS = ("receiver_url", "host_id", "flags")  # that the operator chooses
 SERVICES_OWN = tuple(BASE / name for name in ("state", "artifacts", "reports", "logs"))
 SYSTEM, ADMINISTRATORS, USERS, LOCAL_SERVICE = ("S-1-5-18", "S-1-5-32-544", "S-1-5-32-545", "S-1-5-19")
 _ABBREVIATED = {SYSTEM: "SY", ADMINISTRATORS: "BA", USERS: "BU", LOCAL_SERVICE: "LS"}  # in SDDL
@@ -85,13 +86,7 @@ _TASK = """\
 
 def prepare(request: InstallRequest) -> list[InstallStep]:
     """List the steps before the start."""
-    settings = {
-        "receiver_url": request.receiver_url,
-        "host_id": request.host_id,
-        "flags": request.flags,
-        "base": str(BASE),
-        "log": str(LOG),
-    }
+    settings = {each: getattr(request, each) for each in _SETTINGS} | {"base": str(BASE), "log": str(LOG)}
     steps: list[InstallStep] = []
     if request.image:
         steps.append(MakeFolder(BASE))
@@ -155,16 +150,12 @@ def _letting_write(folder: PurePath) -> InstallStep:
 
 def start(*, changed: bool) -> list[InstallStep]:
     """Register the task and start it, unless it already runs in its present form."""
-    there = ["schtasks", "/Query", "/TN", TASK]
-    register = ["schtasks", "/Create", "/TN", TASK, "/XML", str(TASK_FILE), "/F"]
-    steps: list[InstallStep] = []
-    if changed:
-        steps.append(_end())
-    steps.append(Command(f"register the task {TASK}", register, unless=None if changed else there))
-    steps.append(  # a task that runs ignores this
-        Command(f"start the task {TASK}", ["schtasks", "/Run", "/TN", TASK], changes=changed)
-    )
-    return steps
+    there = None if changed else ["schtasks", "/Query", "/TN", TASK]
+    argv = ["schtasks", "/Create", "/TN", TASK, "/XML", str(TASK_FILE), "/F"]
+    register = Command(f"register the task {TASK}", argv, unless=there)
+    # A task that runs ignores this.
+    run = Command(f"start the task {TASK}", ["schtasks", "/Run", "/TN", TASK], changes=changed)
+    return [*([_end()] if changed else []), register, run]
 
 
 def uninstall() -> list[InstallStep]:
@@ -177,7 +168,7 @@ def earlier(text: str) -> dict[str, str]:
     """Read receiver_url, host_id and flags from our settings file; empty when unreadable."""
     try:
         said = strict_json.loads(text)
-        return {name: str(said[name]) for name in ("receiver_url", "host_id", "flags")}
+        return {name: str(said[name]) for name in _SETTINGS}
     except (ValueError, KeyError, TypeError):
         return {}
 

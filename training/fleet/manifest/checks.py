@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity
+from training.contract import ARGUMENTS, IDENTITY_KEYS, Mode, Recipe, filled_in, job_identity
 from training.fleet.capability.describe import Description, HyperFlag, HyperValue, shown
 from training.fleet.manifest import matrix
 from training.fleet.manifest import value_kinds as kinds
@@ -294,19 +294,8 @@ def _varied(table: TomlTable, like: TomlTable, job: JobSpec, defaults: Defaults,
 
 
 def _identity(job: JobSpec, own: TrainerSpec | None) -> str:
-    return job_identity(
-        {
-            "model": job.model,
-            "mode": job.mode,
-            "hyper": dict(job.hyper),
-            "split_recipe": job.split_recipe,
-            "train_hosts": list(job.train_hosts),
-            "test_hosts": list(job.test_hosts),
-            "seed": job.seed,
-            "dataset": job.dataset,
-            "trainer": {"command": own.command if own else ()},
-        }
-    )
+    spec = {key: getattr(job, key) for key in (*IDENTITY_KEYS, "test_hosts", "dataset")}
+    return job_identity({**spec, "trainer": {"command": own.command if own else ()}})
 
 
 def _job(table: TomlTable, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> JobSpec:

@@ -42,6 +42,11 @@ class WrongValueError(ValueError):
         super().__init__(message)
         self.message, self.suggestion, self.at, self.more = message, suggestion, at, more
 
+    @classmethod
+    def of(cls, wrong: Sequence[WrongValueError]) -> WrongValueError:
+        """Join several."""
+        return cls(wrong[0].message, wrong[0].suggestion, at=wrong[0].at, more=wrong[1:])
+
 
 Kind = Callable[[Any], T]
 
@@ -265,8 +270,7 @@ def list_of(
             except WrongValueError as found:
                 wrong.append(WrongValueError(found.message, found.suggestion, at=(index,)))
         if wrong:
-            first, *rest = wrong
-            raise WrongValueError(first.message, first.suggestion, at=first.at, more=rest)
+            raise WrongValueError.of(wrong)
         return tuple(good)
 
     return whole_list

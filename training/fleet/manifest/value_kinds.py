@@ -131,8 +131,7 @@ def variables(value: Any) -> dict[str, str]:
             except WrongValueError as found:
                 wrong.append(WrongValueError(found.message, 'write it as a text, "…"', at=(name,)))
     if wrong:
-        first, *rest = wrong
-        raise WrongValueError(first.message, first.suggestion, at=first.at, more=rest)
+        raise WrongValueError.of(wrong)
     return dict(given)
 
 

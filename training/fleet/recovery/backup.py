@@ -3,18 +3,17 @@
 ::
 
     <folder>/backup.json                         says that this is a folder of backups
-    <folder>/content/ab/<sha256>                 files of the store, shared by all snapshots
+    <folder>/content/ab/<sha256>                 files of the store and chunks of data sets, shared by all snapshots
     <folder>/snapshots/<moment>/training_jobs.db the database, as of one moment
-    <folder>/snapshots/<moment>/contents.json    the files that belong to it, with their digests
-    <folder>/snapshots/<moment>/keys/…           the authority, if asked for
-    <folder>/datasets/…                          the data sets and their names, as of the newest backup
+    <folder>/snapshots/<moment>/contents.json    the files and data sets that belong to it, with their digests
 
 The database comes first: a bundle is published before its row is committed, so everything that copy names can still be
-copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name only
-when all of it is durable, so that an incomplete one is never used. A restore works in the opposite order: bundles
-first, then the database, so that at every moment a row's bundle is there. Nothing is deleted: an old database is
-renamed, an undamaged bundle that the backup lacks is kept, and finished work that the copy of the database lacks is
-restored from its provenance.
+copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name when
+all of it is durable, so that a half one is never taken for one.
+
+A restore goes the other way: files first, then the database, so that at every moment a row's bundle is there. Nothing
+is deleted: an old database is renamed, a sound bundle that the backup lacks stays, and finished work that the copy of
+the database lacks is restored from its provenance.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,54 +30,44 @@ from pathlib import Path
 import msgspec
 
 from training.clock import Clock
-from training.files import Fs, LocalFs, file_sha256, replace_whole, sync_ways
+from training.files import Fs, LocalFs, file_sha256, sync_ways
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import OtherShape
-from training.fleet.recovery.datasets import CopyResult, copy_datasets
 from training.fleet.recovery.doctor import known_of
 from training.fleet.recovery.doctor_store import StoredBundle
-from training.fleet.recovery.files import PART, Progress, copy_file, holding, plainly, put_database, stamp
-from training.fleet.recovery.owner import acting_as, owner_of, reader_of, reading
+from training.fleet.recovery.files import Progress, holding, opened, plainly, put_database, stamp, steps, write_file
+from training.fleet.recovery.owner import ROOT, User, acting_as, owner_of
 from training.fleet.recovery.reconcile import Recovery, known_bundles, take_over
 from training.fleet.service.backed_up import note_backup
 from training.fleet.service.state import DATABASE, Deployment, RecoveryError
-from training.fleet.store.artifacts import BUNDLE, PROVENANCE, REMOVED, REPORTS, ArtifactStore, read_removed
-from training.fleet.store.datasets import DatasetStore
+from training.fleet.store.artifacts import BUNDLE, PROVENANCE, REMOVED, REPORTS, ArtifactStore
+from training.fleet.store.datasets import DatasetStore, Shelved
+from training.fleet.store.errors import ChunksMissing, NoDataset, WrongDigest
+from training.fleet.store.incoming import PART_SUFFIX
 from training.fleet.store.provenance import BrokenSeal, unsealed
 from training.fleet.store.store_id import another_database, read_mark
+from training.fleet.wire.dataset_listing import CHUNK_BYTES, parse, together
 from training.locking import LockedError, exclusive
 
 MARK, CONTENT, SNAPSHOTS = "backup.json", "content", "snapshots"
-CONTENTS, KEYS, DATASETS = "contents.json", "keys", "datasets"
-FORMAT = b'{"format":3}\n'
-KEY_FILES = ("ca.key", "ca.pem")  # the certificate last: it says that all is there
+CONTENTS = "contents.json"
+FORMAT = b'{"format":4}\n'
 
 
-class Contents(msgspec.Struct, frozen=True, kw_only=True):
+class Contents(msgspec.Struct, kw_only=True):
     """The content of ``contents.json``."""
 
     made_at: float  # epoch seconds
     database_id: str
     database_sha256: str
     jobs: dict[str, int]  # status → number of jobs
-    files: dict[str, str]  # path in the store → SHA-256
-    lost: list[str]  # what the database names and neither store nor backup has whole
-    keys: dict[str, str]  # file → SHA-256
+    files: dict[str, str] = {}  # path in the store → SHA-256
+    datasets: list[Shelved] = []
+    lost: list[str] = []  # what the database names and neither store nor backup has whole
 
     @property
     def bundles(self) -> int:
         return sum(path.endswith(f"/{BUNDLE}") for path in self.files)
-
-
-@dataclass
-class Made:
-    """The result of a backup."""
-
-    name: str
-    contents: Contents
-    copied: int  # bundles
-    bytes_copied: int
-    datasets: CopyResult = field(default_factory=CopyResult)
 
 
 def snapshots(folder: Path) -> list[str]:
@@ -86,7 +76,7 @@ def snapshots(folder: Path) -> list[str]:
     if mark.exists() and mark.read_bytes() != FORMAT:
         raise RecoveryError(f"{folder} holds backups of another form; use the program that made them")
     names = [each.name for each in found.iterdir()] if found.is_dir() else []
-    return sorted(name for name in names if not name.endswith(PART))
+    return sorted(name for name in names if not name.endswith(PART_SUFFIX))
 
 
 def read_contents(folder: Path, name: str) -> Contents:
@@ -102,34 +92,54 @@ def content_path(folder: Path, sha256: str) -> Path:
     return folder / CONTENT / sha256[:2] / sha256
 
 
-@dataclass
-class _Taken:
-    """Copies the files of one snapshot of a store. ``before``: the files of the previous snapshot; ``deep``: present
-    copies are hashed again."""
+def have(fs: Fs, path: Path, sha256: str, read: Callable[[str], Iterable[bytes]], *, trust: bool) -> int | None:
+    """Have a file of this content; returns how many bytes are new, None when ``read`` does not give them.
 
-    folder: Path
+    ``trust``: a file that is there is not hashed.
+    """
+    if fs.size(path) is not None and (trust or file_sha256(path, fs) == sha256):
+        return 0
+    with contextlib.suppress(FileNotFoundError):
+        return fs.size(path) if write_file(fs, path, read(sha256), sha256=sha256) else None
+    return None
+
+
+@dataclass
+class Snapshot:
+    """A snapshot in the making. ``before``: the files of the previous one."""
+
+    name: str
+    contents: Contents
+    folder: Path  # of backups
     store: Path
     fs: Fs
-    deep: bool
-    before: dict[str, str]
-    files: dict[str, str] = field(default_factory=dict)
-    lost: list[str] = field(default_factory=list)
-    copied: int = 0
+    copied: int = 0  # bundles
     bytes_copied: int = 0
+    dataset_bytes: int = 0  # copied of data sets
+    before: dict[str, str] = field(default_factory=dict)
+    seen: set[Path] = field(default_factory=set)  # whole copies
+
+    def content(self, sha256: str, read: Callable[[str], Iterable[bytes]]) -> int | None:
+        """Have these bytes in the folder; returns how many are new, None when ``read`` does not give them."""
+        path = content_path(self.folder, sha256)
+        fresh = have(self.fs, path, sha256, read, trust=True)
+        if fresh is not None:
+            self.seen.add(path)
+        return fresh
 
     def named(self, path: str, sha256: str | None, what: str) -> None:
-        """Copy a file with this content; a damaged file is never copied."""
-        copy, there = content_path(self.folder, sha256 or "none"), self._in_store(path)
-        if self.fs.size(copy) is None or (self.deep and file_sha256(copy, self.fs) != sha256):
-            if not (there and sha256 and copy_file(self.fs, self.store / path, copy, sha256=sha256)):
-                self.lost.append(f"{what} is {'damaged' if there else 'not'} in the store")
-                return
-            self.copied += path.endswith(f"/{BUNDLE}")
-            self.bytes_copied += self.fs.size(copy) or 0
-        self.files[path] = str(sha256)
+        """Take a file of this content; a damaged one is never copied."""
+        fs, place = self.fs, self.store / path
+        fresh = self.content(sha256, lambda _: opened(fs, place)) if sha256 else None
+        if fresh is None:
+            self.contents.lost.append(f"{what} is {'not' if fs.size(place) is None else 'damaged'} in the store")
+        else:
+            self.contents.files[path] = str(sha256)
+            self.copied += fresh > 0 and path.endswith(f"/{BUNDLE}")
+            self.bytes_copied += fresh
 
     def sealed(self, path: str, what: str) -> None:
-        """Copy a file that contains its own digest; if it is damaged or missing, use the last snapshot's."""
+        """Take a file with its own digest inside; in place of a damaged or missing one that of the last snapshot."""
         try:
             body = b"".join(self.fs.read(self.store / path))
             unsealed(body)
@@ -139,26 +149,38 @@ class _Taken:
         self.named(path, sha256, what)
 
     def bundle(self, delivery: StoredBundle) -> None:
-        """Copy a bundle, or the note that retention deleted it; and the bundle's other files."""
+        """Take a bundle, or the note that retention took it away; and its other files."""
         artifact, what = delivery.artifact, delivery.what
-        went = not self._in_store(artifact.path) and read_removed(self.fs, self.store, artifact) is not None
-        if delivery.gone is None and not went:
+        note, size = f"{artifact.place}/{REMOVED}", self.fs.size
+        noted = size(self.store / note) is not None
+        if delivery.gone is None and not (noted and size(self.store / artifact.path) is None):
             self.named(artifact.path, artifact.artifact_id, what)
-        elif self._in_store(f"{artifact.place}/{REMOVED}"):
-            self.sealed(f"{artifact.place}/{REMOVED}", f"the note of {what}")
-        for path in self._below(f"{artifact.place}/{REPORTS}"):
-            self.named(path, Path(path).stem, f"the report {Path(path).stem[:12]} of {what}")
-        for path in self._below(f"{artifact.place}/{PROVENANCE}"):
-            self.sealed(path, f"the provenance {Path(path).name} of {what}")
+        elif noted:
+            self.sealed(note, f"the note of {what}")
+        for kind in (REPORTS, PROVENANCE):
+            place = f"{artifact.place}/{kind}"
+            names = {f"{place}/{name}" for name in self.fs.names(self.store / place)}
+            names |= {path for path in self.before if path.rpartition("/")[0] == place}
+            for path in sorted(each for each in names if each.endswith(".json")):
+                if kind == REPORTS:
+                    self.named(path, Path(path).stem, f"the report {Path(path).stem[:12]} of {what}")
+                else:
+                    self.sealed(path, f"the provenance {Path(path).name} of {what}")
 
-    def _below(self, folder: str) -> list[str]:
-        """List the files of a folder in the store, and the last snapshot's files of that folder."""
-        names = {f"{folder}/{name}" for name in self.fs.names(self.store / folder)}
-        names |= {path for path in self.before if path.rpartition("/")[0] == folder}
-        return sorted(path for path in names if path.endswith(".json"))
+    def dataset(self, store: DatasetStore, dataset: Shelved, owner: User | None) -> None:
+        """Take a data set that is whole, read with the rights of ``owner``."""
+        dataset_id = dataset.dataset_id
 
-    def _in_store(self, path: str) -> bool:
-        return self.fs.size(self.store / path) is not None
+        def read(sha256: str) -> list[bytes]:
+            with acting_as(owner):
+                return [store.listing(sha256) if sha256 == dataset_id else store.piece(dataset_id, sha256)]
+
+        try:
+            for sha256 in (dataset_id, *(place.sha256 for place in parse(read(dataset_id)[0]).distinct())):
+                self.dataset_bytes += self.content(sha256, read) or 0
+            self.contents.datasets.append(dataset)
+        except (NoDataset, ChunksMissing) as error:  # rotten, or removed meanwhile
+            self.contents.lost.append(f"data set {dataset_id[:12]}: {error}")
 
 
 @dataclass
@@ -169,27 +191,25 @@ class Backup:
     fs: Fs = field(default_factory=LocalFs)
     progress: Progress = lambda *_: None
 
-    def make(
-        self, state: Deployment, clock: Clock, *, with_keys: bool = False, deep: bool = False, keep: int = 10
-    ) -> Made:
-        """Add a snapshot of ``state``, while a receiver may be running. ``deep`` re-hashes the files of earlier ones.
+    def make(self, state: Deployment, clock: Clock, *, keep: int = 10) -> Snapshot:
+        """Add a snapshot of ``state``, beside a running receiver.
 
-        Raises RecoveryError; earlier snapshots stay complete in any case.
+        Raises RecoveryError; earlier snapshots are whole in any case.
         """
-        if state.models.resolve() in [self.folder.resolve(), *self.folder.resolve().parents]:
+        if self.folder.resolve().is_relative_to(state.models.resolve()):
             raise RecoveryError(f"{self.folder} is inside the store itself; choose another folder")
-        owner = owner_of(state.db)
-        with plainly(f"the backup into {self.folder}", "earlier backups are untouched"), _opened(state.db) as live:
-            self._open()  # not before the database: a refusal leaves no folder
+        if not state.db.exists():
+            raise RecoveryError(f"there is no database at {state.db}; name its folder with --state-dir")
+        with plainly(f"the backup into {self.folder}", "earlier backups are untouched"):
+            live = SqliteDatabase(state.db, read_only=True)
             try:
-                with exclusive(self.folder / f"{MARK}.lock"):
-                    made = self._make(live, state, clock.now(), with_keys, deep)
-                    shelved = DatasetStore(state.datasets, reading(owner, self.fs))
-                    made.datasets = copy_datasets(shelved, DatasetStore(self.folder / DATASETS, self.fs), self.progress)
+                self._open()  # not before the database: a refusal leaves no folder
+                with closing(live), exclusive(self.folder / f"{MARK}.lock"):
+                    made = self._make(live, state, clock.now())
                     self._prune(keep)
             except LockedError:
                 raise RecoveryError(f"another backup into {self.folder} is being made") from None
-            with acting_as(owner):
+            with acting_as(owner_of(state.db)):
                 note_backup(state.db, made.contents.made_at)
         return made
 
@@ -201,77 +221,59 @@ class Backup:
         if self.fs.size(mark) is not None:
             return
         # Nothing is there, or what a first backup left that was cut off here.
-        if self.fs.names(self.folder / SNAPSHOTS) or set(self.fs.names(self.folder)) - {SNAPSHOTS, mark.name + PART}:
+        others = set(self.fs.names(self.folder)) - {SNAPSHOTS, MARK + PART_SUFFIX}
+        if others or self.fs.names(self.folder / SNAPSHOTS):
             raise RecoveryError(f"{self.folder} is not empty and holds no backups; choose a folder of its own")
         new = [each for each in (self.folder, *self.folder.parents) if not each.exists()] or [self.folder]
         self.fs.mkdir(self.folder / SNAPSHOTS)
-        replace_whole(self.fs, mark.with_name(mark.name + PART), mark, [FORMAT])
+        write_file(self.fs, mark, [FORMAT])
         sync_ways(self.fs, [mark], new[-1].parent)
 
-    def _make(self, live: SqliteDatabase, state: Deployment, now: float, with_keys: bool, deep: bool) -> Made:
-        earlier = snapshots(self.folder)
+    def _make(self, live: SqliteDatabase, state: Deployment, now: float) -> Snapshot:
+        earlier, owner = snapshots(self.folder), owner_of(state.db)
         name = _after(stamp(now), max(earlier, default=""))
-        unfinished = self.folder / SNAPSHOTS / (name + PART)
-        for left in (self.folder / SNAPSHOTS).glob(f"*{PART}"):
+        unfinished = self.folder / SNAPSHOTS / (name + PART_SUFFIX)
+        for left in (self.folder / SNAPSHOTS).glob(f"*{PART_SUFFIX}"):
             shutil.rmtree(left)
         self.fs.mkdir(unfinished)
         self.progress("database", 0, 1)
         live.copy_to(unfinished / DATABASE)
-        with _opened(unfinished / DATABASE) as copy:
+        with closing(SqliteDatabase(unfinished / DATABASE, read_only=True)) as copy:
             known, jobs = known_of(copy), {row["status"]: int(row["n"]) for row in copy.all("counts")}
-        before: dict[str, str] = {}
+        digest = file_sha256(unfinished / DATABASE, self.fs)
+        contents = Contents(made_at=now, database_id=str(known.database_id), database_sha256=digest, jobs=jobs)
+        taken = Snapshot(name, contents, self.folder, state.models, self.fs)
         with contextlib.suppress(RecoveryError):  # what is damaged there is copied again
-            before = read_contents(self.folder, earlier[-1]).files if earlier else {}
-        taken = _Taken(self.folder, state.models, self.fs, deep, before)
-        taken.lost += [f"what job {job} names as its bundle" for _, job in known.nameless]
+            taken.before |= read_contents(self.folder, earlier[-1]).files if earlier else {}
+        contents.lost += [f"what job {job} names as its bundle" for _, job in known.nameless]
         for log in known.logs.stored:  # first: their rows may let go of them
             taken.named(log.file.path, log.file.sha256, log.what)
         bundles = {each.artifact.path: each for each in reversed(known.deliveries)}
-        for number, delivery in enumerate(bundles.values()):
-            self.progress("bundles", number, len(bundles))
+        for delivery in steps(self.progress, "bundles", bundles.values()):
             taken.bundle(delivery)
-        keys: dict[str, str] = {}
-        if with_keys and all(self.fs.size(state.tls / each) is not None for each in KEY_FILES):
-            # Not with root's rights: through a link, a restore would give the receiver's user other files.
-            theirs = reading(owner_of(state.db), self.fs)
-            copies = ((each, unfinished / KEYS / each) for each in KEY_FILES)
-            keys = {each: str(copy_file(self.fs, state.tls / each, copy, source_fs=theirs)) for each, copy in copies}
-        contents = Contents(
-            made_at=now,
-            database_id=str(known.database_id),
-            database_sha256=file_sha256(unfinished / DATABASE, self.fs),
-            jobs=jobs,
-            files=taken.files,
-            lost=taken.lost,
-            keys=keys,
-        )
-        target = unfinished / CONTENTS
-        replace_whole(self.fs, target.with_name(CONTENTS + PART), target, [msgspec.json.encode(contents) + b"\n"])
-        paths = [content_path(self.folder, sha256) for sha256 in taken.files.values()]
-        sync_ways(self.fs, [*paths, target, *(unfinished / KEYS / each for each in keys)], self.folder)
+        store = DatasetStore(state.datasets, self.fs)
+        with acting_as(owner):
+            sets = store.sets()
+        for shelved in steps(self.progress, "data sets", sets):
+            taken.dataset(store, shelved, owner)
+        write_file(self.fs, unfinished / CONTENTS, [msgspec.json.encode(contents) + b"\n"])
+        sync_ways(self.fs, [*taken.seen, unfinished / CONTENTS], self.folder)
         self.fs.rename_new(unfinished, unfinished.with_name(name))
         self.fs.sync_folder(unfinished.parent)
-        return Made(name, contents, taken.copied, taken.bytes_copied)
+        return taken
 
     def _prune(self, keep: int) -> None:
         """Remove the oldest snapshots, but keep the content files that they named."""
         for name in snapshots(self.folder)[: -max(1, keep)]:
             path = self.folder / SNAPSHOTS / name
-            self.fs.replace(path, path.with_name(name + PART))
-            shutil.rmtree(path.with_name(name + PART))
+            self.fs.replace(path, path.with_name(name + PART_SUFFIX))
+            shutil.rmtree(path.with_name(name + PART_SUFFIX))
 
 
 def _after(moment: str, last: str) -> str:
     """Make a name that sorts after all others, even if the clock went back or two snapshots are made in a second."""
     base, _, number = last.partition("-")
     return moment if moment > last else f"{base}-{int(number or 1) + 1:03}"
-
-
-def _opened(db: Path) -> closing[SqliteDatabase]:
-    """Open a database for reading. Raises RecoveryError and DatabaseError."""
-    if not db.exists():
-        raise RecoveryError(f"there is no database at {db}; name its folder with --state-dir")
-    return closing(SqliteDatabase(db, read_only=True))
 
 
 # -- restoring --------------------------------------------------------------------------------------------------
@@ -288,7 +290,8 @@ class Restored:
     completed_since: list[str] = field(default_factory=list)  # jobs completed after the snapshot
     lost: list[str] = field(default_factory=list)
     aside: Path | None = None  # the old database
-    datasets: CopyResult = field(default_factory=CopyResult)
+    datasets: int = 0
+    dataset_bytes: int = 0  # of data sets, brought
 
 
 @dataclass
@@ -302,84 +305,87 @@ class Restore:
     progress: Progress = lambda *_: None
 
     def __post_init__(self) -> None:
-        self._reader = reader_of(self.folder, owner_of(self.state.db))
-        self._from = reading(self._reader, self.fs)
+        """Choose the rights with which the backup is read while the receiver's user is acted as.
 
-    def run(self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False) -> Restored:
-        """Restore. A RecoveryError leaves the old database in place.
-
-        The one exception is an error that data sets were not copied: then the backup's database is already in place.
-        Data sets come last, because jobs whose data set is missing only wait.
+        Backups are mostly root's alone. One that belongs to that user may hold links of its making.
         """
+        owner = owner_of(self.state.db)
+        its_own = owner is not None and self.folder.is_dir() and self.folder.stat().st_uid == owner.uid
+        self._reader = None if owner is None or its_own else ROOT
+
+    def run(self, *, snapshot: str | None = None, force: bool = False) -> Restored:
+        """Restore. A RecoveryError leaves the old database in place."""
         with holding("the restore", self.state, force=force):
             with acting_as(self._reader):
-                done = self._begin(snapshot, force=force, with_keys=with_keys)
+                done = self._begin(snapshot, force=force)
             self._files(done)
+            self._datasets(done)
             done.aside = put_database(self.state, self.clock, partial(self._database, done))
-            if with_keys:
-                self._keys(done)
-            shelved = DatasetStore(self.folder / DATASETS, self._from)
-            done.datasets = copy_datasets(shelved, DatasetStore(self.state.datasets, self.fs), self.progress)
         return done
 
-    def _begin(self, snapshot: str | None, *, force: bool, with_keys: bool) -> Restored:
-        if self.fs.size(self.folder / MARK) is None:
-            raise RecoveryError(f"{self.folder} holds no backups; name the folder that backup made")
+    def _begin(self, snapshot: str | None, *, force: bool) -> Restored:
         names = snapshots(self.folder)
-        name = snapshot or max(names, default="")
+        if not names:
+            raise RecoveryError(f"{self.folder} holds no finished backup; name the folder that backup made")
+        name = snapshot or names[-1]
         if name not in names:
-            what = f"no backup called {name}; there are {', '.join(names[-5:])}" if names else "no finished backup"
-            raise RecoveryError(f"in {self.folder} there is {what}")
+            there = ", ".join(names[-5:])
+            raise RecoveryError(f"in {self.folder} there is no backup called {name}; there are {there}")
         contents = read_contents(self.folder, name)
-        keys = {f"{KEYS}/{each}": sha256 for each, sha256 in contents.keys.items() if with_keys}
-        for path, sha256 in {DATABASE: contents.database_sha256, **keys}.items():
-            if file_sha256(self.folder / SNAPSHOTS / name / path, self.fs) != sha256:
-                older = names[: names.index(name)]
-                hint = f"--snapshot {older[-1]} is the one before" if older else "there is no older one"
-                raise RecoveryError(f"{path} in the backup {name} is damaged; {hint}")
+        if file_sha256(self.folder / SNAPSHOTS / name / DATABASE, self.fs) != contents.database_sha256:
+            raise RecoveryError(f"{DATABASE} in the backup {name} is damaged; choose another with --snapshot")
         marked = None if force else read_mark(self.fs, self.state.models)
         if marked not in (None, contents.database_id):  # the bundles of two fleets do not mix
             other = another_database(self.state.models, str(marked), contents.database_id)
             words = "name the store of the backup with --models-dir, or restore it here with --force"
             raise RecoveryError(f"{other} in {self.folder}; {words}")
-        if with_keys and not contents.keys:
-            raise RecoveryError(f"the backup {name} holds no keys; it was made without --with-keys")
-        if with_keys and not force and self._has_other_keys(contents):
-            raise RecoveryError(f"{self.state.tls} holds another authority; --force keeps it beside under another name")
         return Restored(name, contents)
 
     def _files(self, done: Restored) -> None:
         """Restore missing or damaged files, each by its content."""
         done.lost += [f"{each} (when the backup was made)" for each in done.contents.lost]
-        files, models, here = done.contents.files, self.state.models, list[Path]()
+        models, here = self.state.models, list[Path]()
         self.fs.mkdir(models)
-        for number, (path, sha256) in enumerate(files.items()):
-            self.progress("files", number, len(files))
+        for path, sha256 in steps(self.progress, "files", done.contents.files.items()):
             target, is_bundle = models / path, path.endswith(f"/{BUNDLE}")
             note = target.with_name(REMOVED)
-            if is_bundle and self.fs.size(note) is not None:  # retention took it away, and it is back
-                self.fs.unlink(note)
+            if is_bundle:
+                self.fs.unlink(note)  # if retention took it away, it is back
             if target == note and self.fs.size(target.with_name(BUNDLE)) is not None:
                 continue
-            if self.fs.size(target) is not None and file_sha256(target, self.fs) == sha256:
-                done.kept += is_bundle
-            elif self._copy(content_path(self.folder, sha256), target, sha256):
-                done.brought += is_bundle
-            else:
+            fresh = have(self.fs, target, sha256, self._content, trust=False)
+            if fresh is None:
                 done.lost.append(f"{path} is damaged or gone in the backup, too")
                 continue
+            done.brought += is_bundle and fresh > 0
+            done.kept += is_bundle and fresh == 0
             here.append(target)
         sync_ways(self.fs, here, models)
 
-    def _copy(self, source: Path, target: Path, sha256: str) -> bool:
-        """Copy a file of the backup; False if it is missing or damaged."""
-        there = self._from.size(source) is not None
-        return there and copy_file(self.fs, source, target, sha256=sha256, source_fs=self._from) is not None
+    def _content(self, sha256: str) -> Iterable[bytes]:
+        return opened(self.fs, content_path(self.folder, sha256), self._reader)
+
+    def _datasets(self, done: Restored) -> None:
+        """Bring back the missing chunks of each data set, and its names."""
+        store = DatasetStore(self.state.datasets, self.fs)
+        for shelved in steps(self.progress, "data sets", done.contents.datasets):
+            dataset_id, about = shelved.dataset_id, shelved.about
+            try:
+                while missing := store.begin(dataset_id, b"".join(self._content(dataset_id))).missing:
+                    for group in together(missing, lambda _: CHUNK_BYTES):
+                        chunks = [(sha256, b"".join(self._content(sha256))) for sha256 in group]
+                        store.put(dataset_id, chunks)
+                        done.dataset_bytes += sum(len(data) for _, data in chunks)
+                for name in shelved.names or (None,):
+                    store.publish(dataset_id, name, about.pushed_at, about.hosts)
+                done.datasets += 1
+            except (FileNotFoundError, WrongDigest):
+                done.lost.append(f"data set {dataset_id[:12]} is damaged or gone in the backup, too")
 
     def _database(self, done: Restored, unfinished: Path) -> None:
         """Prepare the copy of the database, fully up to date."""
         copy = self.folder / SNAPSHOTS / done.snapshot / DATABASE
-        copy_file(self.fs, copy, unfinished, source_fs=self._from)
+        write_file(self.fs, unfinished, opened(self.fs, copy, self._reader))
         try:
             queue = Recovery(unfinished, self.clock)
         except OtherShape:
@@ -388,24 +394,6 @@ class Restore:
                 f"{why}; restore it with the program that made it; the state here is untouched"
             ) from None
         store, since = ArtifactStore(self.state.models, self.fs), partial(self.progress, "what came since")
-        try:
+        with closing(queue):
             queue.void_codes()
             done.completed_since, _ = take_over(queue, store, self.fs, since, known_bundles(queue.db))
-        finally:
-            queue.close()
-
-    def _has_other_keys(self, contents: Contents) -> bool:
-        there = {
-            each: self.state.tls / each for each in contents.keys if self.fs.size(self.state.tls / each) is not None
-        }
-        return any(file_sha256(path, self.fs) != contents.keys[each] for each, path in there.items())
-
-    def _keys(self, done: Restored) -> None:
-        """Restore the authority. If the state has another authority, that one is renamed, and its certificate for the
-        receiver is removed."""
-        tls, copies = self.state.tls, self.folder / SNAPSHOTS / done.snapshot / KEYS
-        if self._has_other_keys(done.contents):
-            self.fs.replace(tls, tls.with_name(f"{tls.name}.before-{stamp(self.clock.now())}"))
-        for each in done.contents.keys:
-            copy_file(self.fs, copies / each, tls / each, source_fs=self._from)
-        sync_ways(self.fs, [tls / each for each in done.contents.keys], tls.parent)

@@ -97,8 +97,8 @@ def authority(folder: Path, now: float) -> Iterator[Finding]:
         yield Finding(
             "authority",
             f"{folder} lacks {' and '.join(missing)}",
-            f"copy it from FOLDER/snapshots/…/keys of a backup made --with-keys, owned by the receiver's user; without "
-            f"one move {folder} away, restart the receiver and enroll every host again",
+            f"put your own copy of it there, owned by the receiver's user; without one move {folder} away, restart the "
+            "receiver and enroll every host again",
         )
     ends = _authority_ends(folder / "ca.pem") if "ca.pem" in there else None
     if ends is not None and ends < now + AUTHORITY_LEFT_S:

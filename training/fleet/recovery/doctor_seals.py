@@ -6,8 +6,7 @@ are :mod:`training.fleet.recovery.doctor_rows`'s, and also find what a bug of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from training.fleet.database.seals import Sealed
 from training.fleet.recovery.findings import BACKUP, Finding
@@ -20,16 +19,10 @@ def look_at_seals(tables: Iterable[Sealed]) -> Iterator[Finding]:
     """Report rows that do not match their checksum, and tables whose number of rows differs from the count."""
     for each in tables:
         for key in each.broken:
-            what = f"row {_key(key)} of {each.table} does not match its checksum"
+            named = ", ".join(str(part)[:12] for part in key)
+            what = f"row {named} of {each.table} does not match its checksum"
             yield Finding("checksums", what, _REMEDY)
         if each.rows != each.counted:
-            what = f"{each.table} holds {counted(each.rows, 'rows')}, and {_said(each.counted)} counted"
+            said = "no number was" if each.counted is None else f"{each.counted} were"
+            what = f"{each.table} holds {counted(each.rows, 'rows')}, and {said} counted"
             yield Finding("counts", what, _REMEDY)
-
-
-def _key(key: Sequence[Any]) -> str:
-    return ", ".join(str(part)[:12] for part in key)
-
-
-def _said(number: int | None) -> str:
-    return "no number was" if number is None else f"{number} were"

@@ -64,6 +64,21 @@ class StoredBundle:
         return LOST.format(name=typed({"name": self.name, "job_id": self.job_id, "in_manifest": self.in_manifest}))
 
 
+def fault(fs: Fs, path: Path, size: int, sha256: str | None) -> str | None:
+    """Say what is wrong with a file of this size; with a digest its bytes are read."""
+    try:
+        found = fs.size(path)
+        if found is None:
+            return f"is not at {path}"
+        if found != size:
+            return f"has {found} bytes instead of {size}"
+        if sha256 is not None and file_sha256(path, fs) != sha256:
+            return "is damaged: its bytes are not those that were stored"
+    except OSError as error:
+        return f"cannot be read at {path}: {error.strerror}"
+    return None
+
+
 @dataclass(frozen=True)
 class StoreCheck:
     """Checks a store's folder, using its files only."""
@@ -113,43 +128,29 @@ class StoreCheck:
 
     def _bundle(self, delivery: StoredBundle, deep: bool) -> Iterator[Finding]:
         artifact, path = delivery.artifact, self.root / delivery.artifact.path
-        try:
-            size = self.fs.size(path)
-            if delivery.gone is not None:
-                yield from self._removed(delivery, there=size is not None)
-            elif size is None and (note := read_removed(self.fs, self.root, artifact)) is not None:
-                if note.at < self.now - _IN_FLIGHT_S:  # else it went after the rows were read
-                    what = f"{delivery.what} was removed on {day(note.at)} ({note.why}), and this database, an older "
-                    remedy = "a running receiver notes it within the hour; nothing that is kept was lost"
-                    yield Finding("removed", f"{what}copy, does not know it", remedy, Gravity.NOTE)
-            elif size is None:
-                yield Finding("bundles", f"{delivery.what} is not at {path}", delivery.remedy)
-            elif size != artifact.size:
-                what = f"{delivery.what} has {size} bytes instead of {artifact.size}"
-                yield Finding("bundles", what, delivery.remedy)
-            elif deep and file_sha256(path, self.fs) != artifact.artifact_id:
-                what = f"{delivery.what} is damaged: its bytes are not those that were stored"
-                yield Finding("bundles", what, delivery.remedy)
-        except OSError as error:
-            yield Finding("bundles", f"{delivery.what} cannot be read at {path}: {error.strerror}", DENIED)
+        problem = fault(self.fs, path, artifact.size, artifact.artifact_id if deep else None)
+        missing = problem == f"is not at {path}"
+        note = read_removed(self.fs, self.root, artifact) if missing and delivery.gone is None else None
+        if delivery.gone is not None:
+            yield from self._removed(delivery, there=not missing)
+        elif note is not None:
+            if note.at < self.now - _IN_FLIGHT_S:  # else it went after the rows were read
+                what = f"{delivery.what} was removed on {day(note.at)} ({note.why}), and this database, an older "
+                remedy = "a running receiver notes it within the hour; nothing that is kept was lost"
+                yield Finding("removed", f"{what}copy, does not know it", remedy, Gravity.NOTE)
+        elif problem is not None:
+            remedy = DENIED if problem.startswith("cannot be read") else delivery.remedy
+            yield Finding("bundles", f"{delivery.what} {problem}", remedy)
 
     def _report(self, delivery: StoredBundle, digest: str, deep: bool) -> Iterator[Finding]:
-        problem, remedy = (
-            None,
-            "a backup brings it back as it does bundles; the bundle holds it, too (`cis490-jobs get`)",
-        )
+        remedy = "a backup brings it back as it does bundles; the bundle holds it, too (`cis490-jobs get`)"
         try:
             path = self.root / report_path(delivery.artifact, digest)
-            size = self.fs.size(path)
-            if size is None:
-                problem = "is gone"
-            elif size != delivery.report_bytes or (deep and file_sha256(path, self.fs) != digest):
-                problem = "is damaged"
-        except OSError as error:
-            problem, remedy = f"cannot be read ({error.strerror})", DENIED
+            problem = fault(self.fs, path, delivery.report_bytes, digest if deep else None)
         except BadName:
             problem = "has no name that a report can have"
         if problem is not None:
+            remedy = DENIED if problem.startswith("cannot be read") else remedy
             yield Finding("reports", f"the report beside {delivery.what} {problem}", remedy, Gravity.WARNING)
 
     def _removed(self, delivery: StoredBundle, *, there: bool) -> Iterator[Finding]:

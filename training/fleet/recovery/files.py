@@ -7,9 +7,10 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from training.clock import Clock
 from training.files import Fs, LocalFs, replace_whole, settle
@@ -18,9 +19,10 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.recovery.owner import User, acting_as, owner_of
 from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.errors import StoreError
+from training.fleet.store.incoming import PART_SUFFIX
 
-PART = ".part"
 Progress = Callable[[str, int, int], object]  # gets the present part of the work, how far it is and its end
+T = TypeVar("T")
 UNTOUCHED = "the state that was there is untouched"
 
 
@@ -36,23 +38,35 @@ def plainly(doing: str, comfort: str) -> Iterator[None]:
         raise RecoveryError(f"{doing} failed:{where} {error.strerror or error}; {comfort}") from error
 
 
-def copy_file(
-    fs: Fs, source: Path, target: Path, *, sha256: str | None = None, source_fs: Fs | None = None
-) -> str | None:
-    """Copy a file, replacing ``target``, and make its content durable, but not its folder's entry; return its SHA-256.
+def steps(progress: Progress, what: str, things: Collection[T]) -> Iterator[T]:
+    """Go through ``things``, telling ``progress``."""
+    for number, each in enumerate(things):
+        progress(what, number, len(things))
+        yield each
 
-    If ``sha256`` is given and differs from the source's, nothing is copied and None is returned. ``source_fs``, if
-    given, reads the source instead of ``fs``.
+
+def opened(fs: Fs, path: Path, user: User | None = None) -> Iterable[bytes]:
+    """Read a file that this user may open; with our own rights without a user. Raises OSError at once."""
+    blocks = fs.read(path)
+    with acting_as(user):
+        first = next(blocks, b"")
+    return itertools.chain([first], blocks)
+
+
+def write_file(fs: Fs, target: Path, blocks: Iterable[bytes], *, sha256: str | None = None) -> str | None:
+    """Write a file durably, except for its folder's entry, replacing ``target``; returns its SHA-256.
+
+    With ``sha256`` other bytes are not kept, and None is returned.
     """
     digest = hashlib.sha256()
 
     def read() -> Iterator[bytes]:
-        for chunk in (source_fs or fs).read(source):
+        for chunk in blocks:
             digest.update(chunk)
             yield chunk
 
     fs.mkdir(target.parent)
-    temporary = target.with_name(target.name + PART)
+    temporary = target.with_name(target.name + PART_SUFFIX)
     wanted = replace_whole(fs, temporary, target, read(), lambda: sha256 in (None, digest.hexdigest()))
     return digest.hexdigest() if wanted else None
 
@@ -105,7 +119,7 @@ def put_database(state: Deployment, clock: Clock, fill: Callable[[Path], None]) 
             if db.stat().st_size:  # SQLite would throw the log of an empty file away
                 fold_log(db)
             aside = _free(db.with_name(f"{db.name}.before-{stamp(clock.now())}"))
-            copy_file(LocalFs(), db, aside)
+            write_file(LocalFs(), aside, LocalFs().read(db))
             for companion in ("-wal", "-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     LocalFs().replace(Path(f"{db}{companion}"), Path(f"{aside}{companion}"))

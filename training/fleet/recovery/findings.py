@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
 from training.sizes import Grown
@@ -83,9 +82,3 @@ class DoctorReport:
             "looked_at": self.looked_at,
             "sizes": [each.to_dict() for each in self.grown],
         }
-
-
-def some(things: Iterable[str], most: int = 5) -> str:
-    """List the first few ``things``, and mark that there are more."""
-    shown = list(islice(things, most + 1))
-    return ", ".join(shown[:most]) + (" …" if len(shown) > most else "")

@@ -10,11 +10,12 @@ from training.files import Fs
 from training.fleet.database.writer import Database
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.logs import Gone, piece_of
+from training.fleet.recovery.doctor_store import fault
 from training.fleet.recovery.findings import Finding, Gravity
 from training.fleet.service import log_archiving
 from training.fleet.service.logs import file_of
 from training.fleet.service.output import keep_points
-from training.fleet.store.errors import BadName, DamagedArtifact, StoreError
+from training.fleet.store.errors import BadName
 from training.fleet.store.logs import LOGS, LogFile, LogStore, parsed
 
 LOST = (
@@ -68,26 +69,13 @@ def known_logs(database: Database) -> KnownLogs:
 
 def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Callable[[Path], bool]) -> Iterator[Finding]:
     """Check that each row's file exists, with ``deep`` every byte, and list other files that are ``old``."""
-    files = LogStore(root, fs)
     for log in known.stored:
-        path = root / log.file.path
-        try:
-            size = fs.size(path)
-            problem = None
-            if size is None:
-                problem = f"is not at {path}"
-            elif size != log.file.bytes:
-                problem = f"has {size} bytes in the store instead of {log.file.bytes}"
-            elif deep:
-                files.read(log.file)
-        except DamagedArtifact:
-            problem = "is damaged: its bytes are not those that were stored"
-        except (OSError, StoreError):
-            problem = f"cannot be read at {path}"
+        file = log.file
+        problem = fault(fs, root / file.path, file.bytes, file.sha256 if deep else None)
         if problem is not None:
             yield Finding("output-files", f"{log.what} {problem}", LOST)
     named = {log.file.path for log in known.stored}
-    for job_id, name in files.names():
+    for job_id, name in LogStore(root, fs).names():
         about, place = parsed(name), f"{LOGS}/{job_id}/{name}"
         if place in named or (about is not None and known.goes(job_id, *about[:2])) or not old(root / place):
             continue

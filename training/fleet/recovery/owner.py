@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.files import BLOCK_BYTES, Fs, LocalFs
-
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -54,49 +52,3 @@ def _become(user: User) -> None:
     os.setgroups(user.groups)
     os.setegid(user.gid)
     os.seteuid(user.uid)
-
-
-class ReadingAs(LocalFs):
-    """A file system that uses another user's rights for each read, and to rename damaged files."""
-
-    def __init__(self, user: User) -> None:
-        super().__init__()
-        self._user = user
-
-    def read(self, path: Path) -> Iterator[bytes]:
-        with acting_as(self._user):
-            file = path.open("rb", buffering=0)
-        with file:
-            while block := file.read(BLOCK_BYTES):
-                yield block
-
-    def size(self, path: Path) -> int | None:
-        with acting_as(self._user):
-            return super().size(path)
-
-    def modified_at(self, path: Path) -> float:
-        with acting_as(self._user):
-            return super().modified_at(path)
-
-    def names(self, path: Path) -> list[str]:
-        with acting_as(self._user):
-            return super().names(path)
-
-    def replace(self, source: Path, target: Path) -> None:
-        with acting_as(self._user):
-            super().replace(source, target)
-
-
-def reading(user: User | None, fs: Fs) -> Fs:
-    """Return ``fs`` itself, or one that reads with this user's rights."""
-    return fs if user is None else ReadingAs(user)
-
-
-def reader_of(folder: Path, owner: User | None) -> User | None:
-    """Choose whose rights are used to read a folder of backups while acting as the receiver's user.
-
-    Backups mostly belong to root. A folder that belongs to the receiver's user may contain links that the user made.
-    """
-    if owner is None or (folder.is_dir() and folder.stat().st_uid == owner.uid):
-        return None
-    return ROOT

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -160,15 +159,6 @@ def in_order(found: Iterable[FinishedAttempt]) -> list[FinishedAttempt]:
     return sorted(last.values(), key=lambda each: (each.said.delivered_at, each.order))
 
 
-class Reconciled(StrEnum):
-    """The changes made by restoring a delivery."""
-
-    TAKEN = "taken"  # its job is completed by it now
-    KNOWN = "known"  # the database knew
-    CANCELLED = "cancelled"  # the operator had cancelled the job
-    OUTDATED = "outdated"  # the job has gone on since
-
-
 class _Then:
     """A clock that shows the time of the event being written."""
 
@@ -197,42 +187,42 @@ class Recovery(JobQueue):
         """Adopt a database's id, because workers still hold jobs that it granted."""
         self.db.run("be_database", database_id=database_id)
 
-    def take_back(self, delivery: FinishedAttempt) -> Reconciled:
-        """Complete a delivery's job by it, unless the database has later facts."""
+    def take_back(self, delivery: FinishedAttempt) -> bool:
+        """Complete a delivery's job by it, unless the database knows better: it was completed, cancelled or goes on."""
         said = delivery.said
         with self.db.transaction():
             job = self._job(said)
             attempt = self.attempts.by_claim(said.claim_id)
             if attempt is not None and attempt.end_reason is EndReason.COMPLETED:
                 self._tell(delivery)
-                return Reconciled.KNOWN
+                return False
             if job.status is JobStatus.CANCELLED:
-                return Reconciled.CANCELLED
+                return False
             self._then.moment = said.delivered_at
             try:
-                outcome = self._take(job, attempt, delivery)
+                taken = self._take(job, attempt, delivery)
             finally:
                 self._then.moment = None
-            if outcome is Reconciled.TAKEN:
+            if taken:
                 self._tell(delivery)
-            return outcome
+            return taken
 
     def _tell(self, delivery: FinishedAttempt) -> None:
         """Record what the store says about a bundle that retention deleted."""
         if delivery.removed is not None:
             note_removed(self.db, delivery.removed)
 
-    def _take(self, job: Job, attempt: Attempt | None, delivery: FinishedAttempt) -> Reconciled:
+    def _take(self, job: Job, attempt: Attempt | None, delivery: FinishedAttempt) -> bool:
         if attempt is not None:
             if not (attempt.live or may_adopt(job, attempt)):
-                return Reconciled.OUTDATED
+                return False
             self._deliver(job, attempt, delivery)
-            return Reconciled.TAKEN
+            return True
         if delivery.order <= (job.generation, job.attempt) or not self._free(job, delivery):
-            return Reconciled.OUTDATED
+            return False
         granted = self._grant_again(delivery)
         self._deliver(known_job(self.db, job.job_id), granted, delivery)
-        return Reconciled.TAKEN
+        return True
 
     def _job(self, said: _Said) -> Job:
         """Find the delivery's job; add an unknown one as no longer in the manifest."""
@@ -306,7 +296,7 @@ def take_over(
     found = list(deliveries(store, fs, progress, known))
     sound = in_order(each for each in found if isinstance(each, FinishedAttempt))
     with queue.db.transaction():
-        taken = [each.said.name for each in sound if queue.take_back(each) is Reconciled.TAKEN]
+        taken = [each.said.name for each in sound if queue.take_back(each)]
     take_back_logs(queue, store.logs)
     store.index.repair(index_rows(queue.db))
     store.mark(queue.database_id)

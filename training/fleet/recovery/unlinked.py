@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from training.files import BLOCK_BYTES, LocalFs
-from training.fleet.recovery.findings import Finding, some
+from training.fleet.recovery.findings import Finding
 from training.fleet.service.state import Deployment
 from training.sizes import walk
 
@@ -88,6 +88,6 @@ def _named(found: Iterable[Path]) -> Iterator[Finding]:
             continue
         yield Finding(
             "links",
-            f"{path} is a link to {some([to])}, which is not followed",
+            f"{path} is a link to {to}, which is not followed",
             "find out who made it; put the file itself in its place, or remove the link",
         )

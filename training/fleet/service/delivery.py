@@ -187,10 +187,10 @@ class DeliverySteps:
 
     def _opened(self, said: Announced, permission: UploadPermission) -> Steps[PartFile]:
         """Open the claim's part, within its host's share of the disk."""
-        unclaimed = yield Disk(self._store.unclaimed_uploads)
+        unclaimed = yield Disk(self._store.incoming.unclaimed)
         if unclaimed:  # parts from before a restart: the database knows their hosts
             hosts = yield Decide(lambda: self._service.hosts_of(unclaimed), "ticket")
-            self._store.learn_hosts(hosts)
+            self._store.incoming.learn(hosts)
         work = partial(
             self._store.open_part,
             permission.claim_id,

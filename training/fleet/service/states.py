@@ -57,7 +57,7 @@ class SavedStates:
         """Take a listing; the answer names missing chunks, the first when there are many."""
         yield self._holder(calling)
         document: bytes = yield Whole(LISTING_BYTES_MAX)
-        draft: AnnouncedDataset = yield Disk(lambda: self._store.begin(state_id, document))
+        draft: AnnouncedDataset = yield Disk(lambda: self._store.sets.begin(state_id, document))
         return StateDraftReply(state_id=state_id, missing=list(draft.missing))
 
     def bring(self, calling: Calling, state_id: str, sha256: str | None) -> Steps[None]:
@@ -68,11 +68,11 @@ class SavedStates:
             chunks = [(sha256, body)] if sha256 else batched(body)
         except BadListing as error:
             raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
-        yield Disk(lambda: self._store.put(state_id, chunks))
+        yield Disk(lambda: self._store.sets.put(state_id, chunks))
 
     def keep(self, calling: Calling, state_id: str, said: StateKeepRequest) -> Steps[StateView]:
         """Make a complete state the job's newest, unless its attempt has ended meanwhile."""
-        size: int = yield Disk(lambda: self._store.size_of(state_id))
+        size: int = yield Disk(lambda: self._store.sets.announced_size(state_id))
         found: tuple[Job, Attempt] = yield self._holder(calling)
         job, attempt = found
         made = kept_by(attempt, said, state_id=state_id, size=size, now=self._clock.now())

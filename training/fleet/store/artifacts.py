@@ -23,10 +23,12 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import msgspec
 
 from training.crashpoint import crashpoint
 from training.files import Fs, LocalFs, file_sha256, replace_whole, sync_ways
@@ -77,18 +79,8 @@ class Artifact:
     def index_row(self, job_id: str, attempt: int, stored_at: float, gone: tuple[float, str] | None = None) -> IndexRow:
         """Return the index line for the attempt that delivered the artifact first; ``gone``: when it was deleted, and
         why."""
-        return IndexRow(
-            artifact_id=self.artifact_id,
-            model=self.model,
-            mode=self.mode,
-            job_id=job_id,
-            attempt=attempt,
-            size=self.size,
-            stored_at=stored_at,
-            path=self.path,
-            removed_at=None if gone is None else gone[0],
-            removed_why=None if gone is None else gone[1],
-        )
+        row = IndexRow(**asdict(self), job_id=job_id, attempt=attempt, stored_at=stored_at, path=self.path)
+        return row if gone is None else msgspec.structs.replace(row, removed_at=gone[0], removed_why=gone[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +102,13 @@ class ArtifactStore:
     def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
-        self._room = DiskRoom(root, self._fs, reserve_bytes)
+        self.room = DiskRoom(root, self._fs, reserve_bytes)
         self._publishing = threading.Lock()
         with disk_errors(f"preparing {root}"):
             self._fs.mkdir(root / INCOMING)
             self._fs.sync_folder(root)
             self._fs.sync_folder(root.parent)
-        self._incoming = Incoming(root / INCOMING, self._fs, self._room)
+        self.incoming = Incoming(root / INCOMING, self._fs, self.room)
         self.index = StoreIndex(root / INDEX, root / INCOMING, self._fs)
         self.logs = LogStore(root, self._fs)
 
@@ -136,25 +128,9 @@ class ArtifactStore:
 
     # -- room ---------------------------------------------------------------------------------------------------
 
-    def uploading(self) -> set[str]:
-        """List the claims that have a part here."""
-        return self._incoming.claims()
-
-    def unclaimed_uploads(self) -> set[str]:
-        """List the claims with a part from before this process that no upload has resumed yet."""
-        return self._incoming.unclaimed()
-
-    def learn_hosts(self, hosts: Mapping[str, str]) -> None:
-        """Set the hosts of these claims, so that the parts count as those hosts' unfinished uploads."""
-        self._incoming.learn(hosts)
-
-    def forget_uploads(self, claims: Collection[str]) -> int:
-        """Delete the parts of these claims; returns the freed bytes. A part in use is not deleted."""
-        return self._incoming.forget(claims)
-
     def has_room(self, incoming_bytes: int = 0) -> bool:
         """Return True if the reserve of free space would still be free after ``incoming_bytes`` more."""
-        return self._room.has(incoming_bytes)
+        return self.room.has(incoming_bytes)
 
     def disk_free_bytes(self) -> int:
         """Return the free space on the store's disk, including the reserve; raises StoreError."""
@@ -165,7 +141,7 @@ class ArtifactStore:
 
     def offset(self, claim_id: str, sha256: str | None) -> int:
         """Return the offset of a claim's upload, where the next writer resumes. 0 for an undeclared digest."""
-        return self._incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
+        return self.incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
 
     def open_part(
         self, claim_id: str, sha256: str | None, *, offset: int = 0, host: str | None = None, coming: int = 0
@@ -176,7 +152,7 @@ class ArtifactStore:
         prefix again. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
         """
         name = part_name(claim_id, sha256)
-        return self._incoming.open(name, offset, host=host, coming=coming)
+        return self.incoming.open(name, offset, host=host, coming=coming)
 
     def publish(self, part: PartFile, sha256: str, *, model: str, mode: str) -> Artifact:
         """Make a sealed part (``sha256`` is what ``seal`` returned) the artifact with that id, durably.
@@ -218,10 +194,6 @@ class ArtifactStore:
         with self._publishing, disk_errors("renaming a damaged artifact"):
             self._fs.replace(target, target.with_name(f"{BUNDLE}.damaged"))
             sync_ways(self._fs, [target], self.root)
-
-    def sweep(self, older_than: float) -> int:
-        """Delete unused parts last written before ``older_than`` (epoch s); return their number."""
-        return self._incoming.sweep(older_than)
 
     # -- artifacts ----------------------------------------------------------------------------------------------
 
@@ -313,15 +285,7 @@ class ArtifactStore:
         """
         if not NAMING_ID.fullmatch(job_id) or attempt < 0:
             raise BadName(f"{job_id[:80]!r} attempt {attempt} cannot name a provenance file")
-        body = {
-            "artifact_id": artifact.artifact_id,
-            "model": artifact.model,
-            "mode": artifact.mode,
-            "size": artifact.size,
-            "job_id": job_id,
-            "attempt": attempt,
-            **record,
-        }
+        body = {**asdict(artifact), "job_id": job_id, "attempt": attempt, **record}
         name = f"{job_id}-{attempt}.json"
         target = (self.root / artifact.path).parent / PROVENANCE / name
         with self._publishing, disk_errors("writing a provenance file"):

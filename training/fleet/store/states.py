@@ -14,14 +14,14 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from training.files import Fs, LocalFs
 from training.fleet.store.artifacts import RESERVE_BYTES
-from training.fleet.store.datasets import AnnouncedDataset, DatasetStore
+from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import BadName, NoState, StoreError, disk_errors
 from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
 
@@ -46,7 +46,7 @@ class StateStore:
     def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
-        self._sets = DatasetStore(root, fs, reserve_bytes=reserve_bytes, bytes_max=STATE_BYTES_MAX)
+        self.sets = DatasetStore(root, fs, reserve_bytes=reserve_bytes, bytes_max=STATE_BYTES_MAX)
         self._lock = threading.RLock()
         self._kept = dict(self._read())
 
@@ -57,18 +57,6 @@ class StateStore:
     def jobs(self) -> list[str]:
         """List the jobs that have a state."""
         return list(self._kept)
-
-    def begin(self, state_id: str, document: bytes) -> AnnouncedDataset:
-        """Store a listing as a draft; return its missing chunks. Raises WrongDigest, BadName, StoreFull."""
-        return self._sets.begin(state_id, document)
-
-    def size_of(self, state_id: str) -> int:
-        """Return the bytes of an announced state. Raises NoDataset."""
-        return self._sets.announced_size(state_id)
-
-    def put(self, state_id: str, chunks: Sequence[tuple[str, bytes | memoryview]]) -> None:
-        """Store chunks of an announced state, durably. Raises NoDataset, WrongDigest, StoreFull."""
-        self._sets.put(state_id, chunks)
 
     def keep(self, job_id: str, kept: KeptState) -> None:
         """Make a complete state the job's newest, and delete the one before.
@@ -81,20 +69,20 @@ class StateStore:
             before = self._kept.get(job_id)
             if before is not None and before.attempt > kept.attempt:
                 raise NoState(f"attempt {before.attempt} of this job has brought a later state")
-            self._sets.publish(kept.state_id, None, kept.saved_at)
+            self.sets.publish(kept.state_id, None, kept.saved_at)
             with disk_errors("keeping a saved state"):
-                self._sets.write(self._path(job_id), msgspec.json.encode(kept))
+                self.sets.write(self._path(job_id), msgspec.json.encode(kept))
             self._kept[job_id] = kept
             if before is not None:
                 self._remove(before.state_id)
 
     def listing(self, job_id: str) -> bytes:
         """Read the listing of a job's state. Raises NoState, ChunksMissing."""
-        return self._sets.listing(self._state_of(job_id))
+        return self.sets.listing(self._state_of(job_id))
 
     def piece(self, job_id: str, sha256: str) -> bytes:
         """Read and verify a chunk of a job's state. Raises NoState, NoDataset, ChunksMissing."""
-        return self._sets.piece(self._state_of(job_id), sha256)
+        return self.sets.piece(self._state_of(job_id), sha256)
 
     def forget(self, jobs: Iterable[str]) -> int:
         """Delete the states of jobs that have ended; return their number."""
@@ -115,10 +103,10 @@ class StateStore:
         """Delete what no job's state uses: drafts last written before ``older_than`` (epoch s), and loose chunks."""
         with self._lock:
             named = {kept.state_id for kept in self._kept.values()}
-            for shelved in self._sets.sets():
+            for shelved in self.sets.sets():
                 if shelved.dataset_id not in named:
                     self._remove(shelved.dataset_id)
-            return self._sets.sweep(older_than)
+            return self.sets.sweep(older_than)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -134,7 +122,7 @@ class StateStore:
         if any(kept.state_id == state_id for kept in self._kept.values()):
             return
         with contextlib.suppress(StoreError):
-            self._sets.remove(state_id)
+            self.sets.remove(state_id)
 
     def _path(self, job_id: str) -> Path:
         return self.root / "jobs" / f"{job_id}{_SUFFIX}"

@@ -323,12 +323,12 @@ class ReceiverContext:
 
     async def forget_uploads(self) -> None:
         """Delete unfinished uploads whose attempts are over."""
-        claims = await self.disk(self.store.uploading)
+        claims = await self.disk(self.store.incoming.claims)
         if not claims:
             return
         put_out = self.authenticator.registry.put_out()  # no attempt delivers late
         over = await self.call(lambda: self.service.no_longer_uploading(claims, put_out))
-        freed = await self.disk(lambda: self.store.forget_uploads(over)) if over else 0
+        freed = await self.disk(lambda: self.store.incoming.forget(over)) if over else 0
         if freed:
             logger.info("%d bytes of uploads whose attempts are over were removed", freed)
 
@@ -343,7 +343,7 @@ class ReceiverContext:
 
     async def sweep_parts(self) -> None:
         before = self.clock.now() - self.settings.part_age_s
-        removed = await self.disk(lambda: self.store.sweep(before))
+        removed = await self.disk(lambda: self.store.incoming.sweep(before))
         if removed:
             logger.info("%d unfinished uploads were removed", removed)
         await self.disk(partial(self.datasets.sweep, before))
