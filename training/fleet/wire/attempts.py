@@ -199,7 +199,7 @@ class Usage(Wire):
     gpu_memory_bytes: Count | None = None
 
 
-class AttemptRequest(Wire):
+class AttemptReport(Wire):
     """The members of every report about an attempt."""
 
     host_id: str | None = None
@@ -207,14 +207,14 @@ class AttemptRequest(Wire):
     log: LogLines | None = None
 
 
-class ProgressRequest(AttemptRequest):
+class ProgressReport(AttemptReport):
     """Progress with a ``seq`` not above the last one is ignored."""
 
     seq: Count = 0
     progress: JsonObject | None = None  # the trainer's last progress object
 
 
-class HeartbeatRequest(ProgressRequest):
+class HeartbeatRequest(ProgressReport):
     """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
 
     session_id: Id | None = None
@@ -235,7 +235,7 @@ class HeartbeatReply(Wire):
     terms: HostTerms | None = None  # as in a claim's answer
 
 
-class OutputRequest(AttemptRequest):
+class OutputRequest(AttemptReport):
     """``POST /v1/job/{id}/log``: lines that an attempt printed, also after its end. Without lines it asks for the first
     missing one."""
 
@@ -244,7 +244,7 @@ class OutputReply(Wire):
     log_next: int  # number of the next line the receiver has not stored
 
 
-class CompleteRequest(ProgressRequest):
+class CompleteRequest(ProgressReport):
     """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
 
     artifact_id: str
@@ -273,7 +273,7 @@ class DeliverRequest(Wire):
     report: str | None = None
 
 
-class FailRequest(ProgressRequest):
+class FailRequest(ProgressReport):
     """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is given back."""
 
     error: str = ""
