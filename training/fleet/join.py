@@ -25,7 +25,7 @@ from training.checkout import ROOT
 from training.clock import Clock, SystemClock
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
-from training.fleet.client.credentials import Credentials, CredentialsError, new_request, pinned, watcher_folder
+from training.fleet.client.credentials import Credentials, CredentialsError, new_request, trusting, watcher_folder
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.identity import Role, parse_fingerprint
 from training.printable import one_line
@@ -65,7 +65,7 @@ def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -
     authority = _authority(wanted, connect)
     key, request = new_request(wanted.name)
     body = {"name": wanted.name, "role": wanted.role, "code": wanted.code, "csr": request}
-    with closing(connect(wanted.url, pinned(authority))) as receiver:
+    with closing(connect(wanted.url, trusting(cadata=authority))) as receiver:
         answer = receiver.call("join", **body)
     if _certificate(answer.get("ca")) != authority:
         raise JoinError("the receiver answered with another authority than it showed; do not trust it")

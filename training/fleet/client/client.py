@@ -246,14 +246,14 @@ class FleetClient:
         self, job_id: str, message: FailRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> StatusReply:
         """End the attempt without an artifact, or give the job back (``FailRequest``, whole or by members)."""
-        return self._end("fail", StatusReply, job_id, message or FailRequest(**members), tries)
+        return self._report("fail", StatusReply, job_id, message or FailRequest(**members), tries, over=True)
 
     def complete(
         self, job_id: str, message: CompleteRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> CompleteReply:
         """Complete the job with an artifact uploaded before (``CompleteRequest``); the receiver hashes the artifact
         again first."""
-        return self._end("complete", CompleteReply, job_id, message or CompleteRequest(**members), tries)
+        return self._report("complete", CompleteReply, job_id, message or CompleteRequest(**members), tries, over=True)
 
     def output(
         self, job_id: str, message: OutputRequest | None = None, *, tries: int | None = None, **members: Any
@@ -364,16 +364,15 @@ class FleetClient:
             self._caller if self._caller.granted_by else dataclasses.replace(self._caller, granted_by=held.granted_by)
         )
 
-    def _report(self, name: str, _reply: type[R], job_id: str, message: Report, tries: int | None) -> R:
+    def _report(
+        self, name: str, _reply: type[R], job_id: str, message: Report, tries: int | None, *, over: bool = False
+    ) -> R:
         """Send a worker's message about a job under its claim."""
         held = self._claims.of(job_id, message.claim_id)
         message = replace(message, host_id=self.host_id, claim_id=held.claim_id)
         reply: R = self._about(held).call(name, job_id, body=message, tries=tries)
-        return reply
-
-    def _end(self, name: str, kind: type[R], job_id: str, message: Report, tries: int | None) -> R:
-        reply = self._report(name, kind, job_id, message, tries)
-        self._claims.over(job_id)
+        if over:
+            self._claims.over(job_id)
         return reply
 
 

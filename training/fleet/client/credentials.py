@@ -73,10 +73,8 @@ class Credentials:
 
     def context(self) -> ssl.SSLContext:
         """Make a context that trusts the receiver's own authority only; TLS 1.3. Raises CredentialsError."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
         try:
-            context.load_verify_locations(self.folder / "ca.pem")
+            context = trusting(cafile=self.folder / "ca.pem")
             self._load_own(context)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
@@ -112,11 +110,11 @@ class Credentials:
         write_private(self.folder / "identity.json", msgspec.json.encode(identity))
 
 
-def pinned(ca_pem: str) -> ssl.SSLContext:
-    """Make a context that trusts this authority alone and shows no certificate, for joining."""
+def trusting(**authority: Any) -> ssl.SSLContext:
+    """Make a context that trusts this authority alone (``cafile``, ``cadata``) and shows no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(cadata=ca_pem)
+    context.load_verify_locations(**authority)
     return context
 
 

@@ -80,13 +80,7 @@ class Transport(Protocol):
     """The network as the client uses it."""
 
     def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: Body,
-        timeout_s: float,
-        sink: Sink | None = None,
+        self, method: str, path: str, headers: Mapping[str, str], body: Body, timeout_s: float, sink: Sink | None = None
     ) -> Response:
         """Send and wait for the whole answer. ``timeout_s`` bounds each wait for the other side.
 
@@ -147,13 +141,7 @@ class HttpTransport:
         self._lock = threading.Lock()
 
     def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: Body,
-        timeout_s: float,
-        sink: Sink | None = None,
+        self, method: str, path: str, headers: Mapping[str, str], body: Body, timeout_s: float, sink: Sink | None = None
     ) -> Response:
         bounded = self._answer_s is not None and sink is None and isinstance(body, bytes | None)
         own = body if isinstance(body, bytes | None) else _Body(body)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from training.fleet.pages.curves import figures, roc
-from training.fleet.pages.job import flat
+from training.fleet.pages.job import flat, took
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.service.rotations import with_gaps
@@ -110,12 +110,11 @@ def _end(detail: Json) -> list[tuple[str, str]]:
     """List how a job ended, under the same labels for each job."""
     job, attempts = detail["job"], detail["attempts"]
     last = attempts[-1] if attempts else None
-    took = words.duration(last["ended_at"] - last["granted_at"]) if last and last["ended_at"] else ""
     said = job["trained"] or {}
     pairs = (
         ("host", job["host"]),
         ("attempts", len(attempts)),
-        ("the last one took", took),
+        ("the last one took", took(last)),
         ("trained on data", str(said.get("data") or "")[: words.ID_SHOWN]),
         ("trained by code", str(said.get("code") or "")[: words.ID_SHOWN]),
         ("error", one_line(job["error"] or "", 200)),

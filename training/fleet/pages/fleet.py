@@ -10,7 +10,6 @@ from training.fleet.pages.rendering import Frame, job_path, path_part, render, w
 from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
 from training.fleet.service.job_views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
-from training.fleet.wire.incident_messages import IncidentView
 from training.fleet.wire.views import HealthReply
 from training.printable import counted, duration, one_line
 
@@ -53,8 +52,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
         frame,
         sentence=sentence(counts, live, waiting, held, to_come),
         notices=[
-            *of_incidents(incidents, frame.now),
-            *of_changes(changed),
+            *of_watched({host: of_incidents(*one, frame.now) for host, one in incidents.items()}, "open incidents"),
+            *of_watched({host: f" {words.changed(one.to_dict())}" for host, one in changed.items()}, "changed"),
             *notices(health, hosts, counts, failed, live),
         ],
         plan_notes=health.plan_notes,
@@ -170,22 +169,18 @@ def notices(
         yield Attention(f"{name}: {why}")
 
 
-def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iterator[Attention]:
-    """List the hosts with open alarms of a model that watches them."""
-    for host, (number, since) in sorted(incidents.items())[:INCIDENTS_SHOWN]:
-        text = f"{host}: {counted(number, 'incidents')} {'is' if number == 1 else 'are'} open"
-        yield Attention(f"{text}, the first raised at {when(since, now)}", f"/incidents?host={path_part(host)}")
-    if len(incidents) > INCIDENTS_SHOWN:
-        yield Attention(f"{len(incidents) - INCIDENTS_SHOWN} further hosts have open incidents", "/incidents")
+def of_incidents(number: int, since: float, now: float) -> str:
+    """Say how many alarms of a model are open on a host."""
+    said = f": {counted(number, 'incidents')} {'is' if number == 1 else 'are'} open"
+    return f"{said}, the first raised at {when(since, now)}"
 
 
-def of_changes(changed: Mapping[str, IncidentView]) -> Iterator[Attention]:
-    """List the hosts that have changed from their reference."""
-    for host, one in sorted(changed.items())[:INCIDENTS_SHOWN]:
-        said = words.changed(one.to_dict())
-        yield Attention(f"{host} {said}", f"/incidents?host={path_part(host)}")
-    if len(changed) > INCIDENTS_SHOWN:
-        yield Attention(f"{len(changed) - INCIDENTS_SHOWN} further hosts have changed", "/incidents")
+def of_watched(said: Mapping[str, str], what: str) -> Iterator[Attention]:
+    """List the watched hosts with open alarms, or those that have changed from their reference."""
+    for host, text in sorted(said.items())[:INCIDENTS_SHOWN]:
+        yield Attention(f"{host}{text}", f"/incidents?host={path_part(host)}")
+    if len(said) > INCIDENTS_SHOWN:
+        yield Attention(f"{len(said) - INCIDENTS_SHOWN} further hosts have {what}", "/incidents")
 
 
 def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: UpcomingTime | None) -> Json:

@@ -67,8 +67,8 @@ def sentence(detail: Json, explained: Json | None, now: float) -> str:
     name, status = one_line(job["name"], 80), job["status"]
     over = words.ago(job["finished_at"], now)
     if status == "completed":
-        took = words.duration(last["ended_at"] - last["granted_at"]) if last and last["ended_at"] else ""
-        return f"{name} is trained: by {job['host']}" + (f" in {took}" if took else "") + f", {over}."
+        in_ = f" in {took(last)}" if took(last) else ""
+        return f"{name} is trained: by {job['host']}{in_}, {over}."
     if status == "failed":
         return f"{name} failed {over}: {one_line(job['error'] or job['ended_by'] or 'no reason was given', 300)}"
     if status == "cancelled":
@@ -79,6 +79,11 @@ def sentence(detail: Json, explained: Json | None, now: float) -> str:
     how = words.under_way(job, now)
     doing = "is training on" if status == "running" else "was given to"
     return f"{name} {doing} {job['host']} since {since}" + (f": {how}." if how else ".")
+
+
+def took(attempt: Json | None) -> str:
+    """Say how long an attempt took; empty where it is not over."""
+    return words.duration(attempt["ended_at"] - attempt["granted_at"]) if attempt and attempt["ended_at"] else ""
 
 
 def facts(detail: Json) -> Iterator[tuple[str, str]]:

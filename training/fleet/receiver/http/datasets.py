@@ -54,22 +54,18 @@ async def announce_dataset(context: ReceiverContext, request: Request) -> Answer
 
 
 async def bring_piece(context: ReceiverContext, request: Request) -> Answer:
-    dataset_id, sha256 = _id(request), request.path_params["sha256"]
-    data = await read_bytes(context, request, CHUNK_BYTES)
-    await context.disk(lambda: context.datasets.put(dataset_id, [(sha256, data)]))
-    return Response()
-
-
-async def bring_pieces(context: ReceiverContext, request: Request) -> Answer:
-    """Take many small chunks in one request: otherwise a folder of ten thousand files would take as many requests."""
-    dataset_id = _id(request)
-    body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX)
+    """Take a chunk, or many small ones in one request: a folder of ten thousand files would take as many otherwise."""
+    dataset_id, sha256 = _id(request), request.path_params.get("sha256")
+    body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX if sha256 is None else CHUNK_BYTES)
     try:
-        pieces = batched(body)
+        pieces = batched(body) if sha256 is None else [(sha256, body)]
     except BadListing as error:
         raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
     await context.disk(lambda: context.datasets.put(dataset_id, pieces))
     return Response()
+
+
+bring_pieces = bring_piece
 
 
 async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
@@ -145,14 +141,13 @@ async def announce_state(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def bring_state_piece(context: ReceiverContext, request: Request) -> Answer:
-    sha256 = request.path_params["sha256"]
+    """Take a chunk, or many small ones at once."""
+    sha256 = request.path_params.get("sha256")
     await carry_out(context, request, context.saved_states.bring(*_asked(request), sha256))
     return Response()
 
 
-async def bring_state_pieces(context: ReceiverContext, request: Request) -> Answer:
-    await carry_out(context, request, context.saved_states.bring(*_asked(request), None))
-    return Response()
+bring_state_pieces = bring_state_piece
 
 
 async def keep_state(context: ReceiverContext, request: Request) -> Answer:
