@@ -25,8 +25,7 @@ from training.contract import spec_hash
 from training.fleet.client.credentials import new_request
 from training.fleet.client.push import push, read_folder
 from training.fleet.receiver.http import endpoints
-from training.fleet.receiver.security.authentication import FailureLimit
-from training.fleet.receiver.security.rate_limit import Quota
+from training.fleet.receiver.security.authentication import FailureLimit, Quota
 from training.fleet.receiver.security.tls import Security
 from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
 from training.fleet.wire.dataset_listing import Listing

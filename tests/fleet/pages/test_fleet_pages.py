@@ -17,7 +17,7 @@ from test_fleet_login import logged_in
 from training.fleet.pages import fleet, incidents, jobs, rendering, static
 from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
-from training.fleet.receiver.http import page_tag
+from training.fleet.receiver.http import pages
 from training.fleet.receiver.http.html import POLICY
 from training.fleet.service.job_views import Event, ListPlace, Waiting
 from training.fleet.wire import words
@@ -452,12 +452,12 @@ def test_a_page_that_its_browser_shows_is_made_again_when_it_would_differ(tmp_pa
         receiver.client().claim(a_capability())
         after = tag(before)
         assert after != before
-        clock.advance(page_tag.PROGRESS_S + 1)
+        clock.advance(pages.PROGRESS_S + 1)
         assert tag(after) == after, "nothing has changed"
         receiver.client("desk").claim(a_capability() | {"cpu_cores": 0})
         changed = tag(after)
         assert changed != after
-        clock.advance(page_tag.AGE_S)
+        clock.advance(pages.AGE_S)
         assert tag(changed) != changed
         assert tag('"none of ours"')
 

@@ -36,8 +36,7 @@ from training.fleet.cli.models import BundleRefused, unpack
 from training.fleet.client.client import Refused, Unavailable
 from training.fleet.manifest.load import ManifestError, parse_manifest
 from training.fleet.receiver.http.bodies import FORM
-from training.fleet.receiver.security.authentication import FailureLimit
-from training.fleet.receiver.security.rate_limit import Quota
+from training.fleet.receiver.security.authentication import FailureLimit, Quota
 from training.fleet.store.errors import BadName, StoreError
 from training.fleet.wire import constants
 from training.fleet.wire.constants import JSON_BODY_MAX, RESULT_BODY_MAX, Refusal

@@ -89,11 +89,6 @@ def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[dict[str, Any
             kept.add(key)
     if "event" not in kept:
         return (None, f"a progress line whose event has more than {bytes_max:,} bytes is not taken")
-    left = [key for key in fields if key not in kept]
-    complaint = ""
-    if left:
-        complaint = (
-            f"of the progress line before this one {len(left)} of {len(fields)} fields are not taken: "
-            f"{bytes_max:,} bytes are"
-        )
+    left = f"{len(fields) - len(kept)} of {len(fields)} fields are not taken: {bytes_max:,} bytes are"
+    complaint = f"of the progress line before this one {left}" if len(kept) < len(fields) else ""
     return {key: field for key, field in fields.items() if key in kept}, complaint

@@ -141,9 +141,9 @@ class ReceiverContext:
         self.database_id = id_of(self.reader)
         self.own_names = own_names((self.settings.host, *self.settings.names))
         # On the writer's thread: the database is in its hands from now on.
-        registry = self.writer.submit(lambda: Registry(self.service.queue.db, self.clock)).result()
+        self.registry = self.writer.submit(lambda: Registry(self.service.queue.db, self.clock)).result()
         own_token, secure = self.settings.operator_token, self.settings.secure
-        self.authenticator = Authenticator(registry, self.clock, own_token, secure=secure)
+        self.authenticator = Authenticator(self.registry, self.clock, own_token, secure=secure)
         self.service.data_bytes = self.datasets.size_of
         self.saved_states = SavedStates(self.service, self.states, self.clock)
         self.service.state_of = self.saved_states.of
@@ -326,7 +326,7 @@ class ReceiverContext:
         claims = await self.disk(self.store.incoming.claims)
         if not claims:
             return
-        put_out = self.authenticator.registry.put_out()  # no attempt delivers late
+        put_out = self.registry.put_out()  # no attempt delivers late
         over = await self.call(lambda: self.service.no_longer_uploading(claims, put_out))
         freed = await self.disk(lambda: self.store.incoming.forget(over)) if over else 0
         if freed:

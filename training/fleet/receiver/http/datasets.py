@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting, caller, proven_host, read_bytes, read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import Answer, reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import Act
@@ -50,7 +50,7 @@ async def announce_dataset(context: ReceiverContext, request: Request) -> Answer
     dataset_id = _id(request)
     document = await read_bytes(context, request, LISTING_BYTES_MAX)
     draft = await context.disk(lambda: context.datasets.begin(dataset_id, document))
-    return reply(wire.DatasetDraftReply.of(draft, dataset_id=dataset_id, missing=list(draft.missing)))
+    return wire.DatasetDraftReply.of(draft, dataset_id=dataset_id, missing=list(draft.missing))
 
 
 async def bring_piece(context: ReceiverContext, request: Request) -> Answer:
@@ -85,7 +85,7 @@ async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
     moved = await context.act(request, note)
     context.room.wake()  # jobs may have waited for it
     logger.info("data set %s (%s) is published", dataset_id[:12], body.name or "without a name")
-    return reply(wire.DatasetPublishReply.of(view, was=None if was == dataset_id else was, **asdict(moved)))
+    return wire.DatasetPublishReply.of(view, was=None if was == dataset_id else was, **asdict(moved))
 
 
 async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:

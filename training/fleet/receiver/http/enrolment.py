@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from training.fleet.receiver.http.bodies import acting, caller, read_json
 from training.fleet.receiver.http.context import ReceiverContext
-from training.fleet.receiver.http.problems import Answer, reply
+from training.fleet.receiver.http.problems import Answer
 from training.fleet.receiver.security.authority import Authority, AuthorityError
 from training.fleet.receiver.security.registry import CODE_LIFE_S, Certified, Invitation, Token
 from training.fleet.service.audit import Act
@@ -39,9 +39,8 @@ async def join(context: ReceiverContext, request: Request) -> Answer:
     context.authenticator.limit.check(address)
     body = await read_json(context, request, wire.JoinRequest)
     role, name = _role(body.role), _name(body.name)
-    registry = context.authenticator.registry
     try:
-        code = await context.act(request, lambda: registry.check_code(role, name, body.code, body.csr.encode()))
+        code = await context.act(request, lambda: context.registry.check_code(role, name, body.code, body.csr.encode()))
     except Refusal:
         context.authenticator.limit.failed(address)
         raise
@@ -58,7 +57,7 @@ async def renew(context: ReceiverContext, request: Request) -> Answer:
     assert principal.owner is not None
     role, name = principal.owner
     body = await read_json(context, request, wire.RenewRequest)
-    await context.act(request, lambda: context.authenticator.registry.check_pace(role, name))
+    await context.act(request, lambda: context.registry.check_pace(role, name))
     answer = await _certify(context, request, body.csr, role, name, None, acting(context, request))
     logger.info("%s %s renewed its certificate", role, name)
     return answer
@@ -74,7 +73,7 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
     who = acting(context, request)
 
     def decide() -> tuple[Invitation, str | None]:
-        made = context.authenticator.registry.invite(role, name)
+        made = context.registry.invite(role, name)
         context.audit.write(who, Act.INVITE, f"{role} {name}", after={"until": made.expires_at})
         known = context.service.host_registry.called(name) if role is Role.HOST else None
         if known is None or known.name == name:
@@ -86,24 +85,15 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
 
     made, note = await context.act(request, decide)
     logger.info("%s %s may join within %d minutes", role, name, CODE_LIFE_S // 60)
-    return reply(
-        wire.InviteReply(
-            name=name,
-            role=role,
-            code=made.code,
-            expires_in_s=CODE_LIFE_S,
-            fingerprint=own.fingerprint,
-            url=context.settings.public_url,
-            note=note,
-        )
-    )
+    url = context.settings.public_url
+    return wire.InviteReply.of(own, name=name, role=role, code=made.code, expires_in_s=CODE_LIFE_S, url=url, note=note)
 
 
 async def revoke(context: ReceiverContext, request: Request) -> Answer:
     """Revoke the certificates, end the host's attempts, and close its connections, before this call answers."""
     body = await read_json(context, request, wire.RevokeRequest)
     role, name, who = _role(body.role), _name(body.name), acting(context, request)
-    registry = context.authenticator.registry
+    registry = context.registry
 
     def decide() -> tuple[list[Certified], int]:
         gone = registry.revoke(role, name)
@@ -123,12 +113,12 @@ async def revoke(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def certificates(context: ReceiverContext, _request: Request) -> Answer:
-    views = [wire.CertificateView.of(each) for each in context.authenticator.registry.certificates()]
+    views = [wire.CertificateView.of(each) for each in context.registry.certificates()]
     return wire.CertificatesReply(certificates=views, now=context.clock.now())
 
 
 async def tokens(context: ReceiverContext, _request: Request) -> Answer:
-    views = [wire.TokenView.of(each) for each in context.authenticator.registry.tokens()]
+    views = [wire.TokenView.of(each) for each in context.registry.tokens()]
     return wire.TokensReply(tokens=views, now=context.clock.now())
 
 
@@ -140,7 +130,7 @@ async def add_token(context: ReceiverContext, request: Request) -> Answer:
     role = _role(body.role)
     if role in (Role.HOST, Role.WATCHER):
         raise Refusal(ProblemType.BAD_REQUEST, "$.role: expected operator or reader; hosts have certificates")
-    who, registry = acting(context, request), context.authenticator.registry
+    who, registry = acting(context, request), context.registry
 
     def decide() -> tuple[str, Token]:
         secret, token = registry.add_token(name, body.days, role)
@@ -155,7 +145,7 @@ async def add_token(context: ReceiverContext, request: Request) -> Answer:
 
 async def revoke_token(context: ReceiverContext, request: Request) -> Answer:
     body = await read_json(context, request, wire.TokenRevokeRequest)
-    name, who, registry = _name(body.name), acting(context, request), context.authenticator.registry
+    name, who, registry = _name(body.name), acting(context, request), context.registry
 
     def decide() -> list[Token]:
         gone = registry.revoke_token(name, every=body.every)
@@ -185,7 +175,7 @@ async def _certify(
     context: ReceiverContext, request: Request, csr: str, role: Role, name: str, code: str | None, who: str
 ) -> wire.CertificateReply:
     """Sign a certificate and enter it; a one-time code (None: a renewal) is used up."""
-    own, registry = _authority(context), context.authenticator.registry
+    own, registry = _authority(context), context.registry
     try:
         issued = await context.disk(lambda: own.issue(csr, role, name))
     except AuthorityError as error:

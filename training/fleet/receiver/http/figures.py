@@ -31,7 +31,7 @@ def exposition(context: ReceiverContext) -> Exposition:
 
 def _credentials(context: ReceiverContext) -> tuple[list[Credential], list[Credential]]:
     """List the certificates and the tokens that are not revoked, the receiver's own certificate first."""
-    registry = context.authenticator.registry
+    registry = context.registry
     own = None if context.authority is None else context.authority.server_expires_at()
     certificates = [] if own is None else [Credential("receiver", "receiver", own)]
     certificates += [

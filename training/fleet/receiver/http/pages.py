@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +16,6 @@ from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import proven_host, read_form, readable_job
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.health import health_now
-from training.fleet.receiver.http.page_tag import PageTag
 from training.fleet.receiver.http.problems import PLAIN
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.routes import PAGES, Route
@@ -24,10 +24,37 @@ if TYPE_CHECKING:
     from training.fleet.pages.page_request import PageRequest
     from training.fleet.pages.rendering import Frame
 
+PROGRESS_S = 5  # a change without an event (progress, a host that asked) may wait so long
+AGE_S = 20  # times such as "3 min ago" are made anew
+_FORM = re.compile(r'(?:W/)?"([0-9a-f]+)-(\d{1,15})-(\d{1,15})-(\d{1,15})"')
 JOBS_MAX = 8  # looked up for one page, which says how many it takes
 # A login that is refused so may be tried again.
 _AGAIN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
 _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
+
+
+class PageTag(NamedTuple):
+    """The state from which a page was made for one viewer.
+
+    A browser shows its page's tag when it asks again; the page is rendered again only when that would show something
+    else. The receiver stores nothing about its viewers.
+    """
+
+    viewer: str  # a digest of the caller and of this program
+    event: int  # the number of the last event
+    version: int  # of the database
+    at: int  # epoch seconds
+
+    def __str__(self) -> str:
+        return f'"{"-".join(map(str, self))}"'
+
+    def is_news_for(self, shown: str) -> bool:
+        """Return True if a page made now would differ from the one with the tag ``shown``."""
+        found = _FORM.fullmatch(shown)
+        if found is None or found[1] != self.viewer or int(found[2]) != self.event:
+            return True
+        patience = AGE_S if int(found[3]) == self.version else PROGRESS_S
+        return not 0 <= self.at - int(found[4]) < patience
 
 
 async def page(module: str, row: Route, context: ReceiverContext, request: Request) -> Response:

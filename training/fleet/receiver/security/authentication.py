@@ -7,13 +7,12 @@ import hmac
 import ipaddress
 import math
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
 from training.clock import Clock
 from training.fleet.receiver.security import access
-from training.fleet.receiver.security.rate_limit import Quota
 from training.fleet.receiver.security.registry import Registry, Token
 from training.fleet.receiver.security.sessions import Sessions, cookie, cookie_name
 from training.fleet.wire.constants import HEADER_OPERATOR_TOKEN, ProblemType, Refusal
@@ -24,7 +23,9 @@ HEADER_FINGERPRINT = "X-Client-Fingerprint"  # set by the proxy; on other connec
 FAILURES_MAX = 5
 FAILURES_S = 60.0
 UNGUESSABLE_CHARS = 24  # a right token of this length is accepted even from an address with too many failures
-_ADDRESSES_MAX = 10_000
+_KEPT_MAX = 10_000  # addresses and callers
+RATE_PER_S = 200.0  # hundreds of times a worker's need, a twentieth of a receiver's capacity
+BURST = 1000.0
 _READING = frozenset({"GET", "HEAD"})
 
 
@@ -50,8 +51,35 @@ class FailureLimit:
     def failed(self, address: str) -> None:
         self._failures.setdefault(address, deque()).append(self._clock.monotonic())
         self._failures.move_to_end(address)
-        if len(self._failures) > _ADDRESSES_MAX:
+        if len(self._failures) > _KEPT_MAX:
             self._failures.popitem(last=False)
+
+
+@dataclass
+class Quota:
+    """A token bucket for each caller: a request takes a token, and tokens return with time."""
+
+    clock: Clock
+    rate_per_s: float = RATE_PER_S
+    burst: float = BURST
+    _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # tokens, and when
+
+    def take(self, caller: str) -> None:
+        """Count a request of ``caller``. Raises Refusal with the seconds until the next token."""
+        now = self.clock.monotonic()
+        tokens, then = self._buckets.get(caller, (self.burst, now))
+        tokens = min(self.burst, tokens + (now - then) * self.rate_per_s)
+        enough = tokens >= 1.0
+        self._buckets[caller] = (tokens - 1.0 if enough else tokens, now)
+        self._buckets.move_to_end(caller)
+        if len(self._buckets) > _KEPT_MAX:
+            self._buckets.popitem(last=False)
+        if not enough:
+            raise Refusal(
+                ProblemType.SLOW_DOWN,
+                f"{caller} sends more than {self.rate_per_s:g} requests a second; wait a little",
+                retry_after_s=(1.0 - tokens) / self.rate_per_s,
+            )
 
 
 def _again(command: str = "`cis490-jobs enroll`") -> str:
