@@ -127,8 +127,6 @@ def _explained(what: str, option: str) -> Iterator[None]:
         raise StartError(f"cannot use {what}: {error.strerror}; choose another place with {option}") from error
     except StoreError as error:
         raise StartError(f"{error}; choose another place with {option}") from error
-    except DatabaseError as error:
-        raise StartError(str(error)) from error
 
 
 def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> tuple[JobQueue, SqliteDatabase]:
@@ -166,10 +164,7 @@ def _check_mark(db: Path, store: ArtifactStore) -> None:
             "back, `cis490-jobs rebuild` makes a new one from them; to begin with an empty database, move that "
             "folder away"
         )
-    try:
-        own, marked = None if new else named_in(db), store.marked()
-    except StoreError as error:
-        raise StartError(str(error)) from error
+    own, marked = None if new else named_in(db), store.marked()
     if marked is None or (own is None and not new) or marked == own:
         return
     raise _anothers(store, marked, own, db)
@@ -190,21 +185,18 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
 
     A store without mark and models is not accepted for a database with models: the store's disk may not be mounted.
     """
-    try:
-        own, marked = queue.database_id, store.marked()
-        if marked is None:
-            elsewhere = sum(1 for row in index_rows(queue.db) if row.removed_at is None)
-            if elsewhere and not new_store and next(store.artifacts(), None) is None:
-                raise StartError(
-                    f"the database {db} knows {counted(elsewhere, 'models')}, and {store.root} holds none: mount that "
-                    "disk, or name the place with --models-dir; `cis490-jobs restore FOLDER --force` brings them back "
-                    "from a backup, and if they are lost, --new-store begins with an empty store"
-                )
-            store.mark(own)
-    except (DatabaseError, StoreError) as error:
-        raise StartError(str(error)) from error
-    if marked not in (None, own):  # the file could not be read before it was opened
-        raise _anothers(store, str(marked), own, db)
+    own, marked = queue.database_id, store.marked()
+    if marked is None:
+        elsewhere = sum(1 for row in index_rows(queue.db) if row.removed_at is None)
+        if elsewhere and not new_store and next(store.artifacts(), None) is None:
+            raise StartError(
+                f"the database {db} knows {counted(elsewhere, 'models')}, and {store.root} holds none: mount that "
+                "disk, or name the place with --models-dir; `cis490-jobs restore FOLDER --force` brings them back "
+                "from a backup, and if they are lost, --new-store begins with an empty store"
+            )
+        store.mark(own)
+    elif marked != own:  # the file could not be read before it was opened
+        raise _anothers(store, marked, own, db)
 
 
 def _load(reloader: Reloader) -> None:
@@ -212,8 +204,6 @@ def _load(reloader: Reloader) -> None:
         reloader("the receiver at its start", starting=True)
     except Refusal as refusal:
         raise StartError(refusal.detail, 2) from refusal
-    except DatabaseError as error:
-        raise StartError(str(error)) from error
 
 
 def _repair_index(store: ArtifactStore, reader: Database) -> None:
@@ -317,9 +307,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _raise_file_limit()
     try:
         return serve(args)
-    except StartError as error:
+    except (StartError, DatabaseError, StoreError) as error:
         print(f"cis490-trainer-receiver: {_state(args).typed(str(error))}", file=sys.stderr)
-        return error.code
+        return error.code if isinstance(error, StartError) else 1
 
 
 if __name__ == "__main__":
