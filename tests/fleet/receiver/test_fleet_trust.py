@@ -21,7 +21,7 @@ from starlette.requests import Request
 
 from training.files import LocalFs, write_private
 from training.fleet.client.client import ClientError, Refused
-from training.fleet.client.credentials import Credentials, CredentialsError, new_request, pinned
+from training.fleet.client.credentials import Credentials, CredentialsError, new_request, trusting
 from training.fleet.receiver.security.authentication import (
     FAILURES_MAX,
     HEADER_FINGERPRINT,
@@ -382,7 +382,7 @@ def test_a_renewal_of_its_own_certificate_that_fails_is_said_and_nothing_ends(fo
 
 
 def test_connections_to_a_receiver_are_of_tls_1_3_from_the_first_on(folder, tmp_path):
-    assert pinned((folder / "ca.pem").read_text()).minimum_version is ssl.TLSVersion.TLSv1_3
+    assert trusting(cadata=(folder / "ca.pem").read_text()).minimum_version is ssl.TLSVersion.TLSv1_3
     with pytest.raises(CredentialsError, match=r"cannot be used \(No such file or directory\)"):
         Credentials(tmp_path / "none").context()
 

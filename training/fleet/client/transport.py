@@ -154,9 +154,8 @@ class HttpTransport:
                     # An end that is only the end of the connection cannot be told from a cut, not even in the header.
                     raise http.client.HTTPException("an answer without a length")
                 content = _read(answer, sink if 200 <= answer.status < 300 else None)
-            except (
-                BaseException
-            ) as error:  # the sink failed, or the program is stopping: the rest spoils the connection
+            # The sink failed, or the program is stopping: the rest spoils the connection.
+            except BaseException as error:
                 if connection is not None:
                     connection.close()
                 if isinstance(error, _OwnFileError):

@@ -122,9 +122,8 @@ class BookedView(Wire):
     cores: Annotated[int, Meta(ge=1)] = 1  # it computes with as many threads
     ram_gib: Gib = 0.0
     vram_gib: Gib = 0.0
-    gpu: Annotated[int, Meta(ge=0)] | None = (
-        None  # its place in the capability's list of CUDA devices; null: it trains on the CPU
-    )
+    # its place in the capability's list of CUDA devices; null: it trains on the CPU
+    gpu: Annotated[int, Meta(ge=0)] | None = None
     least_ram_gib: Gib = 0.0  # that must be free when its trainer starts, beside what other trainers are booked for …
     least_vram_gib: Gib = 0.0  # … and of that GPU's memory; else the job is to be handed back
 

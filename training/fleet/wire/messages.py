@@ -55,9 +55,8 @@ class HostOrderReply(Wire):
     """``POST /v1/workers/{host}/pause``, ``/drain`` and ``/resume``: the host's order now."""
 
     host: str
-    order: str | None = (
-        None  # pause, drain, or hand_back; null: none any more, and the rest tells of the one that ended
-    )
+    # pause, drain, or hand_back; null: none any more, and the rest tells of the one that ended
+    order: str | None = None
     by: str  # who gave it …
     since: float  # … and when; a repetition keeps both
     was: str | None  # the order before

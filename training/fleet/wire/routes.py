@@ -181,25 +181,14 @@ NAMED: Mapping[str, Route] = {route.name: route for route in ROUTES}
 # -- refusals by kind of endpoint -----------------------------------------------------------------------------------
 
 _EVERYWHERE = (
-    ProblemType.BAD_REQUEST,
-    ProblemType.REQUEST_TIMEOUT,
-    ProblemType.TOO_LARGE,
-    ProblemType.MISDIRECTED,
-    ProblemType.SLOW_DOWN,
-    ProblemType.INTERNAL,
-    ProblemType.SHUTTING_DOWN,
-    ProblemType.UNAVAILABLE,
-)
+    ProblemType.BAD_REQUEST, ProblemType.REQUEST_TIMEOUT, ProblemType.TOO_LARGE, ProblemType.MISDIRECTED,
+    ProblemType.SLOW_DOWN, ProblemType.INTERNAL, ProblemType.SHUTTING_DOWN, ProblemType.UNAVAILABLE,
+)  # fmt: skip
 _SIGNED = (
-    ProblemType.NO_CERTIFICATE,
-    ProblemType.CERTIFICATE_IDENTITY,
-    ProblemType.CERTIFICATE_UNKNOWN,
-    ProblemType.CERTIFICATE_REVOKED,
-    ProblemType.CERTIFICATE_EXPIRED,
-    ProblemType.PROXY_IDENTITY,
-    ProblemType.OPERATOR_TOKEN,
-    ProblemType.TOO_MANY_FAILURES,
-)
+    ProblemType.NO_CERTIFICATE, ProblemType.CERTIFICATE_IDENTITY, ProblemType.CERTIFICATE_UNKNOWN,
+    ProblemType.CERTIFICATE_REVOKED, ProblemType.CERTIFICATE_EXPIRED, ProblemType.PROXY_IDENTITY,
+    ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES,
+)  # fmt: skip
 _HOSTS = (*_SIGNED, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH)
 _FETCHED = (ProblemType.UNKNOWN_DATASET, ProblemType.INCOMPLETE_DATASET, ProblemType.NOT_YOURS)
 _BY_ACCESS: Mapping[Access, tuple[ProblemType, ...]] = {

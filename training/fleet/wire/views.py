@@ -324,9 +324,8 @@ class CurveAttempt(Wire):
     first: int
     last: int
     epochs: int  # of its epochs in the curve, before thinning
-    complete: (
-        bool | None
-    )  # it has ended and all its output has arrived; null: ended, and its worker did not say how much
+    # it has ended and all its output has arrived; null: ended, and its worker did not say how much
+    complete: bool | None
 
 
 class UsageSample(Wire):

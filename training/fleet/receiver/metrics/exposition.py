@@ -42,46 +42,32 @@ def _gauge(name: str, help: str, *labels: str) -> Metric:  # noqa: A002 - Promet
 
 
 METRICS = (
-    _gauge(
-        "cis490_oldest_pending_job_age_seconds",
-        "Longest wait of a pending job that is not held, 0 without one.",
-        "needs",
-    ),
+    _gauge("cis490_oldest_pending_job_age_seconds",
+        "Longest wait of a pending job that is not held, 0 without one.", "needs"),
     _gauge("cis490_jobs", "Jobs by status.", "status"),
     _gauge("cis490_blocked_jobs", "Pending jobs that no host takes as things are, by the first obstacle.", "obstacle"),
     Metric("cis490_attempts_total", "counter", ("end", "fault"), "Attempts that ended since the receiver's start."),
-    Metric(
-        "cis490_attempt_duration_seconds", "histogram", ("model",), "Attempts that completed, from grant to delivery."
-    ),
-    Metric(
-        "cis490_claim_duration_seconds", "histogram", (), "Deciding one claim, its commit included; waiting is not."
-    ),
-    Metric(
-        "cis490_transaction_duration_seconds", "histogram", (), "One transaction of the writer, its commit included."
-    ),
+    Metric("cis490_attempt_duration_seconds",
+        "histogram", ("model",), "Attempts that completed, from grant to delivery."),
+    Metric("cis490_claim_duration_seconds",
+        "histogram", (), "Deciding one claim, its commit included; waiting is not."),
+    Metric("cis490_transaction_duration_seconds",
+        "histogram", (), "One transaction of the writer, its commit included."),
     Metric("cis490_http_requests_total", "counter", ("operation", "status"), "Answers since the receiver's start."),
     _gauge("cis490_waiting_claims", "Claims that wait for a job now."),
-    Metric(
-        "cis490_notifications_total",
-        "counter",
-        ("channel", "result"),
-        "Tries to send a message, sent or failed, since the receiver's start.",
-    ),
+    Metric("cis490_notifications_total",
+        "counter", ("channel", "result"), "Tries to send a message, sent or failed, since the receiver's start."),
     _gauge("cis490_hosts", "Hosts that ever asked for work, by state.", "state"),
     _gauge("cis490_host_seen_timestamp_seconds", "When a host last contacted the receiver.", "host"),
     _gauge("cis490_host_attempts", "Attempts that a host holds now.", "host"),
     _gauge("cis490_host_quarantined", "1 while a host gets no jobs.", "host"),
     _gauge("cis490_host_undelivered_jobs", "Finished jobs that lie undelivered on a host, as last reported.", "host"),
     _gauge("cis490_host_memory_bytes", "A host's memory, as its worker said with its last claim.", "host", "kind"),
-    _gauge(
-        "cis490_host_gpu_memory_bytes", "The memory of a host's GPU, as its worker said last.", "host", "gpu", "kind"
-    ),
+    _gauge("cis490_host_gpu_memory_bytes",
+        "The memory of a host's GPU, as its worker said last.", "host", "gpu", "kind"),
     _gauge("cis490_open_incidents", "Incidents of a watched host that are not over and not judged.", "host"),
-    _gauge(
-        "cis490_host_changed",
-        "1 while a watched host differs from its reference and the change is not confirmed.",
-        "host",
-    ),
+    _gauge("cis490_host_changed",
+        "1 while a watched host differs from its reference and the change is not confirmed.", "host"),
     _gauge("cis490_watch_heard_timestamp_seconds", "When a host's watch last contacted the receiver.", "host"),
     _gauge("cis490_watch_silent", "1 while a host's watch has been silent for over twice its interval.", "host"),
     _gauge("cis490_disk_free_bytes", "Free space on the disk of models, database or data sets.", "kind"),
@@ -95,7 +81,7 @@ METRICS = (
     _gauge("cis490_token_expiry_timestamp_seconds", "When a token ends.", "role", "name"),
     _gauge("cis490_snapshot_timestamp_seconds", "When these figures were taken."),
     Metric("cis490_build_info", "info", (), "The receiver's version."),
-)
+)  # fmt: skip
 
 
 @dataclass(eq=False)
