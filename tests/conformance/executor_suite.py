@@ -60,8 +60,10 @@ class ExecutorSuite:
         building.build(tmp_path / "in", tmp_path / "one", BuildOptions())
         building.build(tmp_path / "in", tmp_path / "many", BuildOptions(jobs=2, executor=Name.parse(cluster.name)))
         assert made.outputs(tmp_path / "many") == made.outputs(tmp_path / "one")
-        remembered = [path.name for path in (tmp_path / "many" / building.MEMORY_FOLDER).iterdir()]
-        assert Counter(remembered) == Counter(p.name for p in (tmp_path / "one" / building.MEMORY_FOLDER).iterdir())
+        remembered = [path.name for path in (tmp_path / "many" / building.dataset.MEMORY_FOLDER).iterdir()]
+        assert Counter(remembered) == Counter(
+            p.name for p in (tmp_path / "one" / building.dataset.MEMORY_FOLDER).iterdir()
+        )
 
     def test_the_same_scores_as_from_one_process(self, cluster, scored_once, tmp_path):
         checkpoint, data, wanted = scored_once

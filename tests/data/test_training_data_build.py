@@ -113,7 +113,7 @@ def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_proces
         pack(folder, tmp_path / "packed" / f"{folder.name}.tar.zst")
     monkeypatch.setattr(cut, "POOL_MIN", 1)
     monkeypatch.setattr(building, "POOL_MIN", 1)
-    options = building.BuildOptions(jobs=2)
+    options = building.assemble.BuildOptions(jobs=2)
     building.build(tmp_path / "packed", tmp_path / "b", options)
     assert made.outputs(tmp_path / "b") == first
     assert len(first) == 10
@@ -135,7 +135,7 @@ def test_only_what_changed_is_read_again(tmp_path, monkeypatch, built):
     made.write_episode(tmp_path / "in", number=8, seed=8)
     built()
     assert sorted(read) == [made.IDS[1], made.IDS[8]]
-    memory = next((tmp_path / "out" / building.MEMORY_FOLDER).iterdir())
+    memory = next((tmp_path / "out" / building.dataset.MEMORY_FOLDER).iterdir())
     memory.write_bytes(b"torn")
     assert built()[0] == 0
 
@@ -358,7 +358,7 @@ def test_hosts_are_measured_against_their_own_reference(tmp_path, built):
     data = built.load()
     level = {host: data.tensors[data.rows.host == host].mean(axis=(0, 2)) for host in ("calm", "busy")}
     np.testing.assert_allclose(level["calm"], level["busy"], atol=0.35)
-    told = json.loads((tmp_path / "out" / building.REFERENCES_FILE).read_bytes())
+    told = json.loads((tmp_path / "out" / building.dataset.REFERENCES_FILE).read_bytes())
     assert told["hosts"]["busy"]["seconds"] > 25
     assert told["hosts"]["busy"]["resting"][1] > told["hosts"]["calm"]["resting"][1] + 3
 
@@ -411,19 +411,19 @@ def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_
     out = tmp_path / "out"
     made.write_fleet(tmp_path / "in")
     assert built()[2] == ""
-    (out / building.MEMORY_FOLDER / "mine.txt").write_text("not the build's")
+    (out / building.dataset.MEMORY_FOLDER / "mine.txt").write_text("not the build's")
     X = np.random.default_rng(0).normal(size=(8, 2, 16))
     np.savez(tmp_path / "windows.npz", X=X, y=np.arange(8) % 2)
     bring = [str(tmp_path / "windows.npz"), "--out-dir", str(out), "--json"]
     assert ingest.main(bring) == 0
     said = capsys.readouterr().err
     assert f"{out} held a data set that training.data.build had made: it was replaced" in said
-    assert not (out / building.REFERENCES_FILE).exists()
-    assert [p.name for p in (out / building.MEMORY_FOLDER).iterdir()] == ["mine.txt"]
-    (out / building.MEMORY_FOLDER / "mine.txt").unlink()
+    assert not (out / building.dataset.REFERENCES_FILE).exists()
+    assert [p.name for p in (out / building.dataset.MEMORY_FOLDER).iterdir()] == ["mine.txt"]
+    (out / building.dataset.MEMORY_FOLDER / "mine.txt").unlink()
     assert ingest.main(bring) == 0
     assert "replaced" not in capsys.readouterr().err
-    assert not (out / building.MEMORY_FOLDER).exists()
+    assert not (out / building.dataset.MEMORY_FOLDER).exists()
     assert "brought in by training.data.ingest: it was replaced" in built()[2]
 
 

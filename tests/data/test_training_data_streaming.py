@@ -20,7 +20,7 @@ FEATURES = Path("features_window_v1.parquet")
 
 
 def build(recorded, out, **options):
-    return building.build(recorded, out, building.BuildOptions(**options))
+    return building.build(recorded, out, building.assemble.BuildOptions(**options))
 
 
 def count_of(monkeypatch, module, name):
@@ -62,7 +62,7 @@ def test_a_killed_build_leaves_the_old_data_set_and_goes_on(tmp_path, monkeypatc
             (building, "remembered"),
             (cutting, "cut"),
             (building, "find_kin"),
-            (building, "write_beside"),
+            (building.dataset, "write_beside"),
         ):
             leave(module, name)
         build(recorded, out, window_s=3.0)

@@ -12,7 +12,6 @@ import json
 import pkgutil
 import shutil
 import time
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -44,7 +43,7 @@ SHORT = ("--window-s", "16", "--stride-s", "8")
 
 def columns(found):
     """Values by channel."""
-    return {name: found.table.rows[name].to_numpy() for name in found.channels}
+    return {name: found.rows[name].to_numpy() for name in found.channels}
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ def test_incidents_label_what_a_recorder_measured(run, tmp_path):
 def test_a_file_of_sadc_is_read_by_sadf_as_its_json_is():
     """The package sysstat has it; .ci/run installs it, and nothing here is skipped without."""
     assert shutil.which("sadf"), "sadf is missing: apt-get install sysstat"
-    assert read_sysstat([SA]).table.rows.equals(read_sysstat([SYSSTAT]).table.rows)
+    assert read_sysstat([SA]).rows.equals(read_sysstat([SYSSTAT]).rows)
 
 
 def test_shares_of_processors_become_seconds_by_their_number():
@@ -198,9 +197,9 @@ def elsewhere(monkeypatch):
 
 @pytest.mark.usefixtures("elsewhere")
 def test_stamps_are_utc_wherever_they_are_read(tmp_path):
-    assert read_sysstat([SYSSTAT]).table.rows["t"][0].isoformat() == "2026-11-23T11:49:16+00:00"
+    assert read_sysstat([SYSSTAT]).rows["t"][0].isoformat() == "2026-11-23T11:49:16+00:00"
     perfmon = read_perfmon([relogged(tmp_path / "a.csv", ENGLISH)])
-    assert perfmon.table.rows["t"][0].isoformat() == "2026-11-23T11:00:01.001000+00:00"
+    assert perfmon.rows["t"][0].isoformat() == "2026-11-23T11:00:01.001000+00:00"
 
 
 def test_files_of_sysstat_that_cannot_be_used_are_refused(run, tmp_path, monkeypatch):
@@ -274,7 +273,7 @@ ASKED = RangeQuery(since=1_700_000_000.0, until=1_700_007_200.0, every_s=15.0, q
 
 def test_counters_of_a_server_become_rates_and_a_restart_is_no_growth():
     told = Told()
-    rows = read_server("http://pi:9090", told, ASKED).table.rows
+    rows = read_server("http://pi:9090", told, ASKED).rows
     assert rows["host"].unique(maintain_order=True).to_list() == ["desk", "pi"]
     one = rows.filter(pl.col("host") == "pi")
     assert one["cpu_user"].round(9).unique().to_list() in ([0.0, 0.75], [0.75, 0.0])
@@ -316,13 +315,13 @@ def test_memory_of_which_a_part_is_missing_is_missing(tmp_path):
         if one["metric"]["__name__"] == "node_memory_MemAvailable_bytes":
             one["values"] = one["values"][3:]
     (tmp_path / "a.json").write_bytes(msgspec.json.encode(whole))
-    used, before = (read_file(path).table.rows["memory_used"] for path in (tmp_path / "a.json", PROMETHEUS))
+    used, before = (read_file(path).rows["memory_used"] for path in (tmp_path / "a.json", PROMETHEUS))
     assert used.null_count() == before.null_count() + 3
     assert used[3:].equals(before[3:])
 
 
 def test_two_ports_of_one_name_are_two_hosts():
-    rows = read_server("http://pi:9090", Told(hosts=("pi:9100", "pi:9200")), ASKED).table.rows
+    rows = read_server("http://pi:9090", Told(hosts=("pi:9100", "pi:9200")), ASKED).rows
     assert rows["host"].unique(maintain_order=True).to_list() == ["pi:9100", "pi:9200"]
 
 
@@ -341,12 +340,12 @@ def test_a_host_that_is_scraped_twice_is_refused(tmp_path):
 
 
 def test_what_a_server_repeats_is_no_sample():
-    rows = read_server("http://pi:9090", Told(scrape=60.0), ASKED).table.rows
+    rows = read_server("http://pi:9090", Told(scrape=60.0), ASKED).rows
     steps = rows.filter(pl.col("host") == "pi")["t"].diff().dt.total_seconds().drop_nulls()
     assert steps[1:].unique().to_list() == [60]
-    mine = read_server("http://pi:9090", Told(scrape=60.0), replace(ASKED, queries={"users": "u"})).table.rows
+    mine = read_server("http://pi:9090", Told(scrape=60.0), ASKED._replace(queries={"users": "u"})).rows
     assert mine.drop("users").equals(rows)
-    rows = read_server("http://pi:9090", Told(until=1_700_001_000.0), ASKED).table.rows
+    rows = read_server("http://pi:9090", Told(until=1_700_001_000.0), ASKED).rows
     last = rows["t"].max()
     assert last is not None
     assert last.timestamp() <= 1_700_001_015.0
@@ -358,9 +357,9 @@ def test_long_times_are_asked_for_in_pieces(run):
         since=1_700_000_000.0, until=1_700_086_400.0, every_s=15.0, match='job="node"', queries={"users": "u"}
     )
     found = read_server("http://pi:9090/prom/", told, long)
-    assert len(found.table.rows) == 5761
+    assert len(found.rows) == 5761
     assert found.channels[0] == "cpu_user"
-    assert "users" in found.table.rows.columns
+    assert "users" in found.rows.columns
     assert len(told.urls) == 1 + 2 * -(-5761 // STEPS_A_QUERY)
     assert all(url.startswith("http://pi:9090/prom/api/v1/") for url in told.urls)
     assert "job%3D%22node%22" in told.urls[0]
@@ -391,7 +390,7 @@ def test_answers_that_cannot_be_used_are_refused(body, sentence):
 
 
 def test_a_query_with_several_series_or_none_or_without_hosts_is_refused(monkeypatch):
-    told, mine = Told(), replace(ASKED, queries={"x": "up"})
+    told, mine = Told(), ASKED._replace(queries={"x": "up"})
     monkeypatch.setattr(told, "series", lambda query, t: [({"cpu": "0"}, t), ({"cpu": "1"}, t)])
     with pytest.raises(DataError, match=r"has 2 series of the instance 'pi:9100'.*sum by \(instance\)"):
         read_server("http://pi:9090", told, mine)
@@ -464,7 +463,7 @@ def test_files_of_answers_that_cannot_be_used_are_refused(run, tmp_path):
         assert sentence in refused(run, "--prometheus", str(path))
     assert "--since has no effect" in refused(run, "--prometheus", str(path), "--since", "2026-11-20")
     path.write_bytes(whole + b"\n" + whole + b"\n")
-    assert read_file(path).table.rows.equals(read_file(PROMETHEUS).table.rows)
+    assert read_file(path).rows.equals(read_file(PROMETHEUS).rows)
 
 
 # -- Windows' performance monitor --------------------------------------------------------------------------------------
@@ -531,7 +530,7 @@ def relogged(path, counters, rows=60, encoding="utf-8", minutes=-60):
 @pytest.mark.parametrize(("counters", "encoding"), [(ENGLISH, "utf-8"), (GERMAN, "cp1252"), (GERMAN, "utf-16")])
 def test_counters_of_windows_are_our_channels_in_both_languages(tmp_path, counters, encoding):
     found = read_perfmon([relogged(tmp_path / "a.csv", counters, encoding=encoding)])
-    rows = found.table.rows
+    rows = found.rows
     assert {name: rows[name][1] for name in found.channels} == pytest.approx(MEANT)
     assert rows.height == 59
     assert rows["t"][0].isoformat() == "2026-11-23T11:00:01.001000+00:00"
@@ -562,25 +561,25 @@ def test_each_counter_of_windows_counts_in_its_own_channel(tmp_path):
     for number, (channel, by) in enumerate(counters.values(), 1):
         meant[channel] += number * by
     path = relogged(tmp_path / "a.csv", {name: number for number, name in enumerate(counters, 1)})
-    rows = read_perfmon([path]).table.rows
+    rows = read_perfmon([path]).rows
     assert {name: rows[name][1] for name in meant} == pytest.approx(meant)
 
 
 @pytest.mark.parametrize("between", [",", ";"])
 def test_counters_with_decimal_commas_are_read(tmp_path, between):
     path = relogged(tmp_path / "a.csv", GERMAN)
-    expected = read_perfmon([path]).table.rows
+    expected = read_perfmon([path]).rows
     rows = [[cell.replace(".", ",") for cell in line] for line in csv.reader(path.read_text().splitlines()[1:])]
     head = next(csv.reader(path.read_text().splitlines()))
     stamps = [line[0].replace(",", ".") for line in rows]
     rows = [head, *([stamp, *line[1:]] for stamp, line in zip(stamps, rows, strict=True))]
     path.write_text("\r\n".join(between.join(f'"{cell}"' for cell in line) for line in rows), newline="")
-    assert read_perfmon([path]).table.rows.equals(expected)
+    assert read_perfmon([path]).rows.equals(expected)
 
 
 def test_a_processor_that_two_objects_count_counts_once(tmp_path):
     twice = {name.replace("Processor(", "Processor Information(0,"): value for name, value in ENGLISH.items()}
-    found = read_perfmon([relogged(tmp_path / "a.csv", ENGLISH | twice)]).table.rows
+    found = read_perfmon([relogged(tmp_path / "a.csv", ENGLISH | twice)]).rows
     assert found["cpu_user"][1] == pytest.approx(MEANT["cpu_user"])
     assert found["interrupts"][1] == MEANT["interrupts"]  # the total of all groups, not of one more
 

@@ -203,7 +203,7 @@ STARTS = re.compile(
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher process.parents process.warm")
 STARTERS += " " + fleet("process.inhibitor capability.cuda capability.owner install.system receiver.notify.senders")
 STARTERS += " training.data.executors.on_processes training.data.executors.on_slurm"
-STARTERS += " training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
+STARTERS += " training.data.ingest.recorders.recorded"
 STARTERS += " training.watch.recording.record training.watch.recording.record_sample"
 STARTERS += " training.watch.recording.stage training.watch.recording.behaviours* training.watch.calls"
 

@@ -6,8 +6,6 @@ its samples are known, the others are interpolated linearly. The features of an 
 NaN, networks get a mask. All functions are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +13,7 @@ import numpy as np
 
 from training.data.classes import listed
 from training.data.coded import Coded
-from training.data.scratch import blocks
+from training.data.scratch import ROOM, blocks, release
 from training.data.values import AnyArray, Bools, Floats, Floats32, Ints, Names
 
 KNOWN_MIN = 0.5  # of a channel's samples in a window; with fewer it is absent there
@@ -28,8 +26,7 @@ PAIR = "~"  # between the two channels of a correlation
 
 def absent(X: AnyArray) -> Bools:
     """Mark, (N, C), which channels of settled windows ``X`` (N, C, T) are absent."""
-    first: Bools = np.isnan(X[:, :, 0])
-    return first
+    return np.asarray(np.isnan(X[:, :, 0]))
 
 
 def is_settled(X: AnyArray) -> bool:
@@ -80,6 +77,16 @@ def without(X: Floats32, names: Sequence[str], taken: Iterable[str]) -> Floats32
     """Copy the windows (N, C, T) of channels ``names``, and make the channels ``taken`` absent."""
     result = np.array(X, dtype=np.float32)
     result[:, [names.index(name) for name in taken]] = np.nan
+    return result
+
+
+def on_channels(X: Floats32, places: Sequence[int | None]) -> Floats32:
+    """The windows (N, C, T) with the channels of these places, and absent ones where there is none."""
+    result = ROOM.empty((len(X), len(places), X.shape[2]), np.float32)
+    for start, part in blocks(X):
+        for number, place in enumerate(places):
+            result[start : start + len(part), number] = np.nan if place is None else part[:, place]
+        release(result)
     return result
 
 
@@ -139,11 +146,7 @@ def rare_channels(names: Sequence[str], host: Names | Coded, gone: AnyArray, sam
 
 
 def notes_on_absent(
-    names: Sequence[str],
-    label: Names | Coded,
-    host: Names | Coded,
-    gone: AnyArray,
-    samples: int = 1,
+    names: Sequence[str], label: Names | Coded, host: Names | Coded, gone: AnyArray, samples: int = 1
 ) -> list[str]:
     """Say which hosts have no value of some channels, and where gaps may tell the class.
 

@@ -1,12 +1,13 @@
 """Let only one process at a time write a data set: two would cut off each other's files."""
 
-from __future__ import annotations
-
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from training.contract import Exit
+from training.data.errors import DataError
 from training.locking import LockedError, exclusive
 
 LOCK = ".lock"  # a name with a dot in front does not travel with the data set
@@ -37,3 +38,13 @@ def alone(out_dir: Path) -> Iterator[None]:
         raise FolderBusy(
             f"a data set is being written into {out_dir} ({error.holder}): wait for that, or choose another --out-dir"
         ) from None
+
+
+def ended(error: Exception, out_dir: Path, before: str) -> int:
+    """Say on standard error what ended a writer, with a word ``before`` it, and return the exit code."""
+    said, code = str(error), Exit.BAD_DATA if isinstance(error, DataError) else Exit.INTERRUPTED
+    if isinstance(error, OSError):
+        said = f"{error.filename or out_dir}: {error.strerror}; choose another --out-dir, or make room"
+        code = Exit.NO_ACCESS
+    print(f"{before}: {said}", file=sys.stderr)
+    return code

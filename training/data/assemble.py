@@ -1,7 +1,5 @@
 """Assemble windows from extracted episodes: choose channels, measure the hosts' references, assign labels."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from training.data.errors import DataError
 from training.data.executors.names import PROCESSES, Name
 from training.data.extract import EpisodeFacts, Extract, Loadable
 from training.data.schema import ChannelSpec, FeatureSchema
-from training.data.values import Floats, Floats32, Indices, Ints
+from training.data.values import Floats32, Indices, Ints
 from training.data.windows import ClassSpan, class_spans, placed_rows
 
 
@@ -209,12 +207,6 @@ def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) ->
     names = sorted({name for _, _, name in spans if name is not None})
     number = np.array([-1 if name is None else names.index(name) for _, _, name in spans], dtype=np.int64)
     return WindowPlaces(rows, number[of], names)
-
-
-def starts_of(episode: EpisodeFacts, rows: Ints, sample_hz: float) -> Floats:
-    """The times of grid rows, in epoch seconds."""
-    began: float = episode.meta.started_at + episode.ground.start_s
-    return np.asarray(began + rows / sample_hz)
 
 
 def windows_of(values: Floats32, rows: Indices, window: int) -> Floats32:

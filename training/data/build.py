@@ -5,8 +5,6 @@
 Unchanged episodes are not read again; equal episodes and options give byte-identical files, on one core or many.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -14,40 +12,19 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from training.clock import SystemClock
-from training.contract import SCHEMA_FILE, Exit, Mode
+from training.contract import SCHEMA_FILE, Mode
+from training.data import assemble, dataset
 from training.data.absent import notes_on_absent
-from training.data.alone import FolderBusy, alone
-from training.data.assemble import (
-    BuildOptions,
-    ChosenChannels,
-    benign_names,
-    choose_channels,
-    label_names,
-    measure_references,
-    too_short,
-)
+from training.data.alone import FolderBusy, alone, ended
 from training.data.classes import NO_ALARM, listed
-from training.data.cut import POOL_MIN, BuildWork, Cutting, CutWindows, KeptEpisode, PlannedWindows
-from training.data.dataset import (
-    MEMORY_FOLDER,
-    MEMORY_NAME,
-    REFERENCES_FILE,
-    Labelling,
-    ManyWindows,
-    Sampling,
-    lacked,
-    making,
-    other_data_set,
-    write_beside,
-)
+from training.data.cut import POOL_MIN, BuildWork, Cutting, KeptEpisode, PlannedWindows
 from training.data.doubts.constant_values import filled_forward, one_sided
 from training.data.doubts.cross_episode_checks import judge_together
 from training.data.doubts.label_copies import label_again
@@ -72,11 +49,8 @@ STEPS = {"reading": 0.3, "references": 0.0, "cutting": 0.6, "judging": 0.1}  # s
 LIBRARIES = ("msgspec", "numpy", "polars", "zstandard")  # whose versions may show in the bytes
 
 Progress = Callable[[str, float], None]  # the step, and the share of it that is done
+UNHEARD: Progress = lambda _what, _share: None  # noqa: E731
 Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wanted: its own without
-
-
-def _unheard(_what: str, _share: float) -> None:
-    """Report no progress: used when the caller wants none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +75,7 @@ class Summary:
     understood: Understood
 
 
-def build(episodes: Path, out_dir: Path, options: BuildOptions, progress: Progress = _unheard) -> Summary:
+def build(episodes: Path, out_dir: Path, options: assemble.BuildOptions, progress: Progress = UNHEARD) -> Summary:
     """Build the data set. ¶ Raises DataError, with one sentence, when nothing usable would come of it, and
     FolderBusy."""
     try:
@@ -112,10 +86,10 @@ def build(episodes: Path, out_dir: Path, options: BuildOptions, progress: Progre
         return _build(paths, out_dir, options, progress)
 
 
-def _build(paths: Sequence[Path], out_dir: Path, options: BuildOptions, progress: Progress) -> Summary:
+def _build(paths: Sequence[Path], out_dir: Path, options: assemble.BuildOptions, progress: Progress) -> Summary:
     clock = SystemClock()
     begun = clock.monotonic()
-    memory = out_dir.absolute() / MEMORY_FOLDER
+    memory = out_dir.absolute() / dataset.MEMORY_FOLDER
     for left in out_dir.glob(f"{SCRATCH}*"):  # of a build that was killed
         shutil.rmtree(left, ignore_errors=True)
     spread = spread_over(
@@ -143,7 +117,7 @@ def _made(
     good: Sequence[KeptEpisode],
     sample_hz: float,
     out_dir: Path,
-    options: BuildOptions,
+    options: assemble.BuildOptions,
     work: BuildWork,
     begun: float,
 ) -> Summary:
@@ -152,8 +126,8 @@ def _made(
         raise DataError(_nothing_good([e.verdict for e in found]))
     check_alike(sorted({one.meta.host for one in facts}), "host")
     check_alike(sorted({phase for one in facts for phase in one.label_phase}), "phase")
-    chosen = choose_channels(facts, options.like)
-    references = measure_references(good, chosen, sample_hz)
+    chosen = assemble.choose_channels(facts, options.like)
+    references = assemble.measure_references(good, chosen, sample_hz)
     if options.like is not None and options.like.normaliser != references.rule:
         raise DataError(
             "The schema measures hosts against their references, and there are none here: record some with "
@@ -161,36 +135,64 @@ def _made(
             if references.fleet is None
             else "The schema was made without references, so its data cannot be normalised: leave them out."
         )
-    benign = benign_names(facts, options)
+    benign = assemble.benign_names(facts, options)
     target = options.target if benign else NO_ALARM
-    labelling = Labelling(target=target, names=label_names(facts, options), benign=benign)
+    labelling = dataset.Labelling(target=target, names=assemble.label_names(facts, options), benign=benign)
     planned = PlannedWindows.of([e for e in good if not e.facts.meta.baseline], sample_hz, options)
     if planned is None:
         raise DataError(f"No episode is long enough for a window of {options.window_s:g} s with a single label.")
     usual = PlannedWindows.of([e for e in good if e.facts.meta.baseline], sample_hz, options)
     rows = [e.verdict.row(planned.counts[e.verdict.episode_id]) for e in found]
-    left_out = too_short(facts, sample_hz, options)
+    left_out = assemble.too_short(facts, sample_hz, options)
     if chosen.dropped:
         left_out.insert(0, f"channels that the schema does not have: {', '.join(chosen.dropped)}")
     verdicts = [e.verdict for e in found]
     left_out += undeclared(verdicts)
-    memory = out_dir.absolute() / MEMORY_FOLDER
-    with making(out_dir) as new, tempfile.TemporaryDirectory(prefix=SCRATCH, dir=out_dir) as scratch:
+    memory = out_dir.absolute() / dataset.MEMORY_FOLDER
+    with dataset.making(out_dir) as new, tempfile.TemporaryDirectory(prefix=SCRATCH, dir=out_dir) as scratch:
         cutting = Cutting(chosen, references, sample_hz, options, new, Path(scratch).absolute(), memory)
         reference = None if usual is None else cutting.references(usual, work)
         windows, kept = cutting.windows(planned, work)
         work.progress("judging", 0.0)
-        understood = understand(windows, kept, chosen, verdicts, rows, left_out, sample_hz, labelling, options)
-        manifest = write_beside(
+        names, of = chosen.names, windows.rows
+        hidden = tuple(c.name for c in chosen.channels if Mode.REALISTIC not in c.modes)
+        # Values are measured against the host's reference, and privileged channels may well tell the label.
+        asked = WindowsInQuestion(windows.X, names, of, benign, sample_hz, exempt=hidden, by_flags=False)
+        understood = Understood(
+            source=f"{len(rows):,} recordings",
+            channels=names,
+            oracle_only=hidden,
+            hosts=counts_of(of.host, sorted({str(row["host"]) for row in rows if row["host"] and not row["baseline"]})),
+            **recordings_of(rows),
+            classes=counts_of(of.label, labelling.names),
+            benign=benign,
+            benign_why="as the recordings declare their phases",
+            window_samples=windows.X.shape[2],
+            sample_hz=sample_hz,
+            window_s=options.window_s,
+            stride_s=options.stride_s,
+            rate_why="the schema's" if options.like else "the commonest of the recordings",
+            clock="the recordings' own",
+            span=(float(of.t_start.min()), float(of.t_end.max())),
+            left_out=tuple(left_out),
+            notes=(
+                *find_kin(windows.X, names, of, kept.digests).notes,
+                *notes_on_absent(names, of.label, of.host, kept.absent),
+                *notes_on_views(verdicts, chosen.views),
+                *doubts(asked, DETECTORS),
+                *doubtful(verdicts),
+            ),
+        )
+        manifest = dataset.write_beside(
             new,
             (windows.X, kept.index),
-            Sampling(
+            dataset.Sampling(
                 channels=chosen.channels,
                 sample_hz=sample_hz,
                 window_s=options.window_s,
                 stride_s=options.stride_s,
                 normaliser=references.rule,
-                optional=lacked(windows, chosen.names) if options.like is None else options.like.optional,
+                optional=dataset.lacked(windows, chosen.names) if options.like is None else options.like.optional,
                 views=chosen.views if options.like is None else options.like.views,
             ),
             labelling,
@@ -199,8 +201,13 @@ def _made(
             reference=reference,
             understood=understood,
         )
-        (new / REFERENCES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(references), indent=1) + b"\n")
-    _forget(memory, {e.samples for e in found} | kept.files)
+        (new / dataset.REFERENCES_FILE).write_bytes(
+            msgspec.json.format(msgspec.json.encode(references), indent=1) + b"\n"
+        )
+    used = {e.samples for e in found} | kept.files
+    for path in memory.iterdir():  # of episodes that are gone or changed, and under other options
+        if dataset.MEMORY_NAME.fullmatch(path.name) and path not in used:
+            path.unlink(missing_ok=True)
     hosts = counts_of(windows.rows.host, windows.rows.host.names.tolist())
     return Summary(
         episodes=len(found),
@@ -219,67 +226,6 @@ def _made(
         seconds=round(work.clock.monotonic() - begun, 3),
         out_dir=str(out_dir),
         understood=understood,
-    )
-
-
-def _forget(memory: Path, used: Collection[Path]) -> None:
-    """Delete remembered results of episodes that are gone or changed, and those made under other options."""
-    for path in memory.iterdir():
-        if MEMORY_NAME.fullmatch(path.name) and path not in used:
-            path.unlink(missing_ok=True)
-
-
-def understand(
-    windows: ManyWindows,
-    kept: CutWindows,
-    chosen: ChosenChannels,
-    verdicts: Sequence[EpisodeFindings],
-    rows: Sequence[dict[str, Any]],
-    left_out: Sequence[str],
-    sample_hz: float,
-    labelling: Labelling,
-    options: BuildOptions,
-) -> Understood:
-    """The table that says as what each part of the data was read, with all doubts.
-
-    Values are measured against the host's reference, and the laboratory's privileged channels may reveal the label.
-    """
-    names, of = chosen.names, windows.rows
-    hidden = tuple(c.name for c in chosen.channels if Mode.REALISTIC not in c.modes)
-    asked = WindowsInQuestion(
-        X=windows.X,
-        channels=names,
-        rows=of,
-        benign=labelling.benign,
-        sample_hz=sample_hz,
-        exempt=hidden,
-        by_flags=False,
-    )
-    hosts = sorted({str(row["host"]) for row in rows if row["host"] and not row["baseline"]})
-    return Understood(
-        source=f"{len(rows):,} recordings",
-        channels=names,
-        oracle_only=hidden,
-        hosts=counts_of(of.host, hosts),
-        **recordings_of(rows),
-        classes=counts_of(of.label, labelling.names),
-        benign=tuple(labelling.benign),
-        benign_why="as the recordings declare their phases",
-        window_samples=windows.X.shape[2],
-        sample_hz=sample_hz,
-        window_s=options.window_s,
-        stride_s=options.stride_s,
-        rate_why="the schema's" if options.like else "the commonest of the recordings",
-        clock="the recordings' own",
-        span=(float(of.t_start.min()), float(of.t_end.max())),
-        left_out=tuple(left_out),
-        notes=(
-            *find_kin(windows.X, names, of, kept.digests).notes,
-            *notes_on_absent(names, of.label, of.host, kept.absent),
-            *notes_on_views(verdicts, chosen.views),
-            *doubts(asked, DETECTORS),
-            *doubtful(verdicts),
-        ),
     )
 
 
@@ -391,20 +337,10 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         options = _options(args)
-        replaced = other_data_set(args.out_dir, built=True)
-        summary = build(args.episodes, args.out_dir, options, _unheard if args.json else on_stderr(STEPS))
-    except DataError as error:
-        print(f"build: {error}", file=sys.stderr)
-        return Exit.BAD_DATA
-    except OSError as error:
-        print(
-            f"build: {error.filename or args.out_dir}: {error.strerror}; choose another --out-dir, or make room",
-            file=sys.stderr,
-        )
-        return Exit.NO_ACCESS
-    except (FolderBusy, EngineError) as error:
-        print(f"build: {error}", file=sys.stderr)
-        return Exit.INTERRUPTED
+        replaced = dataset.other_data_set(args.out_dir, built=True)
+        summary = build(args.episodes, args.out_dir, options, UNHEARD if args.json else on_stderr(STEPS))
+    except (DataError, OSError, FolderBusy, EngineError) as error:
+        return ended(error, args.out_dir, "build")
     except KeyboardInterrupt:
         print("build: stopped; run it again and it resumes.", file=sys.stderr)
         return 130
@@ -416,9 +352,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _options(args: argparse.Namespace) -> BuildOptions:
+def _options(args: argparse.Namespace) -> assemble.BuildOptions:
     like = read_schema(args.like / SCHEMA_FILE if args.like.is_dir() else args.like) if args.like else None
-    own = BuildOptions(
+    own = assemble.BuildOptions(
         window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs, executor=args.executor
     )
     if like is None:
@@ -455,24 +391,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training.data.build", description=__doc__.split("\n")[0], allow_abbrev=False
     )
-    parser.add_argument("episodes", type=Path, help="folder of recorded episodes (folders or .tar.zst files)")
+    add = parser.add_argument
+    add("episodes", type=Path, help="folder of recorded episodes (folders or .tar.zst files)")
     out_dir = Path("data/processed")
-    parser.add_argument("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
-    parser.add_argument("--window-s", type=seconds, default=4.0, help="length of a window in seconds (default 4)")
-    parser.add_argument(
-        "--stride-s", type=seconds, default=2.0, help="step from window to window in seconds (default 2)"
-    )
-    parser.add_argument(
+    add("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
+    add("--window-s", type=seconds, default=4.0, help="length of a window in seconds (default 4)")
+    add("--stride-s", type=seconds, default=2.0, help="step from window to window in seconds (default 2)")
+    add(
         "--target",
         choices=TARGETS,
         default="malicious",
         help="classes: benign and malicious, or the phases by name (default malicious)",
     )
     add_executor(parser, processes="one for each core")
-    parser.add_argument(
-        "--like", type=Path, help="folder (or feature_schema_v1.json) of a data set whose schema this one must have"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    add("--like", type=Path, help="folder (or feature_schema_v1.json) of a data set whose schema this one must have")
+    add("--json", action="store_true", help="print the summary as JSON")
     return parser
 
 

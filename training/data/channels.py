@@ -9,8 +9,6 @@ Recordings declare their channels in ``meta.json``, so other data may have chann
 machine cannot measure is absent from its recordings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -52,23 +50,22 @@ class Channel(NamedTuple):
         return {"name": self.name, "unit": self.unit, "kind": str(self.kind), "modes": [*map(str, self.modes)]}
 
 
-def _channels(kind: Measure, modes: tuple[Mode, ...], table: str) -> tuple[Channel, ...]:
+def _channels(modes: tuple[Mode, ...], **tables: str) -> tuple[Channel, ...]:
     """Read channels from lines of ``name unit word``; the comment beside a name explains it to a reader of this table.
 
     The word says which hosts have the channel: ``machine`` or ``container``: only hosts in this view; ``some``: only
     hosts with such a kernel; ``unlike``: all hosts, but its meaning differs between views.
     """
-    rows = (line.split("#")[0].split() for line in table.strip().splitlines())
     return tuple(
-        Channel(name=name, unit=unit, kind=kind, modes=modes, word="".join(word)) for name, unit, *word in rows
+        Channel(name, unit, Measure(kind), modes, "".join(word))
+        for kind, table in tables.items()
+        for name, unit, *word in (line.split("#")[0].split() for line in table.strip().splitlines())
     )
 
 
-SYSTEM_CHANNELS = (
-    *_channels(
-        Measure.COUNTER,
-        BOTH,
-        """
+SYSTEM_CHANNELS = _channels(
+    BOTH,
+    counter="""
         cpu_user s
         cpu_system s
         cpu_iowait s machine
@@ -98,12 +95,8 @@ SYSTEM_CHANNELS = (
         tcp_retransmits 1
         udp_rx_datagrams 1
         udp_tx_datagrams 1
-        """,
-    ),
-    *_channels(
-        Measure.GAUGE,
-        BOTH,
-        """
+    """,
+    gauge="""
         load_1m 1 machine
         processes 1
         threads 1
@@ -112,33 +105,25 @@ SYSTEM_CHANNELS = (
         memory_dirty B
         memory_writeback B
         tcp_established 1
-        """,
-    ),
+    """,
 )
 
-TREE_CHANNELS = (
-    *_channels(
-        Measure.COUNTER,
-        PRIVILEGED,
-        """
+TREE_CHANNELS = _channels(
+    PRIVILEGED,
+    counter="""
         tree_cpu_user s
         tree_cpu_system s
         tree_context_switches 1
         tree_read_bytes B         # what the processes asked for, whether or not it reached a disk
         tree_write_bytes B
-        """,
-    ),
-    *_channels(
-        Measure.GAUGE,
-        PRIVILEGED,
-        """
+    """,
+    gauge="""
         tree_processes 1
         tree_threads 1
         tree_rss B
         tree_fds 1
         tree_sockets 1
-        """,
-    ),
+    """,
 )
 
 CHANNELS: dict[str, Channel] = {c.name: c for c in (*SYSTEM_CHANNELS, *TREE_CHANNELS)}

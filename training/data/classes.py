@@ -4,10 +4,8 @@ Every alarm, false alarm and threshold depends on this choice, so ambiguous name
 owner's names (`FeatureSchema.benign`); `benign_of` reads them back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training.data.errors import DataError
 from training.data.schema import FeatureSchema
@@ -18,8 +16,7 @@ NO_ALARM = "class"  # the target of a data set of which its owner said that no c
 SHOWN = 12  # names of classes in one sentence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Benign:
+class Benign(NamedTuple):
     """The benign classes by the owner's names, and the reason why these were chosen. Without benign classes a model
     raises no alarms."""
 

@@ -27,15 +27,6 @@ from training.data import absent as absences
 from training.data import assemble, features, normalise
 from training.data import tensors as tensor_files
 from training.data.absent import absent, is_settled
-from training.data.assemble import (
-    BuildOptions,
-    ChosenChannels,
-    lengths,
-    measured_values,
-    places_of,
-    starts_of,
-    windows_of,
-)
 from training.data.coded import Coded
 from training.data.dataset import ManyWindows, WindowSet, write_features
 from training.data.errors import DataError
@@ -84,7 +75,7 @@ class CutPlan(NamedTuple):
     samples (N, T); None for references, for which only windows are made.
     """
 
-    chosen: ChosenChannels
+    chosen: assemble.ChosenChannels
     sample_hz: float
     window: int
     tensors: Path
@@ -117,9 +108,9 @@ def cut(plan: CutPlan, task: CutTask) -> None:
     if not extracted.facts.rows or extracted.facts.rows != task.episode.facts.rows:
         raise DataError(f"{task.episode.path} changed while it was read: build again when nothing is written there.")
     channels = plan.chosen.channels
-    values = measured_values(extracted, plan.chosen, task.references)
+    values = assemble.measured_values(extracted, plan.chosen, task.references)
     for begin in range(0, task.rows.size, BLOCK_WINDOWS):
-        X = windows_of(values, task.rows[begin : begin + BLOCK_WINDOWS], window)
+        X = assemble.windows_of(values, task.rows[begin : begin + BLOCK_WINDOWS], window)
         if np.isinf(X).any() or not is_settled(X):
             raise DataError(f"{task.episode.path} gives a window with a value that is not a finite number.")
         _put(plan.tensors, plan.begin + (first + begin) * X[0].nbytes, X)
@@ -130,7 +121,9 @@ def cut(plan: CutPlan, task: CutTask) -> None:
     if task.features(plan).exists():
         return
     parts = [
-        features.extract(windows_of(values, task.rows[begin : begin + BLOCK_WINDOWS], window), channels, plan.sample_hz)
+        features.extract(
+            assemble.windows_of(values, task.rows[begin : begin + BLOCK_WINDOWS], window), channels, plan.sample_hz
+        )
         for begin in range(0, task.rows.size, BLOCK_WINDOWS)
     ]
     buffer = io.BytesIO()
@@ -190,8 +183,7 @@ class BuildWork(NamedTuple):
             self.progress(what, (number + 1) / len(tasks))
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedWindows(Generic[E]):
+class PlannedWindows(NamedTuple, Generic[E]):
     """The places of N windows: those of each episode, and one row per window, in the order of the episodes."""
 
     episodes: list[E]
@@ -206,16 +198,17 @@ class PlannedWindows(Generic[E]):
         )
 
     @classmethod
-    def of(cls, episodes: Sequence[E], sample_hz: float, options: BuildOptions) -> PlannedWindows[E] | None:
+    def of(cls, episodes: Sequence[E], sample_hz: float, options: assemble.BuildOptions) -> PlannedWindows[E] | None:
         """Number the windows of episodes in the order of their ids; None if there are none."""
-        placed = [(episode, places_of(episode.facts, sample_hz, options)) for episode in episodes]
+        placed = [(episode, assemble.places_of(episode.facts, sample_hz, options)) for episode in episodes]
         with_windows = [(episode, places) for episode, places in placed if places.rows.size]
         if not with_windows:
             return None
-        window, _ = lengths(options, sample_hz)
+        window, _ = assemble.lengths(options, sample_hz)
         sizes = [places.rows.size for _, places in with_windows]
         size = sum(sizes)
-        start = ROOM.joined((starts_of(e.facts, p.rows, sample_hz) for e, p in with_windows), size, np.float64)
+        starts = (e.facts.meta.started_at + e.facts.start_s + p.rows / sample_hz for e, p in with_windows)
+        start = ROOM.joined(starts, size, np.float64)
         end = ROOM.joined((part + window / sample_hz for _, part in blocks(start)), size, np.float64)
         names = sorted({name for _, places in with_windows for name in places.names})
         numbers = (np.array([names.index(name) for name in p.names], np.int32)[p.of] for _, p in with_windows)
@@ -233,11 +226,11 @@ class PlannedWindows(Generic[E]):
 
 
 def cut_at_once(
-    planned: PlannedWindows[Extract], chosen: ChosenChannels, references: NormalReferences, window: int
+    planned: PlannedWindows[Extract], chosen: assemble.ChosenChannels, references: NormalReferences, window: int
 ) -> WindowSet:
     """Cut the windows of a few episodes in memory."""
     parts = [
-        windows_of(measured_values(one, chosen, references), rows, window)
+        assemble.windows_of(assemble.measured_values(one, chosen, references), rows, window)
         for one, rows in zip(planned.episodes, planned.places, strict=True)
     ]
     return WindowSet(X=np.concatenate(parts), rows=planned.rows.laid(planned.rows.label.laid()))
@@ -258,10 +251,10 @@ class CutWindows:
 class Cutting(NamedTuple):
     """The rules by which a build cuts windows, and its folders."""
 
-    chosen: ChosenChannels
+    chosen: assemble.ChosenChannels
     measured: NormalReferences
     sample_hz: float
-    options: BuildOptions
+    options: assemble.BuildOptions
     new: Path
     scratch: Path
     memory: Path
@@ -275,7 +268,7 @@ class Cutting(NamedTuple):
 
     def windows(self, planned: PlannedWindows[KeptEpisode], work: BuildWork) -> tuple[ManyWindows, CutWindows]:
         """Cut all windows, and write their features. Raises DataError for a window without any value."""
-        size, window = len(planned.rows), lengths(self.options, self.sample_hz)[0]
+        size, window = len(planned.rows), assemble.lengths(self.options, self.sample_hz)[0]
         digests = self.scratch / "digests"
         with digests.open("wb") as empty:
             reserve(empty, 8 * window * size)
@@ -314,7 +307,7 @@ class Cutting(NamedTuple):
     def _plan(
         self, planned: PlannedWindows[KeptEpisode], name: str, digests: Path | None
     ) -> tuple[CutPlan, list[CutTask]]:
-        window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
+        window, width = assemble.lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
         path = self.scratch / name
         plan = CutPlan(
             chosen=self.chosen,

@@ -8,15 +8,13 @@
 ``write_processed`` and ``load_processed`` are the two doors; equal windows give byte-identical files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +24,7 @@ from msgspec.structs import replace as replace_struct
 
 from training import strict_json
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
+from training.data import absent as absences
 from training.data import tensors as tensor_files
 from training.data.absent import absent, is_settled, lacking_hosts
 from training.data.channels import CHANNELS
@@ -37,7 +36,7 @@ from training.data.identity import Kinship, find_kin
 from training.data.parquet_groups import write_groups
 from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
-from training.data.scratch import ROOM, blocks, fill, release
+from training.data.scratch import ROOM, blocks, fill
 from training.data.summary import Understood, metadata
 from training.data.summary import read as read_understood
 from training.data.tensors import INDEX_COLUMNS, Placed, StoredIndex, TensorManifest, WindowIndex
@@ -54,6 +53,7 @@ MEMORY_FOLDER = ".cache"
 # whoever opens it next puts it in place if its writer was killed. Names with a dot in front do not travel with it.
 NEW_FOLDER, WHOLE_FOLDER = ".new", ".whole"
 MEMORY_NAME = re.compile(r"[0-9a-f]{40}\.(npz|part)")
+NOT_NORMALISED: dict[str, Any] = {"kind": "none"}
 REFERENCE = "baseline"  # the stored label of reference windows: they belong to no class
 UNLABELLED = (
     "(unlabelled)"  # and of windows that nobody labelled, where all are: such a data set is scored, and no more
@@ -88,16 +88,14 @@ class WindowSet:
     rows: Rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManyWindows:
+class ManyWindows(NamedTuple):
     """A :class:`WindowSet` of so many windows that each name is stored only once."""
 
     X: Floats32
     rows: CodedRows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(NamedTuple):
     """The meaning of a window's numbers: its channels, and its samples in time.
 
     ``time`` says which times mean seconds. ``normaliser`` describes in JSON how the numbers were normalised; by default
@@ -110,9 +108,9 @@ class Sampling:
     window_s: float
     stride_s: float
     time: Timing = Timing.SECONDS
-    normaliser: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
+    normaliser: dict[str, Any] = NOT_NORMALISED
     optional: tuple[str, ...] | None = None
-    views: dict[str, str] = field(default_factory=dict)
+    views: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +159,7 @@ def write_processed(
     channels = sampling.channels
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
     optional = lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional
-    sampling = replace(sampling, channels=[channels[i] for i in order], optional=optional)
+    sampling = sampling._replace(channels=[channels[i] for i in order], optional=optional)
     with making(out_dir) as new:
         X = tensor_files.place_tensors(new / TENSORS_FOLDER, windows.X, order)
         kept = None
@@ -275,7 +273,7 @@ def write_beside(
         benign=stated(labelling.benign),
         time=sampling.time,
         optional=sampling.optional,
-        views=sampling.views,
+        views=dict(sampling.views),
     )
     (new / SCHEMA_FILE).write_bytes(schema.canonical())
     (new / HOSTS_FILE).write_text(json.dumps({"hosts": index.hosts}) + "\n", encoding="utf-8")
@@ -525,18 +523,12 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     if own == known or not same or own - known - set(CHANNELS) or len(same) < len(own & known):
         return data
     places = [data.channel_names.index(name) if name in own else None for name in like.channel_names]
-
-    def moved(X: Floats32) -> Floats32:
-        result = ROOM.empty((len(X), len(places), X.shape[2]), np.float32)
-        for start, part in blocks(X):
-            for number, place in enumerate(places):
-                result[start : start + len(part), number] = np.nan if place is None else part[:, place]
-            release(result)
-        return result
-
-    X, schema = moved(data.tensors), replace_struct(data.schema, channels=like.channels, features=like.features)
+    X, schema = (
+        absences.on_channels(data.tensors, places),
+        replace_struct(data.schema, channels=like.channels, features=like.features),
+    )
     features = extract(X, like.channels, schema.sample_hz)
-    reference = replace(data.reference, X=moved(data.reference.X))
+    reference = replace(data.reference, X=absences.on_channels(data.reference.X, places))
     return replace(data, schema=schema, features=features, tensors=X, reference=reference)
 
 

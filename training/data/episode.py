@@ -7,15 +7,12 @@
 Packed and unpacked forms have the same digest, which covers the three files' bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import random
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -72,8 +69,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(NamedTuple):
     """A recording in memory. ``t`` (S,) float64 seconds; ``values`` (S, C) float64; labels are (start, phase) rows."""
 
     meta: Meta

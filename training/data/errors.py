@@ -4,8 +4,6 @@ DataError          the data themselves: exit code 65, never retried
   SchemaMismatch   data of another schema than expected; names the first field that differs
 """
 
-from __future__ import annotations
-
 
 class DataError(Exception):
     """The data cannot be used as they are."""

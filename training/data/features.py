@@ -6,8 +6,6 @@ constant channel gives finite numbers everywhere (spread, slope, autocorrelation
 needs an absent channel is NaN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 

@@ -1,7 +1,5 @@
 """Show the person who waits for an ingest or a build which share of it is done, and the time left."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 
@@ -26,11 +24,7 @@ class Meter:
     """Reports progress at most every ``every_s`` seconds. ``now`` gives seconds, ``tell`` takes a line."""
 
     def __init__(
-        self,
-        now: Callable[[], float],
-        tell: Callable[[str], None],
-        every_s: float,
-        steps: Mapping[str, float] = STEPS,
+        self, now: Callable[[], float], tell: Callable[[str], None], every_s: float, steps: Mapping[str, float] = STEPS
     ) -> None:
         """Start the clock; ``steps`` are the shares of the whole time that each step takes, in order."""
         self._steps = steps
@@ -51,7 +45,8 @@ class Meter:
             return
         self._next = at + self._every_s
         left_s = (at - self._begun) * (1 - self._done) / max(self._done - self._had, 0.01)
-        self._tell(f"{self._done:4.0%}  {what}, about {_spoken(left_s)} left")
+        left = f"{left_s:.0f} s" if left_s < 90 else f"{left_s / 60:.0f} min"
+        self._tell(f"{self._done:4.0%}  {what}, about {left} left")
 
 
 def on_stderr(steps: Mapping[str, float] = STEPS) -> Meter:
@@ -62,7 +57,3 @@ def on_stderr(steps: Mapping[str, float] = STEPS) -> Meter:
         print(f"\r{words:60}" if line else words, end="" if line else "\n", file=sys.stderr, flush=True)
 
     return Meter(SystemClock().monotonic, tell, 1.0 if line else 10.0, steps)
-
-
-def _spoken(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -6,8 +6,6 @@ names the flag that decides. A usual limit (0, 1, 100) and what lies next to oth
 functions are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

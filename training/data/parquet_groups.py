@@ -8,8 +8,6 @@ contains file positions: equal pages have equal bytes wherever they are, so that
 optional page index and the copies of column metadata also contain positions, and are left out.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +18,8 @@ import polars as pl
 MAGIC = b"PAR1"
 TAIL = 8  # bytes behind the footer: its length, and MAGIC
 
-STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)  # types of Thrift
+# Types of Thrift, as far as a footer holds them.
+STOP, TRUE, FALSE, BYTE, I16, I32, I64, _, BINARY, LIST, _, _, STRUCT = range(13)
 
 # Fields of Parquet's footer, by their numbers in its definition.
 SCHEMA, NUM_ROWS, ROW_GROUPS = 2, 3, 4  # of FileMetaData
@@ -34,8 +33,7 @@ Struct = dict[int, tuple[int, Any]]
 
 def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
     """Write at least one table of equal columns into a file, each as a row group, uncompressed, without statistics."""
-    first: Struct | None = None
-    columns = b""  # the beginning of each footer, up to its schema
+    first: Struct = {}
     groups: list[bytes] = []
     rows = 0
     with path.open("wb") as file:
@@ -45,18 +43,15 @@ def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
             table.write_parquet(buffer, compression="uncompressed", statistics=False, row_group_size=table.height)
             with buffer.getbuffer() as whole:
                 size = int.from_bytes(whole[-TAIL:-4], "little")
-                written = bytes(whole[-TAIL - size : -TAIL])
-                if first is None:
-                    first = ThriftReader(written).struct()
-                    columns = _struct({number: first[number] for number in first if number <= SCHEMA})[:-1]
-                if not written.startswith(columns):
+                footer = ThriftReader(bytes(whole[-TAIL - size : -TAIL])).struct()
+                first = first or footer
+                if footer[SCHEMA] != first[SCHEMA]:
                     raise ValueError("the tables of a file have the same columns")
-                footer = ThriftReader(written, begin=len(columns)).struct(behind=SCHEMA, until=ROW_GROUPS)
                 for group in footer[ROW_GROUPS][1][1]:
                     _copy(group, whole, file, number=len(groups))
                     groups.append(_struct(group))
             rows += table.height
-        if first is None:
+        if not first:
             raise ValueError("a file of no table has no columns")
         first[NUM_ROWS] = (I64, rows)
         first[ROW_GROUPS] = (LIST, (STRUCT, groups))
@@ -85,15 +80,14 @@ def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> 
 class ThriftReader:
     """Reads values of Thrift's compact protocol, one after another."""
 
-    def __init__(self, content: bytes, begin: int = 0) -> None:
-        self._content, self._at = content, begin
+    def __init__(self, content: bytes) -> None:
+        self._content, self._at = content, 0
 
-    def struct(self, *, behind: int = 0, until: int | None = None) -> Struct:
-        """Read the fields of a structure by number, from the field after ``behind`` up to the end or to field
-        ``until``."""
+    def struct(self) -> Struct:
+        """Read the fields of a structure by number."""
         fields: Struct = {}
-        number = behind
-        while number != until and (head := self._byte()) != STOP:
+        number = 0
+        while (head := self._byte()) != STOP:
             number = number + (head >> 4) if head >> 4 else self._signed()
             kind = head & 15
             if I16 <= kind <= I64:
@@ -106,15 +100,15 @@ class ThriftReader:
         if kind == STRUCT:
             return self.struct()
         if kind == BINARY:
-            return self._bytes(self._unsigned())
-        if kind in (LIST, SET):
+            size = self._unsigned()
+            self._at += size
+            return self._content[self._at - size : self._at]
+        if kind == LIST:
             head = self._byte()
             size, each = head >> 4 if head >> 4 < 15 else self._unsigned(), head & 15
             return each, [self._value(each) for _ in range(size)]
         if kind in (I16, I32, I64):
             return self._signed()
-        if kind == DOUBLE:
-            return self._bytes(8)
         if kind in (BYTE, TRUE, FALSE):  # within a list a truth has a byte of its own
             return self._byte()
         raise ValueError(f"Parquet's footer has no value of type {kind}")
@@ -122,10 +116,6 @@ class ThriftReader:
     def _byte(self) -> int:
         self._at += 1
         return self._content[self._at - 1]
-
-    def _bytes(self, size: int) -> bytes:
-        self._at += size
-        return self._content[self._at - size : self._at]
 
     def _unsigned(self) -> int:
         content, at = self._content, self._at
@@ -167,14 +157,14 @@ def _value(kind: int, value: Any) -> bytes:
         return value if isinstance(value, bytes) else _struct(value)
     if kind == BINARY:
         return _unsigned(len(value)) + bytes(value)
-    if kind in (LIST, SET):
+    if kind == LIST:
         each, values = value
         size = len(values)
         head = bytes([size << 4 | each]) if size < 15 else bytes([15 << 4 | each]) + _unsigned(size)
         return head + b"".join([_value(each, one) for one in values])
     if kind in (I16, I32, I64):
         return _signed(value)
-    return bytes([value]) if isinstance(value, int) else bytes(value)
+    return bytes([value])
 
 
 _SMALL = [bytes([value]) for value in range(128)]

@@ -1,8 +1,6 @@
 """Start ``training.watch.recording.record`` under the name ``training.data.record``; data may not import it
 directly."""
 
-from __future__ import annotations
-
 import runpy
 
 if __name__ == "__main__":

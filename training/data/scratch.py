@@ -4,17 +4,14 @@ The system deletes an unnamed file when its process ends for any reason. Pages r
 process until it frees them, which every loop here does after each block.
 """
 
-from __future__ import annotations
-
 import math
 import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -28,8 +25,7 @@ WIDE_ROWS = 1 << 15  # and of some thousand
 LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there have no name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkingMemory:
+class WorkingMemory(NamedTuple):
     """The memory that a step may use; results do not depend on it.
 
     ``part_bytes`` are processed at a time, and a larger array is stored in an unnamed file. ``progress`` gets the step,

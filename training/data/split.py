@@ -5,8 +5,6 @@ An episode is the unit everywhere: overlapping windows of one recording are near
 shares an episode between two sides measures memory instead of detection. Pure.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -266,13 +264,7 @@ def _without_overlap(episodes: _Episodes, in_test: Bools, rows: Rows) -> Bools:
 # -- the training side -------------------------------------------------------------------------------------------------
 
 
-def _carve(
-    episodes: _Episodes,
-    in_test: Bools,
-    out: Bools,
-    cal_fraction: float,
-    rng: np.random.Generator,
-) -> Ints:
+def _carve(episodes: _Episodes, in_test: Bools, out: Bools, cal_fraction: float, rng: np.random.Generator) -> Ints:
     """The side of every episode, as the position in `Side`; -1 for those marked ``out``."""
     rest = np.flatnonzero(~in_test & ~out)
     needed = MIN_TRAIN_SIDE_EPISODES - (not cal_fraction)
@@ -295,7 +287,7 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
     its share. So every class and host is divided in the same shares as the whole. Afterwards the largest part has every
     class, and a part that still lacks a class gets an episode of it from the largest, if that keeps all its classes.
     """
-    rarest = _rarest_class(has_class)
+    rarest = np.where(has_class, has_class.sum(axis=0).astype(np.float64), np.inf).argmin(axis=1)
     _, of_host = np.unique(host, return_inverse=True)
     line = np.lexsort((rng.permutation(host.size), of_host, rarest))
     part = np.zeros(host.size, dtype=np.int64)
@@ -307,12 +299,6 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
         owed[part[row]] -= 1.0
     _fill_empty_parts(part, goal, has_class)
     return part
-
-
-def _rarest_class(has_class: Bools) -> Ints:
-    episodes_with = has_class.sum(axis=0).astype(np.float64)
-    ranked = np.where(has_class, episodes_with, np.inf)
-    return np.asarray(ranked.argmin(axis=1), dtype=np.int64)
 
 
 def _fill_empty_parts(part: Ints, goal: Floats, has_class: Bools) -> None:

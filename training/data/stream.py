@@ -5,8 +5,6 @@ exception is a channel that is first measured later: here it is absent before. O
 needs are kept.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

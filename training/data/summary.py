@@ -5,8 +5,6 @@ report can begin with it. It says what was read as what, and what was left out; 
 --like, in which the same numbers count as missing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -68,11 +66,12 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """The table as text; each line begins with its subject."""
+        hidden = f" (oracle only: {_names(self.oracle_only)})" if self.oracle_only else ""
         rows = [
-            ("benign", self._benign()),
+            ("benign", f"{', '.join(self.benign) or 'no class'}{f' ({self.benign_why})' if self.benign_why else ''}"),
             ("read", self.source),
             ("columns", ", ".join(f"{name}: {role}" for name, role in self.roles.items())),
-            ("channels", self._channels()),
+            ("channels", f"{len(self.channels)}: {_names(self.channels)}{hidden}"),
             ("hosts", self._hosts()),
             ("recordings", self._recordings()),
             ("classes", _counted(self.classes)),
@@ -83,10 +82,6 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
             *(("note", text) for text in self.notes),
         ]
         return [f"{name:11} {text}" for name, text in rows if text]
-
-    def _channels(self) -> str:
-        hidden = f" (oracle only: {_names(self.oracle_only)})" if self.oracle_only else ""
-        return f"{len(self.channels)}: {_names(self.channels)}{hidden}"
 
     def _hosts(self) -> str:
         if not self.recordings_of:
@@ -104,10 +99,6 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
         if self.quarantined:
             parts.append(f"{self.quarantined:,} quarantined")
         return ", ".join(parts)
-
-    def _benign(self) -> str:
-        why = f" ({self.benign_why})" if self.benign_why else ""
-        return f"{', '.join(self.benign) or 'no class'}{why}"
 
     def _rate(self) -> str:
         known = "unknown" if self.sample_hz is None else f"{self.sample_hz:g} Hz"

@@ -5,8 +5,6 @@ quarantined: it is never trained on, and every report says how many there were. 
 `cross_episode_checks`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -83,11 +81,7 @@ def judge(episode: Episode, name: str) -> EpisodeFindings:
     reasons = list(_identity(episode.meta, name))
     fatal = list(_time(episode))
     found = EpisodeFindings(
-        episode_id=name,
-        meta=episode.meta,
-        reasons=(*reasons, *fatal),
-        digest=episode.digest,
-        samples=len(episode.t),
+        episode_id=name, meta=episode.meta, reasons=(*reasons, *fatal), digest=episode.digest, samples=len(episode.t)
     )
     if fatal:
         return found

@@ -1,7 +1,5 @@
 """The types of the values that data and trainers hand on: arrays by what they hold, and JSON objects."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ touches a hole (a gap in the recording, missing values, time without a label), a
 to its last: one in which the label changes is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -52,7 +50,8 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
     grown = values.astype(np.float64)
     for channel in np.flatnonzero(measured & is_counter).tolist():
         present = np.isfinite(values[:, channel])
-        grown[present, channel] = growth_of(values[present, channel])
+        steps = np.maximum(np.diff(values[present, channel]), 0.0)  # a value that falls is a reset, and counts as none
+        grown[present, channel] = np.concatenate([[0.0], np.cumsum(steps)])
     return Grid(float(edges[0]), sample_hz, on_edges(edges, t, grown, is_counter), holes)
 
 
@@ -68,11 +67,6 @@ def on_edges(edges: Floats, t: Floats, values: Floats, is_counter: Bools) -> Flo
         else:
             result[:, channel] = np.interp(edges[1:], at, column)
     return result
-
-
-def growth_of(counted: Floats) -> Floats:
-    """The growth of a counter since its first value: a value that falls is a reset, and counts as none."""
-    return np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(counted), 0.0))])
 
 
 def _holes(edges: Floats, t: Floats, limit_s: float) -> Bools:

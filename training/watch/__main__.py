@@ -7,8 +7,6 @@ scores and incidents as ``score`` does. It prints a line when an incident is rai
 standard error. Ctrl-C and SIGTERM end it. When started again it resumes, and does not call twice for one incident.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import platform
@@ -52,29 +50,30 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Watch this host with a trained model."
     )
-    parser.add_argument("checkpoint", type=Path, help="file <model>_realistic.ckpt.json of a trained model")
-    parser.add_argument(
+    add = parser.add_argument
+    add("checkpoint", type=Path, help="file <model>_realistic.ckpt.json of a trained model")
+    add(
         "--reference", action="append", default=[], metavar="PATH",
         help="reference recording of this host, or a folder with such (record --baseline makes one); may be repeated",
     )  # fmt: skip
-    parser.add_argument("--host", default=platform.node() or "host", help="name of this host (default: its own)")
-    parser.add_argument(
+    add("--host", default=platform.node() or "host", help="name of this host (default: its own)")
+    add(
         "--view", choices=["auto", "machine", "container"], default="auto",
         help="measure the whole machine or this container, as the reference did (default: as record chooses)",
     )  # fmt: skip
-    parser.add_argument("--state", type=Path, help="file that keeps open incidents across restarts (default: see docs)")
-    parser.add_argument("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so long")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
-    parser.add_argument("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
-    parser.add_argument("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
-    parser.add_argument("--receiver-url", metavar="URL", help="the fleet's receiver, which gets each incident")
-    parser.add_argument("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
-    parser.add_argument(
+    add("--state", type=Path, help="file that keeps open incidents across restarts (default: see docs)")
+    add("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so long")
+    add("--json", action="store_true", help="print JSON lines")
+    add("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
+    add("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
+    add("--receiver-url", metavar="URL", help="the fleet's receiver, which gets each incident")
+    add("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
+    add(
         "--confirm-change", action="store_true",
         help="accept the reported change of this host as its ordinary work from now on, and end: the watch that "
         "runs with the same state takes it up at its next window",
     )  # fmt: skip
-    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
+    add("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     return parser
 
 

@@ -5,8 +5,6 @@ fleet's receiver. Hooks run in threads beside the watch, each delivering one cal
 again, with the same id, until it is delivered.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -22,7 +20,6 @@ from typing import Any, NamedTuple
 
 from training.printable import one_line
 from training.trainer.changes import LOOK, SHOWN, ToldChange
-from training.trainer.incident_rule import Incident
 from training.trainer.reasons import in_words
 from training.trainer.streams import Undelivered
 
@@ -52,36 +49,6 @@ class HookError(Exception):
 
 class HookRefusedError(HookError):
     """A hook can never deliver this call, so that trying again is useless."""
-
-
-def incident_document(
-    about: Mapping[str, Any],
-    one: Incident,
-    *,
-    rule: str,
-    threshold: float,
-    why: Sequence[tuple[str, float]] = (),
-    seconds: Sequence[tuple[float, float]] = (),
-    changed: ToldChange | None = None,
-) -> dict[str, Any]:
-    """The JSON values of an incident; times in epoch seconds, ``peak`` in units of the score above the threshold.
-
-    ``about``: event, id, host, model and checkpoint. ``why``: the channels that carried its alarms, and their shares;
-    ``seconds``: the spans that did, from and to. ``changed``: how the host has changed, if it has.
-    """
-    return {
-        **about,
-        "began_at": one.began,
-        "raised_at": one.raised,
-        "last_alarm_at": one.last,
-        "alarms": one.alarms,
-        "peak": one.peak,
-        "threshold": threshold,
-        "rule": rule,
-        "why": [{"channel": channel, "share": round(share, 4)} for channel, share in why],
-        "seconds": [[round(start, 3), round(end, 3)] for start, end in seconds],
-        "changed_since": None if changed is None else changed.since,
-    }
 
 
 def change_document(about: Mapping[str, Any], told: ToldChange) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Turn a host's samples into scored windows, with the windows, features and scores of ``build`` and ``score``."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -27,16 +27,7 @@ from training.trainer.own_references import own_references
 from training.trainer.reasons import named, together
 from training.trainer.streams import Streams, StreamsError, leave_note, rule_of, take_note
 from training.trainer.summary import doubts_of_host
-from training.watch.calls import (
-    WATCHING,
-    Courier,
-    change_document,
-    command_hook,
-    fleet_hook,
-    incident_document,
-    line,
-    webhook,
-)
+from training.watch import calls
 from training.watch.detector import HostDetector, ScoredWindow, require_watchable
 from training.watch.recording.collect import Collector
 from training.watch.recording.record import choose_collector
@@ -78,9 +69,9 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Host
     model = open_model(names.checkpoint, threads=max(names.threads, 1))
     schema = schema_of(model.checkpoint)
     try:
-        hooks = [command_hook(names.command)] if names.command else []
-        hooks += [webhook(names.webhook)] if names.webhook else []
-        hooks += [fleet_hook(names.receiver_url, names.host, names.tls_dir)] if names.receiver_url else []
+        hooks = [calls.command_hook(names.command)] if names.command else []
+        hooks += [calls.webhook(names.webhook)] if names.webhook else []
+        hooks += [calls.fleet_hook(names.receiver_url, names.host, names.tls_dir)] if names.receiver_url else []
         collector = choose_collector(names.view)
     except (ValueError, RecordError) as error:
         raise BadArguments(str(error)) from None
@@ -108,7 +99,7 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Host
 
     if note is not None:
         say(note)
-    courier = Courier(hooks, streams.undelivered, say)
+    courier = calls.Courier(hooks, streams.undelivered, say)
     if courier.unnamed:
         say(f"{courier.unnamed} earlier calls wait for a hook that was not named: --exec, --webhook or --receiver-url")
     watch = HostWatch(
@@ -160,7 +151,7 @@ class HostWatch:
 
     detector: HostDetector
     streams: Streams
-    courier: Courier
+    courier: calls.Courier
     kept_in: Path
     host: str
     model: str
@@ -224,7 +215,7 @@ class HostWatch:
         if 0 <= now - self._alive_at < ALIVE_EVERY_S:
             return
         self._alive_at = now
-        self.courier.put({**self._about(WATCHING), "every_s": ALIVE_EVERY_S})
+        self.courier.put({**self._about(calls.WATCHING), "every_s": ALIVE_EVERY_S})
 
     def finish(self) -> None:
         """Process the windows that need the recording's end, and print a summary."""
@@ -286,11 +277,11 @@ class HostWatch:
         return {"event": event, **named, **mine}
 
     def _print(self, said: Mapping[str, Any]) -> None:
-        print(json.dumps(said) if self.as_json else line(said), file=self.out, flush=True)
+        print(json.dumps(said) if self.as_json else calls.line(said), file=self.out, flush=True)
 
     def _carry_change(self, told: ToldChange, event: str) -> dict[str, Any]:
         """Give a change to the hooks that take changes, and save the state."""
-        said = change_document(self._about(event, id=self.streams.name_of(self.host, told)), told)
+        said = calls.change_document(self._about(event, id=self.streams.name_of(self.host, told)), told)
         self._keep_and_put(said)
         return said
 
@@ -301,15 +292,22 @@ class HostWatch:
         self.courier.put(said)
 
     def _tell(self, incident: Incident, event: str, seen: ScoredWindow) -> None:
-        told = incident_document(
-            self._about(event, id=self.streams.identity(self.host, incident)),
-            incident,
-            rule=self.streams.rule.words,
-            threshold=seen.threshold,
-            why=self._why(incident),
-            seconds=self.detector.moments(incident.began, incident.last) if event == "raised" else (),
-            changed=self.streams.record(self.host).told,
-        )
+        """Tell of an incident: times in epoch seconds, ``peak`` in units of the score above the threshold."""
+        seconds = self.detector.moments(incident.began, incident.last) if event == "raised" else ()
+        changed = self.streams.record(self.host).told
+        told = {
+            **self._about(event, id=self.streams.identity(self.host, incident)),
+            "began_at": incident.began,
+            "raised_at": incident.raised,
+            "last_alarm_at": incident.last,
+            "alarms": incident.alarms,
+            "peak": incident.peak,
+            "threshold": seen.threshold,
+            "rule": self.streams.rule.words,
+            "why": [{"channel": channel, "share": round(share, 4)} for channel, share in self._why(incident)],
+            "seconds": [[round(start, 3), round(end, 3)] for start, end in seconds],
+            "changed_since": None if changed is None else changed.since,
+        }
         self._kept_at = seen.window.t_end
         self._keep_and_put(told)
         self._print(told)

@@ -4,8 +4,6 @@ functions are pure.
 If the host or the hour always goes together with the behaviour, a model cannot know which of them to learn.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Each has natural causes as well, so a note is made and nothing is refused. A few
 functions are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -92,8 +90,7 @@ def _few(rows: Ints, samples: int) -> Ints:
 
 def _moving(windows: Floats32) -> Floats32:
     """The windows (N, T) in which a channel changes: a value that fills whole windows is a state."""
-    moving: Floats32 = windows[windows.min(axis=1) < windows.max(axis=1)]
-    return moving
+    return np.asarray(windows[windows.min(axis=1) < windows.max(axis=1)])
 
 
 def _repeated(windows: Floats32) -> tuple[float | None, float]:

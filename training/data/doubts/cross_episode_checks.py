@@ -4,8 +4,6 @@ Each check takes all verdicts and returns them; an episode that contradicts the 
 of the others agree, the odd one is at fault; without a majority all of them are.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from training.data.channels import Measure
-from training.data.schema import ChannelSpec, FeatureSchema
+from training.data.schema import FeatureSchema
 from training.data.validate import CLASSES, EpisodeFindings
 from training.data.values import Bools, Digests
 
@@ -27,7 +25,11 @@ Said = dict[str, str]  # what an episode calls something, by its name
 def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | None = None) -> list[EpisodeFindings]:
     """Add the reasons that show only when episodes are compared; ``like`` is the schema that the result must have."""
     judged = _without_copies(verdicts)
-    usual = {} if like is None else {c.name: _declared(c.kind, _recorded_unit(c), c.modes) for c in like.channels}
+    usual = {}
+    for channel in () if like is None else like.channels:
+        # The schema's unit of a counter is that of its rate.
+        unit = channel.unit.removesuffix("/s") if channel.kind == Measure.COUNTER else channel.unit
+        usual[channel.name] = _declared(channel.kind, unit, channel.modes)
     where = "elsewhere" if like is None else "in the schema"
     judged = _odd_ones_out(judged, _declarations, usual, f"Its channel {{}} is {{}}; {where} it is {{}}.")
     judged = _odd_ones_out(judged, _phases, {}, "Its phase {!r} is {}; elsewhere it is {}.")
@@ -155,11 +157,6 @@ def _declarations(verdict: EpisodeFindings) -> Said:
 
 def _declared(kind: str, unit: str, modes: Iterable[str]) -> str:
     return f"a {kind} in {unit} for {' and '.join(sorted(modes))}"
-
-
-def _recorded_unit(channel: ChannelSpec) -> str:
-    """Return the unit that a recording has to declare; the schema's unit of a counter is that of its rate."""
-    return channel.unit.removesuffix("/s") if channel.kind == Measure.COUNTER else channel.unit
 
 
 def _phases(verdict: EpisodeFindings) -> Said:

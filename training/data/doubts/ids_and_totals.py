@@ -4,8 +4,6 @@ label.
 They are refused, with the flags that allow them; channels with a single value are only noted. All functions are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +17,24 @@ from training.data.values import Bools, Floats, Floats32, Indices
 RISES_MIN = 10
 FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
 BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset goes on, at once or windows later
+
+REFUSALS = {
+    "labels": "The channel {first!r} has one value for each class: it is the label again; leave it out with --ignore "
+    "{first}, or say that it is measured with --level {first}.",
+    "totals": "Never falling inside a recording: {}: a row number or a running total tells when, not what; make it a "
+    "rate with --counter NAME, leave it out with --ignore NAME, or keep it with --level NAME.",
+    "reset": "Rising, and rarely falling to its bottom: {}: a running total that was reset or ran over? Make it a rate "
+    "with --counter NAME (a fall counts as no growth), leave it out with --ignore NAME, or keep it with --level NAME.",
+    "remainders": "Never rising inside a recording: {}: what only runs down tells when, not what; leave it out with "
+    "--ignore NAME, or keep it with --level NAME.",
+    "ids": "One value a recording, and another in the next of the same host: {}: an id? Leave it out with --ignore "
+    "NAME, or keep it with --level NAME.",
+}
+NOTES = {
+    "constant": "Channels that never change: {}.",
+    "of_hosts": "Channels with one value a host, which only name the host: {}.",
+    "of_recordings": "Channels with one value a recording: {}: ids?",
+}
 
 
 def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
@@ -158,39 +174,8 @@ def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
     """Notes on suspicious channels; raises DataError for one that is almost surely an id or total, unless a flag said
     otherwise."""
     found = suspects(windows)
-    labels, totals, reset, remainders, ids = (
-        [name for name in found.get(kind, ()) if name not in windows.exempt]
-        for kind in ("labels", "totals", "reset", "remainders", "ids")
-    )
-    if labels:
-        raise DataError(
-            f"The channel {labels[0]!r} has one value for each class: it is the label again; leave it out with "
-            f"--ignore {labels[0]}, or say that it is measured with --level {labels[0]}."
-        )
-    if totals:
-        raise DataError(
-            f"Never falling inside a recording: {listed(totals)}: a row number or a running total tells when, not "
-            "what; make it a rate with --counter NAME, leave it out with --ignore NAME, or keep it with --level NAME."
-        )
-    if reset:
-        raise DataError(
-            f"Rising, and rarely falling to its bottom: {listed(reset)}: a running total that was reset or ran over? "
-            "Make it a rate with --counter NAME (a fall counts as no growth), leave it out with --ignore NAME, or keep "
-            "it with --level NAME."
-        )
-    if remainders:
-        raise DataError(
-            f"Never rising inside a recording: {listed(remainders)}: what only runs down tells when, not what; leave "
-            "it out with --ignore NAME, or keep it with --level NAME."
-        )
-    if ids:
-        raise DataError(
-            f"One value a recording, and another in the next of the same host: {listed(ids)}: an id? Leave it out with "
-            "--ignore NAME, or keep it with --level NAME."
-        )
-    notes = {
-        "constant": "Channels that never change: {}.",
-        "of_hosts": "Channels with one value a host, which only name the host: {}.",
-        "of_recordings": "Channels with one value a recording: {}: ids?",
-    }
-    return [note.format(listed(found[kind])) for kind, note in notes.items() if kind in found]
+    for kind, refusal in REFUSALS.items():
+        names = [name for name in found.get(kind, ()) if name not in windows.exempt]
+        if names:
+            raise DataError(refusal.format(listed(names), first=names[0]))
+    return [note.format(listed(found[kind])) for kind, note in NOTES.items() if kind in found]

@@ -8,8 +8,6 @@ smoothed and moved in turn, and what a channel has in common with the nearest of
 inside recordings levels do not count. All functions are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

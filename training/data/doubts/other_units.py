@@ -1,7 +1,5 @@
 """Detect a host that reports a channel in another unit than all other hosts. All functions are pure."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.data.doubts.windows import WindowsInQuestion, evenly

@@ -1,7 +1,5 @@
 """Detect names that look alike: a host or a class under two spellings would count as two."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable
 

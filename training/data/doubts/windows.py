@@ -1,9 +1,7 @@
 """The windows that the detectors of doubts look at, and the signature that all these detectors share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +9,7 @@ from training.data.rows import CodedRows
 from training.data.values import Floats32, Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowsInQuestion:
+class WindowsInQuestion(NamedTuple):
     """N windows of T samples on C channels, with what is known about them."""
 
     X: Floats32  # (N, C, T)

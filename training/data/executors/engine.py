@@ -1,7 +1,5 @@
 """The interface of an engine: a ``concurrent.futures.Executor``, and the errors that it may raise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import NamedTuple
@@ -19,11 +17,6 @@ class TaskLost(Exception):  # noqa: N818 - reads as what it is
     """A worker was lost with its tasks, which may be sent again; the text says how it ended."""
 
 
-def no_trouble() -> str | None:
-    """Report no trouble: the check of an engine that always answers."""
-    return None
-
-
 class Engine(NamedTuple):
     """Workers behind an executor. After a lost worker an executor must accept tasks again."""
 
@@ -32,7 +25,7 @@ class Engine(NamedTuple):
     verdict: Callable[[BaseException], Exception]  # what an error means: TaskLost, or what to raise
     lost_often: str  # the sentence when tasks were sent again for the last time
     close: Callable[[], object]  # ends it, with what it still works on
-    trouble: Callable[[], str | None] = no_trouble  # a sentence where no result will come any more
+    trouble: Callable[[], str | None] = lambda: None  # a sentence where no result will come any more
     chunk_least: int = 1  # tasks that are worth one way to a worker …
     chunk_most: int = 1  # … and that may wait for one another
 

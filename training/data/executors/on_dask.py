@@ -1,8 +1,6 @@
 """Run tasks on a Dask cluster that is running already. Its scheduler itself gives the tasks of a lost worker to
 others."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import warnings

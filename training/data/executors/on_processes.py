@@ -1,7 +1,5 @@
 """Run tasks in processes of this machine; they end when the process that started them ends for any reason."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

@@ -1,7 +1,5 @@
 """Run tasks on a Ray cluster that is running already. Ray itself does the tasks of a lost worker again."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future

@@ -5,8 +5,6 @@ use accounting, which small clusters lack. Options of ``sbatch`` that a cluster 
 SBATCH_ACCOUNT, SBATCH_QOS, SBATCH_TIMELIMIT and others.
 """
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from collections.abc import Callable
@@ -26,17 +24,19 @@ UNDER_WAY = frozenset(
     ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED",
      "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD", "PREEMPTED")
 )  # fmt: skip
-HOPELESS = {  # reasons for which a job waits for ever, with what to do
-    "PartitionTimeLimit": f"the partition allows less than {LIMIT_MIN} minutes: set SBATCH_TIMELIMIT",
-    "PartitionDown": "the partition is down: choose another, or ask who runs it",
-    "PartitionInactive": "the partition is inactive: choose another, or ask who runs it",
-    "PartitionNodeLimit": "the partition's machines are too few: choose another",
-    "BadConstraints": "no machine of the partition is such: choose another",
-    "AccountNotAllowed": "the account may not use the partition: set SBATCH_ACCOUNT",
-    "InvalidAccount": "the account is unknown: set SBATCH_ACCOUNT",
-    "InvalidQOS": "the quality of service is unknown: set SBATCH_QOS",
-    "QOSNotAllowed": "the quality of service is not allowed: set SBATCH_QOS",
-}
+# Reasons for which a job waits for ever, with what to do.
+_HOPELESS = f"""
+    PartitionTimeLimit: the partition allows less than {LIMIT_MIN} minutes: set SBATCH_TIMELIMIT
+    PartitionDown: the partition is down: choose another, or ask who runs it
+    PartitionInactive: the partition is inactive: choose another, or ask who runs it
+    PartitionNodeLimit: the partition's machines are too few: choose another
+    BadConstraints: no machine of the partition is such: choose another
+    AccountNotAllowed: the account may not use the partition: set SBATCH_ACCOUNT
+    InvalidAccount: the account is unknown: set SBATCH_ACCOUNT
+    InvalidQOS: the quality of service is unknown: set SBATCH_QOS
+    QOSNotAllowed: the quality of service is not allowed: set SBATCH_QOS
+"""
+HOPELESS = dict(line.strip().split(": ", 1) for line in _HOPELESS.strip().splitlines())
 LOST_OFTEN = "Slurm ended several jobs with the same tasks ({}): fix the cause and run it again to resume"
 
 
@@ -72,7 +72,9 @@ class SlurmJobs(Executor):
                     raise EngineError(f"job {job.job_id} waits without end in Slurm: {HOPELESS[reason]}")
                 ended = 0 if not state or state in UNDER_WAY else ended + 1
                 if ended >= GONE:
-                    raise TaskLost(f"state {state}, {_log(job.paths.stderr)}")
+                    log = job.paths.stderr
+                    last = _last_line(log.read_text(errors="replace")) if log.exists() else None
+                    raise TaskLost(f"state {state}, {'no log' if last is None else f'log: {last}'}")
             result = job.result()
             return result
         finally:
@@ -112,14 +114,6 @@ def state_of(job_id: str) -> tuple[str, str]:
         return "", _last_line(done.stderr)
     state, _, reason = done.stdout.strip().partition("|")
     return state or "forgotten", reason
-
-
-def _log(path: Path) -> str:
-    try:
-        last = _last_line(path.read_text(errors="replace"))
-    except OSError:
-        return "no log"
-    return f"log: {last}"
 
 
 def _require(partition: str) -> None:

@@ -6,8 +6,6 @@ refuses, instead of unpacking bytes it cannot read. Results and errors come back
 engine.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import pickle

@@ -1,7 +1,5 @@
 """Spread tasks over an engine in chunks, with results in order; tasks lost with a worker are sent again."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait

@@ -1,7 +1,5 @@
 """Ingest windows from other sources: tables of samples, array archives, and the files of other recorders."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.lazy import attribute

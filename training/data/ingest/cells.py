@@ -72,10 +72,6 @@ class CellStore:
         """The expression that names this column in a query."""
         return f"c{self.names.index(name)}"
 
-    def has_cells(self, name: str) -> bool:
-        """Tell whether some cell of a column holds something."""
-        return bool(self.ask("1", f"WHERE {self.column(name)} IS NOT NULL LIMIT 1"))
-
     def first_row(self, source: str) -> list[str]:
         """The first row of a table function."""
         (row,) = self._execute(f"FROM {source} LIMIT 1").fetchall()
@@ -187,7 +183,9 @@ def _text_cells(path: Path, names: Sequence[str], room: WorkingMemory) -> CellSt
             f"buffer_size = {READ_BYTES}, columns = {{{', '.join(f'{column}: VARCHAR' for column in columns)}}}"
         )
         if not dialect.names:
-            found.names = _tidied(_told_apart(found.first_row(f"read_csv({options}, header = false)")))
+            named = _told_apart(found.first_row(f"read_csv({options}, header = false)"))
+            stripped = [name.strip() for name in named]
+            found.names = tuple(stripped if len(set(stripped)) == len(named) else named)
         options += f", header = {not dialect.names}"
         filled = f"WHERE coalesce({', '.join(columns)}) IS NOT NULL"  # an empty line is no row
         found.load(f"read_csv({options})", filled)
@@ -222,12 +220,6 @@ def _told_apart(names: Sequence[str]) -> list[str]:
         found.append(f"{name}_duplicated_{seen[name] - 1}" if seen[name] else name)
         seen[name] += 1
     return found
-
-
-def _tidied(names: Sequence[str]) -> tuple[str, ...]:
-    """The names without spaces around them, unless two of them would become equal."""
-    stripped = tuple(name.strip() for name in names)
-    return stripped if len(set(stripped)) == len(names) else tuple(names)
 
 
 def literal(text: str) -> str:

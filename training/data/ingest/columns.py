@@ -4,31 +4,26 @@ A row number, an id or a running total among the channels makes a detector that 
 So columns whose names or values look so are refused, with the flags that allow them. All functions are pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from training.data.doubts.ids_and_totals import FALLING_MAX
 from training.data.errors import DataError
-from training.data.ingest.dialect import too_wide
 from training.data.ingest.roles import Roles, plain
 from training.data.missing import Missing
 from training.data.scratch import release
 from training.data.values import AnyArray, Floats, Indices, Names
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
-CHANNELS_MAX = 1000  # of a table: each has sixteen features
 SAME = 1e-13  # of the largest value: what a constant's mean is rounded by
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
 SUMMED_ROWS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(NamedTuple):
     """The user's flags about columns: hidden from realistic, left out, totals, levels despite their look, missing
     values."""
 
@@ -42,8 +37,6 @@ class Wanted:
 def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: str) -> list[str]:
     """The names of the columns that are channels. Raises DataError for row numbers and ids."""
     channels = sorted(name for name in columns if name not in roles.columns)
-    if len(channels) > CHANNELS_MAX:
-        raise too_wide(len(channels), CHANNELS_MAX, where)
     for name in channels:
         _check_name(name, columns)
     check_named(channels, wanted, where)

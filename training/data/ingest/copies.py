@@ -1,7 +1,5 @@
 """Find copies among ingested windows; refuse them, or with a flag treat them as one recording and note it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from training.data.errors import DataError

@@ -4,8 +4,6 @@ DuckDB's sniffer finds the layout (it tries dialects and types on the first line
 order mark or the bytes themselves. The result is shown to the user.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import re
@@ -13,10 +11,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from training.data.errors import DataError
 
@@ -31,8 +29,7 @@ COLUMNS_MAX = 2000
 SNIFFED_ROWS, HEAD_MAX = 20_480, 1 << 23  # lines and characters that show the layout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Dialect(NamedTuple):
     """The layout of one file. ``skip`` counts the lines before the names of the columns."""
 
     encoding: str

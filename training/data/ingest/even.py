@@ -10,8 +10,6 @@ The rules, which depend on no order of rows and on no unit of time:
 All functions are pure.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,8 +33,7 @@ DOUBLES_BESIDE = 3  # times in a row: two courses under one name
 def rows_of_doubles(t: Floats, recording: Rows) -> Rows:
     """The rows, sorted by recording and time, that share both with another row."""
     same = ~_changes(t, recording)[1:]
-    rows: Rows = np.flatnonzero(np.r_[False, same] | np.r_[same, False])
-    return rows
+    return np.asarray(np.flatnonzero(np.r_[False, same] | np.r_[same, False]))
 
 
 def _changes(*keys: AnyArray) -> Bools:
@@ -180,8 +177,7 @@ def _means(values: Floats, weight: Floats, begins: Rows) -> Floats:
     weight = np.where(known, weight, 0.0)
     total = np.add.reduceat(weight, begins)
     summed = np.add.reduceat(np.where(known, values, 0.0) * weight, begins)
-    means: Floats = np.divide(summed, total, out=np.full(total.shape, np.nan), where=total > 0)
-    return means
+    return np.asarray(np.divide(summed, total, out=np.full(total.shape, np.nan), where=total > 0))
 
 
 def rates(total: Floats, t: Floats, group: Rows) -> Floats:

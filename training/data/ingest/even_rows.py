@@ -1,7 +1,5 @@
 """Bring the rows of a table to an even rate; count and report each change, and refuse what is unclear."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -37,12 +35,11 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> Sampl
     for place, name in enumerate(names):
         column = rows.values[:size, place]
         if totals[place]:
-            assert rows.t is not None
             falls, steps = _falls(column, group)
             check_total(name, falls, steps)
             if falls:
                 notes.append(f"{name} falls {_times(falls)}, where a total was reset: nothing grew there.")
-            column = even.rates(column, rows.t, group)
+            column = even.rates(column, rows.clock, group)
         else:  # a rate is a difference, and has no offset to lose its changes in
             check_rounding_of(name, column, rows.host.codes)
         with np.errstate(over="ignore"):  # what no 32-bit number holds becomes infinite, and is refused as that
@@ -90,13 +87,12 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
 
 
 def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
-    assert rows.t is not None
     group = rows.recording
     keep = np.ones(group.size, dtype=np.bool_)
-    some = even.rows_of_doubles(rows.t, group)
+    some = even.rows_of_doubles(rows.clock, group)
     if not some.size:
         return rows, []
-    keep[some] = even.first_of_copies(rows.values[some], rows.t[some], group[some], rows.label[some])
+    keep[some] = even.first_of_copies(rows.values[some], rows.clock[some], group[some], rows.label[some])
     gone = keep.size - int(np.count_nonzero(keep))
     if not gone:
         return rows, []
@@ -105,12 +101,11 @@ def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
 
 
 def _folded(rows: SampleRows, totals: Bools) -> tuple[SampleRows, list[str]]:
-    assert rows.t is not None
     group = rows.recording
     is_clock = rows.window is None and (steps_inside(rows, group) > 0).any()
     if not is_clock:  # there is none, or windows say it, which is refused
         return rows, []
-    found = even.fold_doubles(rows.t, group, rows.label, rows.values, totals)
+    found = even.fold_doubles(rows.clock, group, rows.label, rows.values, totals)
     if found.torn is not None:
         raise _two_rows(rows, found.torn)
     if not found.folded:
@@ -132,14 +127,13 @@ def check_night(rows: SampleRows, group: Codes) -> None:
 
     Rows of equal times were refused before; rows that interleave would be averaged.
     """
-    assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
         return
-    hours = np.unique(np.floor(rows.t / HOUR_S)).astype(int).tolist()
+    hours = np.unique(np.floor(rows.clock / HOUR_S)).astype(int).tolist()
     nights = [hour for hour in hours if times.is_night_of_clocks(hour)]
     for night in nights:
         for low, high in edges_of(group):
-            t = rows.t[low:high]
+            t = rows.clock[low:high]
             edges = np.searchsorted(t, HOUR_S * (night + np.arange(-1, 3)))
             before, count, after = np.diff(edges).tolist()
             if max(before, after) >= HOUR_MIN and count > MORE_IN_HOUR * HOUR_S / _step(t, *edges[1:3].tolist()):
@@ -152,11 +146,10 @@ def check_night(rows: SampleRows, group: Codes) -> None:
 
 def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
     """A note on local times of a night when clocks were set forward: the skipped hour looks like a gap."""
-    assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
         return ()
     for row in _jumps(rows, group, HOUR_S):
-        before, after = float(rows.t[row]), float(rows.t[row + 1])
+        before, after = float(rows.clock[row]), float(rows.clock[row + 1])
         if times.is_hour_left_out(before, after, 1 / hz):
             note = (
                 f"No sample of {name_of(rows, row)} lies between {times.shown(before)} and {times.shown(after)}, the "
@@ -168,8 +161,7 @@ def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
 
 def _jumps(rows: SampleRows, group: Codes, least: float) -> Iterator[int]:
     """The rows that are followed, in their recording, by a gap of more than so many seconds."""
-    assert rows.t is not None
-    yield from np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.t) > least)).tolist()
+    yield from np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.clock) > least)).tolist()
 
 
 def _step(t: Floats, low: int, high: int) -> float:
@@ -179,17 +171,15 @@ def _step(t: Floats, low: int, high: int) -> float:
 
 
 def _two_rows(rows: SampleRows, row: int) -> DataError:
-    assert rows.t is not None
     return DataError(
-        f"Two rows of {name_of(rows, row)} have the time {rows.t[row]:.10g} and other values or labels, and so have "
-        "many, or their neighbours: two recordings share the id (add a column 'episode'), the table holds a copy, or "
-        f"its times are rounded{local_times(rows)}."
+        f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g} and other values or labels, and so "
+        "have many, or their neighbours: two recordings share the id (add a column 'episode'), the table holds a copy, "
+        f"or its times are rounded{local_times(rows)}."
     )
 
 
 def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
     """Return a note that asks for ``--hz`` where the mean step differs from the usual one."""
-    assert rows.t is not None
     steps = steps_inside(rows, group) * hz
     usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
     mean = float(usual.mean()) if usual.size else 1.0
@@ -204,13 +194,12 @@ def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
 
 def check_years(rows: SampleRows, group: Codes) -> None:
     """Refuse a recording whose times jump by years: its clock was set while it ran. Raises DataError."""
-    assert rows.t is not None
     for before in _jumps(rows, group, YEAR_S):
         after = before + 1
         raise DataError(
-            f"The times of {name_of(rows, after)} jump from {times.shown(float(rows.t[before]))} to "
-            f"{times.shown(float(rows.t[after]))}: was its clock set on the way? Leave the rows before out, or give "
-            "them an episode of their own."
+            f"The times of {name_of(rows, after)} jump from {times.shown(float(rows.clock[before]))} to "
+            f"{times.shown(float(rows.clock[after]))}: was its clock set on the way? Leave the rows before out, or "
+            "give them an episode of their own."
         )
 
 
@@ -219,23 +208,22 @@ def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bo
 
     Raises DataError for a part that is slower, or, where the rate was not ``said``, far faster.
     """
-    assert rows.t is not None
     recordings, uneven = edges_of(group), []
     for low, high in recordings:
-        odd = times.other_rates(rows.t[low:high], hz)
+        odd = times.other_rates(rows.clock[low:high], hz)
         _check_parts(rows, low, odd, hz, said=said)
-        uneven.append(even.is_uneven(rows.t[low:high], hz, changes=bool(odd)))
+        uneven.append(even.is_uneven(rows.clock[low:high], hz, changes=bool(odd)))
     if not any(uneven):
         return rows
     slots = [
-        even.resampled(rows.t[low:high], rows.label[low:high], hz) if is_uneven else None
+        even.resampled(rows.clock[low:high], rows.label[low:high], hz) if is_uneven else None
         for (low, high), is_uneven in zip(recordings, uneven, strict=True)
     ]
     parts = list(zip(recordings, slots, strict=True))
     brought = []
     for (low, high), of in parts:
         if of is not None:
-            own = 1 / even.own_step(rows.t[low:high])
+            own = 1 / even.own_step(rows.clock[low:high])
             brought.append(name_of(rows, low) + (f" ({own:.3g} Hz)" if own * even.FASTER > hz else ""))
     more = f" and {len(brought) - SHOWN} more" if len(brought) > SHOWN else ""
     averaged, between = sum(of.averaged for of in slots if of), sum(of.after.size for of in slots if of)
@@ -246,7 +234,7 @@ def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bo
     )
 
     row = np.concatenate([np.arange(low, high) if of is None else of.row + low for (low, high), of in parts])
-    t = np.concatenate([rows.t[low:high] if of is None else of.t for (low, high), of in parts])
+    t = np.concatenate([rows.clock[low:high] if of is None else of.t for (low, high), of in parts])
     values = rows.room.empty((row.size, rows.values.shape[1]), np.float32, "F")
     for place, is_rate in enumerate(totals.tolist()):
         column, at = rows.values[:, place], 0

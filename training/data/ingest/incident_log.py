@@ -5,13 +5,11 @@ sample in no incident gets none either, unless the user names a class for the re
 noticed. All these samples are counted and reported.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,19 +19,23 @@ from training.data.coded import Coded
 from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
 from training.data.ingest import times
-from training.data.ingest.roles import NAMES, Role, plain, unit_in
+from training.data.ingest.roles import NAMES, Role, plain, unit_in, words_of
 from training.data.ingest.tables import Stored, read_plain
 from training.data.values import Floats, Names
 
-FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
-TO = ("end", "to", "until", "stop", "ended", "endedat", "endtime", "ende", "bis")
-LABEL = ("label", "class", "category", "phase", "what", "type", "incident", "y", "was", "klasse")
+# The names of its columns, plain: the first is what messages call it.
+COLUMNS = words_of(
+    """
+    start from begin begins started startedat starttime beginn von
+    end to until stop ended endedat endtime ende bis
+    label class category phase what type incident y was klasse
+    """
+)
 HOST = NAMES[Role.HOST]
 SHOWN = 3  # incidents named in one sentence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentLog:
+class IncidentLog(NamedTuple):
     """The rows of a log: times in seconds, ``end`` exclusive, ``host`` None where the log names none."""
 
     path: Path
@@ -42,7 +44,7 @@ class IncidentLog:
     label: Names
     host: Names | None
     role: str  # what the times were read as
-    others: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what the other columns hold, by name
+    others: Mapping[str, frozenset[str]] = {}  # what the other columns hold, by name
 
     def check_zone(self, role: str, where: str) -> None:
         """Refuse a log whose dates name no zone beside a table in UTC or seconds, or the reverse.
@@ -62,10 +64,7 @@ class IncidentLog:
 def read_incidents(path: Path, clock: times.SaidTimes) -> IncidentLog:
     """Read the log. Raises DataError."""
     rows = read_plain(path)
-    names = {
-        what: _column(rows.columns, words, what, path)
-        for what, words in (("start", FROM), ("end", TO), ("label", LABEL))
-    }
+    names = {what: _column(rows.columns, words, what, path) for what, words in COLUMNS.items()}
     host = next((name for name in rows.columns if plain(name) in HOST), None)
     if rows.height == 0:
         raise DataError(f"{path} holds no incidents.")
@@ -76,7 +75,7 @@ def read_incidents(path: Path, clock: times.SaidTimes) -> IncidentLog:
                 f"Row {int(empty[0]) + 1} of {path} has no {name!r}: write when each incident began and ended."
             )
     (start, role), (end, end_role) = (
-        times.from_column(rows[name], replace(clock, named=unit_in(name, is_time=True)), str(path))
+        times.from_column(rows[name], clock._replace(named=unit_in(name, is_time=True)), str(path))
         for name in (names["start"], names["end"])
     )
     if role != end_role:
@@ -113,11 +112,10 @@ def _column(names: Sequence[str], words: Sequence[str], what: str, path: Path) -
     return found[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
+class Labelled(NamedTuple):
     """The label of each sample, ``""`` for none, and the notes on them."""
 
-    label: Coded = field(default_factory=lambda: Coded.of([]))
+    label: Coded = Coded.of([])
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -221,6 +219,6 @@ def _nowhere(t: Floats, hosts: Sequence[str], incidents: IncidentLog) -> str:
 def with_labels(table: Stored, labelled: Labelled, source: str) -> Stored:
     """The labelled rows of a table; their labels come from the file ``source``."""
     keep = (labelled.label.names != "")[labelled.label.codes]
-    roles = replace(table.roles, columns={**table.roles.columns, Role.LABEL: source})
-    table = replace(table, roles=roles, columns=(*table.columns, str(Role.LABEL)))
+    roles = table.roles._replace(columns={**table.roles.columns, Role.LABEL: source})
+    table = table._replace(roles=roles, columns=(*table.columns, str(Role.LABEL)))
     return table.only(keep, labelled.label.take(keep))

@@ -34,6 +34,7 @@ BOOLEANS = "false is benign and true malicious-like; --benign or --labels says o
 SAMPLES_MIN = 4  # shorter windows have no shape to describe
 EXACT = 1e-12  # share by which a step differs from another by the rounding of floats alone
 UNKNOWN_HOST = "unknown"
+SCENARIO = "ingested"
 
 
 class Empty(NamedTuple):
@@ -71,8 +72,6 @@ class Ingested:
     sample_hz: float
     stride_s: float
     timing: Timing = Timing.SECONDS
-    scenario: str = "ingested"
-    normaliser: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
     source: str = ""  # what was read, in a few words
     roles: dict[str, str] = field(default_factory=dict)  # what columns or arrays mean
     rate_why: str = ""
@@ -157,8 +156,7 @@ def own_episodes(X: AnyArray, channels: Sequence[str]) -> Names:
     return np.array(names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidClasses:
+class SaidClasses(NamedTuple):
     """The user's flags about classes: names by number, which are benign, and which labels mean none."""
 
     labels: tuple[str, ...] = ()
@@ -169,6 +167,7 @@ class SaidClasses:
     hint: str = ""  # to the refusal of classes of which none is benign
 
 
+NOTHING_SAID = SaidClasses()
 NOT_LABELLED = Benign(names=(UNLABELLED,), why="nothing is labelled")
 
 
@@ -191,7 +190,7 @@ class Labels(NamedTuple):
     benign: Benign
 
 
-def name_labels(y: AnyArray, said: SaidClasses = SaidClasses()) -> Labels:
+def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
     """Classes by name. Raises DataError.
 
     Numbers 0 and 1 are called benign and malicious unless the user said otherwise; other numbers become their own
@@ -334,8 +333,11 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
         else [f"{_by_class(windows.label, ~keep)}: {limit} ({'--drop-nan' if drop else '--max-missing'})"]
     )
     said = notes_on_absent(names, windows.label, windows.host, gone, samples)
+    parts = (settled(part[keep[start : start + len(part)]]) for start, part in blocks(X, room.part_bytes))
+    X = room.empty((int(keep.sum()), *X.shape[1:]), np.float32)
+    fill(X, parts)
     return replace(
-        windows.take(keep, _settled(X, keep, room)),
+        windows.take(keep, X),
         left_out=(*windows.left_out, *out),
         notes=(*windows.notes, *said, *(f"{_said_rare(one, windows)}." for one in rare)),
     )
@@ -374,14 +376,6 @@ def _known_enough(gone: AnyArray, samples: int, host: Coded, most: float) -> Boo
     return keep
 
 
-def _settled(X: Floats32, keep: Bools, room: WorkingMemory) -> Floats32:
-    """The windows that are kept, settled."""
-    result: Floats32 = room.empty((int(keep.sum()), *X.shape[1:]), np.float32)
-    kept = (part[keep[start : start + len(part)]] for start, part in blocks(X, room.part_bytes))
-    fill(result, map(settled, kept))
-    return result
-
-
 def _by_class(label: Coded, out: Bools) -> str:
     # Gaps that lie in one class tell that class, or leave nothing of it.
     lost, total = np.bincount(label.codes[out], minlength=label.names.size), np.bincount(label.codes)
@@ -418,7 +412,6 @@ def write(
             window_s=windows.window_s,
             stride_s=windows.stride_s,
             time=windows.timing,
-            normaliser=windows.normaliser,
         ),
         Labelling(target=target, names=windows.label_names, benign=windows.benign.names),
         validation_rows=rows,
@@ -471,25 +464,21 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
             release(windows.X)
         for at, some in blocks(members, PART_BYTES // 64):
             digest.update(("\0" * bool(at) + "\0".join(windows.label.strings(some).tolist())).encode())
+        found = windows.counts.get(name := str(ids[number]))
+        known = {"samples": int(members.size * windows.X.shape[2])} if found is None else found._asdict()
         rows.append(
-            {
-                "episode_id": str(ids[number]),
-                "host": windows.host[int(members[0])],
-                "scenario": windows.scenario,
-                "baseline": False,
-                "started_at": float(start.min()),
+            _validation_row(name, windows.host[int(members[0])], float(start.min()), windows=int(members.size))
+            | known
+            | {
                 "duration_s": float(windows.t_end[members].max() - start.min()) if timed else None,
                 "sample_hz": windows.sample_hz if timed else None,
-                "samples": int(members.size * windows.X.shape[2]),
-                **(found._asdict() if (found := windows.counts.get(str(ids[number]))) else {}),
                 "label_coverage": 0.0 if windows.label.names.tolist() == [UNLABELLED] else 1.0,
-                "windows": int(members.size),
-                "ok": True,
-                "reasons": [],
                 "digest": digest.hexdigest(),
             }
         )
-    rows += [_empty_row(windows, one) for one in windows.empty]
+    for one in windows.empty:
+        more = {"duration_s": one.duration_s, "sample_hz": windows.sample_hz, "samples": one.samples}
+        rows.append(_validation_row(one.episode, one.host, one.started_at, reasons=[one.reason], **more))
     return rows + _reference_rows(windows, {str(row["episode_id"]) for row in rows})
 
 
@@ -500,32 +489,13 @@ def _reference_rows(windows: Ingested, known: Collection[str]) -> list[dict[str,
     own = windows.reference.rows
     ids, first = np.unique(own.episode, return_index=True)
     return [
-        {
-            "episode_id": name,
-            "host": str(own.host[place]),
-            "scenario": windows.scenario,
-            "baseline": True,
-            "started_at": float(own.t_start[own.episode == name].min()),
-            "windows": 0,
-            "ok": True,
-            "reasons": [],
-        }
+        _validation_row(name, str(own.host[place]), float(own.t_start[own.episode == name].min()), baseline=True)
         for name, place in zip(ids.tolist(), first.tolist(), strict=True)
         if name not in known
     ]
 
 
-def _empty_row(windows: Ingested, one: Empty) -> dict[str, Any]:
-    return {
-        "episode_id": one.episode,
-        "host": one.host,
-        "scenario": windows.scenario,
-        "baseline": False,
-        "started_at": one.started_at,
-        "duration_s": one.duration_s,
-        "sample_hz": windows.sample_hz,
-        "samples": one.samples,
-        "windows": 0,
-        "ok": True,
-        "reasons": [one.reason],
-    }
+def _validation_row(episode: str, host: str, started_at: float, **more: Any) -> dict[str, Any]:
+    """A row of the validation table, with what is the same for most of what is brought in."""
+    usual = {"scenario": SCENARIO, "baseline": False, "windows": 0, "ok": True, "reasons": []}
+    return {"episode_id": episode, "host": host, "started_at": started_at, **usual, **more}

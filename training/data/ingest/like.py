@@ -4,31 +4,25 @@ Channels that only the other has become absent; channels that only these have ar
 meaning are refused.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from training.data.absent import on_channels
 from training.data.classes import USUAL, Benign, benign_of, listed, quoted
-from training.data.dataset import UNLABELLED
+from training.data.dataset import NOT_NORMALISED, UNLABELLED
 from training.data.errors import DataError
 from training.data.ingest.ingested import BOOLEANS, NUMBERS, Ingested
-from training.data.ingest.roles import IN_BRACKETS
+from training.data.ingest.roles import IN_BRACKETS, words_of
 from training.data.schema import FeatureSchema, Timing
-from training.data.scratch import ROOM, blocks, release
-from training.data.values import Floats32
 
-UNITS = frozenset(
-    (
-        *("percent", "pct", "prozent", "bytes", "kb", "mb", "gb", "kib", "mib", "gib", "bits", "bps", "kbps", "mbps"),
-        *("sec", "ms", "us", "ns", "hz", "khz", "mhz", "ghz", "celsius", "mw", "kw", "mv", "ma", "pa", "hpa"),
-    )
-)  # as the last word of a channel's name; in brackets also a letter
+# As the last word of a channel's name; in brackets also a letter.
+(UNITS,) = words_of(
+    "percent pct prozent bytes kb mb gb kib mib gib bits bps kbps mbps "
+    "sec ms us ns hz khz mhz ghz celsius mw kw mv ma pa hpa"
+).values()
 WORD = re.compile(r"[^\W_]+")
 RATE_SAME = 1e-3  # share by which two rates that were read off times may differ
 
@@ -36,7 +30,7 @@ RATE_SAME = 1e-3  # share by which two rates that were read off times may differ
 def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
     """The windows under ``schema``. Raises DataError where they are no such windows."""
     _check_sampling(windows, schema)
-    if windows.normaliser != schema.normaliser:
+    if schema.normaliser != NOT_NORMALISED:
         raise DataError(
             "--like names a data set whose channels were measured from their hosts' references, which only "
             "training.data.build does."
@@ -54,23 +48,15 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
                 f"{channel.kind} in {channel.unit or 'no unit'}: rename it, or leave it out with --ignore."
             )
 
-    def on_channels(X: Floats32) -> Floats32:
-        found = ROOM.empty((len(X), len(schema.channels), X.shape[2]), np.float32)
-        for start, part in blocks(X):
-            for place, channel in enumerate(schema.channels):
-                found[start : start + len(part), place] = part[:, own[channel.name]] if channel.name in own else np.nan
-            release(found)
-        return found
-
-    reference = windows.reference
+    places, reference = [own.get(name) for name in schema.channel_names], windows.reference
     lacking = [channel.name for channel in schema.channels if channel.name not in own]
     beyond = sorted(set(own) - set(schema.channel_names))
     notes = [f"Channels of --like that nothing measures here are missing: {listed(lacking)}."] if lacking else []
     out = [f"channels that --like has not: {listed(beyond)}"] if beyond else []
     return replace(
         _labelled(windows, schema),
-        X=on_channels(windows.X),
-        reference=None if reference is None else replace(reference, X=on_channels(reference.X)),
+        X=on_channels(windows.X, places),
+        reference=None if reference is None else replace(reference, X=on_channels(reference.X, places)),
         channels=schema.channels,
         sample_hz=schema.sample_hz,
         stride_s=schema.stride_s,
@@ -142,7 +128,7 @@ def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
             f"The classes here are {listed(present)}, and those of --like {listed(names)}: "
             f"{_renaming(windows, present, names, benign)}."
         )
-    return replace(windows, label=label, label_names=names, benign=replace(windows.benign, names=benign))
+    return replace(windows, label=label, label_names=names, benign=windows.benign._replace(names=benign))
 
 
 def _renaming(windows: Ingested, present: Sequence[str], names: Sequence[str], benign: Sequence[str]) -> str:

@@ -10,8 +10,6 @@ t        (N)  optional            start of each window in seconds or as a date, 
 reference (N) optional booleans   windows of a host's reference (see `own`)
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,24 +20,9 @@ from training.data.coded import Coded
 from training.data.dataset import UNLABELLED
 from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
-from training.data.ingest import times
+from training.data.ingest import ingested, times
 from training.data.ingest.columns import Wanted, check_named, check_rounding, check_total
-from training.data.ingest.ingested import (
-    FOR_SCORING,
-    NOT_LABELLED,
-    UNKNOWN_HOST,
-    Ingested,
-    Labels,
-    SaidClasses,
-    channel_specs,
-    check_says_nothing,
-    following,
-    measured,
-    name_labels,
-    own_episodes,
-    unite,
-)
-from training.data.ingest.references import marked, marks
+from training.data.ingest.references import booleans, marked, marks_refused
 from training.data.missing import judge_stand_ins, labelled, say_missing
 from training.data.schema import Timing
 from training.data.values import AnyArray, Bools, Floats, Floats32, Names
@@ -58,8 +41,14 @@ KEYS = tuple(ROLES)
 
 
 def read_npz(
-    path: Path, *, hz: float | None, t_unit: str | None, said: SaidClasses, wanted: Wanted, scoring: bool = False
-) -> Ingested:
+    path: Path,
+    *,
+    hz: float | None,
+    t_unit: str | None,
+    said: ingested.SaidClasses,
+    wanted: Wanted,
+    scoring: bool = False,
+) -> ingested.Ingested:
     """Read the archive. ``hz`` is the sampling rate of X, None if it was not given; for ``scoring`` y may be absent.
 
     Raises DataError.
@@ -76,8 +65,8 @@ def read_npz(
     n, n_channels, samples = X.shape
     columns = {key: _column(found, key, n_channels if key in ("channel", "oracle") else n) for key in KEYS[1:]}
     if "y" not in found:
-        check_says_nothing(said, str(path))
-    y = _required(found.get("y", np.full(n, UNLABELLED)), n)
+        ingested.check_says_nothing(said, str(path))
+    y = found.get("y", np.full(n, UNLABELLED))
     left_out = [f"channel {name}: --ignore" for name in wanted.ignore]
     if said.unlabelled:
         keep = labelled(y, said.unlabelled)
@@ -89,32 +78,37 @@ def read_npz(
         X, y = X[keep], y[keep]
         left_out.append(f"{n - len(X):,} windows: --unlabelled")
         n = len(X)
-    labels = name_labels(y, said) if "y" in found else Labels(y, (UNLABELLED,), NOT_LABELLED)
+    labels = ingested.name_labels(y, said) if "y" in found else ingested.Labels(y, (UNLABELLED,), ingested.NOT_LABELLED)
     if columns["reference"] is not None:
         number = {name: place for place, name in enumerate(labels.names)}
         of_window = np.array([number[name] for name in labels.of_window.tolist()], dtype=np.int32)
-        mark = marks(columns["reference"], "array 'reference'", "rename it if it is none")
+        mark = booleans(columns["reference"], marks_refused("array 'reference'", "rename it if it is none"))
         of_window, kinds = marked(of_window, labels.names, labels.benign.names, mark)
-        labels = Labels(np.array(kinds)[of_window], kinds, labels.benign)
+        labels = ingested.Labels(np.array(kinds)[of_window], kinds, labels.benign)
     names = [f"c{number}" for number in range(n_channels)]
     if columns["channel"] is not None:
         names = columns["channel"].astype(str).tolist()
     if wanted.missing:
         X = X.astype(np.float64)
         left_out += say_missing(wanted.missing, names, [X[:, c] for c in range(n_channels)])
-    host = np.full(n, UNKNOWN_HOST)
+    host = np.full(n, ingested.UNKNOWN_HOST)
     if columns["host"] is not None:
         host = tidy(columns["host"].astype(str), "host")
-    episode = own_episodes(_as_float32(X), names)
+    episode = ingested.own_episodes(_as_float32(X), names)
     if columns["episode"] is not None:
-        episode = unite(host, tidy(columns["episode"].astype(str), "episode"))
-    hidden = np.zeros(n_channels, dtype=bool) if columns["oracle"] is None else _booleans(columns["oracle"])
+        episode = ingested.unite(host, tidy(columns["episode"].astype(str), "episode"))
+    hidden = np.zeros(n_channels, dtype=bool)
+    if columns["oracle"] is not None:
+        hidden = booleans(
+            columns["oracle"],
+            lambda odd: f"The array 'oracle' holds {odd!r}: each value must be true or false, or 1 or 0.",
+        )
     X, names, hidden, notes = _chosen(X, names, hidden, hz, wanted, str(path))
     check_rounding(((name, X[:, number]) for number, name in enumerate(names)), host)
     if "y" not in found:
-        notes.append(FOR_SCORING)
+        notes.append(ingested.FOR_SCORING)
     roles = dict(ROLES)
-    t_start, timing, stride_s = (following(episode, samples / (hz or 1.0)), Timing.NONE, samples / (hz or 1.0))
+    t_start, timing, stride_s = (ingested.following(episode, samples / (hz or 1.0)), Timing.NONE, samples / (hz or 1.0))
     if columns["t"] is None:
         if t_unit is not None:
             raise DataError(f"{path} has no array 't', so --t-unit has no effect.")
@@ -134,13 +128,13 @@ def read_npz(
             f"X has {n_channels} channels of {samples} samples: if it is (windows, samples, channels), turn it with "
             "X.transpose(0, 2, 1)."
         )
-    return Ingested(
+    return ingested.Ingested(
         X=_as_float32(X),
         label=Coded.of(labels.of_window),
         episode=Coded.of(episode),
         host=Coded.of(host),
         t_start=t_start,
-        channels=channel_specs(names, hidden.tolist(), counters=wanted.counter),
+        channels=ingested.channel_specs(names, hidden.tolist(), counters=wanted.counter),
         label_names=labels.names,
         benign=labels.benign,
         sample_hz=hz or 1.0,
@@ -204,25 +198,7 @@ def _as_float32(X: AnyArray) -> Floats32:
         return np.ascontiguousarray(X, dtype=np.float32)
 
 
-def _booleans(values: AnyArray) -> Bools:
-    """Read booleans, also as the texts true and false, because ``bool("False")`` would be true."""
-    if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
-        return values.astype(bool)
-    words = [str(value).strip().casefold() for value in values.astype(str).tolist()]
-    odd = [word for word in words if word not in ("true", "false", "1", "0")]
-    if odd:
-        raise DataError(f"The array 'oracle' holds {odd[0]!r}: each value must be true or false, or 1 or 0.")
-    return np.array([word in ("true", "1") for word in words])
-
-
-def _step(
-    t: Floats,
-    episode: Names,
-    host: Names,
-    samples: int,
-    hz: float | None,
-    role: str,
-) -> float | None:
+def _step(t: Floats, episode: Names, host: Names, samples: int, hz: float | None, role: str) -> float | None:
     """The usual step from window to window, inside episodes or, where these are single windows, inside hosts."""
     times.check_one_clock(t, Coded.of(host))
     hosts, of_host = np.unique(host, return_inverse=True)
@@ -233,7 +209,7 @@ def _step(
     steps = by_host if single else times.usual_steps(t, of_episode, ids.tolist(), least=1)
     if not steps:
         return None
-    step = measured(float(np.median(list(steps.values()))))
+    step = ingested.measured(float(np.median(list(steps.values()))))
     if hz is None:
         times.check_step(step / samples, role, "The samples of windows that follow each other")
     else:
@@ -260,9 +236,3 @@ def _column(found: Mapping[str, AnyArray], key: str, n: int) -> AnyArray | None:
     if values.shape != (n,):
         raise DataError(f"The array {key!r} has the shape {values.shape} where ({n},) is needed.")
     return values
-
-
-def _required(y: AnyArray, n: int) -> AnyArray:
-    if y.shape != (n,):
-        raise DataError(f"The array 'y' has the shape {y.shape} where ({n},) is needed.")
-    return y

@@ -5,12 +5,10 @@ Spreadsheets and loggers write numbers as usual in their country. A number with 
 counts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from training.data.errors import DataError
 from training.data.ingest.cells import CellStore, literal
@@ -43,8 +41,7 @@ class Kind(StrEnum):
     OTHER = "other things"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The kind of a column, and the expression for its values (for text as it is written)."""
 
     kind: Kind

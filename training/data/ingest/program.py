@@ -10,8 +10,6 @@ codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a folder that ca
 process writes a data set into.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json
@@ -27,7 +25,7 @@ import msgspec
 
 from training.clock import SystemClock
 from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
-from training.data.alone import FolderBusy, alone
+from training.data.alone import FolderBusy, alone, ended
 from training.data.dataset import finish, other_data_set, remove_leftovers_of_build
 from training.data.doubts.confounded import confounded, doubled_channels
 from training.data.doubts.constant_values import filled_forward, one_sided, padding
@@ -46,7 +44,7 @@ from training.data.ingest.npz import read_npz
 from training.data.ingest.recorders.prometheus import RangeQuery
 from training.data.ingest.recorders.registry import OF_SERVERS, RECORDERS, Recorder
 from training.data.ingest.references import set_apart
-from training.data.ingest.roles import MEANINGS, Role
+from training.data.ingest.roles import Role
 from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import Log, read_long, read_recorded
 from training.data.ingest.tables import TEXT
@@ -78,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     replaced, schema = None, None
     try:
-        room = ROOM if args.json else replace(ROOM, progress=on_stderr())
+        room = ROOM if args.json else ROOM._replace(progress=on_stderr())
         windows = _prepared(args, room)
         rows, understood = described(windows)
         if not args.json:
@@ -89,20 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 replaced = other_data_set(args.out_dir, built=False)
                 schema = write(windows, rows, understood, args.out_dir, room)
                 remove_leftovers_of_build(args.out_dir)
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return Exit.BAD_DATA
-    except FolderBusy as error:
-        print(f"error: {error}", file=sys.stderr)
-        return Exit.INTERRUPTED
-    except OSError as error:
-        where = error.filename or args.out_dir
-        words = "choose another --out-dir, or make room"
-        print(f"error: {where}: {error.strerror}; {words}", file=sys.stderr)
-        return Exit.NO_ACCESS
+    except (DataError, FolderBusy, OSError) as error:
+        return ended(error, args.out_dir, "error")
     except MemoryError:
-        print("error: the windows do not fit into memory: ingest fewer at a time", file=sys.stderr)
-        return Exit.BAD_DATA
+        return ended(DataError("the windows do not fit into memory: ingest fewer at a time"), args.out_dir, "error")
     if replaced is not None:
         print(f"note: {replaced}", file=sys.stderr)
     if args.json:
@@ -140,77 +128,58 @@ def _parser() -> argparse.ArgumentParser:
         description="Bring windows that you already have into a data set that trainers read.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "file", nargs="?", type=Path, help="file of windows or samples: .npz, .parquet, or .csv, .tsv, .txt"
-    )
+    add = parser.add_argument
+
+    def names(flag: str, metavar: str, meaning: str) -> None:
+        add(flag, type=_names, default=(), metavar=metavar, help=meaning)
+
+    add("file", nargs="?", type=Path, help="file of windows or samples: .npz, .parquet, or .csv, .tsv, .txt")
     for recorder in RECORDERS:
         more: dict[str, Any] = {"action": "append", "default": []} if recorder.several else {}
-        parser.add_argument(recorder.flag, metavar=recorder.metavar, help=recorder.help, **more)
-    parser.add_argument("--since", type=_moment, metavar="TIME",
-                        help="with a server: first time in UTC (default: a day before the last)")  # fmt: skip
-    parser.add_argument("--until", type=_moment, metavar="TIME", help="with a server: the last time (default: now)")
-    parser.add_argument("--query", type=_query, action="append", default=[], metavar="NAME=PROMQL",
-                        help="with a server: a channel of your own, one series an instance")  # fmt: skip
-    parser.add_argument("--match", default="", metavar="LABELS",
-                        help="with a server: what narrows the hosts, as in 'job=\"node\"'")  # fmt: skip
+        add(recorder.flag, metavar=recorder.metavar, help=recorder.help, **more)
+    add("--since", type=_moment, metavar="TIME",
+        help="with a server: first time in UTC (default: a day before the last)")  # fmt: skip
+    add("--until", type=_moment, metavar="TIME", help="with a server: the last time (default: now)")
+    add("--query", type=_query, action="append", default=[], metavar="NAME=PROMQL",
+        help="with a server: a channel of your own, one series an instance")  # fmt: skip
+    add("--match", default="", metavar="LABELS", help="with a server: what narrows the hosts, as in 'job=\"node\"'")
     out_dir = Path("data/processed")
-    parser.add_argument("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
-    for role, meaning in MEANINGS.items():
-        parser.add_argument(
-            role.flag, dest=role.name, metavar="NAME", help=f"column of {meaning} (default: by its name)"
-        )
-    parser.add_argument("--columns", type=_names, default=(), metavar="NAME,NAME",
-                        help="names of all columns of a text table whose first line does not name them")  # fmt: skip
-    parser.add_argument("--decimal", choices=tuple(DECIMALS),
-                        help="sign before the decimals of a text table (default: by its cells)")  # fmt: skip
-    parser.add_argument("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
-    parser.add_argument("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
-    parser.add_argument(
-        "--stride-s", type=_positive, help="step from window to window in seconds (default: half a window)"
-    )
-    parser.add_argument("--episode-s", type=_positive,
-                        help="length of episodes to cut recordings into (default: by a rule)")  # fmt: skip
-    parser.add_argument("--labels", type=_names, default=(), metavar="NAME,NAME",
-                        help="names of the classes, in the order of their numbers")  # fmt: skip
-    parser.add_argument("--benign", type=_names, default=(), metavar="NAME,NAME",
-                        help="classes without alarm (default: the one called benign, normal or the like)")  # fmt: skip
-    parser.add_argument(
-        "--no-benign",
-        action="store_true",
-        help="call no class benign: models tell classes apart, and none raises an alarm",
-    )
-    parser.add_argument("--oracle", type=_names, default=(), metavar="CHANNEL,CHANNEL",
-                        help="channels that the realistic mode must not see")  # fmt: skip
-    parser.add_argument("--ignore", type=_names, default=(), metavar="NAME,NAME",
-                        help="columns or channels to leave out")  # fmt: skip
-    parser.add_argument("--counter", type=_names, default=(), metavar="CHANNEL,CHANNEL",
-                        help="channels that are running totals: take their growth a second")  # fmt: skip
-    parser.add_argument("--level", type=_names, default=(), metavar="CHANNEL,CHANNEL",
-                        help="channels to keep that look like an id, a total or the label")  # fmt: skip
-    parser.add_argument("--missing", type=_missing, action="extend", default=[], metavar="[CHANNEL=]VALUE",
-                        help="numbers that mean a missing value, as in --missing=-999,cpu=255")  # fmt: skip
-    parser.add_argument("--unlabelled", type=_names, default=(), metavar="LABEL,LABEL",
-                        help="labels that mean no label: leave their windows out (nan: empty labels)")  # fmt: skip
-    parser.add_argument("--labels-from", type=Path, metavar="FILE",
-                        help="log of incidents that labels the samples: start, end, label, host")  # fmt: skip
-    parser.add_argument("--rest", metavar="NAME", help="class of the samples in no incident (default: left out)")
-    parser.add_argument("--all-labelled", action="store_true",
-                        help="take labels like -1, 255 or unknown as classes")  # fmt: skip
-    parser.add_argument("--t-unit", choices=CHOICES,
-                        help="unit of times in numbers (default: by the column's name or their size)")  # fmt: skip
-    parser.add_argument("--time-format", metavar="FORMAT",
-                        help="format of times that are text, as strptime has it: %%d/%%m/%%Y %%H:%%M:%%S")  # fmt: skip
-    parser.add_argument("--every-s", type=_positive,
-                        help="with --pcp or a server: seconds between samples (default 60)")  # fmt: skip
-    parser.add_argument("--max-missing", type=_share, default=0.2, metavar="SHARE",
-                        help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
-    parser.add_argument("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
-    parser.add_argument("--allow-copies", action="store_true",
-                        help="keep recordings that share windows, and count them as one")  # fmt: skip
-    parser.add_argument("--like", type=Path, metavar="FOLDER",
-                        help="data set whose channels, windows and classes this one gets; needs no labels")  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="show what is understood, and write nothing")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    add("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
+    for role in Role:
+        add(role.flag, dest=role.name, metavar="NAME", help=f"column of {role.cells} (default: by its name)")
+    names("--columns", "NAME,NAME", "names of all columns of a text table whose first line does not name them")
+    add("--decimal", choices=tuple(DECIMALS), help="sign before the decimals of a text table (default: by its cells)")
+    add("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
+    add("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
+    add("--stride-s", type=_positive, help="step from window to window in seconds (default: half a window)")
+    add("--episode-s", type=_positive, help="length of episodes to cut recordings into (default: by a rule)")
+    names("--labels", "NAME,NAME", "names of the classes, in the order of their numbers")
+    names("--benign", "NAME,NAME", "classes without alarm (default: the one called benign, normal or the like)")
+    add("--no-benign", action="store_true",
+        help="call no class benign: models tell classes apart, and none raises an alarm")  # fmt: skip
+    names("--oracle", "CHANNEL,CHANNEL", "channels that the realistic mode must not see")
+    names("--ignore", "NAME,NAME", "columns or channels to leave out")
+    names("--counter", "CHANNEL,CHANNEL", "channels that are running totals: take their growth a second")
+    names("--level", "CHANNEL,CHANNEL", "channels to keep that look like an id, a total or the label")
+    add("--missing", type=_missing, action="extend", default=[], metavar="[CHANNEL=]VALUE",
+        help="numbers that mean a missing value, as in --missing=-999,cpu=255")  # fmt: skip
+    names("--unlabelled", "LABEL,LABEL", "labels that mean no label: leave their windows out (nan: empty labels)")
+    add("--labels-from", type=Path, metavar="FILE",
+        help="log of incidents that labels the samples: start, end, label, host")  # fmt: skip
+    add("--rest", metavar="NAME", help="class of the samples in no incident (default: left out)")
+    add("--all-labelled", action="store_true", help="take labels like -1, 255 or unknown as classes")
+    add("--t-unit", choices=CHOICES, help="unit of times in numbers (default: by the column's name or their size)")
+    add("--time-format", metavar="FORMAT",
+        help="format of times that are text, as strptime has it: %%d/%%m/%%Y %%H:%%M:%%S")  # fmt: skip
+    add("--every-s", type=_positive, help="with --pcp or a server: seconds between samples (default 60)")
+    add("--max-missing", type=_share, default=0.2, metavar="SHARE",
+        help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
+    add("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
+    add("--allow-copies", action="store_true", help="keep recordings that share windows, and count them as one")
+    add("--like", type=Path, metavar="FOLDER",
+        help="data set whose channels, windows and classes this one gets; needs no labels")  # fmt: skip
+    add("--dry-run", action="store_true", help="show what is understood, and write nothing")
+    add("--json", action="store_true", help="print the summary as JSON")
     return parser
 
 
@@ -299,7 +268,7 @@ def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
     return read_long(
         args.file,
-        _cut_like(_cut(args), args.like),
+        _cut(args),
         said=said,
         wanted=_wanted(args),
         roles=roles,
@@ -338,8 +307,7 @@ def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None
         since=since, until=until, every_s=args.every_s or 60.0, match=args.match, queries=dict(args.query)
     )
     found = recorder.read(sources, asked, partial(_say, args))
-    cut = _cut(args, None if args.like is None else _schema(args.like))
-    return read_recorded(found, cut, said=_said(args), wanted=_wanted(args), log=log)
+    return read_recorded(found, _cut(args), said=_said(args), wanted=_wanted(args), log=log)
 
 
 def _schema(path: Path) -> FeatureSchema:
@@ -349,54 +317,34 @@ def _schema(path: Path) -> FeatureSchema:
 
 
 def _said(args: argparse.Namespace) -> SaidClasses:
-    return SaidClasses(
-        labels=args.labels,
-        benign=args.benign,
-        no_benign=args.no_benign,
-        unlabelled=args.unlabelled,
-        all_labelled=args.all_labelled,
-        hint="; --rest normal makes a benign class of all that lies in no incident" if _nothing_else(args) else "",
-    )
+    only_incidents = args.labels_from is not None and args.rest is None
+    hint = "; --rest normal makes a benign class of all that lies in no incident" if only_incidents else ""
+    return SaidClasses(**_given(SaidClasses, args), hint=hint)
 
 
-def _nothing_else(args: argparse.Namespace) -> bool:
-    """Tell whether a log of incidents gives the labels and no option names the class of other samples."""
-    return args.labels_from is not None and args.rest is None
+def _given(kind: type[SaidClasses | WindowCut | Wanted], args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a class that are options as well, as the options say them."""
+    return {name: getattr(args, name) for name in kind._fields if name in args}
 
 
-def _cut(args: argparse.Namespace, like: FeatureSchema | None = None) -> WindowCut:
-    return WindowCut(
-        window_s=args.window_s or (None if like is None else like.window_s),
-        stride_s=args.stride_s or (None if like is None else like.stride_s),
-        hz=args.hz,
-        t_unit=args.t_unit,
-        time_format=args.time_format,
-        episode_s=args.episode_s,
-    )
-
-
-def _cut_like(cut: WindowCut, folder: Path | None) -> WindowCut:
-    """Take the window options from the data set of --like, if there is one. Raises DataError."""
-    if folder is None:
+def _cut(args: argparse.Namespace) -> WindowCut:
+    """The cut, with the windows of --like where nothing else is said of them. Raises DataError."""
+    cut = WindowCut(**_given(WindowCut, args))
+    if args.like is None:
         return cut
-    schema = _schema(folder)
-    return replace(cut, window_samples=schema.window_samples, usual_stride_s=schema.stride_s)
+    schema = _schema(args.like)
+    return cut._replace(window_samples=schema.window_samples, usual_stride_s=schema.stride_s)
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:
-    return Wanted(
-        oracle=args.oracle, ignore=args.ignore, counter=args.counter, level=args.level, missing=_missing_by(args)
-    )
-
-
-def _missing_by(args: argparse.Namespace) -> tuple[Missing, ...]:
-    """The missing values named by --missing, and by the data set of --like. Raises DataError."""
-    if args.like is None:
-        return tuple(args.missing)
-    validation = (args.like if args.like.is_dir() else args.like.parent) / VALIDATION_FILE
-    known = read_understood(validation) if validation.exists() else None
-    said = known.stand_ins if known is not None and known.stand_ins else ()
-    return (*args.missing, *(read_missing(one, is_like=True) for one in said))
+    """The options on columns, with what --missing said when the data set of --like was made. Raises DataError."""
+    missing = list(args.missing)
+    if args.like is not None:
+        validation = (args.like if args.like.is_dir() else args.like.parent) / VALIDATION_FILE
+        known = read_understood(validation) if validation.exists() else None
+        said = known.stand_ins if known is not None and known.stand_ins else ()
+        missing += (read_missing(one, is_like=True) for one in said)
+    return Wanted(**_given(Wanted, args))._replace(missing=tuple(missing))
 
 
 def _in_question(windows: Ingested, exempt: Collection[str] = ()) -> WindowsInQuestion:

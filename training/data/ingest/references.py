@@ -4,9 +4,7 @@ Until windows are cut, the mark is treated as a label. As no window crosses a ch
 and other samples.
 """
 
-from __future__ import annotations
-
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
@@ -23,26 +21,24 @@ from training.data.values import AnyArray, Bools, Codes
 MARK = "(reference)"  # the label, until the windows are set apart
 
 
-def marks(values: AnyArray, what: str, way_out: str) -> Bools:
-    """Read marks from true and false, or 1 and 0. Raises DataError for anything else."""
+def marks_refused(what: str, way_out: str) -> Callable[[str], str]:
+    """The sentence for a value that is no mark of a reference."""
+    said = f"The {what} marks which rows are of a host's reference by true or false, or 1 or 0, and holds"
+    return lambda odd: f"{said} {odd!r}: correct it, or {way_out}."
+
+
+def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
+    """Read true and false, 1 and 0; text says it, as ``bool("False")`` would be true. Raises DataError."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
     words = [word.strip().casefold() for word in values.astype(str).tolist()]
     odd = [word for word in words if word not in ("true", "false", "1", "0")]
     if odd:
-        raise DataError(
-            f"The {what} marks which rows are of a host's reference by true or false, or 1 or 0, and holds {odd[0]!r}: "
-            f"correct it, or {way_out}."
-        )
+        raise DataError(refusal(odd[0]))
     return np.array([word in ("true", "1") for word in words], dtype=np.bool_)
 
 
-def marked(
-    label: Codes,
-    names: tuple[str, ...],
-    benign: Collection[str],
-    mark: Bools,
-) -> tuple[Codes, tuple[str, ...]]:
+def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: Bools) -> tuple[Codes, tuple[str, ...]]:
     """Class numbers of rows or windows, and the classes' names, with one more for references. Raises DataError.
 
     Refuses references of a class that is not benign.

@@ -4,14 +4,18 @@ Every other column is a channel. Two columns that could both have one role are r
 one. All functions are pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import itemgetter
+from typing import NamedTuple
 
 from training.data.errors import DataError
+
+
+def words_of(table: str) -> dict[str, tuple[str, ...]]:
+    """The words of each line of a table, by the first of them."""
+    return {line.split()[0]: tuple(line.split()) for line in table.strip().splitlines()}
 
 
 class Role(StrEnum):
@@ -26,61 +30,71 @@ class Role(StrEnum):
 
     @property
     def flag(self) -> str:
-        return _FLAGS[self]
+        return _WORDS[self][0]
+
+    @property
+    def meaning(self) -> str:
+        """The meaning of one cell."""
+        return _WORDS[self][1]
+
+    @property
+    def cells(self) -> str:
+        """The meaning of all cells."""
+        return _WORDS[self][2]
 
 
-_FLAGS = {
-    Role.TIME: "--time",
-    Role.LABEL: "--label",
-    Role.HOST: "--host-column",
-    Role.EPISODE: "--episode",
-    Role.WINDOW: "--window-column",
-    Role.REFERENCE: "--reference-column",
-}
-MEANINGS = {
-    Role.TIME: "times",
-    Role.LABEL: "labels",
-    Role.HOST: "hosts",
-    Role.EPISODE: "recordings",
-    Role.WINDOW: "windows, as they were cut before",
-    Role.REFERENCE: "marks of the hosts' references: true where a row is of one",
+_WORDS = {
+    Role.TIME: ("--time", "time", "times"),
+    Role.LABEL: ("--label", "class", "labels"),
+    Role.HOST: ("--host-column", "host", "hosts"),
+    Role.EPISODE: ("--episode", "recording", "recordings"),
+    Role.WINDOW: ("--window-column", "window", "windows, as they were cut before"),
+    Role.REFERENCE: (
+        *("--reference-column", "reference of its host"),
+        "marks of the hosts' references: true where a row is of one",
+    ),
 }
 # Each role's names without case, spaces, underscores, a unit and a closing "id", the surest first.
-NAMES: Mapping[Role, tuple[str, ...]] = {
-    Role.TIME: (
-        *("t", "timestamp", "time", "datetime", "ts", "date", "unixtime", "elapsed"),
-        *("zeitstempel", "zeit", "uhrzeit", "datum"),
-    ),
-    Role.LABEL: (
-        *("label", "y", "phase", "target", "class", "category"),
-        *("klasse", "annotation", "isanomaly", "isattack"),
-    ),
-    Role.HOST: ("host", "hostname", "machine", "computer", "node", "nodename", "server", "rechner"),
-    Role.EPISODE: ("episode", "session", "recording", "run", "trial"),
-    Role.WINDOW: ("window",),
-    Role.REFERENCE: ("reference",),
+NAMES = {
+    Role(role): names
+    for role, names in words_of(
+        """
+        t timestamp time datetime ts date unixtime elapsed zeitstempel zeit uhrzeit datum
+        label y phase target class category klasse annotation isanomaly isattack
+        host hostname machine computer node nodename server rechner
+        episode session recording run trial
+        window
+        reference
+        """
+    ).items()
 }
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
 DAYS, CLOCKS = ("date", "datum"), ("time", "zeit", "uhrzeit")  # a date in one column, the time of day in the next
-UNITS = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("ms", "msec", "millis", "milliseconds"), "ms"),
-    **dict.fromkeys(("us", "µs", "μs", "usec", "micros", "microseconds"), "us"),
-    **dict.fromkeys(("ns", "nsec", "nanos", "nanoseconds"), "ns"),
-    **dict.fromkeys(("mins", "minute", "minutes"), "min"),
-    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
-    **dict.fromkeys(("day", "days"), "d"),
+UNITS_OF_TIMES = {
+    word: unit
+    for unit, words in words_of(
+        """
+        s sec secs second seconds
+        ms msec millis milliseconds
+        us µs μs usec micros microseconds
+        ns nsec nanos nanoseconds
+        min mins minute minutes
+        h hr hrs hour hours
+        d day days
+        """
+    ).items()
+    for word in words
 }
-UNITS_OF_TIMES = UNITS | {unit: unit for unit in ("min", "h", "d")}  # `t_min` may also be the least temperature
+# `t_min` may also be the least temperature.
+UNITS = {word: unit for word, unit in UNITS_OF_TIMES.items() if word not in ("min", "h", "d")}
 IN_BRACKETS = re.compile(r"\s*[(\[]\s*([^)\]]*?)\s*[)\]]\s*$")
 SUFFIX = re.compile(r"[_\s.\-]([^_\s.\-]+)$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roles:
+class Roles(NamedTuple):
     """The column of each role, by its name in the table."""
 
-    columns: Mapping[Role, str] = field(default_factory=dict)
+    columns: Mapping[Role, str] = {}
     clock: str | None = None  # the column of the time of day, where the role TIME is a date
     unit: str | None = None  # of the time, by the name of its column
     second_labels: tuple[str, ...] = ()
@@ -128,7 +142,8 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
     columns: dict[Role, str] = {}
     clock, second = None, []
     for role in Role:
-        found = sorted((name for name in free if _may_be(role, name, free)), key=lambda name: _rank(role, name))
+        may_be = ((NAMES[role].index(_word(role, name)), name) for name in free if _may_be(role, name, free))
+        found = [name for _, name in sorted(may_be, key=itemgetter(0))]
         if role is Role.LABEL and (role in said or _is_settled(found)):
             found, second = found[: role not in said], found[role not in said :]
         if role is Role.TIME and role not in said and len(found) == 2:
@@ -158,10 +173,6 @@ def _word(role: Role, name: str) -> str:
         name = SUFFIX.sub("", name)
     word = plain(name)
     return word if word in NAMES[role] else word.removesuffix("id")
-
-
-def _rank(role: Role, name: str) -> int:
-    return NAMES[role].index(_word(role, name))
 
 
 def _is_settled(labels: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.columns import Wanted
 from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, SaidClasses, name_labels, rate_of_step
-from training.data.ingest.references import marked, marks
+from training.data.ingest.references import booleans, marked, marks_refused
 from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
@@ -37,8 +37,7 @@ INTERLEAVED_MIN, INTERLEAVED_ROWS = 20, 4096  # rows that show it, and that are 
 RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling does not make
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowCut:
+class WindowCut(NamedTuple):
     """The way in which recordings are cut into windows; ``hz`` None: read off the times.
 
     ``t_unit`` and ``time_format`` (of strptime) are None where they are not given. ``episode_s`` is the length of the
@@ -83,6 +82,12 @@ class SampleRows:
     room: WorkingMemory = ROOM
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def clock(self) -> Floats:
+        """The times of rows that have some."""
+        assert self.t is not None
+        return self.t
 
     @property
     def recording(self) -> Codes:
@@ -202,7 +207,11 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
     if t is not None:
         times.check_one_clock(t, host)
     for name, largest in table.largest_whole().items():
-        _check_whole(largest, name)
+        if largest > WHOLE_MAX:  # 64-bit floats make one of several
+            raise DataError(
+                f"The channel {name!r} holds whole numbers of up to {largest:,}, of which the last digits would be "
+                "lost: subtract a constant, bring rates, or leave it out with --ignore if it is an id."
+            )
     values = table.values()
     left_out = []
     if wanted.missing:
@@ -235,17 +244,8 @@ def _marks(table: Stored) -> Bools:
     if any(part.null_count() for part in table.parts(Role.REFERENCE)):
         raise DataError(f"The column {name!r} has empty cells: say in each row whether it is of a reference.")
     way_out = f"rename it or say --ignore {shlex.quote(quoted(name))} if it is none"
-    parts = [marks(part.to_numpy(), f"column {name!r}", way_out) for part in table.parts(Role.REFERENCE)]
-    return np.concatenate(parts)
-
-
-def _check_whole(largest: int, name: str) -> None:
-    """Refuse whole numbers so large that different ones become equal as 64-bit floats. Raises DataError."""
-    if largest > WHOLE_MAX:
-        raise DataError(
-            f"The channel {name!r} holds whole numbers of up to {largest:,}, of which the last digits would be "
-            "lost: subtract a constant, bring rates, or leave it out with --ignore if it is an id."
-        )
+    refusal = marks_refused(f"column {name!r}", way_out)
+    return np.concatenate([booleans(part.to_numpy(), refusal) for part in table.parts(Role.REFERENCE)])
 
 
 def _check_sense(column: str, labels: TableClasses, said: SaidClasses) -> None:
@@ -362,10 +362,9 @@ def check_begun_once(rows: SampleRows, group: Codes, kept: Ints | None, what: st
 
     Raises DataError.
     """
-    assert rows.t is not None
     row = np.arange(group.size) if kept is None else np.sort(kept)
     row = row[np.argsort(group[row], kind="stable")]
-    of, t = group[row], rows.t[row]
+    of, t = group[row], rows.clock[row]
     fell = np.flatnonzero((np.diff(of) == 0) & (np.diff(t) < 0)) + 1
     sizes, falls = np.bincount(of), np.bincount(of[fell], minlength=int(of.max(initial=0)) + 1)
     odd = (falls > 0) & (sizes / (falls + 1) >= RUN_MIN)  # others are in order, or shuffled
@@ -436,21 +435,34 @@ def name_of(rows: SampleRows, row: int) -> str:
 
 
 def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower: bool = False) -> None:
-    """Refuse recordings of another rate; with ``slower`` only those too slow to be averaged to the rate. Raises
-    DataError."""
-    assert rows.t is not None
+    """Refuse recordings whose own step is not that of the data set. Raises DataError.
+
+    ``slower``: those that come faster can be brought to ``hz``, unless it was not ``said`` and they are far from it.
+    """
     first = [low for low, _ in edges_of(group)]
-    by_group = times.usual_steps(rows.t, group, [str(number) for number in range(len(first))])
+    by_group = times.usual_steps(rows.clock, group, [str(number) for number in range(len(first))])
     odd = {n: step for n, step in by_group.items() if abs(step * hz - 1) > times.RATE_LEAVE}
     hosts = {rows.host[first[int(n)]] for n in odd}
-    steps = {}
+    steps: dict[str, float] = {}
     for host in sorted(hosts):
         mine = [n for n in by_group if rows.host[first[int(n)]] == host]
         if all(n in odd for n in mine):
             steps[f"the host {host!r}"] = by_group[mine[0]]
         else:
             steps |= {name_of(rows, first[int(n)]): odd[n] for n in mine if n in odd}
-    times.check_rates(steps, hz, said=said, slower=slower)
+    way = "bring all to one rate, or ingest them apart"
+    if slower:
+        steps = {n: step for n, step in steps.items() if step * hz > 1 or (not said and step * hz < 1 / times.UNLIKE)}
+    if not steps:
+        return
+    if slower:
+        way = f"say --hz {min(hz, 1 / max(steps.values())):.4g} to {way}"
+        if max(*steps.values(), 1 / hz) > times.UNLIKE * min(*steps.values(), 1 / hz):
+            way += " (in another unit of time? Then bring all to seconds)"
+    step, *_ = steps.values()
+    others = f"--hz says {hz:g}" if said else f"the usual rate is {hz:g}"
+    more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
+    raise DataError(f"Sampled at {1 / step:.4g} Hz, but {others}: {', '.join(list(steps)[:3])}{more}: {way}.")
 
 
 def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
@@ -470,6 +482,4 @@ def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
 
 def steps_inside(rows: SampleRows, group: Codes) -> Floats:
     """The steps from sample to sample of one group."""
-    assert rows.t is not None
-    steps: Floats = np.diff(rows.t)[np.diff(group) == 0]
-    return steps
+    return np.asarray(np.diff(rows.clock)[np.diff(group) == 0])

@@ -15,14 +15,12 @@ Without ``window`` the recordings are cut here: by ``window_s`` and ``stride_s``
 change of label.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -32,27 +30,14 @@ from training.data.classes import listed
 from training.data.coded import Coded, numbered
 from training.data.dataset import UNLABELLED
 from training.data.errors import DataError
-from training.data.ingest import times
+from training.data.ingest import ingested, times
 from training.data.ingest.columns import Wanted, channel_names
 from training.data.ingest.even import GAP, SHORT
 from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
 from training.data.ingest.incident_log import Labelled, label_samples, read_incidents, with_labels
-from training.data.ingest.ingested import (
-    FOR_SCORING,
-    SAMPLES_MIN,
-    Counts,
-    Empty,
-    Ingested,
-    SaidClasses,
-    channel_specs,
-    check_says_nothing,
-    following,
-    measured,
-    unite,
-)
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, RecordedTable, with_specs
 from training.data.ingest.references import MARK
-from training.data.ingest.roles import Role
+from training.data.ingest.roles import Role, Roles
 from training.data.ingest.rows import (
     SampleRows,
     WindowCut,
@@ -80,8 +65,7 @@ EPISODE_WINDOWS = 8  # that an episode of it holds at least
 ROUNDING = 1e-5  # of a window's length that was reckoned from a rate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class Log(NamedTuple):
     """A log of incidents that labels the samples; ``rest`` is the class of samples in no incident."""
 
     path: Path
@@ -92,7 +76,7 @@ def read_long(
     path: Path,
     cut: WindowCut,
     *,
-    said: SaidClasses,
+    said: ingested.SaidClasses,
     wanted: Wanted,
     roles: Mapping[Role, str],
     log: Log | None = None,
@@ -100,7 +84,7 @@ def read_long(
     decimal: str | None = None,
     scoring: bool = False,
     room: WorkingMemory = ROOM,
-) -> Ingested:
+) -> ingested.Ingested:
     """Read and cut the table; ``roles`` are the columns named by flags, ``columns`` the names of all columns.
 
     ``decimal`` is the sign before decimals, where it is said; for ``scoring`` a table needs no labels. The result does
@@ -112,31 +96,30 @@ def read_long(
 
 
 def read_recorded(
-    found: RecordedTable, cut: WindowCut, *, said: SaidClasses, wanted: Wanted, log: Log | None = None
-) -> Ingested:
+    found: RecordedTable, cut: WindowCut, *, said: ingested.SaidClasses, wanted: Wanted, log: Log | None = None
+) -> ingested.Ingested:
     """Cut samples of another recorder: its channels are known, and without a log all samples are benign.
 
     Raises DataError.
     """
-    table, notes = found.table, found.notes
-    table = replace(table, rows=table.rows.select(left(table.rows.columns, wanted.ignore, table.path)))
+    rows, notes = found.rows.select(left(found.rows.columns, wanted.ignore, found.path)), found.notes
+    roles = {Role.TIME: "its clock", Role.HOST: "its host"}
     if log is None:
-        roles = {**table.roles.columns, Role.LABEL: "no labels"}
-        rows = table.rows.with_columns(pl.lit(0).alias(str(Role.LABEL)))
-        table = replace(table, rows=rows, roles=replace(table.roles, columns=roles))
+        roles[Role.LABEL] = "no labels"
+        rows = rows.with_columns(pl.lit(0).alias(str(Role.LABEL)))
         notes = (
             *notes,
             "The recorder carries no labels: every window counts as benign (--labels-from FILE brings some).",
         )
-    ours = [name for name in found.channels if name in table.rows.columns]
-    wanted = replace(wanted, level=tuple(dict.fromkeys((*wanted.level, *ours))))
-    cut = replace(cut, window_samples=WINDOW_SAMPLES)
-    held = stored(table)
+    ours = [name for name in found.channels if name in rows.columns]
+    wanted = wanted._replace(level=tuple(dict.fromkeys((*wanted.level, *ours))))
+    cut = cut._replace(window_samples=cut.window_samples or WINDOW_SAMPLES)
+    held = stored(found.path, rows, Roles(columns=roles), found.layout)
     with closing(held.store):
         windows = cut_table(held, cut, said=said, wanted=wanted, log=log)
     channels = with_specs(windows.channels, ours)
     if log is None:
-        windows = replace(windows, benign=replace(windows.benign, why="as nothing is labelled"))
+        windows = replace(windows, benign=windows.benign._replace(why="as nothing is labelled"))
     X = np.stack([compress(window.T, channels).T for window in windows.X])
     return replace(windows, X=X, channels=channels, notes=(*windows.notes, *notes))
 
@@ -145,11 +128,11 @@ def cut_table(
     table: Stored,
     cut: WindowCut,
     *,
-    said: SaidClasses,
+    said: ingested.SaidClasses,
     wanted: Wanted,
     log: Log | None = None,
     scoring: bool = False,
-) -> Ingested:
+) -> ingested.Ingested:
     """Cut the rows of a table into windows. Raises DataError."""
     path = table.path
     by_log = Labelled()
@@ -162,19 +145,23 @@ def cut_table(
                 "--labels-from FILE (--like FOLDER needs none, and makes what a model of that data set scores); its "
                 f"columns are {listed([table.named(name) for name in table.columns])}."
             )
-        check_says_nothing(said, str(path))
+        ingested.check_says_nothing(said, str(path))
         labels = Coded(np.array([UNLABELLED]), np.broadcast_to(np.int32(0), (table.height,)))
-        by_log = Labelled(label=labels, notes=(FOR_SCORING,))
+        by_log = Labelled(label=labels, notes=(ingested.FOR_SCORING,))
         table = with_labels(table, by_log, "no labels")
-    if Role.WINDOW not in table.roles.columns:
-        _check_timed(table)
+    if Role.WINDOW not in table.roles.columns and Role.TIME not in table.roles.columns:
+        raise DataError(
+            f"{path} has no column of times, by which it would be cut: name it with --time NAME, or, if its rows are "
+            "cut into windows already, the column that numbers these with --window-column NAME (and --hz); its "
+            f"columns are {listed([table.named(name) for name in table.columns])}."
+        )
     names = channel_names(table.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(table)
     rows = read_rows(table, cut, said, wanted)
     table.store.close()  # what it held is in `rows`
     rows = as_measured(rows, names, wanted)
-    roles, height = table.roles, table.height
+    roles = table.roles
     if Role.WINDOW in roles.columns:
         for flag, length in (("--window-s", cut.window_s), ("--episode-s", cut.episode_s)):
             if length is not None:
@@ -188,28 +175,14 @@ def cut_table(
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
     left_out += [*unlabelled, *by_log.left_out, *rows.left_out]
     shown = f" ({table.layout})" if table.layout else ""
-    return Ingested(
-        X=windows.X,
-        label=Coded(np.array(rows.labels.names), rows.label[windows.first]).renamed(rows.labels.names),
-        episode=windows.episode,
-        host=rows.host.take(windows.first),
-        t_start=windows.t_start,
-        channels=channel_specs(names, [name in wanted.oracle for name in names], counters=wanted.counter),
-        label_names=rows.labels.names,
-        benign=rows.labels.benign,
-        sample_hz=windows.hz,
-        stride_s=windows.stride_s,
-        timing=windows.timing,
-        source=f"{path.name}: {height:,} rows{shown}",
+    return replace(
+        windows,
+        channels=ingested.channel_specs(names, [name in wanted.oracle for name in names], counters=wanted.counter),
+        source=f"{path.name}: {table.height:,} rows{shown}",
         roles=_meanings(table, rows.t_role),
-        rate_why=windows.rate_why,
         clock="" if rows.t is None else table.called(Role.TIME),
-        gaps=windows.gaps,
-        missing=windows.missing,
         left_out=(*left_out, *windows.left_out),
         notes=(*missing_roles(table.columns, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
-        empty=windows.empty,
-        counts=windows.counts,
     )
 
 
@@ -225,7 +198,7 @@ def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled
         raise DataError(f"{table.path} is cut into windows, which --labels-from cannot label: leave that column out.")
     if Role.TIME not in table.roles.columns:
         raise DataError(f"--labels-from needs times: {table.path} has no column of times (--time NAME names one).")
-    (t, role), form = _with_format(lambda form: clock_of(table, replace(cut, time_format=form)), cut.time_format)
+    (t, role), form = _with_format(lambda form: clock_of(table, cut._replace(time_format=form)), cut.time_format)
     assert t is not None
     incidents, of_log = _with_format(
         lambda form: read_incidents(log.path, times.SaidTimes(unit=cut.t_unit, format=form)), cut.time_format
@@ -240,7 +213,7 @@ def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled
         )
     incidents.check_zone(role, str(table.path))
     by_log = label_samples(t, hosts_of(table), incidents, rest=log.rest)
-    return with_labels(table, by_log, log.path.name), by_log, replace(cut, time_format=form)
+    return with_labels(table, by_log, log.path.name), by_log, cut._replace(time_format=form)
 
 
 def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, str | None]:
@@ -260,43 +233,32 @@ def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, 
 
 def _meanings(table: Stored, t_role: str) -> dict[str, str]:
     """The meaning of each column that is not a channel, in the order of the table."""
-    meant = {
-        Role.LABEL: "class",
-        Role.TIME: t_role,
-        Role.HOST: "host",
-        Role.EPISODE: "recording",
-        Role.WINDOW: "window",
-        Role.REFERENCE: "reference of its host",
-    }
-    found = {table.called(Role(name)): meant[Role(name)] for name in table.columns if name in table.roles.columns}
+    roles = [Role(name) for name in table.columns if name in table.roles.columns]
+    found = {table.called(role): t_role if role is Role.TIME else role.meaning for role in roles}
     return found | ({} if table.roles.clock is None else {table.roles.clock: "time of day"})
 
 
-class _Windows(NamedTuple):
-    X: Floats32
-    first: Ints  # the row that each window begins with
-    episode: Coded
-    t_start: Floats
-    hz: float
-    stride_s: float
-    timing: Timing
-    rate_why: str
-    left_out: tuple[str, ...] = ()
-    empty: tuple[Empty, ...] = ()
-    gaps: int = 0
-    notes: tuple[str, ...] = ()
-    counts: Mapping[str, Counts] = {}
-    missing: int = 0
+def _windows(rows: SampleRows, first: Ints, **known: Any) -> ingested.Ingested:
+    """Windows that begin at the rows ``first``, with what is ``known`` of them; of channels the caller knows."""
+    return ingested.Ingested(
+        label=Coded(np.array(rows.labels.names), rows.label[first]).renamed(rows.labels.names),
+        host=rows.host.take(first),
+        channels=(),
+        label_names=rows.labels.names,
+        benign=rows.labels.benign,
+        missing=_unknown(rows.values),
+        **known,
+    )
 
 
 # -- windows that were cut before --------------------------------------------------------------------------------------
 
 
-def _given_windows(rows: SampleRows, cut: WindowCut) -> _Windows:
+def _given_windows(rows: SampleRows, cut: WindowCut) -> ingested.Ingested:
     window = rows.window
     assert window is not None
-    known = (rows.host,) if rows.episode is None else (rows.host, rows.episode)
-    recording, group = numbered(*known), rows.recording
+    recording = numbered(rows.host, *(() if rows.episode is None else (rows.episode,)))
+    group = rows.recording
     counts = np.bincount(group)
     first = np.cumsum(counts) - counts  # as the rows are sorted
     usual = int(np.bincount(counts).argmax())
@@ -322,12 +284,14 @@ def _given_windows(rows: SampleRows, cut: WindowCut) -> _Windows:
     if (label != label[:, :1]).any():
         row = int(first[np.flatnonzero((label != label[:, :1]).any(axis=1))[0]])
         raise DataError(f"{rows.path} has a window with more than one label: {window[row]!r} of {name_of(rows, row)}.")
-    episode = unite(rows.host.strings(first), (window if rows.episode is None else rows.episode).strings(first))
+    episode = ingested.unite(
+        rows.host.strings(first), (window if rows.episode is None else rows.episode).strings(first)
+    )
     timing, why, hz = Timing.SECONDS, "--hz", cut.hz or 1.0
     if rows.t is None:
         timing, why = (Timing.SECONDS, "--hz") if cut.hz else (Timing.NONE, "neither t nor --hz")
         stride_s = cut.stride_s or samples / hz
-        t_start = following(episode, stride_s)
+        t_start = ingested.following(episode, stride_s)
     else:
         hz = rate_of(rows, cut, group)
         why = "--hz" if cut.hz else "read off t"
@@ -336,7 +300,7 @@ def _given_windows(rows: SampleRows, cut: WindowCut) -> _Windows:
         t_start = rows.t[first]
         recordings = [str(number) for number in range(int(recording.max()) + 1)]
         steps = times.usual_steps(t_start, recording[first], recordings, least=1)
-        usual_step = measured(float(np.median(list(steps.values())))) if steps else samples / hz
+        usual_step = ingested.measured(float(np.median(list(steps.values())))) if steps else samples / hz
         if cut.stride_s is not None:
             raise DataError(
                 f"{rows.path} has columns 'window' and 't': leave --stride-s out, by t it is {usual_step:g} s."
@@ -344,7 +308,8 @@ def _given_windows(rows: SampleRows, cut: WindowCut) -> _Windows:
         stride_s = usual_step
     X = rows.room.empty((first.size, rows.values.shape[1], samples), np.float32)
     _fill(X, 0, rows, 0, np.arange(0, group.size, samples))
-    return _Windows(X, first, Coded.of(episode), t_start, hz, stride_s, timing, why, missing=_unknown(rows.values))
+    known = {"X": X, "t_start": t_start, "sample_hz": hz, "stride_s": stride_s, "timing": timing, "rate_why": why}
+    return _windows(rows, first, episode=Coded.of(episode), **known)
 
 
 def _fill(X: Floats32, at: int, rows: SampleRows, low: int, begins: Ints) -> None:
@@ -364,9 +329,8 @@ def _unknown(values: Floats32, low: int = 0, high: int | None = None) -> int:
 
 def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
     """Refuse a window whose rows are interrupted by a gap or a change of label. Raises DataError."""
-    assert rows.t is not None
     assert rows.window is not None
-    steps = np.diff(rows.t.reshape(-1, samples), axis=1)
+    steps = np.diff(rows.clock.reshape(-1, samples), axis=1)
     equal = np.flatnonzero((steps == 0).any(axis=1))
     wide = np.flatnonzero((steps > times.UNLIKE / hz).any(axis=1))
     for found, what in ((equal, "two rows of one time"), (wide, "a gap inside")):
@@ -381,22 +345,11 @@ def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
 # -- recordings, cut here ----------------------------------------------------------------------------------------------
 
 
-def _check_timed(table: Stored) -> None:
-    """Refuse a table that has neither windows nor the times to cut windows by. Raises DataError."""
-    if Role.TIME not in table.roles.columns:
-        raise DataError(
-            f"{table.path} has no column of times, by which it would be cut: name it with --time NAME, or, if its rows "
-            "are cut into windows already, the column that numbers these with --window-column NAME (and --hz); its "
-            f"columns are {listed([table.named(name) for name in table.columns])}."
-        )
-
-
-def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[SampleRows, _Windows]:
+def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[SampleRows, ingested.Ingested]:
     if cut.window_s is None and cut.window_samples is None:
         raise DataError(
             f"{rows.path} has no column of windows, so it needs --window-s: the seconds that a window is to have."
         )
-    assert rows.t is not None
     group = rows.recording
     check_interleaved(rows, group)
     check_night(rows, group)
@@ -405,7 +358,6 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
     check_years(rows, group)
     check_rates(rows, group, hz, said=cut.hz is not None, slower=True)
     rows = evenly(rows, group, hz, totals, said=cut.hz is not None)
-    assert rows.t is not None
     group = rows.recording
     rounded = (*hour_left_out(rows, group, hz), *(rounded_times(rows, group, hz) if cut.hz is None else ()))
     window_s = cut.window_s or float(cut.window_samples or 0) / hz
@@ -416,24 +368,25 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
             f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {window_s:g} s holds none: "
             f"change --window-s{unit}."
         )
-    if samples < SAMPLES_MIN:
+    if samples < ingested.SAMPLES_MIN:
         raise DataError(
             f"The samples of {rows.path} are {1 / hz:g} s apart, so that a window of {window_s:g} s holds {samples} "
-            f"where {SAMPLES_MIN} are needed: say --window-s {SAMPLES_MIN / hz:g} or more."
+            f"where {ingested.SAMPLES_MIN} are needed: say --window-s {ingested.SAMPLES_MIN / hz:g} or more."
         )
     stride = max(1, round((cut.stride_s or cut.usual_stride_s or window_s / 2) * hz))
     recordings = edges_of(group)
     begun = np.array([low for low, _ in recordings])
-    names = unite(rows.host.strings(begun), rows.ids.strings(begun))
+    names = ingested.unite(rows.host.strings(begun), rows.ids.strings(begun))
     episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
     places: list[tuple[int, Ints]] = []  # the first row of an episode, and which begin windows
     episode: list[str] = []
     empty = []
-    counts: dict[str, Counts] = {}
+    counts: dict[str, ingested.Counts] = {}
     short, stretched = np.zeros((2, len(rows.labels.names)), dtype=np.int64)
     for name, (low, high) in episodes.items():
-        t, label = rows.t[low:high], rows.label[low:high]
-        counts[name] = _counts(t, _unknown(rows.values, low, high) / (t.size * rows.values.shape[1]), hz)
+        t, label = rows.clock[low:high], rows.label[low:high]
+        unknown = _unknown(rows.values, low, high) / (t.size * rows.values.shape[1])
+        counts[name] = ingested.Counts(t.size, *_gaps(t, hz), unknown)
         edges = stretch_edges(t, label, hz)
         of, lengths = label[edges[:-1]], np.diff(edges)
         stretched += np.bincount(of, minlength=stretched.size)
@@ -444,7 +397,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
             episode.append(name)
         else:
             duration = float(t[-1] - t[0] + 1 / hz)
-            empty.append(Empty(name, rows.host[low], float(t[0]), duration, t.size))
+            empty.append(ingested.Empty(name, rows.host[low], float(t[0]), duration, t.size))
     if not places:
         raise DataError(
             f"{rows.path} has no stretch of {window_s:g} s without a gap or a change of label "
@@ -463,21 +416,20 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
         _fill(X, at, rows, low, begins)
         at += begins.size
         rows.room.progress("cutting", at / first.size)
-    return rows, _Windows(
-        X,
+    return rows, _windows(
+        rows,
         first,
-        Coded.of(episode).take(np.repeat(np.arange(len(places)), [begins.size for _, begins in places])),
-        rows.t[first],
-        hz,
-        stride / hz,
-        Timing.SECONDS,
-        "--hz" if cut.hz else "read off t",
-        tuple(left_out),
-        tuple(empty),
-        sum(_gaps(rows.t[low:high], hz)[0] for low, high in recordings),
-        (*notes, *rounded),
-        counts,
-        _unknown(rows.values),
+        X=X,
+        episode=Coded.of(episode).take(np.repeat(np.arange(len(places)), [begins.size for _, begins in places])),
+        t_start=rows.clock[first],
+        sample_hz=hz,
+        stride_s=stride / hz,
+        rate_why="--hz" if cut.hz else "read off t",
+        left_out=tuple(left_out),
+        empty=tuple(empty),
+        gaps=sum(_gaps(rows.clock[low:high], hz)[0] for low, high in recordings),
+        notes=(*notes, *rounded),
+        counts=counts,
     )
 
 
@@ -497,10 +449,6 @@ def _hosts_without_reference(rows: SampleRows, first: Ints) -> list[str]:
     return [f"No stretch of the reference of {listed(short)} is as long as a window: no level is known of such a host."]
 
 
-def _counts(t: Floats, nan_share: float, hz: float) -> Counts:
-    return Counts(t.size, *_gaps(t, hz), nan_share)
-
-
 def _gaps(t: Floats, hz: float) -> tuple[int, float]:
     """Count the gaps between sorted times, and find the longest."""
     steps = np.diff(t)
@@ -516,7 +464,6 @@ def _episodes(
     first row and the row after its last. Neighbouring windows of a recording are alike, so a window's length is left
     out between two episodes to keep the sides of a split apart.
     """
-    assert rows.t is not None
     if cut.episode_s is not None and cut.episode_s < 2 * window_s * (1 - ROUNDING):
         raise DataError(
             f"--episode-s {cut.episode_s:g} is too short for windows of {window_s:.6g} s: between two episodes a "
@@ -528,13 +475,13 @@ def _episodes(
     lengths: list[float] = []
     left_out = 0
     for name, (low, high) in recordings.items():
-        span = float(rows.t[high - 1] - rows.t[low])
+        span = float(rows.clock[high - 1] - rows.clock[low])
         length = cut.episode_s or episode_length(span, window_s)
         if length is None or length > span:
             episodes[name] = (low, high)
             continue
         lengths.append(length)
-        t = rows.t[low:high] - rows.t[low]
+        t = rows.clock[low:high] - rows.clock[low]
         number = (t // length).astype(np.int64)
         there = np.flatnonzero((number == 0) | (t - number * length >= window_s))
         left_out += t.size - there.size
@@ -542,10 +489,10 @@ def _episodes(
             int(number[there[a]]): (low + int(there[a]), low + int(there[b - 1]) + 1)
             for a, b in edges_of(number[there])
         }
-        width = len(str(int((rows.t[high - 1] - rows.t[low]) // length) + 1))
+        width = len(str(int((rows.clock[high - 1] - rows.clock[low]) // length) + 1))
         episodes |= {f"{name} part {each + 1:0{width}d}": rows_of for each, rows_of in parts.items()}
     if not lengths and cut.episode_s is not None:
-        longest = max(float(rows.t[high - 1] - rows.t[low]) for low, high in recordings.values())
+        longest = max(float(rows.clock[high - 1] - rows.clock[low]) for low, high in recordings.values())
         return episodes, (f"--episode-s {cut.episode_s:g} cuts nothing: the longest recording has {longest:.6g} s.",)
     if not lengths:
         return episodes, ()
@@ -576,8 +523,7 @@ def stretch_edges(t: Floats, label: AnyArray, hz: float) -> Ints:
     """
     steps = np.diff(t)
     broken = (steps > GAP / hz) | (steps < SHORT / hz) | (label[1:] != label[:-1])
-    edges: Ints = np.r_[0, np.flatnonzero(broken) + 1, t.size]
-    return edges
+    return np.asarray(np.r_[0, np.flatnonzero(broken) + 1, t.size])
 
 
 def starts_between(edges: Ints, samples: int, stride: int) -> Ints:

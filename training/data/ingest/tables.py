@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ from psutil import virtual_memory
 from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.ingest.cells import PARQUET, CellStore, closed_on_error, literal, open_cells, parquet_cells
+from training.data.ingest.dialect import too_wide
 from training.data.ingest.numerals import BLANK, NUMBER, Kind, Verdict, fits, kinds_of
 from training.data.ingest.roles import Role, Roles, roles_of
 from training.data.scratch import ROOM, WorkingMemory, release
@@ -22,23 +23,13 @@ from training.data.values import Bools, Floats
 RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
 TEXT = (".csv", ".tsv", ".txt")
 ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever it holds, as measured
+CHANNELS_MAX = 1000  # of a table: each has sixteen features
 CELL_BYTES = 512  # of a row's time, label or name, before it is a number
 DATES = ("VARCHAR", "DATE", "TIME", "TIME_NS")  # of which two columns may be one time
 NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleTable:
-    """Rows of samples. A column with a role has the role's name; ``roles`` describes it for people."""
-
-    path: Path
-    rows: pl.DataFrame
-    roles: Roles
-    layout: str = ""  # how it is written, as far as that is unusual
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(NamedTuple):
     """A table whose cells are kept in DuckDB until it is closed. Only the rows ``keep`` are used.
 
     A column with a role has the role's name in ``columns``; ``roles`` holds what it is called in the file.
@@ -131,7 +122,7 @@ class Stored:
             whole = self.keep.copy()
             whole[whole] = keep
             keep = whole
-        return replace(self, keep=keep, labels=labels)
+        return self._replace(keep=keep, labels=labels)
 
 
 def read_table(
@@ -158,7 +149,11 @@ def read_table(
         if Role.TIME not in said and any(name.startswith(RELOG) for name in names):
             raise DataError(f"{path} is a log of Windows' performance monitor: read it with --perfmon {path}.")
         ids = roles_of(names, said, str(path)).columns
-        names = [name for name in names if name or store.has_cells(name)]  # each line may end with a delimiter
+        if "" in names and not store.ask("1", f"WHERE {store.column('')} IS NOT NULL LIMIT 1"):
+            names.remove("")  # each line may end with a delimiter
+        channels = len(names) - len(roles_of(names, said, str(path)).names)
+        if channels > CHANNELS_MAX:  # before each is looked at
+            raise too_wide(channels, CHANNELS_MAX, str(path))
         kinds, how = kinds_of(store, names, [ids[role] for role in NAMES if role in ids], decimal)
         room.progress("looking at the columns", 1.0)
         layout = "" if store.dialect is None else store.dialect.sentence()
@@ -166,13 +161,13 @@ def read_table(
         return _table(path, store, kinds, roles_of(names, said, str(path)), layout, room)
 
 
-def stored(table: SampleTable, room: WorkingMemory = ROOM) -> Stored:
-    """Store a table that is in memory."""
+def stored(path: Path, rows: pl.DataFrame, roles: Roles, layout: str) -> Stored:
+    """The same of rows in memory, whose columns with a role have the role's name."""
     with tempfile.TemporaryDirectory() as folder:
-        table.rows.write_parquet(file := Path(folder) / f"rows{PARQUET}")
-        store = parquet_cells(file, room)
+        rows.write_parquet(file := Path(folder) / f"rows{PARQUET}")
+        store = parquet_cells(file, ROOM)
     with closed_on_error(store):
-        return _table(table.path, store, kinds_of(store, store.names)[0], table.roles, table.layout, room)
+        return _table(path, store, kinds_of(store, store.names)[0], roles, layout, ROOM)
 
 
 def _table(

@@ -6,11 +6,9 @@ or that makes them a time of this century. Otherwise they are seconds, and refus
 sample in a quarter of an hour). All functions are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,7 +18,6 @@ from training.data.errors import DataError
 from training.data.scratch import edges_of
 from training.data.values import AnyArray, Floats
 
-Floats = Floats
 _Cells = Callable[[], Iterable[pl.Series]]
 
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # parts of a second
@@ -49,8 +46,7 @@ STEPS_MIN = 3  # fewer show no rate
 BLOCK = 32  # steps in which a rate of its own shows through jitter and lost samples
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidTimes:
+class SaidTimes(NamedTuple):
     """The unit of numbers and the format of dates, from the user's flags and from the column's name."""
 
     unit: str | None = None
@@ -72,7 +68,9 @@ def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where:
     zones = isinstance(first.dtype, pl.Datetime) and first.dtype.time_zone is not None
     form, cells = "", parts
     is_text = first.dtype == pl.String or (said.format is not None and first.dtype.is_integer())  # %Y%m%d%H%M%S
-    if is_text and (said.format is not None or not _are_numbers(parts())):
+    if is_text and (
+        said.format is not None or any(part.cast(pl.Float64, strict=False).null_count() for part in parts())
+    ):
         cells, zones, form = _dates(lambda: (part.cast(pl.String) for part in parts()), said, what)
     elif said.format is not None:
         raise DataError(f"{what} holds {first.dtype}, so --time-format has no effect: leave it out.")
@@ -94,10 +92,6 @@ def _seconds(dates: pl.Series) -> Floats:
         dates = dates.cast(pl.Datetime("us"))
     assert isinstance(dates.dtype, pl.Datetime | pl.Duration)
     return dates.to_physical().cast(pl.Float64).to_numpy() / UNITS[dates.dtype.time_unit]
-
-
-def _are_numbers(parts: Iterable[pl.Series]) -> bool:
-    return all(part.cast(pl.Float64, strict=False).null_count() == 0 for part in parts)
 
 
 def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str) -> tuple[_Cells, bool, str]:
@@ -333,28 +327,6 @@ def check_length(window_s: float, step_s: float, role: str) -> None:
             f"By --hz a window is {window_s:g} s long, but by t one begins each {step_s:g} s: "
             f"correct --hz, or say the unit of t with --t-unit {UNITS_SAID}."
         )
-
-
-def check_rates(steps: Mapping[str, float], hz: float, *, said: bool, slower: bool = False) -> None:
-    """Refuse recordings whose own step differs from that of the data set. ``steps`` by name. Raises DataError.
-
-    With ``slower``, faster recordings are accepted because they can be averaged to ``hz``, unless the user did not give
-    ``hz`` (``said``) and they are far from it.
-    """
-    odd = {name: step for name, step in steps.items() if abs(step * hz - 1) > RATE_LEAVE}
-    if slower:
-        odd = {n: step for n, step in odd.items() if step * hz > 1 or (not said and step * hz < 1 / UNLIKE)}
-    if not odd:
-        return
-    first = next(iter(odd))
-    others = f"--hz says {hz:g}" if said else f"the usual rate is {hz:g}"
-    more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-    way = "bring all to one rate, or ingest them apart"
-    if slower:
-        way = f"say --hz {min(hz, 1 / max(odd.values())):.4g} to bring all to one rate, or ingest them apart"
-        if max(*odd.values(), 1 / hz) > UNLIKE * min(*odd.values(), 1 / hz):
-            way += " (in another unit of time? Then bring all to seconds)"
-    raise DataError(f"Sampled at {1 / odd[first]:.4g} Hz, but {others}: {', '.join(list(odd)[:3])}{more}: {way}.")
 
 
 def other_rates(t: Floats, hz: float) -> list[float]:

@@ -4,8 +4,6 @@ Each behaviour is a generator that does one short step between two yields; a pac
 same behaviour can run hot or throttled. Each registers itself in ``BEHAVIOURS`` when its module is imported.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -41,7 +39,7 @@ class Behaviour(NamedTuple):
     name: str
     malicious: bool
     summary: str
-    steps: Steps
+    steps: Steps = lambda _ctx: iter(())
     paced: bool = True
 
 

@@ -1,7 +1,5 @@
 """Benign behaviours: ordinary work of hosts, using only the standard library and a scratch folder."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib

@@ -4,8 +4,6 @@ They encrypt files made for the purpose, send to their own server on loopback, a
 malware here: nothing spreads, hides, persists, or looks outside its scratch folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import subprocess

@@ -4,12 +4,10 @@ Version 1 keeps each controller in a tree of its own; version 2 has one tree. On
 carries no controllers, yet its ``cpu.stat`` and pressure files are the better ones, so they are preferred when there.
 """
 
-from __future__ import annotations
-
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +21,10 @@ class CgroupError(Exception):
     """Control groups cannot be used here: mount them, or record with --view machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cgroup:
+class Cgroup(NamedTuple):
     """The folders of one control group: one folder a version 1 controller, and the version 2 folder."""
 
-    v1: dict[str, Path] = field(default_factory=dict)
+    v1: Mapping[str, Path] = {}
     v2: Path | None = None
 
     def folders(self) -> list[Path]:

@@ -5,8 +5,6 @@
 the same hardware hardly shows. What a view cannot measure is absent from its samples, and the recording declares it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -79,23 +77,16 @@ class MachineCollector:
         disk = psutil.disk_io_counters(nowrap=True)
         if disk is None:
             return {}
-        return {
-            "disk_read_bytes": float(disk.read_bytes),
-            "disk_write_bytes": float(disk.write_bytes),
-            "disk_reads": float(disk.read_count),
-            "disk_writes": float(disk.write_count),
-        }
+        names = ("disk_read_bytes", "disk_write_bytes", "disk_reads", "disk_writes")
+        values = (disk.read_bytes, disk.write_bytes, disk.read_count, disk.write_count)
+        return dict(zip(names, map(float, values), strict=True))
 
     def _network(self) -> Sample:
         if found := proc.network():
             return dict(found)
         net = psutil.net_io_counters(nowrap=True)
-        return {
-            "net_rx_bytes": float(net.bytes_recv),
-            "net_tx_bytes": float(net.bytes_sent),
-            "net_rx_packets": float(net.packets_recv),
-            "net_tx_packets": float(net.packets_sent),
-        }
+        values = (net.bytes_recv, net.packets_recv, net.bytes_sent, net.packets_sent)
+        return dict(zip(proc.NETWORK, map(float, values), strict=True))
 
     def _kernel(self) -> Sample:
         """Read the figures that only /proc has: forks, faults, pressure, dirty memory, tasks."""

@@ -6,8 +6,6 @@ The far end plays the other machines that a host contacts. It runs outside the r
 threads and memory would reveal a behaviour.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import socket
@@ -25,18 +23,8 @@ from typing import NamedTuple
 from training.streams import replace_unprintable
 
 LOOPBACK = "127.0.0.1"
-WORDS = (
-    "the",
-    "of",
-    "session",
-    "error",
-    "user",
-    "timeout",
-    "disk",
-    "queue",
-    "retry",
-    "open",
-)  # of made-up logs, pages and tables
+# Of made-up logs, pages and tables.
+WORDS = ("the", "of", "session", "error", "user", "timeout", "disk", "queue", "retry", "open")
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -69,11 +57,6 @@ class FarEnd(NamedTuple):
 def open_far_end() -> FarEnd:
     """Start the far end in threads of this process."""
     return FarEnd(sink=sink(), names=name_service(), web=tuple(serve() for _ in range(3)))
-
-
-def parse_far_end(text: str) -> FarEnd:
-    ports = json.loads(text)
-    return FarEnd(sink=ports["sink"], names=ports["names"], web=tuple(ports["web"]))
 
 
 def serve() -> int:

@@ -1,8 +1,6 @@
 """Small readers of Linux's /proc and /sys text formats. On other systems they return nothing. A reader never raises for
 a missing file or an ended process; the channel is then not measured."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -10,17 +8,19 @@ from pathlib import Path
 Sample = dict[str, float | None]  # what was measured, by channel
 
 PROC = Path("/proc")
-SNMP = {  # channels by the names of /proc/net/snmp
-    "Tcp": {
-        "tcp_active_opens": "ActiveOpens",
-        "tcp_passive_opens": "PassiveOpens",
-        "tcp_attempt_fails": "AttemptFails",
-        "tcp_resets_sent": "OutRsts",
-        "tcp_retransmits": "RetransSegs",
-        "tcp_established": "CurrEstab",
-    },
-    "Udp": {"udp_rx_datagrams": "InDatagrams", "udp_tx_datagrams": "OutDatagrams"},
-}
+NETWORK = ("net_rx_bytes", "net_rx_packets", "net_tx_bytes", "net_tx_packets")
+# Channels, and the protocols and names that /proc/net/snmp has for them.
+SNMP = """
+    tcp_active_opens Tcp ActiveOpens
+    tcp_passive_opens Tcp PassiveOpens
+    tcp_attempt_fails Tcp AttemptFails
+    tcp_resets_sent Tcp OutRsts
+    tcp_retransmits Tcp RetransSegs
+    tcp_established Tcp CurrEstab
+    udp_rx_datagrams Udp InDatagrams
+    udp_tx_datagrams Udp OutDatagrams
+"""
+SNMP_NAMES = [line.split() for line in SNMP.strip().splitlines()]
 
 
 def read_text(path: str | Path) -> str:
@@ -72,9 +72,7 @@ def network(proc: Path = PROC) -> dict[str, float]:
     """The network channels of this process's namespace; loopback counts, because behaviours use nothing else."""
     found: dict[str, float] = {}
     snmp = tables(read_text(proc / "net/snmp"))
-    for protocol, keys in SNMP.items():
-        if protocol in snmp:
-            found |= {name: snmp[protocol][key] for name, key in keys.items()}
+    found |= {name: snmp[protocol][key] for name, protocol, key in SNMP_NAMES if protocol in snmp}
     totals = [0.0] * 4
     rows = read_text(proc / "net/dev").splitlines()[2:]
     for row in rows:
@@ -82,8 +80,7 @@ def network(proc: Path = PROC) -> dict[str, float]:
         for i, column in enumerate((0, 1, 8, 9)):
             totals[i] += float(fields[column])
     if rows:
-        names = ("net_rx_bytes", "net_rx_packets", "net_tx_bytes", "net_tx_packets")
-        found.update(zip(names, totals, strict=True))
+        found.update(zip(NETWORK, totals, strict=True))
     return found
 
 

@@ -6,8 +6,6 @@
 Nothing outside a scratch folder is touched and nothing leaves the host. Ctrl-C ends every process that was started.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform
@@ -18,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +28,8 @@ from training.clock import Clock, SystemClock
 from training.data import episode
 from training.data.channels import CHANNELS, Measure, View
 from training.streams import replace_unprintable
-from training.watch.recording import cgroups, workloads
+from training.watch.recording import cgroups
+from training.watch.recording.behaviours import fill_scratch
 from training.watch.recording.collect import Collector, ContainerCollector, MachineCollector, TreeCollector
 from training.watch.recording.proc import Sample
 from training.watch.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
@@ -40,8 +39,7 @@ SCRATCH_BYTES = 6 << 20
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's train_hosts can name
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordingOrder:
+class RecordingOrder(NamedTuple):
     """The order for one recording.
 
     ``notes`` goes into meta.json as it is; ``background`` runs all the time and is not part of any phase.
@@ -55,7 +53,7 @@ class RecordingOrder:
     seed: int
     phases: tuple[Phase, ...]
     background: tuple[Phase, ...] = ()
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = {}
 
 
 @dataclass
@@ -90,7 +88,26 @@ def record(
             stage.background.append(stage.start(phase, scratch))
         if stage.background:
             sleep(1.5)  # interpreters start in a burst that belongs to no phase
-        tape = _listen(order, collector, stage, scratches, clock, sleep, progress)
+        tape, tree = Tape(), TreeCollector(stage.roots)
+        tape.started_at = clock.now()
+        begun, tick, upcoming = clock.monotonic(), 0, 0
+        while (now := clock.monotonic() - begun) < order.duration_s:
+            while upcoming < len(order.phases) and order.phases[upcoming].start_s <= now:
+                phase = order.phases[upcoming]
+                stage.clear_front()
+                for each, scratch in zip(phase.all(), scratches[upcoming], strict=True):
+                    stage.front.append(stage.start(each, scratch))
+                tape.labels.append((0.0 if upcoming == 0 else clock.monotonic() - begun, phase.name))
+                upcoming += 1
+            taken = clock.monotonic() - begun
+            tape.samples.append({**collector.sample(), **tree.sample()})
+            tape.t.append(taken)
+            if tick % max(1, int(order.hz)) == 0:
+                stage.check()
+                progress(taken, tape.labels[-1][1])
+            # Late ticks are skipped rather than caught up: two samples at once would measure nothing.
+            tick = max(tick + 1, int((clock.monotonic() - begun) * order.hz))
+            sleep(max(0.0, tick / order.hz - (clock.monotonic() - begun)))
     finally:
         stage.close()
     return write(out, order, collector.view, tape, clock)
@@ -100,40 +117,8 @@ def _filled(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
     """Make a filled scratch folder for each behaviour."""
     folders = [scratch / f"{name}-{n}" for n in range(len(phases))]
     for folder, phase in zip(folders, phases, strict=True):
-        workloads.fill_scratch(folder, random.Random(phase.seed), SCRATCH_BYTES)
+        fill_scratch(folder, random.Random(phase.seed), SCRATCH_BYTES)
     return folders
-
-
-def _listen(
-    order: RecordingOrder,
-    collector: Collector,
-    stage: Stage,
-    scratches: list[list[Path]],
-    clock: Clock,
-    sleep: Callable[[float], None],
-    progress: Callable[[float, str], None],
-) -> Tape:
-    tape, tree = Tape(), TreeCollector(stage.roots)
-    tape.started_at = clock.now()
-    begun, tick, upcoming = clock.monotonic(), 0, 0
-    while (now := clock.monotonic() - begun) < order.duration_s:
-        while upcoming < len(order.phases) and order.phases[upcoming].start_s <= now:
-            phase = order.phases[upcoming]
-            stage.clear_front()
-            for each, scratch in zip(phase.all(), scratches[upcoming], strict=True):
-                stage.front.append(stage.start(each, scratch))
-            tape.labels.append((0.0 if upcoming == 0 else clock.monotonic() - begun, phase.name))
-            upcoming += 1
-        taken = clock.monotonic() - begun
-        tape.samples.append({**collector.sample(), **tree.sample()})
-        tape.t.append(taken)
-        if tick % max(1, int(order.hz)) == 0:
-            stage.check()
-            progress(taken, tape.labels[-1][1])
-        # Late ticks are skipped rather than caught up: two samples at once would measure nothing.
-        tick = max(tick + 1, int((clock.monotonic() - begun) * order.hz))
-        sleep(max(0.0, tick / order.hz - (clock.monotonic() - begun)))
-    return tape
 
 
 def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock) -> Path:
@@ -157,7 +142,7 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
         view=str(view),
         channels=[episode.ChannelInfo(**c.to_dict()) for c in channels],
         phases={name: label for name, label in phase_labels().items() if name in {p for _, p in tape.labels}},
-        notes=order.notes,
+        notes=dict(order.notes),
     )
     folder = out / meta.episode_id
     episode.write_folder(folder, meta, np.array(tape.t), values, tape.labels)
@@ -258,32 +243,29 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training.data.record", description=__doc__.split("\n")[0], allow_abbrev=False
     )
-    parser.add_argument("--list", action="store_true", help="list the scenarios and stop")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--list", action="store_true", help="list the scenarios and stop")
+    add(
         "--scenario",
         choices=list(SCENARIOS),
         metavar="NAME",
         help="scenario to run (default ordinary; with --baseline idle, which starts nothing)",
     )
-    parser.add_argument(
-        "--host", default=platform.node() or "host", help="host name to record under (default: this host's)"
-    )
-    parser.add_argument("--duration-s", type=float, default=60.0, help="length of the episode in seconds (default 60)")
-    parser.add_argument("--hz", type=float, default=8.0, help="samples a second (default 8)")
+    add("--host", default=platform.node() or "host", help="host name to record under (default: this host's)")
+    add("--duration-s", type=float, default=60.0, help="length of the episode in seconds (default 60)")
+    add("--hz", type=float, default=8.0, help="samples a second (default 8)")
     out = Path("data/episodes")
-    parser.add_argument("--out", type=Path, default=out, help=f"folder of episodes (default {out})")
-    parser.add_argument(
-        "--baseline", action="store_true", help="mark the episode as a reference of this host's ordinary work"
-    )
-    parser.add_argument(
+    add("--out", type=Path, default=out, help=f"folder of episodes (default {out})")
+    add("--baseline", action="store_true", help="mark the episode as a reference of this host's ordinary work")
+    add(
         "--view",
         choices=["auto", *map(str, View)],
         default="auto",
         help="measure the whole machine or this container (default: the container if its resources are limited)",
     )
-    parser.add_argument("--seed", type=int, default=None, help="seed of the phases, a whole number (default: random)")
-    parser.add_argument("--pack", action="store_true", help="pack the episode into one .tar.zst file")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add("--seed", type=int, default=None, help="seed of the phases, a whole number (default: random)")
+    add("--pack", action="store_true", help="pack the episode into one .tar.zst file")
+    add("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

@@ -7,8 +7,6 @@ namespace and everyday background load. The recordings note this in ``meta.json`
 groups and namespaces; a plain user records the machine itself with ``python -m training.data.record``.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import os
@@ -60,28 +58,25 @@ def _limits(cpu: float, memory_mib: int, disk_mib_s: int) -> cgroups.ContainerLi
 
 BOXES = (
     Box(
-        name="front-desk",
-        limits=_limits(0.50, 384, 30),
-        background=(("web", 0.0, 0.3), ("cloud_sync", 0.0, 0.1)),
-        ordinary=("web", "log_processing", "monitor", "cloud_sync"),
+        "front-desk",
+        _limits(0.50, 384, 30),
+        (("web", 0.0, 0.3), ("cloud_sync", 0.0, 0.1)),
+        ("web", "log_processing", "monitor", "cloud_sync"),
     ),
     Box(
-        name="build-box",
-        limits=_limits(0.80, 512, 60),
-        background=(("log_processing", 0.02, 0.15), ("monitor", 0.0, 0.4)),
-        ordinary=("compile_code", "file_copy", "compress", "numeric"),
+        "build-box",
+        _limits(0.80, 512, 60),
+        (("log_processing", 0.02, 0.15), ("monitor", 0.0, 0.4)),
+        ("compile_code", "file_copy", "compress", "numeric"),
     ),
     Box(
-        name="ledger",
-        limits=_limits(0.40, 320, 25),
-        background=(("database", 0.02, 0.2),),
-        ordinary=("database", "backup", "log_processing", "archive"),
+        "ledger",
+        _limits(0.40, 320, 25),
+        (("database", 0.02, 0.2),),
+        ("database", "backup", "log_processing", "archive"),
     ),
     Box(
-        name="attic-pi",
-        limits=_limits(0.30, 256, 15),
-        background=(("monitor", 0.0, 0.5),),
-        ordinary=("monitor", "file_copy", "log_processing", "web"),
+        "attic-pi", _limits(0.30, 256, 15), (("monitor", 0.0, 0.5),), ("monitor", "file_copy", "log_processing", "web")
     ),
 )
 
@@ -108,16 +103,7 @@ def own_network() -> None:
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP_RUNNING))
 
 
-class SampleSettings(NamedTuple):
-    """The settings for recording a sample; ``short``: one recording of each scenario."""
-
-    seed: int
-    duration_s: float
-    hz: float
-    short: bool
-
-
-def record_box(box: Box, out: Path, settings: SampleSettings) -> None:
+def record_box(box: Box, out: Path, settings: argparse.Namespace) -> None:
     """Record all episodes of one host one after another; print a line for each."""
     own_network()
     order = takes(box, settings.seed, settings.short)
@@ -150,7 +136,13 @@ def _empty(scratch: Path) -> None:
 
 
 def _patiently(
-    box: Box, scenario: str, reference: bool, group: cgroups.Cgroup, scratch: Path, name: str, settings: SampleSettings
+    box: Box,
+    scenario: str,
+    reference: bool,
+    group: cgroups.Cgroup,
+    scratch: Path,
+    name: str,
+    settings: argparse.Namespace,
 ) -> Path:
     """Record one episode; if that fails on a busy machine, record it again with another seed."""
     for attempt in range(TRIES):
@@ -166,7 +158,9 @@ def _patiently(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _order(box: Box, scenario: str, reference: bool, rng: random.Random, settings: SampleSettings) -> RecordingOrder:
+def _order(
+    box: Box, scenario: str, reference: bool, rng: random.Random, settings: argparse.Namespace
+) -> RecordingOrder:
     background = tuple(running(name, 0.0, rng.uniform(low, high), rng) for name, low, high in box.background)
     return RecordingOrder(
         scenario=scenario,
@@ -201,9 +195,7 @@ def main(argv: list[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     try:
         if args.box:
-            box = next(b for b in BOXES if b.name == args.box)
-            settings = SampleSettings(seed=args.seed, duration_s=args.duration_s, hz=args.hz, short=args.short)
-            record_box(box, args.out, settings)
+            record_box(next(b for b in BOXES if b.name == args.box), args.out, args)
             return 0
         return _all_boxes(args)
     except (RecordError, cgroups.CgroupError, OSError) as error:
@@ -266,12 +258,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="training.watch.recording.record_sample", description=__doc__.split("\n")[0], allow_abbrev=False
     )
-    parser.add_argument("--out", type=Path, default=Path("examples/telemetry-sample"))
-    parser.add_argument("--seed", type=int, default=490)
-    parser.add_argument("--duration-s", type=float, default=42.0)
-    parser.add_argument("--hz", type=float, default=8.0)
-    parser.add_argument("--short", action="store_true", help="one take of each scenario, to try it out")
-    parser.add_argument("--box", choices=[b.name for b in BOXES], help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("examples/telemetry-sample"))
+    add("--seed", type=int, default=490)
+    add("--duration-s", type=float, default=42.0)
+    add("--hz", type=float, default=8.0)
+    add("--short", action="store_true", help="one take of each scenario, to try it out")
+    add("--box", choices=[b.name for b in BOXES], help=argparse.SUPPRESS)
     return parser
 
 

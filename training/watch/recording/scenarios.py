@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
+from training.watch.recording.behaviours import Behaviour
 from training.watch.recording.workloads import BEHAVIOURS
 
 IDLE = "idle"
@@ -38,18 +39,10 @@ class Phase(NamedTuple):
         return tuple(p for p in (self, self.company) if p is not None and p.behaviour is not None)
 
 
-class Scenario(NamedTuple):
-    name: str
-    malicious: bool
-    summary: str
-
-
-SCENARIOS: dict[str, Scenario] = {
-    IDLE: Scenario(name=IDLE, malicious=False, summary="nothing beyond what the host does anyway"),
-    **{b.name: Scenario(name=b.name, malicious=b.malicious, summary=b.summary) for b in BEHAVIOURS.values()},
-    ORDINARY: Scenario(
-        name=ORDINARY, malicious=False, summary="a host's everyday mix of light work: what references are made of"
-    ),
+SCENARIOS = {
+    IDLE: Behaviour(IDLE, False, "nothing beyond what the host does anyway"),
+    **BEHAVIOURS,
+    ORDINARY: Behaviour(ORDINARY, False, "a host's everyday mix of light work: what references are made of"),
 }
 
 
@@ -58,8 +51,7 @@ def phase_labels() -> dict[str, str]:
 
     Written into each recording's ``meta.json``.
     """
-    labels = {name: "malicious" if b.malicious else "benign" for name, b in BEHAVIOURS.items()}
-    return {IDLE: "benign", **labels}
+    return {n: "malicious" if one.malicious else "benign" for n, one in SCENARIOS.items() if n != ORDINARY}
 
 
 def draw_phases(

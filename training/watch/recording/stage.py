@@ -1,7 +1,5 @@
 """Start and stop the processes that are recorded."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -58,17 +56,12 @@ class Stage:
 
     def start(self, phase: Phase, scratch: Path) -> Running:
         assert phase.behaviour is not None
-        options = {
-            "--scratch": scratch,
-            "--seed": phase.seed,
-            "--intensity": phase.intensity,
-            "--far-end": self.far_ports,
-        }
+        options = ("--scratch", scratch, "--seed", phase.seed, "--intensity", phase.intensity)
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "training.watch.recording.workloads", phase.behaviour),
-                *(str(word) for option in options.items() for word in option),
+                *(*map(str, options), "--far-end", self.far_ports),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -5,9 +5,8 @@
     python -m training.watch.recording.workloads hash_grind --scratch DIR --seed 1 --intensity 0.5 --duration-s 5
 """
 
-from __future__ import annotations
-
 import argparse
+import json
 import os
 import random
 import sys
@@ -18,10 +17,9 @@ from pathlib import Path
 from training.clock import Clock, SystemClock
 from training.streams import replace_unprintable
 from training.watch.recording import behaviours_benign, behaviours_malicious
-from training.watch.recording.behaviours import BEHAVIOURS, Context, fill_scratch
-from training.watch.recording.loopback import open_far_end, parse_far_end
-
-__all__ = ["BEHAVIOURS", "Context", "Pacer", "fill_scratch", "run"]
+from training.watch.recording.behaviours import BEHAVIOURS as BEHAVIOURS
+from training.watch.recording.behaviours import Context, fill_scratch
+from training.watch.recording.loopback import FarEnd, open_far_end
 
 # Importing these modules is what fills the list of behaviours; benign ones come first in it.
 _ALL = (behaviours_benign, behaviours_malicious)
@@ -91,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     args.scratch.mkdir(parents=True, exist_ok=True)
     if not (args.scratch / "files").is_dir():
         fill_scratch(args.scratch, rng, DEFAULT_SCRATCH_BYTES)
-    far = parse_far_end(args.far_end) if args.far_end else open_far_end()
+    far = FarEnd(**json.loads(args.far_end)) if args.far_end else open_far_end()
     context = Context(scratch=args.scratch, rng=rng, intensity=args.intensity, far=far)
     _held = dress(rng)
     run(args.behaviour, context, SystemClock(), args.duration_s)

@@ -4,67 +4,63 @@
 run. An archive names its host and times, but has no labels.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from training.data.errors import DataError
-from training.data.ingest.recorders.recorded import RecordedTable, Recording, is_counter, recorded
+from training.data.ingest.recorders import recorded as shared
 from training.data.values import Floats
 
-PMREP_TIMEOUT_S = 600
 STAMP = re.compile(r"\d{2}:\d{2}:\d{2}\.\d+\s")
 # Recorded by practically every archive, and at one interval.
 OWN_STEP_METRICS = ("kernel.all.nprocs", "kernel.all.cpu.user")
 FINER = 0.9  # of an archive's own step: reading below it draws straight lines
-MS, KIB = 0.001, 1024.0
 # Channel: its metric, whose instances (interfaces) are summed, and what one of its unit is in ours.
-METRICS: Mapping[str, tuple[str, float]] = {
-    "cpu_user": ("kernel.all.cpu.user", MS),
-    "cpu_system": ("kernel.all.cpu.sys", MS),
-    "cpu_iowait": ("kernel.all.cpu.wait.total", MS),
-    "cpu_irq": ("kernel.all.cpu.intr", MS),
-    "cpu_steal": ("kernel.all.cpu.steal", MS),
-    "context_switches": ("kernel.all.pswitch", 1.0),
-    "interrupts": ("kernel.all.intr", 1.0),
-    "forks": ("kernel.all.sysfork", 1.0),
-    "page_faults": ("mem.vmstat.pgfault", 1.0),
-    "page_faults_major": ("mem.vmstat.pgmajfault", 1.0),
-    "disk_read_bytes": ("disk.all.read_bytes", KIB),
-    "disk_write_bytes": ("disk.all.write_bytes", KIB),
-    "disk_reads": ("disk.all.read", 1.0),
-    "disk_writes": ("disk.all.write", 1.0),
-    "net_rx_bytes": ("network.interface.in.bytes", 1.0),
-    "net_tx_bytes": ("network.interface.out.bytes", 1.0),
-    "net_rx_packets": ("network.interface.in.packets", 1.0),
-    "net_tx_packets": ("network.interface.out.packets", 1.0),
-    "tcp_active_opens": ("network.tcp.activeopens", 1.0),
-    "tcp_passive_opens": ("network.tcp.passiveopens", 1.0),
-    "tcp_attempt_fails": ("network.tcp.attemptfails", 1.0),
-    "tcp_resets_sent": ("network.tcp.outrsts", 1.0),
-    "tcp_retransmits": ("network.tcp.retranssegs", 1.0),
-    "udp_rx_datagrams": ("network.udp.indatagrams", 1.0),
-    "udp_tx_datagrams": ("network.udp.outdatagrams", 1.0),
-    "processes": ("kernel.all.nprocs", 1.0),
-    "memory_dirty": ("mem.util.dirty", KIB),
-    "memory_writeback": ("mem.util.writeback", KIB),
-    "tcp_established": ("network.tcp.currestab", 1.0),
-}
+_METRICS = """
+    cpu_user kernel.all.cpu.user 0.001
+    cpu_system kernel.all.cpu.sys 0.001
+    cpu_iowait kernel.all.cpu.wait.total 0.001
+    cpu_irq kernel.all.cpu.intr 0.001
+    cpu_steal kernel.all.cpu.steal 0.001
+    context_switches kernel.all.pswitch
+    interrupts kernel.all.intr
+    forks kernel.all.sysfork
+    page_faults mem.vmstat.pgfault
+    page_faults_major mem.vmstat.pgmajfault
+    disk_read_bytes disk.all.read_bytes 1024
+    disk_write_bytes disk.all.write_bytes 1024
+    disk_reads disk.all.read
+    disk_writes disk.all.write
+    net_rx_bytes network.interface.in.bytes
+    net_tx_bytes network.interface.out.bytes
+    net_rx_packets network.interface.in.packets
+    net_tx_packets network.interface.out.packets
+    tcp_active_opens network.tcp.activeopens
+    tcp_passive_opens network.tcp.passiveopens
+    tcp_attempt_fails network.tcp.attemptfails
+    tcp_resets_sent network.tcp.outrsts
+    tcp_retransmits network.tcp.retranssegs
+    udp_rx_datagrams network.udp.indatagrams
+    udp_tx_datagrams network.udp.outdatagrams
+    processes kernel.all.nprocs
+    memory_dirty mem.util.dirty 1024
+    memory_writeback mem.util.writeback 1024
+    tcp_established network.tcp.currestab
+"""
+METRICS = shared.in_our_units(_METRICS)
 
 
-def read_pcp(archives: Sequence[Path], every_s: float) -> RecordedTable:
+def read_pcp(archives: Sequence[Path], every_s: float) -> shared.RecordedTable:
     """Read the archives. Raises DataError."""
     pmrep = _find("pmrep")
-    source = archives[0] if len(archives) == 1 else Path(f"{len(archives)} archives of Performance Co-Pilot")
-    return recorded(source, [_read(pmrep, path, every_s) for path in archives], "Performance Co-Pilot")
+    source = shared.source_of(archives, "archives of Performance Co-Pilot")
+    return shared.recorded(source, [_read(pmrep, path, every_s) for path in archives], "Performance Co-Pilot")
 
 
 def _find(name: str) -> str:
@@ -77,7 +73,7 @@ def _find(name: str) -> str:
     return found
 
 
-def _read(pmrep: str, path: Path, every_s: float) -> Recording:
+def _read(pmrep: str, path: Path, every_s: float) -> shared.Recording:
     """Host, times and channels of one archive, interpolated by PCP to one row each ``every_s``. Raises DataError."""
     label = _run([_find("pmdumplog"), "-l", str(path)], path)
     host = next((line.split()[-1] for line in label.splitlines() if line.startswith("Performance metrics")), None)
@@ -91,14 +87,14 @@ def _read(pmrep: str, path: Path, every_s: float) -> Recording:
         )
     options = ["--ignore-unknown", "--timezone", "UTC", "--timestamp-format", "%s", "--precision", "6"]
     # Old archives call some gauges counters: asked for raw, they are levels all the same.
-    wanted = [metric + ("" if is_counter(name) else ",,,,raw") for name, (metric, _) in METRICS.items()]
+    wanted = [metric + ("" if shared.is_counter(name) else ",,,,raw") for name, (metric, _) in METRICS.items()]
     said = _run([pmrep, "-a", str(path), "-t", f"{every_s:g}s", "-o", "csv", *options, *wanted], path)
     names, *rows = [row for row in csv.reader(said.splitlines()) if row] or [[]]
     if names[:1] != ["Time"] or not rows:
         raise DataError(f"{path} holds none of the usual metrics of a Linux host.")
     cells = np.array([[_number(cell) for cell in row] for row in rows])
     values = {name: _summed(cells, names, metric) * by for name, (metric, by) in METRICS.items()}
-    return Recording(host=host, t=cells[:, 0], values=values)
+    return shared.Recording(host=host, t=cells[:, 0], values=values)
 
 
 def _number(cell: str) -> float:
@@ -136,15 +132,8 @@ def _of_day(line: str) -> float:
 
 def _run(command: Sequence[str], path: Path) -> str:
     # pmrep runs under the first python3 on the path, which must be the system's: it has PCP's module.
-    environment = dict(os.environ, TZ="UTC", LC_ALL="C.UTF-8")
-    environment["PATH"] = os.pathsep.join([str(Path(command[0]).parent), environment.get("PATH", "")])
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PMREP_TIMEOUT_S, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise DataError(f"Reading {path} took longer than {PMREP_TIMEOUT_S} s.") from None
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
+    done = shared.run(command, path, PATH=os.pathsep.join([str(Path(command[0]).parent), os.environ.get("PATH", "")]))
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise DataError(f"{path} cannot be read: {said[-1] if said else 'no reason given'}.")
-    return done.stdout
+    return done.stdout.decode()

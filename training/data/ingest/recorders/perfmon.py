@@ -4,13 +4,11 @@ Its first line is ``"(PDH-CSV 4.0) (zone)(minutes)","\\\\HOST\\Object(instance)\
 times are local, the month first, and the minutes say what to add for UTC. An empty cell is a missing value.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -20,96 +18,88 @@ import numpy as np
 from training.data.errors import DataError
 from training.data.ingest import even
 from training.data.ingest.dialect import encoding_of
-from training.data.ingest.recorders.recorded import RecordedTable, Recording, recorded
+from training.data.ingest.recorders.recorded import RecordedTable, Recording, content_of, recorded, source_of
 
 FIRST_CELL = re.compile(r'\ufeff?"?\(PDH-[^"]*?"?([,;\t])"')
 HEAD = re.compile(r"^\(PDH-[CT]SV \d+\.\d+\)\s*(?:\((?P<zone>.*)\)\((?P<minutes>-?\d+)\))?\s*$")
 PATH = re.compile(r"^\\\\(?P<host>[^\\]+)\\(?P<object>[^\\(]+?)(?:\((?P<instance>.*)\))?\\(?P<counter>.+)$")
 STAMP = "%m/%d/%Y %H:%M:%S.%f"
 PER_SECOND = re.compile(r"\s*/\s*(sec|sek|sekunde|s)\.?$")
-OBJECTS = {
-    "prozessor": "processor",
-    "processor information": "processor",
-    "prozessorinformationen": "processor",
-    "arbeitsspeicher": "memory",
-    "speicher": "memory",
-    "physikalischer datenträger": "physicaldisk",
-    "physischer datenträger": "physicaldisk",
-    "netzwerkschnittstelle": "network interface",
-    "tcpv6": "tcpv4",
-    "udpv6": "udpv4",
-}
-COUNTERS = {
-    "benutzerzeit (%)": "% user time",
-    "% benutzerzeit": "% user time",
-    "privilegierte zeit (%)": "% privileged time",
-    "% privilegierte zeit": "% privileged time",
-    "interruptzeit (%)": "% interrupt time",
-    "% interruptzeit": "% interrupt time",
-    "kontextwechsel/s": "context switches/s",
-    "prozesse": "processes",
-    "seitenfehler/s": "page faults/s",
-    "bytes gelesen/s": "disk read bytes/s",
-    "gelesene bytes/s": "disk read bytes/s",
-    "bytes geschrieben/s": "disk write bytes/s",
-    "geschriebene bytes/s": "disk write bytes/s",
-    "lesevorgänge/s": "disk reads/s",
-    "schreibvorgänge/s": "disk writes/s",
-    "empfangene bytes/s": "bytes received/s",
-    "bytes empfangen/s": "bytes received/s",
-    "gesendete bytes/s": "bytes sent/s",
-    "bytes gesendet/s": "bytes sent/s",
-    "empfangene pakete/s": "packets received/s",
-    "pakete empfangen/s": "packets received/s",
-    "gesendete pakete/s": "packets sent/s",
-    "pakete gesendet/s": "packets sent/s",
-    "aktive verbindungen": "connections active",
-    "passive verbindungen": "connections passive",
-    "verbindungsfehler": "connection failures",
-    "hergestellte verbindungen": "connections established",
-    "erneut übertragene segmente/s": "segments retransmitted/s",
-    "segmente erneut übertragen/s": "segments retransmitted/s",
-    "empfangene datagramme/s": "datagrams received/s",
-    "datagramme empfangen/s": "datagrams received/s",
-    "gesendete datagramme/s": "datagrams sent/s",
-    "datagramme gesendet/s": "datagrams sent/s",
-}
 TOTAL, EACH, SUM = "_total", "each", "sum"
 
 
+def _lines(table: str) -> Iterator[list[str]]:
+    """The two sides of each line of a table."""
+    return (line.strip().split(": ") for line in table.strip().splitlines())
+
+
+# English names of objects and counters, and what else Windows calls them.
+_NAMES = """
+    processor: prozessor, processor information, prozessorinformationen
+    memory: arbeitsspeicher, speicher
+    physicaldisk: physikalischer datenträger, physischer datenträger
+    network interface: netzwerkschnittstelle
+    tcpv4: tcpv6
+    udpv4: udpv6
+    % user time: benutzerzeit (%), % benutzerzeit
+    % privileged time: privilegierte zeit (%), % privilegierte zeit
+    % interrupt time: interruptzeit (%), % interruptzeit
+    context switches/s: kontextwechsel/s
+    processes: prozesse
+    page faults/s: seitenfehler/s
+    disk read bytes/s: bytes gelesen/s, gelesene bytes/s
+    disk write bytes/s: bytes geschrieben/s, geschriebene bytes/s
+    disk reads/s: lesevorgänge/s
+    disk writes/s: schreibvorgänge/s
+    bytes received/s: empfangene bytes/s, bytes empfangen/s
+    bytes sent/s: gesendete bytes/s, bytes gesendet/s
+    packets received/s: empfangene pakete/s, pakete empfangen/s
+    packets sent/s: gesendete pakete/s, pakete gesendet/s
+    connections active: aktive verbindungen
+    connections passive: passive verbindungen
+    connection failures: verbindungsfehler
+    connections established: hergestellte verbindungen
+    segments retransmitted/s: erneut übertragene segmente/s, segmente erneut übertragen/s
+    datagrams received/s: empfangene datagramme/s, datagramme empfangen/s
+    datagrams sent/s: gesendete datagramme/s, datagramme gesendet/s
+"""
+ENGLISH = {name: english for english, names in _lines(_NAMES) for name in names.split(", ")}
+
+
 class Meaning(NamedTuple):
-    """The channel that a counter becomes, the instances that are summed for it, and whether it is a running total."""
+    """Channel, which instances it is made of, and a word where the counter is a running total."""
 
     channel: str
     of: str
-    is_total: bool = False
+    total: str = ""
 
 
-MEANINGS: Mapping[tuple[str, str], Meaning] = {
-    ("processor", "% user time"): Meaning("cpu_user", EACH),
-    ("processor", "% privileged time"): Meaning("cpu_system", EACH),
-    ("processor", "% interrupt time"): Meaning("cpu_irq", EACH),
-    ("processor", "interrupts/s"): Meaning("interrupts", TOTAL),
-    ("system", "context switches/s"): Meaning("context_switches", SUM),
-    ("system", "processes"): Meaning("processes", SUM),
-    ("system", "threads"): Meaning("threads", SUM),
-    ("memory", "page faults/s"): Meaning("page_faults", SUM),
-    ("physicaldisk", "disk read bytes/s"): Meaning("disk_read_bytes", TOTAL),
-    ("physicaldisk", "disk write bytes/s"): Meaning("disk_write_bytes", TOTAL),
-    ("physicaldisk", "disk reads/s"): Meaning("disk_reads", TOTAL),
-    ("physicaldisk", "disk writes/s"): Meaning("disk_writes", TOTAL),
-    ("network interface", "bytes received/s"): Meaning("net_rx_bytes", SUM),
-    ("network interface", "bytes sent/s"): Meaning("net_tx_bytes", SUM),
-    ("network interface", "packets received/s"): Meaning("net_rx_packets", SUM),
-    ("network interface", "packets sent/s"): Meaning("net_tx_packets", SUM),
-    ("tcpv4", "connections active"): Meaning("tcp_active_opens", SUM, is_total=True),
-    ("tcpv4", "connections passive"): Meaning("tcp_passive_opens", SUM, is_total=True),
-    ("tcpv4", "connection failures"): Meaning("tcp_attempt_fails", SUM, is_total=True),
-    ("tcpv4", "segments retransmitted/s"): Meaning("tcp_retransmits", SUM),
-    ("tcpv4", "connections established"): Meaning("tcp_established", SUM),
-    ("udpv4", "datagrams received/s"): Meaning("udp_rx_datagrams", SUM),
-    ("udpv4", "datagrams sent/s"): Meaning("udp_tx_datagrams", SUM),
-}
+_MEANINGS = """
+    processor | % user time: cpu_user each
+    processor | % privileged time: cpu_system each
+    processor | % interrupt time: cpu_irq each
+    processor | interrupts/s: interrupts _total
+    system | context switches/s: context_switches sum
+    system | processes: processes sum
+    system | threads: threads sum
+    memory | page faults/s: page_faults sum
+    physicaldisk | disk read bytes/s: disk_read_bytes _total
+    physicaldisk | disk write bytes/s: disk_write_bytes _total
+    physicaldisk | disk reads/s: disk_reads _total
+    physicaldisk | disk writes/s: disk_writes _total
+    network interface | bytes received/s: net_rx_bytes sum
+    network interface | bytes sent/s: net_tx_bytes sum
+    network interface | packets received/s: net_rx_packets sum
+    network interface | packets sent/s: net_tx_packets sum
+    tcpv4 | connections active: tcp_active_opens sum total
+    tcpv4 | connections passive: tcp_passive_opens sum total
+    tcpv4 | connection failures: tcp_attempt_fails sum total
+    tcpv4 | segments retransmitted/s: tcp_retransmits sum
+    tcpv4 | connections established: tcp_established sum
+    udpv4 | datagrams received/s: udp_rx_datagrams sum
+    udpv4 | datagrams sent/s: udp_tx_datagrams sum
+"""
+MEANINGS = {counter: Meaning(*words.split()) for counter, words in _lines(_MEANINGS)}
 
 
 def read_perfmon(paths: Sequence[Path]) -> RecordedTable:
@@ -120,15 +110,12 @@ def read_perfmon(paths: Sequence[Path]) -> RecordedTable:
         found, said = _read(path)
         recordings += found
         notes += said
-    source = paths[0] if len(paths) == 1 else Path(f"{len(paths)} files of the performance monitor")
+    source = source_of(paths, "files of the performance monitor")
     return recorded(source, recordings, "performance monitor", tuple(dict.fromkeys(notes)))
 
 
 def _read(path: Path) -> tuple[list[Recording], list[str]]:
-    try:
-        text = path.read_bytes().decode(encoding_of(path))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
+    text = content_of(path).decode(encoding_of(path))
     lines = [line for line in text.splitlines() if line.strip()]
     sign = FIRST_CELL.match(lines[0]) if lines else None
     rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=sign[1] if sign else ","))
@@ -169,9 +156,8 @@ def _read(path: Path) -> tuple[list[Recording], list[str]]:
 
 
 def _meaning(of: str, counter: str) -> Meaning | None:
-    of = OBJECTS.get(of.casefold(), of.casefold())
-    word = PER_SECOND.sub("/s", counter.strip().casefold())
-    return MEANINGS.get((of, COUNTERS.get(word, word)))
+    of, word = of.casefold(), PER_SECOND.sub("/s", counter.strip().casefold())
+    return MEANINGS.get(f"{ENGLISH.get(of, of)} | {ENGLISH.get(word, word)}")
 
 
 def _samples(rows: Sequence[Sequence[str]], path: Path, minutes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -206,6 +192,6 @@ def _channel(meaning: Meaning, instances: Mapping[str, np.ndarray], t: np.ndarra
     parts = [column for name, column in instances.items() if TOTAL not in name]
     if meaning.of == TOTAL and any(TOTAL in name for name in instances):
         parts = [column for name, column in instances.items() if name == TOTAL]
-    if meaning.is_total:
+    if meaning.total:
         parts = [even.rates(column, t, np.zeros(t.size, dtype=np.int64)) for column in parts]
     return np.sum(parts, axis=0) if parts else None

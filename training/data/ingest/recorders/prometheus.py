@@ -5,12 +5,10 @@ so that a host's restart is seen in each series. A server repeats the last sampl
 came, so a step in which no value changed is left out. The user's own queries become additional channels.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -18,54 +16,56 @@ import numpy as np
 
 from training.data.errors import DataError
 from training.data.ingest import even
+from training.data.ingest.recorders import recorded as shared
 from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password
-from training.data.ingest.recorders.recorded import RecordedTable, Recording, is_counter, recorded
 from training.data.values import Bools, Floats
 
 STEPS_A_QUERY = 2000  # a server answers 11,000 at most; a host has some hundred series
-SELECTORS: tuple[tuple[str, str, Mapping[str, Sequence[str]]], ...] = (
-    ("cpu_user", "node_cpu_seconds_total", {"mode": ("user",)}),
-    ("cpu_system", "node_cpu_seconds_total", {"mode": ("system",)}),
-    ("cpu_iowait", "node_cpu_seconds_total", {"mode": ("iowait",)}),
-    ("cpu_irq", "node_cpu_seconds_total", {"mode": ("irq", "softirq")}),
-    ("cpu_steal", "node_cpu_seconds_total", {"mode": ("steal",)}),
-    ("pressure_cpu", "node_pressure_cpu_waiting_seconds_total", {}),
-    ("pressure_io", "node_pressure_io_waiting_seconds_total", {}),
-    ("pressure_memory", "node_pressure_memory_waiting_seconds_total", {}),
-    ("context_switches", "node_context_switches_total", {}),
-    ("interrupts", "node_intr_total", {}),
-    ("forks", "node_forks_total", {}),
-    ("page_faults", "node_vmstat_pgfault", {}),
-    ("page_faults_major", "node_vmstat_pgmajfault", {}),
-    ("disk_read_bytes", "node_disk_read_bytes_total", {}),
-    ("disk_write_bytes", "node_disk_written_bytes_total", {}),
-    ("disk_reads", "node_disk_reads_completed_total", {}),
-    ("disk_writes", "node_disk_writes_completed_total", {}),
-    ("net_rx_bytes", "node_network_receive_bytes_total", {}),
-    ("net_tx_bytes", "node_network_transmit_bytes_total", {}),
-    ("net_rx_packets", "node_network_receive_packets_total", {}),
-    ("net_tx_packets", "node_network_transmit_packets_total", {}),
-    ("tcp_active_opens", "node_netstat_Tcp_ActiveOpens", {}),
-    ("tcp_passive_opens", "node_netstat_Tcp_PassiveOpens", {}),
-    ("tcp_attempt_fails", "node_netstat_Tcp_AttemptFails", {}),
-    ("tcp_resets_sent", "node_netstat_Tcp_OutRsts", {}),
-    ("tcp_retransmits", "node_netstat_Tcp_RetransSegs", {}),
-    ("tcp_established", "node_netstat_Tcp_CurrEstab", {}),
-    ("udp_rx_datagrams", "node_netstat_Udp_InDatagrams", {}),
-    ("udp_tx_datagrams", "node_netstat_Udp_OutDatagrams", {}),
-    ("load_1m", "node_load1", {}),
-    ("processes", "node_processes_pids", {}),
-    ("threads", "node_processes_threads", {}),
-    ("memory_dirty", "node_memory_Dirty_bytes", {}),
-    ("memory_writeback", "node_memory_Writeback_bytes", {}),
-    ("memory_cached", "node_memory_Cached_bytes", {}),
-    ("memory_cached", "node_memory_SReclaimable_bytes", {}),
-    ("memory_used", "node_memory_MemTotal_bytes", {}),
-    ("memory_used", "node_memory_MemAvailable_bytes", {}),
-)
+# Channels, their metrics, and the modes of a processor's time that they are.
+_SELECTORS = """
+    cpu_user node_cpu_seconds_total user
+    cpu_system node_cpu_seconds_total system
+    cpu_iowait node_cpu_seconds_total iowait
+    cpu_irq node_cpu_seconds_total irq softirq
+    cpu_steal node_cpu_seconds_total steal
+    pressure_cpu node_pressure_cpu_waiting_seconds_total
+    pressure_io node_pressure_io_waiting_seconds_total
+    pressure_memory node_pressure_memory_waiting_seconds_total
+    context_switches node_context_switches_total
+    interrupts node_intr_total
+    forks node_forks_total
+    page_faults node_vmstat_pgfault
+    page_faults_major node_vmstat_pgmajfault
+    disk_read_bytes node_disk_read_bytes_total
+    disk_write_bytes node_disk_written_bytes_total
+    disk_reads node_disk_reads_completed_total
+    disk_writes node_disk_writes_completed_total
+    net_rx_bytes node_network_receive_bytes_total
+    net_tx_bytes node_network_transmit_bytes_total
+    net_rx_packets node_network_receive_packets_total
+    net_tx_packets node_network_transmit_packets_total
+    tcp_active_opens node_netstat_Tcp_ActiveOpens
+    tcp_passive_opens node_netstat_Tcp_PassiveOpens
+    tcp_attempt_fails node_netstat_Tcp_AttemptFails
+    tcp_resets_sent node_netstat_Tcp_OutRsts
+    tcp_retransmits node_netstat_Tcp_RetransSegs
+    tcp_established node_netstat_Tcp_CurrEstab
+    udp_rx_datagrams node_netstat_Udp_InDatagrams
+    udp_tx_datagrams node_netstat_Udp_OutDatagrams
+    load_1m node_load1
+    processes node_processes_pids
+    threads node_processes_threads
+    memory_dirty node_memory_Dirty_bytes
+    memory_writeback node_memory_Writeback_bytes
+    memory_cached node_memory_Cached_bytes
+    memory_cached node_memory_SReclaimable_bytes
+    memory_used node_memory_MemTotal_bytes
+    memory_used node_memory_MemAvailable_bytes
+"""
+SELECTORS = shared.rows_of(_SELECTORS)
 SUBTRACTED = "node_memory_MemAvailable_bytes"
 TOGETHER = ("memory_cached", "memory_used")  # of several metrics, all of which must be there
-METRICS = tuple(dict.fromkeys(metric for _, metric, _ in SELECTORS))
+METRICS = tuple(dict.fromkeys(metric for _, metric, *_ in SELECTORS))
 NETWORK, LOOPBACK = "node_network_receive_bytes_total", "lo"
 ALWAYS = "node_context_switches_total"  # on every host
 
@@ -86,13 +86,12 @@ class Answer(msgspec.Struct, frozen=True):
     """An answer of the HTTP API; fields that are not needed are left out."""
 
     status: str
-    data: Data | None = None
+    data: Data | list[str] | None = None
     error: str = ""
     warnings: list[str] = []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeQuery:
+class RangeQuery(NamedTuple):
     """The question to a server: times in seconds since 1970, ``match`` narrows the preset, as in ``job="node"``.
 
     ``queries`` maps names of channels to the user's own PromQL.
@@ -102,14 +101,14 @@ class RangeQuery:
     until: float
     every_s: float = 60.0
     match: str = ""
-    queries: Mapping[str, str]
+    queries: Mapping[str, str] = {}
 
     @property
     def steps(self) -> int:
         return int((self.until - self.since) / self.every_s) + 1
 
 
-def read_prometheus(source: str, asked: RangeQuery, say: Callable[[str], None]) -> RecordedTable:
+def read_prometheus(source: str, asked: RangeQuery, say: Callable[[str], None]) -> shared.RecordedTable:
     """Read a file of answers, or ask the server at this address. Raises DataError."""
     if not is_address(source):
         say(f"reading {source} …")
@@ -119,15 +118,14 @@ def read_prometheus(source: str, asked: RangeQuery, say: Callable[[str], None]) 
     return read_server(base, fetcher(base, header), asked)
 
 
-def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> RecordedTable:
+def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> shared.RecordedTable:
     """Ask the server at ``base`` and read its answers. Raises DataError."""
     where = urlsplit(base).hostname or base
     notes: list[str] = []
 
     def ask(path: str, **fields: object) -> Answer:
-        answer = _decoded(fetch(f"{base.rstrip('/')}/api/v1/{path}?{urlencode(fields, doseq=True)}"), where)
-        if answer.status != "success":
-            raise DataError(f"The Prometheus at {where} refuses a query: {answer.error or 'it gives no reason'}.")
+        document = fetch(f"{base.rstrip('/')}/api/v1/{path}?{urlencode(fields)}")
+        answer = _decoded(document, where, f"The Prometheus at {where} refuses a query")
         notes.extend(f"The Prometheus at {where} warns: {text}." for text in answer.warnings)
         return answer
 
@@ -142,15 +140,14 @@ def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> RecordedTable:
     narrowed = f",{asked.match}" if asked.match else ""
     found: dict[str, dict[str, _Values]] = {}
     selector = f'{{__name__="{ALWAYS}"{narrowed}}}'
-    listed = fetch(
-        f"{base.rstrip('/')}/api/v1/label/instance/values?"
-        + urlencode({"match[]": selector, "start": asked.since, "end": asked.until})
-    )
-    for instance in _names(listed, where):
+    span = {"start": asked.since, "end": asked.until}
+    instances = ask("label/instance/values", **{"match[]": selector}, **span).data
+    if not isinstance(instances, list):
+        raise DataError(f"{where} lists no instances: is it a Prometheus of version 2.24 or later?")
+    for instance in sorted(instances):
         quoted = instance.replace("\\", "\\\\").replace('"', '\\"')
         asked_for = list(series(f'{{__name__=~"{names}",instance="{quoted}"{narrowed}}}'))
-        _check_once(instance, asked_for)
-        found[instance] = _preset(asked_for)
+        found[instance] = _preset(instance, asked_for)
         notes += _without_loopback(instance, asked_for)
     for name, query in asked.queries.items():
         for instance, values in _own(name, series(query)).items():
@@ -163,22 +160,13 @@ def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> RecordedTable:
     return _recorded(Path(where), found, notes)
 
 
-def read_file(path: Path) -> RecordedTable:
+def read_file(path: Path) -> shared.RecordedTable:
     """Read a file of answers to range queries, one after the other. Raises DataError."""
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
     by_instance: dict[str, list[PromSeries]] = defaultdict(list)
-    for document in _documents(text, path):
-        answer = _decoded(document, str(path))
-        if answer.status != "success":
-            raise DataError(f"{path} holds a Prometheus' refusal: {answer.error or 'it gives no reason'}.")
-        for one in _series(answer, str(path)):
+    for document in _documents(shared.content_of(path), path):
+        for one in _series(_decoded(document, str(path), f"{path} holds a Prometheus' refusal"), str(path)):
             by_instance[_instance(one, str(path))].append(one)
-    for instance, several in by_instance.items():
-        _check_once(instance, several)
-    found = {instance: _preset(series) for instance, series in by_instance.items()}
+    found = {instance: _preset(instance, series) for instance, series in by_instance.items()}
     notes = [note for instance, series in by_instance.items() for note in _without_loopback(instance, series)]
     if not any(found.values()):
         raise DataError(
@@ -191,15 +179,18 @@ def read_file(path: Path) -> RecordedTable:
 # -- from answers to series --------------------------------------------------------------------------------------------
 
 
-def _decoded(document: bytes, where: str) -> Answer:
+def _decoded(document: bytes, where: str, refusal: str) -> Answer:
     try:
-        return msgspec.json.decode(document, type=Answer)
+        answer = msgspec.json.decode(document, type=Answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
         half = document.lstrip()[:1] == b"{"
         why = "is only half an answer" if half else "is no answer of a Prometheus' HTTP API"
         raise DataError(
             f"What {where} holds {why}: ask it again, or name the address under which it serves /api/v1."
         ) from None
+    if answer.status != "success":
+        raise DataError(f"{refusal}: {answer.error or 'it gives no reason'}.")
+    return answer
 
 
 def _documents(text: bytes, path: Path) -> list[bytes]:
@@ -213,29 +204,13 @@ def _documents(text: bytes, path: Path) -> list[bytes]:
 
 def _series(answer: Answer, where: str) -> list[PromSeries]:
     data = answer.data
-    if data is None or data.kind != "matrix":
-        kind = "nothing" if data is None else f"a {data.kind}"
+    if not isinstance(data, Data) or data.kind != "matrix":
+        kind = f"a {data.kind}" if isinstance(data, Data) else "nothing"
         raise DataError(f"{where} answers with {kind} where samples of a time are needed: ask /api/v1/query_range.")
     try:
         return [msgspec.json.decode(one, type=PromSeries) for one in data.result]
     except msgspec.DecodeError:
         raise DataError(f"{where} answers with series that are none: ask it again.") from None
-
-
-def _names(document: bytes, where: str) -> list[str]:
-    class Listed(msgspec.Struct):
-        status: str
-        data: list[str] = []
-        error: str = ""
-
-    try:
-        found = msgspec.json.decode(document, type=Listed)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        _decoded(document, where)
-        raise DataError(f"{where} lists no instances: is it a Prometheus of version 2.24 or later?") from None
-    if found.status != "success":
-        raise DataError(f"The Prometheus at {where} refuses a query: {found.error or 'it gives no reason'}.")
-    return sorted(found.data)
 
 
 def _instance(series: PromSeries, where: str) -> str:
@@ -262,8 +237,9 @@ def _numbers(series: Iterable[PromSeries]) -> _Values:
     return t[order], np.where(np.isfinite(values), values, np.nan)[order]
 
 
-def _preset(series: Iterable[PromSeries]) -> dict[str, _Values]:
-    """One instance's channels from raw series of the node exporter's metrics."""
+def _preset(instance: str, series: Sequence[PromSeries]) -> dict[str, _Values]:
+    """One instance's channels from raw series of the node exporter's metrics. Raises DataError."""
+    _check_once(instance, series)
     parts: dict[tuple[tuple[str, str], ...], list[PromSeries]] = defaultdict(list)
     for one in series:
         if one.metric.get("__name__") in METRICS:
@@ -276,18 +252,18 @@ def _preset(series: Iterable[PromSeries]) -> dict[str, _Values]:
     fresh = _fresh(np.stack(list(raw.values()), axis=1))
     t = t[fresh]
     found: dict[str, _Values] = {}
-    for name in dict.fromkeys(channel for channel, _, _ in SELECTORS):
+    for name in dict.fromkeys(channel for channel, *_ in SELECTORS):
         columns, metrics = [], set()
-        for channel, metric, wanted in SELECTORS:
+        for channel, metric, *modes in SELECTORS:
             for labels, values in raw.items() if channel == name else ():
                 of = dict(labels)
-                if of["__name__"] == metric and all(of.get(key) in among for key, among in wanted.items()):
+                if of["__name__"] == metric and (not modes or of.get("mode") in modes):
                     metrics.add(metric)
                     columns.append(-values[fresh] if metric == SUBTRACTED else values[fresh])
-        lacks = name in TOGETHER and len(metrics) < sum(channel == name for channel, _, _ in SELECTORS)
+        lacks = name in TOGETHER and len(metrics) < sum(channel == name for channel, *_ in SELECTORS)
         if not columns or lacks:
             continue
-        if is_counter(name):
+        if shared.is_counter(name):
             columns = [_rate(values, t) for values in columns]
         found[name] = t, _summed(columns, every=name in TOGETHER)
     return found
@@ -321,8 +297,7 @@ def _placed(t: Times, at: Times, values: Floats) -> Floats:
 def _fresh(raw: Floats) -> Bools:
     """Mark the steps in which anything changed; all others repeat the last sample."""
     same = (raw[1:] == raw[:-1]) | (np.isnan(raw[1:]) & np.isnan(raw[:-1]))
-    fresh: Bools = np.r_[True, ~same.all(axis=1)]
-    return fresh
+    return np.asarray(np.r_[True, ~same.all(axis=1)])
 
 
 def _rate(total: Floats, t: Times) -> Floats:
@@ -365,7 +340,7 @@ def _when_fresh(values: _Values, beside: Mapping[str, _Values]) -> _Values:
     return values[0][keep], values[1][keep]
 
 
-def _recorded(source: Path, found: Mapping[str, Mapping[str, _Values]], notes: Sequence[str]) -> RecordedTable:
+def _recorded(source: Path, found: Mapping[str, Mapping[str, _Values]], notes: Sequence[str]) -> shared.RecordedTable:
     hosts = {instance: instance.rpartition(":")[0] or instance for instance in found}
     short = len(set(hosts.values())) == len(hosts)
     recordings = []
@@ -374,5 +349,5 @@ def _recorded(source: Path, found: Mapping[str, Mapping[str, _Values]], notes: S
             continue
         t = np.unique(np.concatenate([at for at, _ in channels.values()]))
         values = {name: _placed(t, at, column) for name, (at, column) in channels.items()}
-        recordings.append(Recording(host=hosts[instance] if short else instance, t=t, values=values))
-    return recorded(source, recordings, "Prometheus", tuple(dict.fromkeys(notes)))
+        recordings.append(shared.Recording(host=hosts[instance] if short else instance, t=t, values=values))
+    return shared.recorded(source, recordings, "Prometheus", tuple(dict.fromkeys(notes)))

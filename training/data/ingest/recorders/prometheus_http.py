@@ -1,8 +1,6 @@
 """Make one GET request to a Prometheus server; raise one sentence if it gives no answer. It uses the standard library's
 HTTP client."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json

@@ -3,11 +3,9 @@
 The command line, its messages and the choice of a reader follow from ``RECORDERS``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from training.data.ingest.recorders.pcp import read_pcp
 from training.data.ingest.recorders.perfmon import read_perfmon
@@ -22,8 +20,7 @@ Say = Callable[[str], None]
 Read = Callable[[Sequence[str], RangeQuery, Say], RecordedTable]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorder:
+class Recorder(NamedTuple):
     """A program that records hosts, under the flag ``name``."""
 
     name: str
@@ -39,17 +36,12 @@ class Recorder:
         return f"--{self.name}"
 
 
-def _of_files(read: Callable[[Sequence[Path]], RecordedTable]) -> Read:
-    def read_all(sources: Sequence[str], _asked: RangeQuery, say: Say) -> RecordedTable:
+def _of_files(read: Callable[..., RecordedTable], *options: str) -> Read:
+    def read_all(sources: Sequence[str], asked: RangeQuery, say: Say) -> RecordedTable:
         say(f"reading {len(sources)} file{'s' * (len(sources) > 1)} …")
-        return read([Path(source) for source in sources])
+        return read([Path(source) for source in sources], *(getattr(asked, option) for option in options))
 
     return read_all
-
-
-def _read_archives(sources: Sequence[str], asked: RangeQuery, say: Say) -> RecordedTable:
-    say(f"reading {len(sources)} archives …")
-    return read_pcp([Path(source) for source in sources], asked.every_s)
 
 
 RECORDERS = (
@@ -57,7 +49,7 @@ RECORDERS = (
         name="pcp",
         metavar="ARCHIVE",
         help="archive of Performance Co-Pilot to read instead of a file; may be repeated",
-        read=_read_archives,
+        read=_of_files(read_pcp, "every_s"),
         options=lambda _source: ("every_s",),
     ),
     Recorder(

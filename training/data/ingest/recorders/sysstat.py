@@ -5,11 +5,7 @@ nothing has to be installed where the data are ingested. Its rates are growth pe
 become seconds by multiplying with the number of processors.
 """
 
-from __future__ import annotations
-
-import os
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,36 +15,36 @@ import msgspec
 import numpy as np
 
 from training.data.errors import DataError
-from training.data.ingest.recorders.recorded import RecordedTable, Recording, recorded
+from training.data.ingest.recorders import recorded as shared
 
-TIMEOUT_S = 600
 # Activities of `sar`: processors, tasks, interrupts, paging, transfers, queues and pressure, memory, network.
 ACTIVITIES = ("-u", "ALL", "-w", "-I", "SUM", "-B", "-b", "-q", "ALL", "-r", "ALL", "-n", "DEV,TCP,ETCP,UDP")
-SECTOR_B, KIB = 512.0, 1024.0
+KIB = 1024.0
 # Channel: its place in a record, and what one of its unit is in ours. Shares of a processor's time are in CPU_SHARES.
-PLACES: Mapping[str, tuple[str, float]] = {
-    "pressure_cpu": ("psi.psi-cpu.some_avg", 0.01),
-    "pressure_io": ("psi.psi-io.some_avg", 0.01),
-    "pressure_memory": ("psi.psi-mem.some_avg", 0.01),
-    "context_switches": ("process-and-context-switch.cswch", 1.0),
-    "forks": ("process-and-context-switch.proc", 1.0),
-    "page_faults": ("paging.fault", 1.0),
-    "page_faults_major": ("paging.majflt", 1.0),
-    "disk_read_bytes": ("io.io-reads.bread", SECTOR_B),
-    "disk_write_bytes": ("io.io-writes.bwrtn", SECTOR_B),
-    "disk_reads": ("io.io-reads.rtps", 1.0),
-    "disk_writes": ("io.io-writes.wtps", 1.0),
-    "tcp_active_opens": ("network.net-tcp.active", 1.0),
-    "tcp_passive_opens": ("network.net-tcp.passive", 1.0),
-    "tcp_attempt_fails": ("network.net-etcp.atmptf", 1.0),
-    "tcp_resets_sent": ("network.net-etcp.orsts", 1.0),
-    "tcp_retransmits": ("network.net-etcp.retrans", 1.0),
-    "udp_rx_datagrams": ("network.net-udp.idgm", 1.0),
-    "udp_tx_datagrams": ("network.net-udp.odgm", 1.0),
-    "load_1m": ("queue.ldavg-1", 1.0),
-    "threads": ("queue.plist-sz", 1.0),
-    "memory_dirty": ("memory.dirty", KIB),
-}
+_PLACES = """
+    pressure_cpu psi.psi-cpu.some_avg 0.01
+    pressure_io psi.psi-io.some_avg 0.01
+    pressure_memory psi.psi-mem.some_avg 0.01
+    context_switches process-and-context-switch.cswch
+    forks process-and-context-switch.proc
+    page_faults paging.fault
+    page_faults_major paging.majflt
+    disk_read_bytes io.io-reads.bread 512
+    disk_write_bytes io.io-writes.bwrtn 512
+    disk_reads io.io-reads.rtps
+    disk_writes io.io-writes.wtps
+    tcp_active_opens network.net-tcp.active
+    tcp_passive_opens network.net-tcp.passive
+    tcp_attempt_fails network.net-etcp.atmptf
+    tcp_resets_sent network.net-etcp.orsts
+    tcp_retransmits network.net-etcp.retrans
+    udp_rx_datagrams network.net-udp.idgm
+    udp_tx_datagrams network.net-udp.odgm
+    load_1m queue.ldavg-1
+    threads queue.plist-sz
+    memory_dirty memory.dirty 1024
+"""
+PLACES = shared.in_our_units(_PLACES)
 CPU_SHARES = {
     "cpu_user": ("usr", "guest"),  # ours has the guests' time in it
     "cpu_system": ("sys",),
@@ -56,38 +52,35 @@ CPU_SHARES = {
     "cpu_irq": ("irq", "soft"),
     "cpu_steal": ("steal",),
 }
-INTERFACES = {
-    "net_rx_bytes": ("rxkB", KIB),
-    "net_tx_bytes": ("txkB", KIB),
-    "net_rx_packets": ("rxpck", 1.0),
-    "net_tx_packets": ("txpck", 1.0),
-}
+_INTERFACES = """
+    net_rx_bytes rxkB 1024
+    net_tx_bytes txkB 1024
+    net_rx_packets rxpck
+    net_tx_packets txpck
+"""
+INTERFACES = shared.in_our_units(_INTERFACES)
 MEMORY = ("memfree", "memused", "buffers", "cached", "slab")  # all of it together
 
 
-def read_sysstat(paths: Sequence[Path]) -> RecordedTable:
+def read_sysstat(paths: Sequence[Path]) -> shared.RecordedTable:
     """Read files of ``sadc``, or what ``sadf -j`` made of them. Raises DataError."""
     recordings = [recording for path in paths for recording in _recordings(_json_of(path), path)]
-    source = paths[0] if len(paths) == 1 else Path(f"{len(paths)} files of sysstat")
-    return recorded(source, recordings, "sysstat")
+    return shared.recorded(shared.source_of(paths, "files of sysstat"), recordings, "sysstat")
 
 
 def _json_of(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            if file.read(64).lstrip().startswith(b"{"):
-                return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
+    content = shared.content_of(path)
+    if content.lstrip().startswith(b"{"):
+        return content
     sadf = shutil.which("sadf")
     if sadf is None:
         raise DataError(
             "Reading files of sysstat needs its program sadf: install it (Debian and Ubuntu: apt install sysstat), or "
             f"bring what it makes of them where they are: sadf -j {path} -- -A > {path.name}.json."
         )
-    done = _run([sadf, "-j", str(path), "--", *ACTIVITIES], path)
+    done = shared.run([sadf, "-j", str(path), "--", *ACTIVITIES], path)
     if done.returncode:  # sysstat before 12.3 has fewer words for its activities
-        done = _run([sadf, "-j", str(path), "--", "-A"], path)
+        done = shared.run([sadf, "-j", str(path), "--", "-A"], path)
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise DataError(
@@ -97,15 +90,7 @@ def _json_of(path: Path) -> bytes:
     return done.stdout
 
 
-def _run(command: Sequence[str], path: Path) -> subprocess.CompletedProcess[bytes]:
-    environment = dict(os.environ, TZ="UTC", LC_ALL="C.UTF-8")
-    try:
-        return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=environment, check=False)
-    except subprocess.TimeoutExpired:
-        raise DataError(f"Reading {path} took longer than {TIMEOUT_S} s.") from None
-
-
-def _recordings(document: bytes, path: Path) -> Iterable[Recording]:
+def _recordings(document: bytes, path: Path) -> Iterable[shared.Recording]:
     try:
         hosts = msgspec.json.decode(document)["sysstat"]["hosts"]
         found = [_recording(host) for host in hosts]
@@ -118,7 +103,7 @@ def _recordings(document: bytes, path: Path) -> Iterable[Recording]:
     return found
 
 
-def _recording(host: Mapping[str, Any]) -> Recording:
+def _recording(host: Mapping[str, Any]) -> shared.Recording:
     records = [record for record in host["statistics"] if "timestamp" in record]
     if any(not record["timestamp"].get("utc", 1) for record in records):
         raise DataError("sadf wrote local times (-t or -T): write it again without, in UTC.")
@@ -126,7 +111,9 @@ def _recording(host: Mapping[str, Any]) -> Recording:
     rows = [_sample(record, cpus) for record in records]
     names = sorted({name for row in rows for name in row})
     values = {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in names}
-    return Recording(host=str(host["nodename"]), t=np.array([_seconds(r["timestamp"]) for r in records]), values=values)
+    return shared.Recording(
+        host=str(host["nodename"]), t=np.array([_seconds(r["timestamp"]) for r in records]), values=values
+    )
 
 
 def _seconds(stamp: Mapping[str, Any]) -> float:
