@@ -354,7 +354,7 @@ def test_pcp_archives_become_benign_windows_of_our_channels(tmp_path, capsys, mo
 
 def test_pcp_is_summed_over_interfaces_in_our_units(monkeypatch):
     answered(monkeypatch, csv_of())
-    found = ingest_pcp.read_pcp(["archive"], 60.0).table.rows
+    found = ingest_pcp.read_pcp(["archive"], 60.0).rows
     header, _, first, *_ = csv_of().splitlines()
     cells = dict(zip(header.replace('"', "").split(","), map(float, first.split(",")), strict=True))
     values = found.row(1, named=True)
