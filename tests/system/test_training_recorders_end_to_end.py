@@ -110,7 +110,7 @@ def test_a_server_says_what_was_put_into_it(server):
         fetcher(server, None),
         RangeQuery(since=BEGIN, until=END, every_s=EVERY_S, queries={"mine": "node_load1"}),
     )
-    rows = found.table.rows.filter(pl.col("host") == "web2")
+    rows = found.rows.filter(pl.col("host") == "web2")
     made = rates("web2")
     assert rows.height == len(made["node_load1"])
     assert rows["load_1m"].to_numpy() == pytest.approx(made["node_load1"], rel=1e-5)
