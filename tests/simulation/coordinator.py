@@ -223,11 +223,11 @@ class Coordinator:
         """Make the schedule beside the calls, as the production receiver's thread does."""
         chance, ahead = self.world.chance("making"), self.queue.ahead
         try:
-            making = yield Commit(Call("schedule"), self.service.begin_schedule)
+            situation = yield Commit(Call("schedule"), self.service.begin_schedule)
             yield News(self.news, self.world.now + chance.uniform(0.0, most_s))
-            made = ahead.make(making)
+            made = ahead.make(situation)
             yield News(self.news, self.world.now + chance.uniform(0.0, most_s))
-            yield Commit(Call("schedule"), lambda: self.service.follow_schedule(making, made))
+            yield Commit(Call("schedule"), lambda: self.service.follow_schedule(situation, made))
         except DatabaseError as error:
             self.world.say("receiver", f"makes no schedule: {error}")
         self._schedules = False

@@ -88,7 +88,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     views: dict[str, str] = {}
 
     def for_mode(self, mode: str) -> FeatureSchema:
-        """The part of the schema that ``mode`` may see. Raises DataError when that is nothing."""
+        """The part of the schema that ``mode`` may see. Raises DataError if the mode sees no channel."""
         assert self.mode is None, "a mode is taken from the whole schema"
         if mode not in [str(m) for m in Mode]:
             raise DataError(f"There is no mode {mode!r}: it is realistic or oracle.")

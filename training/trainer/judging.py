@@ -222,7 +222,8 @@ def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
 def sides(judged: Judged) -> Names | None:
     """The side (N) that each window was on when the model was trained; None if the checkpoint cannot tell.
 
-    In the data set that it was trained on the split itself tells, exactly; in another one the windows' content.
+    For the data set that the model was trained on, the split gives the exact side; for another one, the windows'
+    content is compared.
     """
     inputs = judged.inputs
     if same_data(judged.document, inputs):

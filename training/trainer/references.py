@@ -97,7 +97,7 @@ class Added:
     references.
 
     ``base`` is the digest of the checkpoint, ``data`` that of the data set that it was trained on. ``kept`` has the
-    thresholds of the hosts before the model learns from their references.
+    hosts' thresholds from before the model learnt from their references.
     """
 
     inputs: Inputs

@@ -43,5 +43,5 @@ def open_pages(
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:
-    """True if a browser would open in a window: one in the terminal would take the terminal."""
+    """Return True if a browser would open in a window; a text browser would take over the terminal."""
     return platform in ("win32", "darwin") or any(environ.get(each) for each in _DISPLAYS)

@@ -204,7 +204,7 @@ def _missing(packages: Sequence[str]) -> tuple[str, ...]:
 
 
 def _has_nvidia_device() -> bool:
-    """Look for a device on Linux; elsewhere only the driver's answer counts."""
+    """Look for an NVIDIA device file on Linux; on other systems only ask the driver."""
     for vendor in Path("/sys/bus/pci/devices").glob("*/vendor"):
         with contextlib.suppress(OSError):
             kind = vendor.with_name("class").read_text("ascii")

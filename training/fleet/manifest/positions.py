@@ -97,7 +97,7 @@ def _value(node: Node, path: KeyPath, depth: int) -> Iterator[tuple[KeyPath, int
 
 
 def _prefixes(path: KeyPath, node: Node) -> Iterator[tuple[KeyPath, int]]:
-    """List the tables on the way, too: ``[jobs.hyper]`` may be the first mention of ``jobs``."""
+    """List the tables above a table, too: ``[jobs.hyper]`` may be the first mention of ``jobs``."""
     for length in range(1, len(path) + 1):
         yield path[:length], node.start_point.row + 1
 

@@ -86,7 +86,7 @@ def _shown(value: object) -> object:
 
 
 def page_address(path: str, **fields: object) -> str:
-    """Return the address of a page, with those fields that say something."""
+    """Return the address of a page with all fields that are not empty."""
     given = urlencode({key: value for key, value in fields.items() if value})
     return f"{path}?{given}" if given else path
 

@@ -17,7 +17,7 @@ from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.classes import JobClass, RequirementClasses
 from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, place_of
-from training.fleet.queue.schedule_cache import Ahead
+from training.fleet.queue.schedule_cache import Scheduler
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
@@ -64,7 +64,7 @@ class NoJob:
 class Chooser:
     """Chooses jobs for hosts that ask."""
 
-    def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, ahead: Ahead) -> None:
+    def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, ahead: Scheduler) -> None:
         self._db, self._clock, self._classes, self._ahead = db, clock, classes, ahead
 
     def choose(self, host: Host, fleet: Fleet, policy: Policy, *, first_come: bool = False) -> str | NoJob:
@@ -140,7 +140,7 @@ class _Asking:
         free = [head for head, needs in heads if self._may_go_before(needs, head[0])]
         return min(free)[1] if free else self._nothing(obstacle)
 
-    def by_time(self, ahead: Ahead) -> str | NoJob:
+    def by_time(self, ahead: Scheduler) -> str | NoJob:
         """Choose the job that the schedule has for this host."""
         rolling, passed_over = ahead.current(self._host, self._fleet.alive, self._policy), set[str]()
         while (verdict := rolling.decide(self._host.name, self._clock.monotonic(), passed_over)) is not None:

@@ -31,7 +31,7 @@ from training.fleet.queue.plan_write import PlanRows
 from training.fleet.queue.quarantine import Quarantines
 from training.fleet.queue.results import Results
 from training.fleet.queue.rows import job_of
-from training.fleet.queue.schedule_cache import Ahead
+from training.fleet.queue.schedule_cache import Scheduler
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import NOBODY_ELSE, Policy
 
@@ -60,7 +60,7 @@ class JobQueue:
         self.quarantines = Quarantines(db, clock, policy, attempts, events)
         self.orders = Orders(db, clock)
         self.classes = classes = RequirementClasses(db)
-        self.ahead = Ahead(db, clock, classes, events)
+        self.ahead = Scheduler(db, clock, classes, events)
         chooser = Chooser(db, clock, classes, self.ahead)
         self.grants = Grants(db, clock, policy, chooser, attempts, events, new_claim_id)
         self.moves = moves = JobMoves(db, clock, policy, attempts, events, classes)

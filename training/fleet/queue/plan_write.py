@@ -32,7 +32,7 @@ from training.fleet.queue.plan_draft import (
     texts_of,
 )
 from training.fleet.queue.rows import job_of, known_job
-from training.fleet.queue.schedule_cache import Ahead
+from training.fleet.queue.schedule_cache import Scheduler
 from training.fleet.scheduling.edits import LISTED_MAX, EditKind, JobChange, JobEdit, leaving
 from training.fleet.scheduling.job import Job, JobStatus, Needs
 
@@ -148,7 +148,7 @@ class PlanRows:
     """The rows of the plan in the queue's database."""
 
     def __init__(
-        self, db: Database, clock: Clock, classes: RequirementClasses, events: Events, ahead: Ahead, moves: JobMoves
+        self, db: Database, clock: Clock, classes: RequirementClasses, events: Events, ahead: Scheduler, moves: JobMoves
     ) -> None:
         self.db, self.clock, self.classes, self.events, self.ahead = db, clock, classes, events, ahead
         self.moves = moves

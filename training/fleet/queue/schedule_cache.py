@@ -1,6 +1,6 @@
 """Keep the schedule up to date with the queue: waiting jobs, running attempts and their ends, and predicted times.
 
-If a separate thread computes schedules (:meth:`Ahead.make_beside`), a claim uses the schedule in force, and no call
+If a separate thread computes schedules (:meth:`Scheduler.make_beside`), a claim uses the schedule in force, and no call
 waits long for that thread. Without such a thread, a claim computes the schedule that is due.
 """
 
@@ -25,15 +25,15 @@ from training.printable import clock_time, duration
 
 PLACES_MOST = 150  # of all hosts that train several jobs at once, in one schedule: of many hosts each has fewer
 _MANY = 4.0  # times as long as a second try on the host where a job failed: then no other host gets it meanwhile
-_PAUSE = 20.0  # after a making, in units of the time that it took, if no job has come
+_PAUSE = 20.0  # after a computation, in units of the time that it took, if no job has come
 _LATE_S = 30.0  # for which a host waits for the thread that makes schedules
 _AGAIN_MOST = 50  # waiting hosts for which it is looked if they may take a job that was meant for another
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
-    """A computation of a schedule: the hosts, the policy, and the other facts at its beginning."""
+class Situation:
+    """The situation in which a schedule is computed: the hosts, the policy, and the other facts at that time."""
 
     hosts: tuple[Host, ...]
     policy: Policy
@@ -51,7 +51,7 @@ class MadeSchedule:
     cost_s: float
 
 
-class Ahead:
+class Scheduler:
     """Keeps the schedule in force, and decides when a new one is due. Only the writer's thread may call its methods,
     except :meth:`make` and :meth:`told`."""
 
@@ -59,19 +59,19 @@ class Ahead:
         self._db, self._clock, self._events = db, clock, events
         self.kinds = Kinds(db, classes, Learned(db))  # the service puts one here that knows more of data sets and hosts
         self.rolling = Rolling()
-        self.stopwatch: Callable[[], float] = clock.monotonic  # by which makings are measured, in seconds
+        self.stopwatch: Callable[[], float] = clock.monotonic  # by which computations are measured, in seconds
         self._at_once = AtOnce()
         self._is_beside = False
-        self._making: Making | None = None  # the last that began
-        self._made: Making | None = None  # the one in force was made so
+        self._situation: Situation | None = None  # the last that began
+        self._made: Situation | None = None  # the one in force was made so
         self._names: tuple[set[str], set[str]] = set(), set()  # hosts, and those with CUDA, of the last that began
         self._cost_s = 0.0
-        self._makings = self._edits = 0
+        self._computed = self._edits = 0
         self._others = False  # other hosts are there by now
         self._wanted = False  # a host has nothing in the schedule, though a job waits that it could do
-        self._awaited: dict[str, tuple[int, float]] = {}  # host → makings before it began to wait for one, and when
+        self._awaited: dict[str, tuple[int, float]] = {}  # host → schedules before it began to wait for one, and when
 
-    # ── making ──────────────────────────────────────────────────────────────────────────────
+    # ── computing ──────────────────────────────────────────────────────────────────────────────
 
     def make_beside(self, reader: Database, learned: Learned) -> None:
         """Let a separate thread compute schedules by :meth:`make`; ``reader`` is the connection that it reads by."""
@@ -79,21 +79,21 @@ class Ahead:
 
     def is_due(self, policy: Policy) -> bool:
         """Return True when the schedule in force is out of date. Any thread may call it."""
-        making, (pending, moves) = self._making, self._moves()
-        if making is None or self._wanted or making.moves[0] != pending:
+        situation, (pending, moves) = self._situation, self._moves()
+        if situation is None or self._wanted or situation.moves[0] != pending:
             return True
-        age_s, same = self._clock.monotonic() - making.begun, making.moves[1] == moves and not self._others
+        age_s, same = self._clock.monotonic() - situation.begun, situation.moves[1] == moves and not self._others
         return age_s >= (policy.reschedule_s if same else self._cost_s * _PAUSE)
 
-    def begin(self, hosts: Sequence[Host], policy: Policy) -> Making:
+    def begin(self, hosts: Sequence[Host], policy: Policy) -> Situation:
         """Start a new schedule for these hosts: return the facts from which :meth:`make` computes it."""
         self.rolling.begin()
         self._wanted, self._others, self._names = False, False, _names(hosts)
         now, rolling = self._clock.monotonic(), self.rolling
-        self._making = Making(tuple(hosts), policy, now, self._moves(), rolling.made, rolling.awaited())
-        return self._making
+        self._situation = Situation(tuple(hosts), policy, now, self._moves(), rolling.made, rolling.awaited())
+        return self._situation
 
-    def make(self, asked: Making) -> MadeSchedule:
+    def make(self, asked: Situation) -> MadeSchedule:
         """Compute the schedule of what is in the queue now. Only one thread at a time may call this."""
         begun, hosts = self.stopwatch(), asked.hosts
         self.kinds.renew()
@@ -124,7 +124,7 @@ class Ahead:
         made = schedule(kinds, slots, asked.before, asked.awaited)
         return MadeSchedule(made, self.stopwatch() - begun)
 
-    def _predicted(self, of: PendingKind, hosts: Sequence[Host], asked: Making) -> dict[str, Prediction] | None:
+    def _predicted(self, of: PendingKind, hosts: Sequence[Host], asked: Situation) -> dict[str, Prediction] | None:
         """Predict how long a job of this kind takes on each host that may take it.
 
         A job that failed on a host goes to another host. None: it waits for a second try on the same host, because
@@ -139,11 +139,11 @@ class Ahead:
                 return None
         return told
 
-    def follow(self, making: Making, made: MadeSchedule) -> None:
+    def follow(self, situation: Situation, made: MadeSchedule) -> None:
         """Put a computed schedule into force."""
-        self.rolling.follow(made.schedule, making.begun, self._left)
-        self._cost_s, self._made = made.cost_s if self._is_beside else 0.0, making
-        self._makings += 1
+        self.rolling.follow(made.schedule, situation.begun, self._left)
+        self._cost_s, self._made = made.cost_s if self._is_beside else 0.0, situation
+        self._computed += 1
 
     def _left(self, key: str) -> int:
         """Count the jobs of a kind that still wait."""
@@ -153,8 +153,8 @@ class Ahead:
         """Compute the schedule for these hosts now, if it is due and no separate thread computes it."""
         self._others = self._names != _names(hosts)
         if not self._is_beside and self.is_due(policy):
-            making = self.begin(hosts, policy)
-            self.follow(making, self.make(making))
+            situation = self.begin(hosts, policy)
+            self.follow(situation, self.make(situation))
 
     # ── asks ────────────────────────────────────────────────────────────────────────────────
 
@@ -179,8 +179,8 @@ class Ahead:
         if not self._is_beside:
             return False
         self._wanted, now = True, self._clock.monotonic()
-        makings, since = self._awaited.setdefault(host, (self._makings, now))
-        return makings == self._makings and now - since < _LATE_S
+        computed, since = self._awaited.setdefault(host, (self._computed, now))
+        return computed == self._computed and now - since < _LATE_S
 
     def answered(self, host: str) -> None:
         """Record that a host got a final answer, so that it no longer waits for a schedule."""
@@ -240,6 +240,6 @@ def _names(hosts: Sequence[Host]) -> tuple[set[str], set[str]]:
     return {host.name for host in hosts}, {host.name for host in hosts if host.cuda}
 
 
-def _held_s(of: PendingKind, host: Host, asked: Making) -> float:
+def _held_s(of: PendingKind, host: Host, asked: Situation) -> float:
     fleet = Fleet(alive=asked.hosts, known=asked.hosts)
     return rules.hold(of.job_class.needs, host, fleet, asked.policy).seconds

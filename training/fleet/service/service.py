@@ -12,7 +12,7 @@ from typing import Any
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_write import PlanWrite
-from training.fleet.queue.schedule_cache import MadeSchedule, Making
+from training.fleet.queue.schedule_cache import MadeSchedule, Situation
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.changes import notes, told
 from training.fleet.service.claims import Claims
@@ -88,11 +88,11 @@ class Service(FleetState):
         """Return True if a schedule is due. For any thread."""
         return self.plan.scheduling is Scheduling.SOONEST and self.queue.ahead.is_due(self.policy)
 
-    def begin_schedule(self) -> Making:
-        """Collect the facts for a new schedule, for :meth:`Ahead.make`."""
+    def begin_schedule(self) -> Situation:
+        """Collect the facts for a new schedule, for :meth:`Scheduler.make`."""
         return self.queue.ahead.begin(self.fleet(out=taken_out(self.queue.db, self.host_registry)).alive, self.policy)
 
-    def follow_schedule(self, making: Making, made: MadeSchedule) -> list[str]:
+    def follow_schedule(self, situation: Situation, made: MadeSchedule) -> list[str]:
         """Put a schedule into force; return the hosts with an open claim that would get a job by it."""
-        self.queue.ahead.follow(making, made)
+        self.queue.ahead.follow(situation, made)
         return self.queue.ahead.called(self.host_registry.waiting_hosts())

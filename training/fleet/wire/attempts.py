@@ -82,7 +82,7 @@ class ClaimRequest(Wire):
 
 
 class HostTerms(Wire):
-    """The conditions that a host's owner and operators set for its worker now. A null member sets none."""
+    """The conditions that a host's owner and operators set for its worker now. A null member sets no condition."""
 
     order: Order | None = None  # of an operator
     by: str | None = None  # who gave it

@@ -66,8 +66,8 @@ class StateFolder:
                 )
 
     def _share_not(self, folder: Path, flag: str) -> None:
-        """Lock a further folder, so that no other worker uses it. One that is not writable is left to the self-test,
-        which looks again."""
+        """Lock a further folder, so that no other worker uses it. A folder that is not writable is reported by the
+        self-test."""
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             try:

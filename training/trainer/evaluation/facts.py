@@ -27,7 +27,7 @@ PLAIN = {
 
 
 class Facts(SimpleNamespace):
-    """Figures under the names that rules and sentences use. Texts are parts of sentences, or empty."""
+    """Figures under the names that rules and sentences use. A text is a part of a sentence, or empty."""
 
     def above(self, rate: float) -> float:
         """A rate divided by the promised one; 0.15 is 1.5 times 0.1, despite floating-point rounding."""

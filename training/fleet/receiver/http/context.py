@@ -260,9 +260,9 @@ class ReceiverContext:
         """Have a schedule computed on its own thread, and wake the hosts that get a job by it."""
         service = self.service
         try:
-            making = await self._written(service.begin_schedule)
-            made = await self._on("schedule", lambda: service.queue.ahead.make(making))
-            self.room.wake(await self._written(lambda: service.follow_schedule(making, made)))
+            situation = await self._written(service.begin_schedule)
+            made = await self._on("schedule", lambda: service.queue.ahead.make(situation))
+            self.room.wake(await self._written(lambda: service.follow_schedule(situation, made)))
             await asyncio.sleep(_REST * made.cost_s)
         except DatabaseError as error:  # the next call begins another
             logger.info("the schedule was not made: %s", error)

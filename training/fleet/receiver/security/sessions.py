@@ -1,7 +1,7 @@
 """Browser sessions: a login exchanges a token for a cookie that is valid for some hours.
 
-The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Nothing
-about a session is stored, except when a logged-out session would have ended; the key that signs them dies with this
+The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Of sessions
+only the logged-out ones are stored, until they would have ended. The key that signs sessions exists only in this
 process.
 """
 
