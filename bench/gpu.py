@@ -261,7 +261,12 @@ for name in preloads("cnn"):
     importlib.import_module(name)
     if len(told := warm.further_threads()) > threads:
         started[name], threads = {"threads": told, "code": sorted(code() - before)}, len(told)
-print(json.dumps({"own_mib": warm.own_memory_kib() // 1024, "started": started, "unfit": warm.unfit(2**19)}))
+unfit = None
+try:
+    warm.check(2**19)
+except warm.UnfitError as error:
+    unfit = str(error)
+print(json.dumps({"own_mib": warm.own_memory_kib() // 1024, "started": started, "unfit": unfit}))
 """
 
 

@@ -13,11 +13,9 @@ from msgspec import structs
 
 from simulation.network import Broken, Outcome, Request, SimTransport
 from simulation.unlike import reported
-from training.contract import spec_hash
 from training.fleet.client.client import ClientError, FleetClient
 from training.fleet.client.transport import Response, TransportError
-from training.fleet.worker import reports
-from training.fleet.worker.requests import Asker, Calls, with_lines
+from training.fleet.worker.requests import Asker, Calls, deliver, with_lines
 from training.fleet.worker.requests import Request as WorkerRequest
 from training.fleet.worker.state import events as t
 
@@ -105,18 +103,10 @@ class SimCalls:
     def deliver(self, delivery: t.Delivery, taken: Callable[[], None]) -> None:
         """Do as ``cis490-trainer-worker --deliver`` does; nobody waits for it."""
         known: list[Outcome] = []
-        job = delivery.assignment
 
         def go_on() -> None:
             try:
-                self._client(known).deliver(
-                    job.job_id,
-                    delivery.path,
-                    claim_id=job.claim_id,
-                    spec_hash=spec_hash(job.spec),
-                    artifact_id=delivery.sha256,
-                    report=reports.read(delivery.path),
-                )
+                deliver(self._client(known), delivery)
             except _NotYet as wait:
                 self._host.network.send(wait.request, wait.timeout_s, answered)
             except ClientError:

@@ -63,7 +63,7 @@ class WorkerDisk:
             self._held = None
 
     def folders(self, assignment: Assignment) -> AttemptFolders:
-        places = self.options.own_places
+        places = self.options.places
         return state_folder.folders_of(places.artifacts, places.reports, assignment)
 
     def make(self, assignment: Assignment, now: float) -> None:
@@ -87,7 +87,7 @@ class WorkerDisk:
         """Tidy up after an attempt as the worker does, which prunes older ones."""
         with contextlib.suppress(FileNotFoundError):  # by its time an attempt without a folder goes
             os.utime(self.folders(assignment).log, (now, now))
-        resume, places = self.options.resume / assignment.job_id[:64], self.options.own_places
+        resume, places = self.options.resume / assignment.job_id[:64], self.options.places
         transfer = no_transfer(assignment, resume)
         attempt = TrainerAttempt(assignment, places, resume, outbox, LocalRunner(), lambda _: None, transfer=transfer)
         attempt.discard(job_over=job_over, delivered=delivered, in_use=in_use)

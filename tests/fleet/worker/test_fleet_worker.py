@@ -156,8 +156,8 @@ def test_defaults_are_the_documented_ones(tmp_path, monkeypatch):
     assert found.receiver_url == "http://10.100.0.1:8445"
     assert found.host_id == "from-the-environment"
     assert found.places.inputs.python == Path(sys.executable)
-    assert found.places.artifacts == tmp_path / "artifacts"
-    assert found.places.reports == tmp_path / "reports/eval"
+    assert found.places.artifacts == tmp_path / "artifacts" / found.host_id
+    assert found.places.reports == tmp_path / "reports/eval" / found.host_id
     assert found.places.inputs.validation == tmp_path / "data/processed/validation_v1.parquet"
     assert found.places.inputs.summary == tmp_path / "data/processed/features_window_v1.parquet"
     assert found.places.inputs.schema == tmp_path / "data/processed/feature_schema_v1.json"
@@ -1072,14 +1072,14 @@ def test_session_that_was_replaced_says_so_and_ends(tmp_path, capsys):
 
 def test_workers_of_one_machine_have_folders_of_their_own(tmp_path):
     one, other = options(tmp_path, "--host-id", "gpu0"), options(tmp_path, "--host-id", "gpu1")
-    assert one.own_places.artifacts == tmp_path / "artifacts" / "gpu0"
-    assert one.own_places.reports == tmp_path / "reports/eval" / "gpu0"
+    assert one.places.artifacts == tmp_path / "artifacts" / "gpu0"
+    assert one.places.reports == tmp_path / "reports/eval" / "gpu0"
     folders = {*one.own_folders.values(), one.state_dir, one.cache_dir}
     assert not folders & {*other.own_folders.values(), other.state_dir, other.cache_dir}
 
 
 def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_path):
-    ours, theirs = (options(tmp_path, "--host-id", name).own_places for name in ("gpu0", "gpu1"))
+    ours, theirs = (options(tmp_path, "--host-id", name).places for name in ("gpu0", "gpu1"))
     running = folders_of(ours.artifacts, ours.reports, JOB)
     make_folders(running)
     running.log.touch()

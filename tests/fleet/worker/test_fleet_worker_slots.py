@@ -43,7 +43,7 @@ class Worker:
         self.slots = Slots.of("0000000001-s")
         self.allowed = allowed
         self.now = 1000.0
-        self.actions: list[t.Action] = []
+        self.actions: list[t.WorkerAction] = []
         self.saved: dict[int, t.Saved] = {}
 
     def take(self, event: t.Event, after_s: float = 0.0) -> Worker:

@@ -40,9 +40,9 @@ class Worker:
         self.state = State(session_id="s")
         self.now = 1000.0
         self.chance = chance
-        self.actions: list[t.Action] = []
+        self.actions: list[t.WorkerAction] = []
 
-    def take(self, event: t.Event, after_s: float = 0.0) -> list[t.Action]:
+    def take(self, event: t.Event, after_s: float = 0.0) -> list[t.WorkerAction]:
         self.now += after_s
         self.state, actions = step(self.state, event, self.now, self.settings, lambda: self.chance)
         self.actions = list(actions)
@@ -64,7 +64,7 @@ class Worker:
     def wake_at(self) -> float | None:
         return self.wanted(t.WakeAt).at
 
-    def wake(self) -> list[t.Action]:
+    def wake(self) -> list[t.WorkerAction]:
         """Let the time pass that it asked for."""
         at = self.wake_at
         assert at is not None
@@ -86,10 +86,10 @@ class Worker:
         self.answer_beat()
         return self
 
-    def answer_beat(self, **answer: Any) -> list[t.Action]:
+    def answer_beat(self, **answer: Any) -> list[t.WorkerAction]:
         return self.take(beat_answered(call=self.work.beat_call or 0, **answer))
 
-    def refuse_beat(self, problem_type: ProblemType) -> list[t.Action]:
+    def refuse_beat(self, problem_type: ProblemType) -> list[t.WorkerAction]:
         return self.take(t.CallRefused(call=self.work.beat_call or 0, problem_type=problem_type, detail="no"))
 
     def ended(self, code: int = 0) -> Worker:

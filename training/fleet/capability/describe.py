@@ -238,8 +238,8 @@ def parse_description(text: str | bytes) -> Description:
             for model, entry in answer["models"].items()
         }
         bound_by = {str(model): str(one["bound_by"]) for model, one in answer["models"].items() if "bound_by" in one}
-        flags = {str(model): strict_json.canonical(one["hyper"]) for model, one in answer["models"].items()}
-        digests = {model: hashlib.sha256(text.encode()).hexdigest() for model, text in flags.items()}
+        flags = {str(model): strict_json.canonical(one["hyper"]).encode() for model, one in answer["models"].items()}
+        digests = {model: hashlib.sha256(text).hexdigest() for model, text in flags.items()}
         return Description(str(answer["program"]), digests, models, bound_by)
     except KeyError as error:
         raise DescribeError(f"the description lacks the key {error}") from None

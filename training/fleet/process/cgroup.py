@@ -7,15 +7,14 @@ Linux and where ``/proc`` is hidden.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 # cgroup v1 writes "no limit" as the largest multiple of the page size below 2**63; no machine has an exbibyte.
 _UNLIMITED_BYTES = 2**60
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupLimits:
+class CgroupLimits(NamedTuple):
     """The tightest limits on the way from this process's group to the root; ``None`` where there is none."""
 
     cpus: float | None = None  # CPU seconds a second
@@ -23,8 +22,7 @@ class CgroupLimits:
     memory_available_bytes: int | None = None  # limit less the unreclaimable part
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(NamedTuple):
     """A mounted hierarchy: its folder, and the group of its top folder."""
 
     folder: Path

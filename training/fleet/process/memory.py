@@ -6,17 +6,16 @@ Linux.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from training.fleet.process.cgroup import cgroup_limits, memory_folders
 
 ROOT = Path("/")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryState:
+class MemoryState(NamedTuple):
     """``free_kib`` of the machine; ``kills``: processes killed so far for lack of memory, on the machine or in our
     groups."""
 

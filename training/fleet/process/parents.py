@@ -39,8 +39,7 @@ FAULTS_MAX = 3  # in a row
 READ_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
 
 
-@dataclass(frozen=True, slots=True)
-class Preload:
+class Preload(NamedTuple):
     """The modules that a trainer may find imported already: ``modules`` in the parent, ``then`` after the fork.
 
     If importing ``then`` fails after the fork, the trainer is started normally; this does not count as a failed
@@ -116,16 +115,12 @@ class _Parent:
     def pid(self) -> int:
         return self._popen.pid
 
-    def bring_in(self, modules: Sequence[str], idle_s: float, own_kib_max: int) -> None:
-        """Make the parent import the modules."""
-        self._ask({"import": modules, "idle_s": idle_s, "own_kib_max": own_kib_max}, READY_S)
-
     def fork(self) -> Forked:
         """Get a launcher that the parent forked."""
-        answer, (stdin, stdout) = self._ask({"fork": True}, FORK_S)
+        answer, (stdin, stdout) = self.ask({"fork": True}, FORK_S)
         return Forked(int(answer["forked"]), os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"))
 
-    def _ask(self, message: Mapping[str, Any], within_s: float) -> tuple[Mapping[str, Any], list[int]]:
+    def ask(self, message: Mapping[str, Any], within_s: float) -> tuple[Mapping[str, Any], list[int]]:
         """Send a request; return the parent's answer, and the open files that came with it."""
         self._control.settimeout(within_s)
         said, files = b"", list[int]()
@@ -223,7 +218,8 @@ class WarmParents:
             parent = self._parents[kind] = _Parent(kind)
             if self._off:  # it was closed meanwhile
                 raise ParentError("this worker ends")
-            parent.bring_in(kind.modules, self.idle_s, self.own_kib_max)
+            wanted = {"import": kind.modules, "idle_s": self.idle_s, "own_kib_max": self.own_kib_max}
+            parent.ask(wanted, READY_S)
         forked = self._parents[kind].fork()
         self._parents[kind] = self._parents.pop(kind)
         for oldest in list(self._parents)[:-PARENTS_MOST]:

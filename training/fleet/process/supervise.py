@@ -199,8 +199,8 @@ def _end_of(report: Mapping[str, Any]) -> Ended:
     return Ended(**status, cpu_s=cpu_s, max_rss_kib=max_rss_kib, left=int(report.get("left", 0)))
 
 
-def _place(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
+def _place(path: Path) -> str:
+    return str(path.absolute())
 
 
 def _fresh_launcher() -> subprocess.Popen[bytes]:
@@ -247,15 +247,12 @@ class Launcher:
         """Start a trainer under this launcher, in the control group ``group`` if that can be made, and wait until it
         runs. Raises SpawnFailedError."""
         order = {
+            **vars(spec),
             "argv": [str(part) for part in spec.argv],
-            "cwd": _place(spec.cwd),
             "env": dict(spec.env),
-            "output": _place(spec.output),
-            "end": _place(spec.end),
-            "group": _place(group),
-            "errors": _place(spec.errors),
-            "file_bytes": spec.file_bytes,
+            "group": group,
             "then": [] if spec.preload is None else list(spec.preload.then),
+            "preload": None,
         }
         process = LocalProcess(self, spec.env.get(STATE_VARIABLE), group)
         with self._lock:
@@ -269,7 +266,7 @@ class Launcher:
     def send(self, command: Any) -> None:
         """Send a command. If the launcher is gone, the reading thread notices and reports it."""
         with self._lock, contextlib.suppress(OSError, ValueError):
-            self._stdin.write(json.dumps(command).encode() + b"\n")
+            self._stdin.write(json.dumps(command, default=_place).encode() + b"\n")
             self._stdin.flush()
 
     def close(self) -> None:

@@ -92,16 +92,15 @@ def prepare(spec: dict[str, Any]) -> Any:
     return program
 
 
-def unfit(own_kib_max: int) -> str | None:
-    """Return why this process must not be forked any more, or None."""
+def check(own_kib_max: int) -> None:
+    """Raise UnfitError when a fork of this process could differ from a fresh one."""
     if threads := further_threads():
-        return f"it has further threads: {', '.join(threads)}"
+        raise UnfitError(f"it has further threads: {', '.join(threads)}")
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return "CUDA is in use in it"
+        raise UnfitError("CUDA is in use in it")
     if (own_kib := own_memory_kib()) > own_kib_max:
-        return f"it has grown to {own_kib // 1024} MiB, and may have {own_kib_max // 1024}"
-    return None
+        raise UnfitError(f"it has grown to {own_kib // 1024} MiB, and may have {own_kib_max // 1024}")
 
 
 def bring_in(modules: Sequence[str]) -> None:
@@ -195,14 +194,9 @@ class Parent:
         self.packages = dates_of_packages()
         gc.disable()  # what is collected in the parent is copied in every child
         bring_in(order["import"])
-        self.check()
+        check(self.own_kib_max)
         gc.freeze()
         self.say({"ready": own_memory_kib()})
-
-    def check(self) -> None:
-        """Raise UnfitError when a fork could differ from a fresh process."""
-        if (why := unfit(self.own_kib_max)) is not None:
-            raise UnfitError(why)
 
     def obey(self, pipes: tuple[int, ...]) -> bool:
         """Fork a launcher for the worker; return False if the worker has ended."""
@@ -211,7 +205,7 @@ class Parent:
         if dates_of_packages() != self.packages:
             self.say({"idle": True})
             return False
-        self.check()
+        check(self.own_kib_max)
         self.fork(pipes)
         return True
 

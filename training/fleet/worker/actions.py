@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from training.fleet.worker.attempt import TrainerAttempt
 from training.fleet.worker.outbox import Outbox
-from training.fleet.worker.requests import Calls
+from training.fleet.worker.requests import Calls, Request
 from training.fleet.worker.state import events as t
 
 log = logging.getLogger("training.fleet.worker")
@@ -21,7 +21,7 @@ Own = t.Persist | t.KeepAside | t.RememberAlone | t.WakeAt | t.Say | t.KeepAwake
 TIDY_EVERY = 32  # delivered attempts: looking through those that are kept takes longer than removing one
 
 
-_ORDERS: Mapping[type[t.Action], str] = {
+_ORDERS: Mapping[type[t.WorkerAction], str] = {
     t.StopTrainer: "stop",
     t.KillTrainer: "kill",
     t.PauseTrainer: "pause",
@@ -66,7 +66,7 @@ class Actions:
     def _begun(self, assignment: t.Assignment) -> TrainerAttempt:
         return self._attempts.setdefault(assignment.claim_id, self.attempt(assignment))
 
-    def perform(self, action: t.Action) -> None:
+    def perform(self, action: t.WorkerAction) -> None:
         """Execute one action."""
         match action:
             case t.ForgetOutput():
@@ -90,5 +90,5 @@ class Actions:
                 attempt.discard(job_over=action.job_over, delivered=action.delivered, in_use=in_use, tidy=tidy)
             case _ if isinstance(action, Own):
                 self.own(action)
-            case _:
+            case _ if isinstance(action, Request):
                 self.requests.send(action)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file_name, outputs, reads
 from training.crashpoint import crashpoint
@@ -68,8 +68,7 @@ _REASONS: Mapping[type[Exception], tuple[EndReason, int | None]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFolders:
+class WorkerFolders(NamedTuple):
     """The input and output folders of a worker's trainers. Absolute paths."""
 
     repo_root: Path

@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from training.contract import CHECKPOINT_ENDING, file_name
 from training.crashpoint import crashpoint
@@ -34,8 +34,7 @@ class BundleError(Exception):
     """The trainer exited with 0 but without its promised output."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(NamedTuple):
     """A packed bundle; ``sha256`` (hex) will be its artifact's id."""
 
     path: Path
@@ -43,8 +42,7 @@ class Bundle:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(NamedTuple):
     path: Path
     sha256: str | None = None  # as the checkpoint names it
     size: int | None = None

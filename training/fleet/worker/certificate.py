@@ -63,7 +63,8 @@ class CertificateKeeper:
         """Renew the certificate if due, and check for a revocation; return False if the receiver revoked it."""
         try:
             self._renew()
-            self._quiet_s = _within_reason(self._asked().health().get("look_again_s"))
+            wanted_s = self._asked().health().get("look_again_s") or LOOK_AGAIN_S
+            self._quiet_s = min(max(wanted_s, PAUSE_S), LOOK_AGAIN_S)
         except Refused as refusal:
             if refusal.problem_type == ProblemType.CERTIFICATE_REVOKED:
                 self.on_revoked(str(refusal))
@@ -102,9 +103,3 @@ class CertificateKeeper:
             self._transport.close()
             self.on_renewed()
             log.info("the certificate was renewed")
-
-
-def _within_reason(wanted_s: object) -> float:
-    """Return the receiver's interval if it is within limits, else the default."""
-    known = isinstance(wanted_s, int | float) and PAUSE_S <= wanted_s <= LOOK_AGAIN_S
-    return float(wanted_s) if known else LOOK_AGAIN_S  # type: ignore[arg-type]

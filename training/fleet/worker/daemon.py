@@ -24,7 +24,6 @@ from pathlib import Path
 from training import logs
 from training.checkout import ROOT
 from training.clock import Clock, SystemClock
-from training.contract import spec_hash
 from training.fleet.capability.owner import Observer as OwnerObserver
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
@@ -34,7 +33,7 @@ from training.fleet.process.parents import WarmParents
 from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, end_leftovers
 from training.fleet.wire.attempts import SetAsideWork
 from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.worker import reports, saved_states, start_check
+from training.fleet.worker import requests, saved_states, start_check
 from training.fleet.worker.actions import Actions, Own
 from training.fleet.worker.attempt import TrainerAttempt
 from training.fleet.worker.certificate import CertificateKeeper
@@ -88,7 +87,7 @@ class TrainerWorker:
         self._clock = clock or SystemClock()
         self._chance = chance
         self._capability = capability or (lambda: detect(options))
-        self._self_test = self_test or SelfTest(options.own_places, options.state_dir, self._clock)
+        self._self_test = self_test or SelfTest(options.places, options.state_dir, self._clock)
         self._complaint: str | None = None
         self._looked: tuple[float, Mapping[str, object]] | None = None  # at this host, for a claim
         credentials = None if options.tls_dir is None else Credentials(options.tls_dir)
@@ -257,7 +256,7 @@ class TrainerWorker:
         resume = saved_states.folder_of(self._options.resume, assignment.job_id)
         return TrainerAttempt(
             assignment,
-            self._options.own_places,
+            self._options.places,
             resume,
             self._outbox,
             self._runner,
@@ -357,7 +356,7 @@ def doctor(options: Options) -> int:
             print(printable(each.sentence))
     for held in DatasetCache(options.cache_dir, options.cache_bytes).held():
         print(printable(held.sentence))
-    complaint = SelfTest(options.own_places, options.state_dir, SystemClock())()
+    complaint = SelfTest(options.places, options.state_dir, SystemClock())()
     print("this host is well" if complaint is None else f"this host gets no work: {printable(complaint)}")
     return 0 if complaint is None else 1
 
@@ -376,15 +375,7 @@ def deliver(options: Options, ref: str) -> int:
     job = work.delivery.assignment
     try:
         with closing(FleetClient(options.receiver_url, options.host_id, tls=tls)) as client:
-            receipt = client.deliver(
-                job.job_id,
-                work.delivery.path,
-                claim_id=job.claim_id,
-                spec_hash=spec_hash(job.spec),
-                artifact_id=work.delivery.sha256,
-                record=work.delivery.record,
-                report=reports.read(work.delivery.path),
-            )
+            receipt = requests.deliver(client, work.delivery)
     except (ClientError, OSError) as error:
         print(f"{PROGRAM}: {printable(error)}; it is kept in {work.folder}", file=sys.stderr)
         return 75 if isinstance(error, Unreachable | Unavailable) else 1

@@ -27,8 +27,9 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -79,8 +80,7 @@ class Order:
             raise Stopped("the attempt that needs the data set has ended")
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDataset:
+class HeldDataset(NamedTuple):
     """A data set in the folder: the bytes of complete files, of incomplete ones, and of all its files."""
 
     dataset_id: str
@@ -200,7 +200,7 @@ class DatasetCache:
         known = self._known(dataset_id)
         if known is not None:
             return known
-        listing = self._patiently(lambda: source.listing(dataset_id, tries=1), order)
+        listing = self._patiently(partial(source.listing, dataset_id, tries=1), order)
         if listing.dataset_id != dataset_id:
             raise NotGiven(f"the receiver sent another listing than that of {dataset_id[:12]}")
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -237,10 +237,8 @@ class DatasetCache:
         for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
             order.check()
             if not present:
-                data = find(place) or self._patiently(
-                    lambda sha256=place.sha256: source.piece(dataset_id, sha256, tries=1),  # type: ignore[misc]
-                    order,
-                )
+                ask = partial(source.piece, dataset_id, place.sha256, tries=1)
+                data = find(place) or self._patiently(ask, order)
                 self._write(dataset_id, files, folder, place, data)
                 crashpoint("worker.fetch.piece")
             done += place.length

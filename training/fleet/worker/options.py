@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,17 +67,9 @@ class Options:
         return self.state_dir / "resume"
 
     @property
-    def own_places(self) -> WorkerFolders:
-        """Return the folders with the host id appended: several workers on one machine may share the parent folders."""
-        places = self.places
-        artifacts, reports = (each / self.host_id for each in (places.artifacts, places.reports))
-        return replace(places, artifacts=artifacts, reports=reports)
-
-    @property
     def own_folders(self) -> Mapping[str, Path]:
         """Return the folders that no other worker may use at the same time, by their flags."""
-        places = self.own_places
-        return {"--artifacts-dir": places.artifacts, "--reports-dir": places.reports}
+        return {"--artifacts-dir": self.places.artifacts, "--reports-dir": self.places.reports}
 
 
 def detect(options: Options) -> Mapping[str, Any]:
@@ -246,7 +238,8 @@ def options_of(args: argparse.Namespace) -> Options:
     return Options(
         receiver_url=args.receiver_url,
         host_id=host_id,
-        places=WorkerFolders(root, inputs, artifacts, root / args.reports_dir),
+        # by host id: several workers of one machine may share the parents
+        places=WorkerFolders(root, inputs, artifacts / host_id, root / args.reports_dir / host_id),
         state_dir=state_dir,
         cache_dir=root / (args.cache_dir or state_dir / "datasets"),
         cache_bytes=int(args.cache_gib * GIB),

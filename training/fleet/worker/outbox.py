@@ -77,7 +77,7 @@ class Outbox:
     def append(self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0) -> None:
         """Append lines. After a disk error they stay in memory and are written with the next ones."""
         with self._lock:
-            self._append(self._spools.get(owner.claim_id) or self._new(owner, source), lines, position)
+            self._append(self._spool(owner, source), lines, position)
 
     def read(self, claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
         """Read the lines for a message from number ``first``, or from the oldest line kept; also return the first
@@ -130,7 +130,7 @@ class Outbox:
     def adopt(self, owner: Assignment, source: Path) -> Backlog:
         """Recover one attempt's output, even if none of its lines was written yet."""
         with self._lock:
-            spool = self._spools.get(owner.claim_id) or self._new(owner, source)
+            spool = self._spool(owner, source)
             self._catch_up(spool)
             return Backlog(spool.owner, spool.total)
 
@@ -148,7 +148,7 @@ class Outbox:
     def _path(self, claim_id: str, number: int) -> Path:
         return self.folder / f"{claim_id}.{number:09d}.jsonl"
 
-    def _new(self, owner: Assignment, source: Path) -> _Spool:
+    def _spool(self, owner: Assignment, source: Path) -> _Spool:
         order = 1 + max((spool.order for spool in self._spools.values()), default=0)
         return self._spools.setdefault(owner.claim_id, _Spool(owner, str(source), order))
 

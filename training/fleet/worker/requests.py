@@ -14,9 +14,10 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
+from training.contract import spec_hash
 from training.crashpoint import crashpoint
 from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
-from training.fleet.wire.attempts import LogLines, SetAsideWork
+from training.fleet.wire.attempts import CompleteReply, LogLines, SetAsideWork
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 
@@ -146,6 +147,19 @@ class Calls:
             tries=1,
         )
         return t.Uploaded(call=request.call, artifact_id=artifact_id)
+
+
+def deliver(client: FleetClient, work: t.Delivery) -> CompleteReply:
+    """Offer finished work again that was refused."""
+    return client.deliver(
+        work.assignment.job_id,
+        work.path,
+        claim_id=work.assignment.claim_id,
+        spec_hash=spec_hash(work.assignment.spec),
+        artifact_id=work.sha256,
+        record=work.record,
+        report=reports.read(work.path),
+    )
 
 
 def with_lines(request: Request, lines: Lines) -> Request:

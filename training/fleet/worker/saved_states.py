@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from training.files import write_whole
 from training.fleet.client.client import FleetClient, Refused, Unavailable, Unreachable
@@ -27,8 +28,7 @@ OVER = FINAL - {JobStatus.FAILED}
 _GRANTED_BY, _STRETCHES = ".database", ".stretches"  # notes beside the folder
 
 
-@dataclass(frozen=True, slots=True)
-class SavedState:
+class SavedState(NamedTuple):
     """One saved state."""
 
     folder: Path
@@ -105,13 +105,9 @@ class Leftovers:
             except (Unavailable, Unreachable):
                 return
             status, keep_s = told["job"]["status"], told["keep_state_s"]
-            if status in OVER:
-                log.info("a trainer's saved state is dropped: job %s is %s", each.folder.name[:12], status)
-                forget(each.folder)
-            elif keep_s is not None and 0 <= keep_s < now - each.written_at:
-                log.info(
-                    "a trainer's saved state is dropped: the plan keeps none so long (job %s)", each.folder.name[:12]
-                )
+            if status in OVER or (keep_s is not None and 0 <= keep_s < now - each.written_at):
+                why = f"is {status}" if status in OVER else "left it so long ago that the plan keeps it no longer"
+                log.info("a trainer's saved state is dropped: job %s %s", each.folder.name[:12], why)
                 forget(each.folder)
 
 

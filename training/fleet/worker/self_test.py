@@ -62,13 +62,10 @@ class SelfTest:
             then, complaint, at = self._known
             if then == state and (complaint is None or now - at < AGAIN_S):
                 return complaint
-        complaint = self._start(python)
-        self._known = (state, complaint, now)
-        return complaint
-
-    def _start(self, python: Path) -> str | None:
+        complaint = None
         try:
             self.describe([str(python), *describe_command(PROGRAMS[0])[1:]])
         except DescribeError as error:
-            return f"its trainers do not start: {error}"
-        return None
+            complaint = f"its trainers do not start: {error}"
+        self._known = (state, complaint, now)
+        return complaint

@@ -13,7 +13,7 @@ from training.sizes import Grown, measured, walk
 
 def grown(options: Options) -> Iterator[Grown]:
     """List what takes space on this worker's disk; links are not followed."""
-    own, state = options.own_places, options.state_dir
+    own, state = options.places, options.state_dir
     ended = f"what is delivered goes; the rest of the newest {state_folder.KEPT_ATTEMPTS} attempts"
     yield _below("files that trainers made, in", own.artifacts, ended, without=state)
     yield _below("files that trainers reported, in", own.reports, f"the newest {state_folder.KEPT_ATTEMPTS} attempts")

@@ -30,17 +30,17 @@ def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[HeldA
     """
     coming = sum(max(0.0, each.booking.ram_gib - each.ram_used_gib) for each in others)
     free = capability.get("ram_available_gib")
-    if others and isinstance(free, int | float) and free - coming < booked.least_ram_gib:
+    if others and free is not None and free - coming < booked.least_ram_gib:
         raise NoRoomError(_sentence("memory", booked.least_ram_gib, free - coming))
     if booked.gpu is None:
         return
-    devices = capability.get("cuda_devices")
-    if not isinstance(devices, list) or booked.gpu >= len(devices):
+    devices = capability.get("cuda_devices") or ()
+    if booked.gpu >= len(devices):
         raise NoRoomError(f"the GPU that it was to train on, number {booked.gpu}, is gone; it is tried again")
     on_it = [each for each in others if each.booking.gpu == booked.gpu]
     coming = sum(max(0.0, each.booking.vram_gib - each.vram_used_gib) for each in on_it)
     free = devices[booked.gpu].get("vram_free_gib")
-    if isinstance(free, int | float) and free - coming < booked.least_vram_gib:
+    if free is not None and free - coming < booked.least_vram_gib:
         raise NoRoomError(_sentence("GPU memory", booked.least_vram_gib, free - coming))
 
 
@@ -55,8 +55,7 @@ def variables(booked: Booking, capability: Mapping[str, Any], visible: str | Non
     """Return the variables that limit a trainer beside others to its GPU, and a custom (``own``) trainer also to its
     threads. ``visible`` is :data:`VISIBLE` of the worker."""
     threads = dict.fromkeys(THREADS, str(booked.cores)) if own else {}
-    devices = capability.get("cuda_devices")
-    names = names_of(devices if isinstance(devices, list) else [], visible)
+    names = names_of(capability.get("cuda_devices") or (), visible)
     if booked.gpu is None:
         return {**threads, VISIBLE: HIDDEN} if names else threads
     return {**threads, VISIBLE: names[booked.gpu]} if booked.gpu < len(names) else threads

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -69,25 +67,21 @@ class StateFolder:
         """Lock a further folder, so that no other worker uses it. A folder that is not writable is reported by the
         self-test."""
         with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                self._open.enter_context(exclusive(folder / "lock"))
-            except LockedError:
-                self.close()
-                raise StateFolderError(
-                    f"another worker uses the folder {folder}; stop it, or give this one its own {flag} or --host-id"
-                ) from None
+            self._lock(folder, f"folder {folder}; stop it, or give this one its own {flag} or --host-id")
+
+    def _lock(self, folder: Path, words: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._open.enter_context(exclusive(folder / "lock"))
+        except LockedError:
+            self.close()
+            raise StateFolderError(f"another worker uses the {words}") from None
 
     def _take(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._open.enter_context(exclusive(folder / "lock"))
+            self._lock(folder, f"state directory {folder}; stop it, or give this one its own --state-dir")
             self.instance_id = self._instance()
             self.session_id = f"{self._next_session():010d}-{secrets.token_hex(4)}"
-        except LockedError:
-            raise StateFolderError(
-                f"another worker uses the state directory {folder}; stop it, or give this one its own --state-dir"
-            ) from None
         except OSError as error:
             raise StateFolderError(
                 f"the state directory {folder} cannot be used ({error.strerror}); name another with --state-dir"
@@ -197,8 +191,7 @@ def _keep(path: Path, content: bytes, *, durable: bool = True) -> None:
 _ALONE = "alone.json"
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFolders:
+class AttemptFolders(NamedTuple):
     """The folders of one attempt, so that no file of another attempt is packed."""
 
     out: Path
@@ -241,30 +234,15 @@ def attempt_name(assignment: Assignment) -> str:
     return f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
 
 
-def _of_attempts(root: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the folders and files of a root's attempts. It takes a tenth of the time of ``Path.glob``."""
-    for job in _entries(root):
-        if "-" in job.name and job.is_dir():
-            yield from (each for each in _entries(job.path) if fnmatchcase(each.name, "attempt-*-*"))
-
-
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
-
-
 def prune(*roots: Path, in_use: Collection[Assignment] = ()) -> None:
     """Delete all ended attempts except the newest, and those ``in_use``. Other files and folders are not touched. The
     roots belong to one worker: in shared roots the newest would all be those of the worker with the shortest jobs."""
     kept = set(map(attempt_name, in_use))
     for root in roots:
         newest: dict[Path, float] = {}  # by an attempt's folder, or where that is gone its log
-        for entry in _of_attempts(root):
+        for entry in root.glob("*-*/attempt-*-*"):
             name, dot, _ = entry.name.partition(".log")
-            folder = Path(entry.path).with_name(name) if dot else Path(entry.path)
+            folder = entry.with_name(name)
             with suppress(OSError):
                 moment = entry.stat(follow_symlinks=False).st_mtime
                 newest[folder] = newest.get(folder, moment) if dot else moment

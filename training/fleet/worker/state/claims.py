@@ -34,15 +34,13 @@ def ask(transition: StateStep) -> None:
         request_id = f"{transition.state.session_id}-{number}"
         transition.set(requests=number, request_id=request_id, request_is_fresh=True)
     request_id = transition.state.request_id or ""
-    transition.set(rests=transition.state.halt is not None)
     transition.persist(t.Saved(request_id=request_id, crashed=transition.state.crashed))
-    transition.set(phase=Phase.ASKING, unanswered=True)
-    wait_s = _wait_s(transition)
+    transition.set(phase=Phase.ASKING, unanswered=True, rests=transition.state.halt is not None)
     transition.do(
         t.SendClaim(
             call=transition.begin_call(),
             request_id=request_id,
-            wait_s=wait_s,
+            wait_s=_wait_s(transition),
             crashed_claims=transition.state.crashed,
             echo=transition.state.echo,
             resting=halts.resting(transition),

@@ -281,13 +281,17 @@ Event = Begin | Tick | SignalReceived | Slept | Seen | CallEnded | News
 # ── actions ─────────────────────────────────────────────────────────────────────────────────
 
 
-class RememberAlone(Struct, frozen=True):
+class WorkerAction(Struct, frozen=True):
+    """Something that the worker must do."""
+
+
+class RememberAlone(WorkerAction, frozen=True):
     """Action: save on the disk which jobs have to be trained alone."""
 
     jobs: tuple[str, ...]
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class Call(WorkerAction, frozen=True, kw_only=True):
     """Send a request to the receiver."""
 
     call: int
@@ -339,23 +343,23 @@ class SendOutput(Call, frozen=True, kw_only=True):
     message: OutputRequest
 
 
-class ForgetOutput(Struct, frozen=True):
+class ForgetOutput(WorkerAction, frozen=True):
     """Action: delete this attempt's lines: the receiver has them, or will never take them."""
 
     claim_id: str
 
 
-class Abort(Struct, frozen=True):
+class Abort(WorkerAction, frozen=True):
     """Action: abort this call, because its answer is no longer needed."""
 
     call: int
 
 
-class Spawn(Struct, frozen=True):
+class Spawn(WorkerAction, frozen=True):
     assignment: Assignment
 
 
-class TrainerOrder(Struct, frozen=True):
+class TrainerOrder(WorkerAction, frozen=True):
     """An order to the trainer of a claim."""
 
     claim_id: str
@@ -377,17 +381,17 @@ class ResumeTrainer(TrainerOrder, frozen=True):
     """Let the trainer continue."""
 
 
-class KeepAwake(Struct, frozen=True):
+class KeepAwake(WorkerAction, frozen=True):
     """Action: keep the machine from falling asleep automatically, or allow it."""
 
     on: bool
 
 
-class Pack(Struct, frozen=True):
+class Pack(WorkerAction, frozen=True):
     assignment: Assignment
 
 
-class Discard(Struct, frozen=True):
+class Discard(WorkerAction, frozen=True):
     """Action: delete an ended attempt's files; with ``job_over`` also those for later attempts at the job.
 
     ``delivered``: the receiver has the bundle.
@@ -398,14 +402,14 @@ class Discard(Struct, frozen=True):
     delivered: bool = False
 
 
-class KeepAside(Struct, frozen=True):
+class KeepAside(WorkerAction, frozen=True):
     """Action: store finished work that was refused permanently, before the Discard that follows."""
 
     delivery: Delivery
     why: str
 
 
-class Persist(Struct, frozen=True, kw_only=True):
+class Persist(WorkerAction, frozen=True, kw_only=True):
     """Action: save the state before the next action, so that it can be read after a crash of the process.
 
     A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the forgotten
@@ -416,28 +420,21 @@ class Persist(Struct, frozen=True, kw_only=True):
     slot: int = 0  # each has a file of its own
 
 
-class WakeAt(Struct, frozen=True):
+class WakeAt(WorkerAction, frozen=True):
     """Action: cause a Tick at that time, unless another event comes first. ``None``: wait for events only."""
 
     at: float | None
 
 
-class Say(Struct, frozen=True):
+class Say(WorkerAction, frozen=True):
     """Action: write a line to the operator's log."""
 
     text: str
     warning: bool = False
 
 
-class EndProcess(Struct, frozen=True):
+class EndProcess(WorkerAction, frozen=True):
     """Action: end the process. ``sentence`` is for people when the code is not 0."""
 
     code: int = 0
     sentence: str = ""
-
-
-Action = (
-    SendClaim | SendHeartbeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
-    | Spawn | TrainerOrder | KeepAwake | Pack | KeepAside | Discard
-    | Persist | RememberAlone | WakeAt | Say | EndProcess
-)  # fmt: skip

@@ -60,7 +60,7 @@ def _send(transition: StateStep) -> None:
     transition.set_work(beat_call=call, beat_sent_at=transition.now, beat_at=beat_at, beat_printed=work.printed)
     transition.set_work(used=work.used.sent())
     resting = halts.resting(transition)
-    transition.set_work(beat_halted=work.halted_at is not None, beat_resting=resting)
+    transition.set_work(beat_said=(work.halted_at is not None, resting))
     message = HeartbeatRequest(
         session_id=transition.state.session_id,
         echo=transition.state.echo,
@@ -102,7 +102,7 @@ def _renewed(transition: StateStep, reply: HeartbeatReply) -> None:
     if work.first < first < work.beat_printed:  # one message did not hold them all
         beat_at = min(beat_at, transition.now + BACKLOG_S)
     transition.set_work(renewed_at=work.beat_sent_at, lease_s=reply.lease_s, beat_at=beat_at, beat_tries=0, first=first)
-    if (work.halted_at is not None, halts.resting(transition)) != (work.beat_halted, work.beat_resting):
+    if (work.halted_at is not None, halts.resting(transition)) != work.beat_said:
         transition.set_work(beat_at=transition.now)  # it changed while that heartbeat was on its way
     if work.paused:
         transition.say(f"the receiver is back: {work.assignment.name} continues")

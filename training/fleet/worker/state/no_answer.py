@@ -15,21 +15,22 @@ BRIEF_S = 3.0  # for which a trainer may save its state though the lease is near
 
 def claim(transition: StateStep, answer: t.NotAnswered) -> None:
     """Ask again later with the same id, so that a grant whose answer was lost is not lost."""
-    transition.set(tries=transition.state.tries + 1)
-    transition.say_unanswered(f"no work: {answer.detail}", answer, first=transition.state.tries == 1)
-    transition.again_later(transition.settings.poll_s, answer.retry_after_s)
+    _repeat(transition, answer, f"no work: {answer.detail}", transition.settings.poll_s)
 
 
 def report(transition: StateStep, answer: t.NotAnswered) -> None:
     """Keep undelivered work for the database that granted it, and send the report again later."""
-    transition.set(tries=transition.state.tries + 1)
     assignment = transition.work.assignment
     about = str(transition.phase)
     if answer.stranger and assignment.database_id is not None:
         about = f"{assignment.name} is kept for the database {assignment.database_id}"
-    text = f"{about}: {answer.detail}; trying again"
+    _repeat(transition, answer, f"{about}: {answer.detail}; trying again", transition.settings.retry_first_s)
+
+
+def _repeat(transition: StateStep, answer: t.NotAnswered, text: str, first_s: float) -> None:
+    transition.set(tries=transition.state.tries + 1)
     transition.say_unanswered(text, answer, first=transition.state.tries == 1)
-    transition.again_later(transition.settings.retry_first_s, answer.retry_after_s)
+    transition.again_later(first_s, answer.retry_after_s)
 
 
 def heartbeat(transition: StateStep, answer: t.NotAnswered, interval_s: float) -> None:

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from operator import attrgetter
-from typing import NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,25 +44,11 @@ __all__ = ["Slots", "step"]
 
 PENDING_SHARE = 2  # deliveries for each trainer that is allowed: of more, the network is the bottleneck
 ALONE_KEPT = 100  # jobs, the newest
-_GIB = 1024**3
 _HAS_STARTED = frozenset({Phase.RUNNING, Phase.STOPPING})
 
 
-class _Shared(NamedTuple):
-    """The members of a machine's state that belong to the whole worker."""
-
-    calls: int = 0
-    requests: int = 0
-    echo: str = ""
-    idle: str = ""
-    crashed: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, state: State) -> _Shared:
-        return cls(*_shared_of(state))
-
-
-_shared_of = attrgetter(*_Shared._fields)
+# The members of a machine's state that are the worker's: each machine gets them from the one before.
+_SHARED = ("calls", "requests", "echo", "idle", "crashed")
 
 
 class Slots(Struct, frozen=True, kw_only=True):
@@ -71,7 +56,7 @@ class Slots(Struct, frozen=True, kw_only=True):
 
     machines: Mapping[int, State]  # by slot, which is also that of its claim and of its file
     allowed: int = 1  # how many trainers at once, as the receiver said last
-    shared: _Shared = _Shared()
+    shared: Mapping[str, Any] = {}
     wakes: Mapping[int, float | None] = {}  # when each machine wants a Tick
     waiting: Mapping[int, t.Spawn] = {}  # trainers that may not start yet
     alone: tuple[str, ...] = ()  # jobs to be trained alone
@@ -117,21 +102,18 @@ class Slots(Struct, frozen=True, kw_only=True):
     @property
     def using(self) -> tuple[TrainerUse, ...]:
         """The claims whose trainers run or will run, and the memory that these use."""
-        works = [self.machines[slot].work for slot in self.training]
+        works = [self.works[slot] for slot in self.training]
         return tuple(
-            TrainerUse(
-                claim_id=work.assignment.claim_id, ram_gib=work.memory.ram / _GIB, vram_gib=work.memory.vram / _GIB
-            )
-            for work in works
-            if work is not None
+            TrainerUse(claim_id=each.assignment.claim_id, ram_gib=each.memory.ram_gib, vram_gib=each.memory.vram_gib)
+            for each in works
         )
 
     def held_beside(self, claim_id: str) -> list[HeldAttempt]:
         """List what other trainers than this claim's use of the host, except those that may not start yet."""
-        own, uses = self.holder(claim_id), {each.claim_id: each for each in self.using}
+        own = self.holder(claim_id)
         works = [self.works[slot] for slot in self.training if slot != own and slot not in self.waiting]
-        told = [(t.booking_of(work.assignment) or Booking(), uses[work.assignment.claim_id]) for work in works]
-        return [HeldAttempt(booking, use.ram_gib, use.vram_gib) for booking, use in told]
+        booked = [(t.booking_of(each.assignment) or Booking(), each.memory) for each in works]
+        return [HeldAttempt(booking, memory.ram_gib, memory.vram_gib) for booking, memory in booked]
 
     @property
     def gone(self) -> bool:
@@ -155,7 +137,7 @@ class Slots(Struct, frozen=True, kw_only=True):
 
 def step(
     slots: Slots, event: t.Event, now: float, settings: t.WorkerSettings, chance: Chance
-) -> tuple[Slots, tuple[t.Action, ...]]:
+) -> tuple[Slots, tuple[t.WorkerAction, ...]]:
     """Return the worker's next state and its actions when ``event`` happens at ``now``."""
     if slots.gone:
         return slots, ()
@@ -172,11 +154,11 @@ class _Turn:
         slots: Slots,
         now: float,
         leave_s: float,
-        move: Callable[[State, t.Event], tuple[State, tuple[t.Action, ...]]],
+        move: Callable[[State, t.Event], tuple[State, tuple[t.WorkerAction, ...]]],
     ) -> None:
         self.slots = slots
         self.now = now
-        self.actions: list[t.Action] = []
+        self.actions: list[t.WorkerAction] = []
         self._leave_s = leave_s
         self._move = move
         self._said: dict[str, int] = {}
@@ -219,17 +201,17 @@ class _Turn:
 
     def _step(self, slot: int, event: t.Event) -> None:
         beside = any(one.work is not None for other, one in self.slots.machines.items() if other != slot)
-        others = {"beside": beside, "halt": self.slots.halt, **self.slots.shared._asdict()}
+        others = {"beside": beside, "halt": self.slots.halt, **self.slots.shared}
         before = replace(self.slots.machines[slot], **others)
         state, actions = self._move(before, event)
         self._set(slot, state)
-        self._change(shared=_Shared.of(state))
+        self._change(shared={name: getattr(state, name) for name in _SHARED})
         if state.phase is Phase.GONE:
             self._change(wakes={**self.slots.wakes, slot: None})
         for action in actions:
             self._pass_on(slot, action)
 
-    def _pass_on(self, slot: int, action: t.Action) -> None:
+    def _pass_on(self, slot: int, action: t.WorkerAction) -> None:
         """Add to a machine's action the facts that only the whole worker knows."""
         match action:
             case t.WakeAt():
@@ -304,14 +286,14 @@ class _Turn:
         crashed: tuple[str, ...] = ()
         for slot, each in sorted(beginnings.items()):
             self._set(slot, State(session_id=first.session_id, benched=True))
-            self._change(shared=self.slots.shared._replace(crashed=()))
+            self._change(shared={**self.slots.shared, "crashed": ()})
             found = dataclasses.replace(each.found, beside=several)
             self._step(slot, dataclasses.replace(each, found=found))
-            crashed += self.slots.shared.crashed
+            crashed += self.slots.shared["crashed"]
         if len(lost) > 1:  # one of them may have done it, or none
             crashed = tuple(claim for claim in crashed if claim not in {each.claim_id for each in lost})
             self._train_alone(*(each.job_id for each in lost))
-        self._change(shared=self.slots.shared._replace(crashed=crashed[-machine.CRASHES_TOLD :]))
+        self._change(shared={**self.slots.shared, "crashed": crashed[-machine.CRASHES_TOLD :]})
 
     def _hear(self, event: t.Event) -> None:
         """Apply the receiver's limit on simultaneous jobs, and the conditions of the host's owner and operators."""

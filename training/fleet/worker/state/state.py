@@ -6,9 +6,8 @@ A :class:`StateStep` is one step of the state machine while it is being worked o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,8 +59,7 @@ REPORTING = DELIVERING | {Phase.FAILING}
 FINISHED = DELIVERING | {Phase.PACKING}  # the result may be adopted, even without the lease
 
 
-@dataclass(frozen=True, slots=True)
-class Halt:
+class Halt(NamedTuple):
     """A reason why this host trains nothing for now; see halts.py."""
 
     reason: str
@@ -85,8 +83,7 @@ class Work(Struct, frozen=True, kw_only=True):
     halted_at: float | None = None  # … or for a halt, since then
     stood_at: float | None = None  # the trainer stands still since then, for any reason …
     stood_s: float = 0.0  # … and stood for so long before
-    beat_halted: bool = False  # whether it was halted when the last heartbeat was sent …
-    beat_resting: str | None = None  # … and what that said of the owner
+    beat_said: tuple[bool, str | None] = (False, None)  # whether it was halted, and why, as the last heartbeat said
     # the trainer's reports
     started_at: float | None = None  # None: not in this session
     progress: Mapping[str, Any] | None = None
@@ -165,7 +162,7 @@ class StateStep:
         self.now = now
         self.settings = settings
         self.chance = chance
-        self.actions: list[t.Action] = []
+        self.actions: list[t.WorkerAction] = []
 
     # ── small things ────────────────────────────────────────────────────────────────────────
 
@@ -184,7 +181,7 @@ class StateStep:
     def set_work(self, **changes: Any) -> None:
         self.set(work=replace(self.work, **changes))
 
-    def do(self, action: t.Action) -> None:
+    def do(self, action: t.WorkerAction) -> None:
         self.actions.append(action)
 
     def order(self, kind: type[t.TrainerOrder]) -> None:

@@ -48,13 +48,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from training.fleet.worker.state import claims as worker_claims
+from training.fleet.worker.state import claims, halts, heartbeats, no_answer, output, reports, trainer
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state import halts, no_answer
-from training.fleet.worker.state import heartbeats as worker_heartbeats
-from training.fleet.worker.state import output as worker_backlog
-from training.fleet.worker.state import reports as worker_reports
-from training.fleet.worker.state import trainer as worker_trainer
 from training.fleet.worker.state.state import (
     REPORTING,
     SHUTDOWN,
@@ -76,7 +71,7 @@ BEATS_A_SESSION = 1_000_000  # more than a year of them
 
 def step(
     state: State, event: t.Event, now: float, settings: t.WorkerSettings, chance: Chance
-) -> tuple[State, tuple[t.Action, ...]]:
+) -> tuple[State, tuple[t.WorkerAction, ...]]:
     """Return the worker's next state and its actions when ``event`` happens at ``now``."""
     if state.phase is Phase.GONE:
         return state, ()
@@ -89,7 +84,7 @@ def step(
 def _take(transition: StateStep, event: t.Event) -> None:
     if isinstance(event, t.News):
         if transition.state.work and transition.work.assignment.claim_id == event.claim_id:
-            worker_trainer.news(transition, event)
+            trainer.news(transition, event)
         return
     match event:
         case t.Tick():
@@ -101,11 +96,11 @@ def _take(transition: StateStep, event: t.Event) -> None:
         case t.Seen():
             pass  # it is the whole worker's: see slots.py
         case t.Slept():
-            worker_heartbeats.slept(transition, event.seconds)
+            heartbeats.slept(transition, event.seconds)
         case t.HeartbeatAnswered() | t.CallRefused() | t.NotAnswered() if _is_heartbeat(transition, event.call):
-            worker_heartbeats.answered(transition, event)
+            heartbeats.answered(transition, event)
         case t.OutputTaken() | t.CallRefused() | t.NotAnswered() if event.call == transition.state.output_call:
-            worker_backlog.answered(transition, event)
+            output.answered(transition, event)
         case t.OutputTaken():
             pass  # too late
         case _:
@@ -122,20 +117,18 @@ def _answered(transition: StateStep, answer: t.CallEnded) -> None:
         return
     transition.set(call=None)
     if transition.phase is Phase.ASKING:
-        worker_claims.answered(transition, answer)
+        claims.answered(transition, answer)
     elif transition.phase in REPORTING:
-        worker_reports.answered(transition, answer)
+        reports.answered(transition, answer)
 
 
 def _begin(transition: StateStep, begin: t.Begin) -> None:
     """Handle the start: first repeat a claim whose answer was lost, or deliver a finished or failed job."""
-    saved, found = _accepting(begin.saved, transition.settings.accept_database), begin.found
-    transition.set(saved=begin.saved, call_at=transition.now, output_at=transition.now)
-    accepted = transition.settings.accept_database
-    backlog = (replace(one, assignment=_now_for(one.assignment, accepted)) for one in begin.backlog)
-    transition.set(backlog=tuple(backlog))
+    accepted, now = transition.settings.accept_database, transition.now
+    saved, found = _accepting(begin.saved, accepted), begin.found
+    backlog = tuple(replace(one, assignment=_now_for(one.assignment, accepted)) for one in begin.backlog)
+    transition.set(saved=begin.saved, crashed=saved.crashed, backlog=backlog, call_at=now, output_at=now)
     transition.persist(saved)
-    transition.set(crashed=saved.crashed)
     if saved.request_id is not None:
         transition.set(request_id=saved.request_id, request_is_fresh=False, unanswered=True)
     assignment = saved.assignment
@@ -151,19 +144,16 @@ def _begin(transition: StateStep, begin: t.Begin) -> None:
     transition.set_work(beside_at=transition.now if found.beside else None)
     # Progress of this session must count as newer than an earlier one's, whose number is lost.
     transition.set_work(printed=found.printed, seq=_sessions(transition.state.session_id) * BEATS_A_SESSION)
+    trainer.heed(transition, found.last_words)
     if saved.delivery is not None:
-        worker_trainer.heed(transition, found.last_words)
         transition.set_work(delivery=saved.delivery)
         transition.set(phase=Phase.UPLOADING)
     elif saved.report is not None:
-        worker_trainer.heed(transition, found.last_words)
-        transition.set_work(failure=saved.report.failure, usage=saved.report.usage)
-        transition.set_work(beat_at=None)
+        transition.set_work(failure=saved.report.failure, usage=saved.report.usage, beat_at=None)
         transition.set(phase=Phase.FAILING)
     elif found.ended is not None:
         transition.set(phase=Phase.RUNNING, call_at=None)
-        worker_trainer.heed(transition, found.last_words)
-        worker_trainer.news(transition, t.TrainerEnded(claim_id=assignment.claim_id, ended=found.ended))
+        trainer.news(transition, t.TrainerEnded(claim_id=assignment.claim_id, ended=found.ended))
 
 
 def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
@@ -217,23 +207,23 @@ def _catch_up(transition: StateStep) -> None:
         return
     halts.catch_up(transition)
     if transition.state.work is not None:
-        worker_trainer.catch_up(transition)
+        trainer.catch_up(transition)
     if transition.state.work is not None:
-        worker_heartbeats.catch_up(transition)
+        heartbeats.catch_up(transition)
     if transition.state.call is None and is_due(transition.state.call_at, transition.now):
         if transition.phase is Phase.IDLE and not transition.state.benched:
-            worker_claims.ask(transition)
+            claims.ask(transition)
         elif transition.phase in REPORTING:
-            worker_reports.send(transition)
-    worker_backlog.catch_up(transition)
+            reports.send(transition)
+    output.catch_up(transition)
     if transition.state.phase is not Phase.GONE:
         transition.do(t.WakeAt(at=_next_wake(transition)))
 
 
 def _next_wake(transition: StateStep) -> float | None:
-    times = [transition.state.leave_by, worker_backlog.next_wake(transition), halts.next_wake(transition)]
+    times = [transition.state.leave_by, output.next_wake(transition), halts.next_wake(transition)]
     if transition.state.call is None and not (transition.phase is Phase.IDLE and transition.state.benched):
         times.append(transition.state.call_at)
     if transition.state.work is not None:
-        times += [no_answer.stop_by(transition), *worker_heartbeats.next_wake(transition)]
+        times += [no_answer.stop_by(transition), *heartbeats.next_wake(transition)]
     return min((time for time in times if time is not None), default=None)

@@ -63,6 +63,14 @@ class TrainerMemory:
         ram, vram = used.memory_bytes or 0, used.gpu_memory_bytes or 0
         return TrainerMemory(ram, vram, max(ram, self.ram_peak), max(vram, self.vram_peak))
 
+    @property
+    def ram_gib(self) -> float:
+        return self.ram / 1024**3
+
+    @property
+    def vram_gib(self) -> float:
+        return self.vram / 1024**3
+
     def record(self, max_rss_kib: int) -> dict[str, int]:
         """Return the highest values for an attempt's record; ``max_rss_kib`` is its largest process's exact value from
         the system."""
