@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from train_sample import SEED, TRAIN_HOSTS
 from trainers import FAMILIES, ROOT, Table, arguments, own_python, train, words_of, workplace
 
 from training.data.features import extract
-from training.data.schema import ChannelSpec
 from training.trainer import reasons
 from training.trainer.judging import Judged, judge
 from training.trainer.task import GivenWindows
@@ -105,7 +103,7 @@ class Deleted:
 
     def without_seconds(self, order: Any) -> Any:
         rank, samples = np.argsort(order, axis=1), self.tensors.shape[2]
-        spans = reasons.stretches_of(samples, self.judged.inputs.schema_fields["sample_hz"])
+        spans = reasons.stretches_of(samples, self.judged.inputs.schema.sample_hz)
         of_sample = np.repeat(np.arange(len(spans)), [end - start for start, end in spans])
         return np.array([self._left((rank < k)[:, None, of_sample]) for k in range(order.shape[1] + 1)])
 
@@ -114,8 +112,7 @@ class Deleted:
 
     def _alarms(self, tensors: Any) -> Any:
         inputs, judged = self.judged.inputs, self.judged
-        channels = msgspec.convert(inputs.schema_fields["channels"], tuple[ChannelSpec, ...])
-        features = extract(tensors, channels, inputs.schema_fields["sample_hz"])
+        features = extract(tensors, inputs.schema.channels, inputs.schema.sample_hz)
         X = features if inputs.X.ndim == 2 else tensors
         given = GivenWindows(X, features, inputs.rows.host[self.rows])
         outputs = judged.fitted.predict(given, np.arange(len(X)))

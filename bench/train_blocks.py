@@ -23,7 +23,7 @@ from training import families
 from training.clock import SystemClock
 from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads
-from training.trainer.limits import LIMITS, MemoryLimits
+from training.trainer.task import LIMITS, MemoryLimits
 
 NETWORKS = ("mlp", "cnn", "gru", "lstm", "transformer")
 

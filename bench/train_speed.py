@@ -152,7 +152,7 @@ def network(work: Work) -> Any:
     from torch import nn
 
     from training.trainer.masked import MaskedModel
-    from training.trainer.nets import build
+    from training.trainer.supervised import build
 
     torch.manual_seed(0)
     if not work.ssl:

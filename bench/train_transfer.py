@@ -208,7 +208,7 @@ class Trial:
         from training.trainer.evaluation.incident_rates import called
         from training.trainer.task import auroc
 
-        classes, schema = self._data()[0].classes, self._data()[0].schema_fields
+        classes, schema = self._data()[0].classes, self._data()[0].schema
         benign = classes.is_benign(answers.test.y)
         area = auroc(~benign, answers.test.score)
         point = self._point(answers)
@@ -219,7 +219,7 @@ class Trial:
             alarm = by.alarms(answers.test)
             assert alarm is not None
             rates = [float(alarm[rows].mean()) if rows.any() else float("nan") for rows in (benign, ~benign)]
-            stride_s, rows = float(schema["stride_s"]), self._split().cal
+            stride_s, rows = schema.stride_s, self._split().cal
             _, made = called(answers.cal, answers.test, by, classes, rows=rows, nominal_s=stride_s, curve=False)
             calls = {name: of(made, key) for name, key in CALLS.items()}
             yield Cell(

@@ -6,7 +6,9 @@ The families declare theirs in `families`. Standard library only, as these are.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.flag import Flag, FlagType
@@ -14,6 +16,7 @@ from training.flag import Flag, FlagType
 FEWEST_RESAMPLES = 200  # that make an interval: the ends of fewer are a matter of the draw
 
 Value = int | float | bool | str
+_CONVERTED: dict[FlagType, Callable[[str], Value]] = {FlagType.INT: int, FlagType.FLOAT: float}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,9 @@ class Hyper(Flag):
 
     def parse(self, text: str) -> Value:
         """The value of ``text``; raises ``ArgumentTypeError`` that says what is allowed instead."""
-        value = _convert(self.type, text)
+        value: Value | None = None
+        with suppress(ValueError):
+            value = _CONVERTED.get(self.type, str)(text)
         if value is None or not self._permits(value):
             raise argparse.ArgumentTypeError(f"{text!r} is not {self.allowed}")
         return value
@@ -48,30 +53,9 @@ class Hyper(Flag):
 
     def describe(self) -> dict[str, Any]:
         number = int if self.type is FlagType.INT else float
-        return {
-            "flag": self.flag,
-            "type": self.type.value,
-            "min": None if self.min is None else number(self.min),
-            "max": None if self.max is None else number(self.max),
-            "min_open": self.min_open,
-            "max_open": self.max_open,
-            "choices": None if self.choices is None else list(self.choices),
-            "default": self.default,
-            "help": self.help,
-        }
-
-
-def _convert(type_: FlagType, text: str) -> Value | None:
-    try:
-        match type_:
-            case FlagType.INT:
-                return int(text)
-            case FlagType.FLOAT:
-                return float(text)
-            case _:
-                return text
-    except ValueError:
-        return None
+        low, high = (None if bound is None else number(bound) for bound in (self.min, self.max))
+        found = {**asdict(self), "flag": self.flag, "min": low, "max": high}
+        return {name: value for name, value in found.items() if name != "key"}
 
 
 def whole(key: str, default: int, low: int, high: int | None, help: str) -> Hyper:  # noqa: A002

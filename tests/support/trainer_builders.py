@@ -22,9 +22,9 @@ from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.judging import Judged, judge, sides
-from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.reasons import Reasons
 from training.trainer.session import train
+from training.trainer.task import LIMITS, MemoryLimits
 
 
 def make_data(

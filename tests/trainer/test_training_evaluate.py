@@ -528,9 +528,9 @@ def test_scores_that_are_not_numbers_are_refused(bad):
 def test_shapes_that_disagree_are_refused():
     with pytest.raises(ValueError, match="one value a window"):
         Rows.of(label=[0, 1], episode=["a"], host=["h", "h"])
-    with pytest.raises(ValueError, match="one value a window"):
+    with pytest.raises(ValueError, match="one score"):
         Scored.build(rows_of([0, 1], ["a", "b"]), score=[0.0])
-    with pytest.raises(ValueError, match="one row a window"):
+    with pytest.raises(ValueError, match="one row of probabilities"):
         Scored.build(rows_of([0], ["a"]), score=[0.0], proba=[[1.0], [0.0]])
     with pytest.raises(ValueError, match="need a score"):
         Scored.build(rows_of([0], ["a"]))

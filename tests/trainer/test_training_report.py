@@ -72,6 +72,10 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
         ],
         "run_key": {"digest": "0" * 64, "threads": 1},
         "quarantined": [],
+        "weighed_by": None,
+        "course": None,
+        "understood": [],
+        "notes": [],
         "hyper": {"lr": 1e-3},
         "schema_hash": "f" * 64,
     }
@@ -133,7 +137,7 @@ def test_a_threshold_that_was_chosen_on_the_test_side_is_refused():
 def test_the_page_shows_thresholds_by_host_beside_the_calibrated_one():
     one = {"threshold": 0.91, "calibrated": 0.7, "windows": 40, "alarming": 0.1, "fpr": 0.04, "tpr": 0.81}
     one |= {"calibrated_fpr": 0.33, "calibrated_tpr": None}
-    made = report(extra={"thresholds": {"rule": "only_up", "why": "", "all": {}, "hosts": {"lab-c": one}}})
+    made = report(thresholds={"rule": "only_up", "why": "", "all": {}, "hosts": {"lab-c": one}})
     page = render(made)
     for words in ("Thresholds by host", "0.91", "40 windows", "81.0 %", "0.7: – caught, 33.0 % false alarms"):
         assert words in page
@@ -169,12 +173,6 @@ def test_numbers_of_numpy_become_json():
         "1": [2, [None]],
         "b": [0, 1],
     }
-
-
-def test_extra_parts_stand_under_their_own_keys():
-    assert report(extra={"scores": {"knn": 0.8}})["scores"] == {"knn": 0.8}
-    with pytest.raises(ValueError, match="already has split"):
-        report(extra={"split": 1})
 
 
 def test_json_refuses_nan():

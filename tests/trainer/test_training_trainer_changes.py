@@ -309,7 +309,7 @@ def test_the_program_tells_the_host_the_channel_and_the_time(trained, shifted_da
 
 def test_scores_tell_a_change_until_it_is_confirmed_and_lower_no_alarm(trained, shifted_data, tmp_path):
     judged = judge(trained[0], shifted_data)
-    rule = usual(judged.inputs.schema_fields["stride_s"]).to_dict()
+    rule = usual(judged.inputs.schema.stride_s).to_dict()
     judged = replace(judged, document={**judged.document, "threshold": {"threshold": 0.3}, "incidents": rule})
     whole = follow(judged)
     assert list(whole.changed) == ["beta"]
@@ -348,7 +348,7 @@ def test_scores_tell_a_change_until_it_is_confirmed_and_lower_no_alarm(trained, 
 def test_without_references_the_program_says_what_cannot_be_seen(trained, tmp_path):
     checkpoint, _ = trained
     found = drift(judge(checkpoint, make_data(tmp_path / "data", seed=5)))
-    assert all(one.reference == 0 for one in found)
+    assert all(one.reference_stretches == 0 for one in found)
     assert all("It has no reference" in one.lines()[0] for one in found)
 
 
@@ -369,11 +369,11 @@ def moved(**changed: object) -> Drift:
     fields = {
         "host": "den",
         "stretches": 90,
-        "reference": 20,
+        "reference_stretches": 20,
         "measures": 4,
-        "tells": True,
-        "needs": 4,
-        "moved": (one,),
+        "enough_to_tell": True,
+        "reference_needed": 4,
+        "channels": (one,),
         "start": 30,
     }
     return Drift(**{**fields, **changed})  # type: ignore[arg-type]
@@ -387,9 +387,9 @@ def moved(**changed: object) -> Drift:
         (moved(alarms_before=0.02, alarms_since=0.0, outside_since=0.5), "nor their absence"),
         (moved(start=0, alarms_since=0.3), "what its usual work raises is not known"),
         (moved(), "has no threshold"),
-        (moved(moved=(), start=None), "as far as the model's report goes"),
-        (moved(moved=(), tells=False), "is not known"),
-        (moved(moved=(), start=None, doubts=("It has no reference.",)), "with care: It has no reference."),
+        (moved(channels=(), start=None), "as far as the model's report goes"),
+        (moved(channels=(), enough_to_tell=False), "is not known"),
+        (moved(channels=(), start=None, doubts=("It has no reference.",)), "with care: It has no reference."),
     ],
 )
 def test_whether_to_believe_it_is_a_sentence(found, said):

@@ -31,9 +31,8 @@ from training.trainer import loop, machine
 from training.trainer.contract import Progress, Stop
 from training.trainer.loop import LoopSpec, train
 from training.trainer.masked import MaskedModel
-from training.trainer.nets import build
 from training.trainer.normalise import RobustAsinh
-from training.trainer.supervised import loss_at, smoothed
+from training.trainer.supervised import build, loss_at, smoothed
 from training.trainer.windows import Windows, windows
 
 aten = torch.ops.aten

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.support.trainer_builders import SHORT, StopAfter, arguments, ends_like, run, trained
 from training.contract import Exit
 from training.trainer import gbt, score, scoring, windows
-from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.normalise import RobustAsinh
+from training.trainer.task import LIMITS, MemoryLimits
 from training.trainer.windows import Pooled, Resident, to_learn_from
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

@@ -29,10 +29,10 @@ from training.trainer import gbt, linear, machine, supervised
 from training.trainer.contract import BadArguments, Progress, Stop
 from training.trainer.judging import judge, sides
 from training.trainer.loop import LoopSpec, train
-from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
 from training.trainer.reasons import explain
 from training.trainer.stages import Search
+from training.trainer.supervised import build
 from training.trainer.task import TEMPERATURES, auroc, class_weights, log_loss, softmax, tempered
 from training.trainer.windows import Resident, Streamed, windows
 

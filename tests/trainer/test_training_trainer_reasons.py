@@ -23,13 +23,12 @@ from training.trainer.evaluation.page import render
 from training.trainer.gbt import BoosterPart, Gbt
 from training.trainer.judging import judge
 from training.trainer.linear import fit_linear
-from training.trainer.nets import build
 from training.trainer.reasons import Reasons, Usual, explain, in_words, log_odds, parts_of
 from training.trainer.reasons import shares as shares_of
 from training.trainer.scoring import why
 from training.trainer.ssl import VIEWS, Anomaly, ViewMaker
 from training.trainer.summary import lines
-from training.trainer.supervised import Classifier
+from training.trainer.supervised import Classifier, build
 from training.trainer.task import GivenWindows, WindowsToExplain
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

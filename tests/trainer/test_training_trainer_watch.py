@@ -282,7 +282,7 @@ def test_an_incident_is_kept_before_anybody_hears_of_it(world, tmp_path):
     ((call, then),) = kept
     assert then["undelivered"] == [other, {"to": "exec", "told": call}]
     assert call == json.loads(watch.out.getvalue())
-    assert then["streams"]["h0"]["open"]["raised"] == call["raised_at"]
+    assert then["states"]["h0"]["open"]["raised"] == call["raised_at"]
     assert json.loads(state.read_text())["undelivered"] == [other]
 
 
@@ -292,7 +292,7 @@ def test_of_an_open_incident_a_crash_forgets_half_a_minute(world, tmp_path):
     for one in alarms(0, 50):
         watch._feed([one])
         if watch.raised:
-            kept = json.loads(state.read_text())["streams"]["h0"]["open"]["last"]
+            kept = json.loads(state.read_text())["states"]["h0"]["open"]["last"]
             assert one.window.t_end - host_watch.KEEP_EVERY_S < kept <= one.window.t_end
     assert watch.raised == 1
 

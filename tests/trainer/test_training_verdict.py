@@ -204,7 +204,7 @@ def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
 
     point = operating_point(scored(split.cal), 0.25, classes=BINARY)
     evaluation = evaluate(scored(split.test), classes=BINARY, operating_point=point, n_resamples=200)
-    run = {"model": "m", "mode": "realistic", "history": [], "run_key": "k", "baselines": {}}
+    run = {"quarantined": [], "baselines": {}, "choice": None, "incidents": None, "weighed_by": None, "notes": []}
     found = {"sides": sides, "classes": BINARY, "evaluation": evaluation, "operating_point": point}
     report = build_report(split=split, **run, **found)
     said = report["verdict"]

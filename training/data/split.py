@@ -69,6 +69,11 @@ class Split:
     test_hosts: tuple[str, ...] = ()  # sorted; empty: every host that does not train is tested
     left_out: tuple[str, ...] = ()  # hosts that neither train nor test, sorted
 
+    @property
+    def learnt(self) -> Ints:
+        """The windows that teach weights, or how long to train."""
+        return np.concatenate((self.train, self.val))
+
     def side(self, side: Side) -> Ints:
         """Row numbers of one side."""
         rows: Ints = getattr(self, side.value)

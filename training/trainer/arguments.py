@@ -170,23 +170,12 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
 
 
 def _arguments(names: argparse.Namespace, model: str) -> TrainerArgs:
-    summary = names.summary or names.tensors.parent / FEATURES_FILE
-    return TrainerArgs(
-        model=model,
-        mode=Mode(names.mode),
-        validation=names.validation,
-        summary=summary,
-        schema=names.schema or summary.parent / SCHEMA_FILE,
-        tensors=names.tensors,
-        out_dir=names.out_dir,
-        reports_dir=names.reports_dir,
-        state_dir=names.state_dir or names.out_dir,
-        split_recipe=Recipe(names.split_recipe),
-        train_hosts=tuple(sorted(set(names.train_hosts))),
-        test_hosts=tuple(sorted(set(names.test_hosts))),
-        n_resamples=names.n_resamples,
-        seed=names.seed,
-        threads=names.threads,
-        device=names.device,
-        hyper={hyper.key: getattr(names, "hyper_" + hyper.key) for hyper in FAMILIES[model].hyper},
-    )
+    given = vars(names)
+    hyper = {each.key: given.pop("hyper_" + each.key) for each in FAMILIES[model].hyper}
+    del given["describe"]
+    given["summary"] = names.summary or names.tensors.parent / FEATURES_FILE
+    given["schema"] = names.schema or names.summary.parent / SCHEMA_FILE
+    given["state_dir"] = names.state_dir or names.out_dir
+    given |= {key: tuple(sorted(set(given[key]))) for key in ("train_hosts", "test_hosts")}
+    given |= {"mode": Mode(names.mode), "split_recipe": Recipe(names.split_recipe)}
+    return TrainerArgs(**given, hyper=hyper)

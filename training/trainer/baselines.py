@@ -28,8 +28,7 @@ from training.trainer.comparison import paired_gap
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
 from training.trainer.evaluation.incident_rates import called
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
-from training.trainer.references import Joined
-from training.trainer.task import GivenWindows, evenly
+from training.trainer.task import GivenWindows, Joined, evenly, thinned
 
 # Rows used at most, thinned evenly: more of them move the numbers by less than their intervals.
 MAX_FIT_ROWS = 20_000  # of the logistic regression
@@ -66,7 +65,7 @@ def run_baselines(
     """
     split = windows.split
     answers = plain_answers(windows, own, test=test, cal=cal, classes=classes, seed=seed)
-    cal_rows = _thinned(split.cal, MAX_JUDGED_ROWS)
+    cal_rows = thinned(split.cal, MAX_JUDGED_ROWS)
     whole = max(split.test.size, split.cal.size) <= MAX_JUDGED_ROWS
 
     def judge(one: Plain) -> JsonDict:
@@ -114,12 +113,12 @@ def plain_answers(
     if test.y.size != split.test.size or cal.y.size != split.cal.size:
         raise ValueError("the scored windows must be those of the split, in its order")
     test, cal = (one.take(evenly(one.y.size, MAX_JUDGED_ROWS)) for one in (test, cal))
-    both = _thinned(np.sort(np.concatenate((split.train, split.val))), MAX_FIT_ROWS)
+    both = thinned(np.sort(split.learnt), MAX_FIT_ROWS)
     scale = _fit_scaler(X[both])
     fit = scale(X[both])
     sides = {
-        "test": (scale(X[_thinned(split.test, MAX_JUDGED_ROWS)]), test.rows.host),
-        "cal": (scale(X[_thinned(split.cal, MAX_JUDGED_ROWS)]), cal.rows.host),
+        "test": (scale(X[thinned(split.test, MAX_JUDGED_ROWS)]), test.rows.host),
+        "cal": (scale(X[thinned(split.cal, MAX_JUDGED_ROWS)]), cal.rows.host),
         "own": (scale(own.features), own.host),
     }
 
@@ -138,7 +137,7 @@ def plain_answers(
 
     found: dict[str, Plain | Json] = {}
     train, val = (
-        (scale(X[rows]), y[rows]) for rows in (_thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS))
+        (scale(X[rows]), y[rows]) for rows in (thinned(split.train, MAX_FIT_ROWS), thinned(split.val, MAX_FIT_ROWS))
     )
     if np.unique(train[1]).size < 2:
         note = "the training side holds a single class"
@@ -150,7 +149,7 @@ def plain_answers(
         found["logistic_regression"] = plain("supervised", score, proba)
     centres = Centres(np.zeros(fit.shape[1]), {}).settled(sides["own"][0], own.host)
     normal = (fit - centres.of(windows.host[both]))[classes.is_benign(y[both])]
-    normal = _thinned(normal, MAX_ANOMALY_ROWS)
+    normal = thinned(normal, MAX_ANOMALY_ROWS)
     for name, method in ANOMALY_METHODS.items():
         if len(normal) < 2:
             found[name] = {"kind": "anomaly", "note": "no benign training windows to learn from"}
@@ -162,11 +161,6 @@ def plain_answers(
         }
         found[name] = plain("anomaly", score, {})
     return found
-
-
-def _thinned(rows: AnyArray, limit: int) -> AnyArray:
-    """At most ``limit`` of the rows, evenly spaced, so that every episode keeps its share."""
-    return rows[evenly(len(rows), limit)]
 
 
 def _fit_scaler(fit: AnyArray) -> Callable[[AnyArray], Floats]:

@@ -9,8 +9,8 @@ new reference. A `Record` never affects a score, a threshold or an incident.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any
@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.rows import Rows
-from training.data.values import Floats, Ints, Json, JsonDict
+from training.data.schema import FeatureSchema
+from training.data.values import Floats, Ints, JsonDict
 from training.trainer import shift_test
 
 Values = NDArray[np.floating[Any]]
@@ -54,7 +55,7 @@ class Moved:
 
     def to_dict(self) -> JsonDict:
         """JSON values only."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return asdict(self)
 
 
 def in_words(moved: Sequence[Moved]) -> str:
@@ -80,14 +81,6 @@ def in_order(rows: Rows) -> Ints:
     return np.lexsort((rows.t_start, recording, begins[recording]))
 
 
-def once_a_channel(moved: Iterable[Moved]) -> tuple[Moved, ...]:
-    """For each channel only its surest measure, in the order given."""
-    first: dict[str, Moved] = {}
-    for one in moved:
-        first.setdefault(one.channel, one)
-    return tuple(first.values())
-
-
 @dataclass(frozen=True, slots=True)
 class Measures:
     """The measures (M) of a schema: level and spread of its channels, and the windows of a stretch."""
@@ -98,14 +91,13 @@ class Measures:
     windows: int
 
     @classmethod
-    def of(cls, fields: Json) -> Measures:
-        stride = fields["stride_s"]
-        chosen = [(n, spec) for n, spec in enumerate(fields["features"]) if spec.get("statistic") in MEASURES]
+    def of(cls, schema: FeatureSchema) -> Measures:
+        chosen = [(n, spec) for n, spec in enumerate(schema.features) if spec.statistic in MEASURES]
         return cls(
             tuple(number for number, _ in chosen),
-            tuple(str(spec["channel"]) for _, spec in chosen),
-            tuple(MEASURES[spec["statistic"]] for _, spec in chosen),
-            max(round(STRETCH_S / stride), ceil(fields["window_s"] / stride - 1e-9)),
+            tuple(spec.channel for _, spec in chosen),
+            tuple(MEASURES[spec.statistic] for _, spec in chosen),
+            max(round(STRETCH_S / schema.stride_s), ceil(schema.window_s / schema.stride_s - 1e-9)),
         )
 
     def take(self, features: Values) -> Values:
@@ -246,21 +238,29 @@ class Record:
         if self.told is not None or self.closed < self.due:
             return False
         self.due = self.closed + max(1, len(self.stretches) // PACE)
-        series = shift_test.StretchSeries(
-            _unpacked(self.usual, measures),
-            self.means(measures),
-            np.array([one.piece for one in self.stretches], dtype=np.int64),
-        )
+        series = self.series(_unpacked(self.usual, measures), measures)
         rate = shift_test.ERROR_RATE / ((self.looks + 1) * (self.looks + 2))
         if not shift_test.can_tell(series, error_rate=rate):
             return False
         self.looks += 1
         found = shift_test.find(series, error_rate=rate)
         if found:
-            moved = (measures.moved(one, self.stretches[one.start].began) for one in found)
             first = self.stretches[found[0].start]
-            self.told = ToldChange(at, first.began, first.window, once_a_channel(moved))
+            self.told = ToldChange(at, first.began, first.window, self.moved(found, measures))
         return bool(found)
+
+    def series(self, usual: Floats, measures: Measures) -> shift_test.StretchSeries:
+        """The stretches that are closed, beside those that are usual."""
+        pieces = np.array([one.piece for one in self.stretches], dtype=np.int64)
+        return shift_test.StretchSeries(usual, self.means(measures), pieces)
+
+    def moved(self, found: Sequence[shift_test.Shift], measures: Measures) -> tuple[Moved, ...]:
+        """For each channel only its surest measure among these shifts, in their order."""
+        first: dict[str, Moved] = {}
+        for one in found:
+            moved = measures.moved(one, self.stretches[one.start].began)
+            first.setdefault(moved.channel, moved)
+        return tuple(first.values())
 
 
 def _packed(means: Values) -> bytes:

@@ -43,7 +43,7 @@ def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
 
 def to_take_away(inputs: Inputs, test: Ints) -> list[str]:
     """The channels that some machines may lack, and that some test window has."""
-    optional = OPTIONAL | set(inputs.schema_fields.get("optional", ()))
+    optional = OPTIONAL | set(inputs.schema.optional)
     has = np.zeros(len(inputs.channel_names), dtype=bool)
     for here in spans(test, step=WIDE_ROWS):
         has |= ~_gone(inputs, test[here]).all(axis=0)
@@ -108,7 +108,7 @@ def prices(
 
 def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: Ints) -> Inputs:
     """The inputs of some windows, and of all references, with these channels removed."""
-    names = [str(feature["name"]) for feature in inputs.schema_fields["features"]]
+    names = inputs.schema.feature_names
     columns = np.unique(np.concatenate([columns_of(names, channel) for channel in channels]))
 
     def features(values: Floats32) -> Floats32:
@@ -116,17 +116,11 @@ def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: Ints)
         values[:, columns] = np.nan
         return values
 
-    own = inputs.channel_names
-    found, reference = features(inputs.features[rows]), features(inputs.reference_features)
-    if takes is Takes.FEATURES:
-        return replace(inputs, X=found, features=found, reference=reference, reference_features=reference)
-    return replace(
-        inputs,
-        X=without(inputs.X[rows], own, channels),
-        features=found,
-        reference=without(inputs.reference, own, channels),
-        reference_features=reference,
-    )
+    found, own_features = features(inputs.features[rows]), features(inputs.reference_features)
+    X, own = found, own_features
+    if takes is not Takes.FEATURES:
+        X, own = (without(each, inputs.channel_names, channels) for each in (inputs.X[rows], inputs.reference))
+    return replace(inputs, X=X, features=found, reference=own, reference_features=own_features)
 
 
 # -- what a scored host lacks ------------------------------------------------------------------------------------------

@@ -128,20 +128,18 @@ def read(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path} is damaged or of another form ({error}): fetch the bundle again, or train the model again"
         ) from None
-    name, digest = members.sidecar.file, members.sidecar.sha256
+    name = members.sidecar.file
     if not _FILE.fullmatch(name):
         raise CheckpointError(f"{path} names a sidecar outside its own folder: do not trust it")
     if members.digest != digest_of(document):
         raise CheckpointError(f"{path} was changed after it was written: fetch the bundle again, or train again")
     beside = path.parent / name
     try:
-        if beside.stat().st_size != members.sidecar.bytes:
-            raise CheckpointError(_changed(beside, path))
-        sidecar = beside.read_bytes()
+        sidecar = beside.read_bytes() if beside.stat().st_size == members.sidecar.bytes else b""
     except OSError as error:
         raise CheckpointError(f"{beside} cannot be read: {error.strerror}") from None
-    if hashlib.sha256(sidecar).hexdigest() != digest:
-        raise CheckpointError(_changed(beside, path))
+    if hashlib.sha256(sidecar).hexdigest() != members.sidecar.sha256:
+        raise CheckpointError(f"{beside} is not the file that {path.name} was written with: fetch the bundle again")
     return Checkpoint(document, sidecar)
 
 
@@ -164,10 +162,6 @@ def _check(members: _Members) -> None:
             one.parse(str(members.hyper[one.key]))
         except ArgumentTypeError as error:
             raise ValueError(f"{one.key}: {error}") from None
-
-
-def _changed(beside: Path, path: Path) -> str:
-    return f"{beside} is not the file that {path.name} was written with: fetch the bundle again"
 
 
 def _read_json(path: Path) -> JsonDict:

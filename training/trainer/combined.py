@@ -213,8 +213,7 @@ def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
 
 def fit(task: Task) -> Combined:
     """Train both parts on the whole training side, then again in folds; the windows of the folds choose the weights."""
-    learnt = np.concatenate((task.split.train, task.split.val))
-    if not task.is_benign.any() or task.is_benign[learnt].all():
+    if not task.is_benign.any() or task.is_benign[task.split.learnt].all():
         raise BadData(
             "combined tells benign windows from others, and the training side has only one of the two: say which class "
             "is benign when you make the data set, or train another model"

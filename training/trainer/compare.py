@@ -21,6 +21,7 @@ from training.streams import replace_unprintable
 from training.trainer.arguments import add_threads
 from training.trainer.contract import BadArguments, Progress, Stop, limit_threads, perform
 
+MOST_RESAMPLES = 1_000_000
 PROGRAM = "training.trainer.compare"
 
 
@@ -75,19 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return perform(work, out=sys.stderr)
 
 
-def _whole(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text}")
-    return value
-
-
 def _resamples(text: str) -> int:
-    value = _whole(text)
-    if value < FEWEST_RESAMPLES:
+    value = int(text)
+    if not FEWEST_RESAMPLES <= value <= MOST_RESAMPLES:
         raise argparse.ArgumentTypeError(
-            f"must be {FEWEST_RESAMPLES} or more, not {text}: fewer make no interval, and without one there is no "
-            f"conclusion"
+            f"must be from {FEWEST_RESAMPLES} to {MOST_RESAMPLES}, not {text}: fewer make no interval, and without one "
+            "there is no conclusion"
         )
     return value
 

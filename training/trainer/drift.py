@@ -11,20 +11,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.data.values import Bools, Ints
 from training.streams import replace_unprintable
 from training.trainer.arguments import model_parser
-from training.trainer.changes import Measures, Moved, Record, in_order, in_words, once_a_channel, when
+from training.trainer.changes import Measures, Moved, Record, in_order, in_words, when
 from training.trainer.contract import Progress, Stop, limit_threads, perform
 from training.trainer.evaluation.facts import percent
 
 if TYPE_CHECKING:
     from training.trainer.judging import Judged
-    from training.trainer.shift_test import Shift
 
 PROGRAM = "training.trainer.drift"
 STRANGE = 0.2  # of the windows since the change outside of what was trained on, from which alarms are guesses
@@ -61,19 +60,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Drift:
     """A host and its reference, in stretches of a minute.
 
-    ``doubts``: sentences that cast doubt on its alarms whether it changed or not. ``moved`` is empty if nothing
-    changed, or if ``tells`` is False. ``needs``: how many stretches of reference would suffice to detect a change in
-    all of the host's. ``start`` is the row, among the host's in time order, from which the surest change lasts. The
-    alarms' shares are None where the model has no threshold, or nothing changed.
+    ``doubts``: sentences that cast doubt on its alarms whether it changed or not. ``channels`` is empty if nothing
+    changed, or if ``enough_to_tell`` is False. ``reference_needed``: how many stretches of reference would suffice to
+    detect a change in all of the host's. ``start`` is the row, among the host's in time order, from which the surest
+    change lasts. The alarms' shares are None where the model has no threshold, or nothing changed.
     """
 
     host: str
     stretches: int
-    reference: int
+    reference_stretches: int
     measures: int
-    tells: bool
-    needs: int | None
-    moved: tuple[Moved, ...] = ()
+    enough_to_tell: bool
+    reference_needed: int | None
+    channels: tuple[Moved, ...] = ()
     start: int | None = None
     doubts: tuple[str, ...] = ()
     alarms_before: float | None = None
@@ -82,34 +81,35 @@ class Drift:
 
     def lines(self) -> list[str]:
         """The lines of text about one host."""
-        looked = f"{self.measures} measures of {self.stretches:,} stretches beside {self.reference:,} of its reference"
-        if not self.tells:
+        looked = f"{self.measures} measures of {self.stretches:,} stretches"
+        looked += f" beside {self.reference_stretches:,} of its reference"
+        if not self.enough_to_tell:
             said = f"too little to tell ({looked}). Record more, or a longer reference."
-        elif not self.moved:
+        elif not self.channels:
             said = f"no change that lasts ({looked})."
         else:
-            since = f"changed since {when(self.moved[0].since, self.start)}"
+            since = f"changed since {when(self.channels[0].since, self.start)}"
             since = since if self.start else "unlike its reference from its first window on"
-            said = f"{since}: {in_words(self.moved)} ({looked})."
+            said = f"{since}: {in_words(self.channels)} ({looked})."
         return [f"{self.host}: {said}{self._bare()}", f"  {self.believe()}"]
 
     def _bare(self) -> str:
-        if not self.reference:
+        if not self.reference_stretches:
             return " It has no reference: whether all of this is unusual cannot be seen, only a change within it."
-        if self.moved or self.needs is None or self.reference >= self.needs:
+        if self.channels or self.reference_needed is None or self.reference_stretches >= self.reference_needed:
             return ""
         return (
-            f" Its reference of {self.reference} is too short to tell whether all of this is unlike it: "
-            f"{self.needs} would do."
+            f" Its reference of {self.reference_stretches} is too short to tell whether all of this is unlike it: "
+            f"{self.reference_needed} would do."
         )
 
     def believe(self) -> str:
         """Say in a sentence whether the alarms of the model can be believed on this host."""
-        if not self.tells:
+        if not self.enough_to_tell:
             return " ".join(["Whether alarms can be believed here is not known.", *self.doubts])
-        if not self.moved and self.doubts:
+        if not self.channels and self.doubts:
             return f"Believe alarms with care: {' '.join(self.doubts)}"
-        if not self.moved:
+        if not self.channels:
             return "Alarms can be believed as far as the model's report goes."
         if self.outside_since is not None and self.outside_since >= STRANGE:
             return (
@@ -137,21 +137,8 @@ class Drift:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only."""
-        return {
-            "host": self.host,
-            "stretches": self.stretches,
-            "reference_stretches": self.reference,
-            "reference_needed": self.needs,
-            "measures": self.measures,
-            "enough_to_tell": self.tells,
-            "since": self.moved[0].since if self.moved else None,
-            "channels": [one.to_dict() for one in self.moved],
-            "doubts": list(self.doubts),
-            "alarms_before": self.alarms_before,
-            "alarms_since": self.alarms_since,
-            "outside_since": self.outside_since,
-            "believe": self.believe(),
-        }
+        found = {**asdict(self), "since": self.channels[0].since if self.channels else None, "believe": self.believe()}
+        return {name: value for name, value in found.items() if name != "start"}
 
 
 def drift(judged: Judged) -> list[Drift]:
@@ -168,38 +155,30 @@ def drift(judged: Judged) -> list[Drift]:
 
 def _of(host: str, rows: Ints, judged: Judged, odd: Bools) -> Drift:
     """The drift of one host, whose windows are ``rows`` in time order."""
-    import numpy as np
-
     from training.trainer import shift_test
 
     inputs = judged.inputs
-    measures, record = Measures.of(inputs.schema_fields), Record()
+    measures, record = Measures.of(inputs.schema), Record()
     values = measures.take(inputs.features[rows])
     times = inputs.timed.t_start[rows].tolist()
     for piece, time, row in zip(inputs.rows.recording[rows].tolist(), times, values, strict=True):
         record.grow(piece, None if time != time else time, row, measures.windows)  # NaN: unknown
     record.end(measures.windows)
     usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
-    here = np.flatnonzero(np.isfinite(values).any(axis=0))
-    pieces = np.array([one.piece for one in record.stretches], dtype=np.int64)
-    series = shift_test.StretchSeries(usual[:, here], record.means(measures)[:, here], pieces)
+    series = record.series(usual, measures)
     tells = shift_test.can_tell(series)
     told = shift_test.find(series) if tells else []
     found = Drift(
         host=host,
         stretches=len(series),
-        reference=len(series.usual),
-        measures=here.size,
-        tells=tells,
-        needs=shift_test.reference_needed(series),
+        reference_stretches=len(series.usual),
+        measures=series.measures,
+        enough_to_tell=tells,
+        reference_needed=shift_test.reference_needed(series),
         doubts=_doubts(host, rows, judged, odd),
     )
     if not told:
         return found
-
-    def moved(one: Shift) -> Moved:
-        own = replace(one, measure=int(here[one.measure]))
-        return measures.moved(own, record.stretches[one.start].began)
 
     start = record.stretches[told[0].start].window
     before, since = rows[:start], rows[start:]
@@ -210,7 +189,7 @@ def _of(host: str, rows: Ints, judged: Judged, odd: Bools) -> Drift:
 
     return replace(
         found,
-        moved=once_a_channel(map(moved, told)),
+        channels=record.moved(told, measures),
         start=start,
         alarms_before=share(alarm, before),
         alarms_since=share(alarm, since),

@@ -138,11 +138,7 @@ class Gbt:
     def _usual_where_absent(self, values: Floats32) -> Floats32:
         absent = np.isnan(values)
         absent[:, self.lacked] = False
-        if not absent.any():
-            return values
-        line = self.parts[1].linear
-        assert line is not None
-        return np.where(absent, line.center.astype(np.float32), values)
+        return np.where(absent, self.usual(), values) if absent.any() else values
 
     def sidecar(self) -> bytes:
         """XGBoost's own JSON of the first part; its attributes hold the linear model and the second booster."""
@@ -175,7 +171,7 @@ def fit(task: Task) -> Gbt:
     if task.device == "cuda" and not xgboost.build_info().get("USE_CUDA"):
         raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
     train = task.split.train
-    both = np.sort(np.concatenate((train, task.split.val)))
+    both = np.sort(task.split.learnt)
     stages, searches, parts = Stages(task.keeper), list[Search](), list[BoosterPart]()
     with ExitStack() as files:
         bins = Bins(task, files)
@@ -216,12 +212,8 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, _hyper: object)
         second.load_model(bytearray(base64.b64decode(raw)))
     except xgboost.core.XGBoostError:  # whose words begin with a place in its own sources
         raise ValueError("XGBoost finds no booster in it") from None
-    heat, heat_over = (float(value) for value in facts["temperatures"])
-    weight, weight_over = (float(value) for value in facts["weights"])
-    parts = (
-        BoosterPart(first, None, heat, weight),
-        BoosterPart(second, Linear.from_json(line), heat_over, weight_over),
-    )
+    boosters, lines = (first, second), (None, Linear.from_json(line))
+    parts = tuple(map(BoosterPart, boosters, lines, facts["temperatures"], facts["weights"]))
     return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), dtype=np.int64))
 
 
@@ -424,11 +416,9 @@ class Boosting:
 
 
 def _parameters(task: Task) -> JsonDict:
-    kind: JsonDict = {"objective": "binary:logistic"}
-    if task.classes > 2:
-        kind = {"objective": "multi:softprob", "num_class": task.classes}
+    many = {"objective": "multi:softprob", "num_class": task.classes}
     return {
-        **kind,
+        **(many if task.classes > 2 else {"objective": "binary:logistic"}),
         **{key: task.hyper[key] for key in ("max_depth", "subsample", "min_child_weight", "reg_lambda", "max_bin")},
         "eta": task.number("lr"),
         "colsample_bytree": task.number("colsample"),
@@ -441,15 +431,11 @@ def _parameters(task: Task) -> JsonDict:
 
 
 def _latest(booster: xgboost.Booster, train: Binned, judge: Binned | None) -> dict[str, float | int | None]:
-    loss = log_loss(train.truth, softmax(train.logits(booster)), train.weights)
-    if judge is None:
-        return {"train_loss": loss, "val_loss": None, "val_metric": None}
-    logits = judge.logits(booster)
-    return {
-        "train_loss": loss,
-        "val_loss": tempered(judge.truth, logits, judge.weights)[0],
-        "val_metric": quick_metric(judge.truth, softmax(logits)),
-    }
+    loss, val_loss, metric = log_loss(train.truth, softmax(train.logits(booster)), train.weights), None, None
+    if judge is not None:
+        logits = judge.logits(booster)
+        val_loss, metric = tempered(judge.truth, logits, judge.weights)[0], quick_metric(judge.truth, softmax(logits))
+    return {"train_loss": loss, "val_loss": val_loss, "val_metric": metric}
 
 
 def _matrix(values: Floats32, linear: Linear | None, threads: int) -> xgboost.DMatrix:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-import msgspec
 import numpy as np
 
 from training.data import summary
@@ -17,6 +16,7 @@ from training.data.errors import DataError
 from training.data.features import extract
 from training.data.identity import Kinship, of_two_hosts, window_digests
 from training.data.rows import Rows
+from training.data.schema import FeatureSchema, Timing
 from training.data.split import Split, SplitError, make_split
 from training.data.summary import Understood
 from training.data.values import Digests, Floats32, Ints, Json, Names
@@ -37,8 +37,7 @@ class Inputs:
     features: Floats32  # (N, F), for the baselines
     rows: Rows  # their labels are numbers of ``classes``
     classes: Classes
-    schema_hash: str
-    schema_fields: Json  # what the hash covers
+    schema: FeatureSchema
     digest: str  # of the data set
     tensors: Floats32  # (N, C, T) the windows of the channels that the mode may see
     channel_names: tuple[str, ...]
@@ -71,17 +70,21 @@ class Inputs:
     @property
     def timed(self) -> Rows:
         """The rows, with NaN for times that are not seconds by the schema."""
-        timing = self.schema_fields.get("time", "seconds")
-        unknown = np.full(self.y.shape, np.nan)
+        timing, unknown = self.schema.time, np.full(self.y.shape, np.nan)
         start, end = self.rows.t_start, self.rows.t_end
-        return replace(
-            self.rows, t_start=unknown if timing == "none" else start, t_end=end if timing == "seconds" else unknown
-        )
+        if timing is not Timing.SECONDS:
+            start, end = unknown if timing is Timing.NONE else start, unknown
+        return replace(self.rows, t_start=start, t_end=end)
 
     @property
     def hides_nothing(self) -> bool:
         """Tell whether both modes see the same channels; then a model of one is a model of the other."""
-        return all(len(channel["modes"]) > 1 for channel in self.schema_fields["channels"])
+        return all(len(channel.modes) > 1 for channel in self.schema.channels)
+
+    @property
+    def from_references(self) -> bool:
+        """The values of each host are measured from its own reference."""
+        return bool(self.schema.normaliser.get("type") == "host_baseline")
 
 
 def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
@@ -152,8 +155,7 @@ def from_dataset(
         features=features,
         rows=data.rows,
         classes=classes,
-        schema_hash=data.schema_hash,
-        schema_fields=msgspec.to_builtins(data.schema),
+        schema=data.schema,
         digest=data.data_digest,
         tensors=data.tensors,
         channel_names=tuple(data.channel_names),

@@ -101,17 +101,12 @@ class OpenedModel:
 
 def open_model(checkpoint: Path, *, threads: int = 1) -> OpenedModel:
     """Verify the checkpoint, and load it. Raises ``BadData``."""
-    return _loaded(checkpoint, _known(checkpoint), threads)
-
-
-def _known(checkpoint: Path) -> Checkpoint:
-    found = read(checkpoint)
-    if found.model not in FAMILIES:
-        raise BadData(f"{checkpoint} was made by {found.model!r}, which is not one of these trainers")
-    return found
+    return _loaded(checkpoint, read(checkpoint), threads)
 
 
 def _loaded(checkpoint: Path, found: Checkpoint, threads: int) -> OpenedModel:
+    if found.model not in FAMILIES:
+        raise BadData(f"{checkpoint} was made by {found.model!r}, which is not one of these trainers")
     family = FAMILIES[found.model]
     if "torch" in family.libraries:
         machine.settle_torch(threads)
@@ -132,14 +127,13 @@ def _loaded(checkpoint: Path, found: Checkpoint, threads: int) -> OpenedModel:
 
 def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
-    model, loaded = opened(checkpoint, data, threads=threads)
-    return judged_by(model, loaded, str(data))
+    return judged_by(*opened(checkpoint, data, threads=threads), str(data))
 
 
 def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedModel, Dataset]:
     """The verified model, and the windows that its mode may see. Raises ``BadData``, also for data of another
     schema."""
-    found = _known(checkpoint)
+    found = read(checkpoint)
     try:
         own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
     except DataError as error:
@@ -184,8 +178,7 @@ def judged_by(
         raise BadData(f"{model.path} does not fit {name}: {error}") from None
     hosts = rule_for_hosts(document)
     if hosts is not None:
-        measured = inputs.schema_fields["normaliser"].get("type") == "host_baseline"
-        hosts = hosts.elsewhere(references, measured=measured)
+        hosts = hosts.elsewhere(references, measured=inputs.from_references)
     return Judged(document, inputs, scored, classes, references, fitted, hosts, tuple(notes), levels)
 
 
@@ -211,7 +204,7 @@ def rule_for_hosts(document: Json) -> HostThresholds | None:
 def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
     """The channels that carried an incident's alarms in this data set; None if none of its alarms was explained."""
     rows = judged.inputs.timed
-    runs = runs_of(rows, stride_of(rows, nominal_s=float(judged.inputs.schema_fields["stride_s"])))
+    runs = runs_of(rows, stride_of(rows, nominal_s=judged.inputs.schema.stride_s))
     within = (runs.t_start >= one.incident.began) & (runs.t_end <= one.incident.last)
     host, episode = rows.host[runs.order], rows.episode[runs.order]
     mine = (host == one.host) & (episode == one.stream.removeprefix(f"{one.host}/"))
@@ -269,8 +262,7 @@ class Scoring:
 def _ready(checkpoint: Path, data: Path, threads: int) -> tuple[Fitted, Inputs]:
     """The model and the windows; a worker keeps them in memory for its next part."""
     limit_threads(threads)
-    model, loaded = opened(checkpoint, data, threads=threads)
-    return settled_on(model, loaded)
+    return settled_on(*opened(checkpoint, data, threads=threads))
 
 
 def judge_in_parts(checkpoint: Path, data: Path, mapped: Mapped, *, threads: int = 1) -> Judged:

@@ -41,7 +41,7 @@ def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervise
     """Decide which behaviours are left out. Raises ``BadData`` where the recipe asks for it and there are too few
     behaviours."""
     behaviour = inputs.behaviour
-    learnt, tested = (_names(behaviour[rows]) for rows in (np.concatenate((split.train, split.val)), split.test))
+    learnt, tested = (_names(behaviour[rows]) for rows in (split.learnt, split.test))
     calibrated = _names(behaviour[split.cal])
     never = tuple(sorted(tested - learnt - calibrated))
     both, skipped = [], {}
@@ -86,27 +86,12 @@ def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names))
 
 
-# -- what is kept of such a training ----------------------------------------------------------------------------------
-
-
 def packed(one: Unshown | str) -> bytes:
     """Pack the scores of a model trained without a behaviour, or the reason why that training failed, for a run's
     state."""
-    if isinstance(one, str):
-        return msgspec.msgpack.encode(one)
-    alarm = None if one.alarm is None else one.alarm.tolist()
-    return msgspec.msgpack.encode((one.places.tolist(), one.score.tolist(), alarm))
+    return msgspec.msgpack.encode(one, enc_hook=np.ndarray.tolist)
 
 
-def unpacked(kept: bytes, name: str) -> Unshown | str:
-    """Read what `packed` wrote of the training without ``name``."""
-    found = msgspec.msgpack.decode(kept, type=str | tuple[list[int], list[float], list[bool] | None])
-    if isinstance(found, str):
-        return found
-    places, score, alarm = found
-    return Unshown(
-        name,
-        np.array(places, dtype=np.int64),
-        np.array(score, dtype=np.float64),
-        None if alarm is None else np.array(alarm, dtype=np.bool_),
-    )
+def unpacked(kept: bytes) -> Unshown | str:
+    """Read what `packed` wrote."""
+    return msgspec.msgpack.decode(kept, type=str | Unshown, dec_hook=lambda _, values: np.array(values))

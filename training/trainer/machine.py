@@ -16,7 +16,7 @@ from training.data.values import Json, JsonDict, Names
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
 from training.trainer.inputs import Inputs
-from training.trainer.limits import LIMITS, MemoryLimits
+from training.trainer.task import LIMITS, MemoryLimits
 
 # Their versions may change a feature, a baseline or a byte of the bundle, of every family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
@@ -70,7 +70,7 @@ def run_key(
             "data": inputs.digest,
             "validation": inputs.validation_digest,
             "behaviours": digest_of(inputs.behaviour),
-            "schema": inputs.schema_hash,
+            "schema": inputs.schema.hash(),
             "code": code_digest(),
             "versions": versions((*ALWAYS, *libraries)),
             "threads": args.threads,

@@ -14,6 +14,7 @@ from training.data.values import AnyArray, Floats, Floats32, Ints, JsonDict
 from training.trainer.task import evenly
 
 KNOTS = 65
+FIGURES = ("center", "scale", "mean", "gain")  # of a channel
 MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
 
 
@@ -89,10 +90,8 @@ class RobustAsinh(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.register_buffer("center", torch.zeros(channels, 1))
-        self.register_buffer("scale", torch.ones(channels, 1))
-        self.register_buffer("mean", torch.zeros(channels, 1))
-        self.register_buffer("gain", torch.zeros(channels, 1))
+        for name in FIGURES:
+            self.register_buffer(name, torch.full((channels, 1), float(name == "scale")))
 
     def fit(self, X: AnyArray, rows: Ints) -> None:
         channels, samples = X.shape[1:]
@@ -109,12 +108,11 @@ class RobustAsinh(nn.Module):
             scale = (high - low) / 1.349 or deviation or 1.0
             squashed = np.arcsinh((values - middle) / scale)
             width = float(squashed.std())
-            self.center[channel] = float(middle)
-            self.scale[channel] = float(scale)
-            self.mean[channel] = float(squashed.mean())
             # A constant channel's deviation is rounding, not information.
-            constant = values.min() == values.max()
-            self.gain[channel] = 0.0 if constant or width == 0 else 1.0 / width
+            constant = values.min() == values.max() or width == 0
+            figures = middle, scale, squashed.mean(), 0.0 if constant else 1.0 / width
+            for name, value in zip(FIGURES, figures, strict=True):
+                getattr(self, name)[channel] = float(value)
 
     def forward(self, x: Tensor) -> Tensor:
         return (torch.asinh((x - self.center) / self.scale) - self.mean) * self.gain
@@ -125,8 +123,5 @@ class RobustAsinh(nn.Module):
         return self.center
 
     def describe(self) -> JsonDict:
-        numbers = {
-            name: [float(value) for value in getattr(self, name).flatten().tolist()]
-            for name in ("center", "scale", "mean", "gain")
-        }
+        numbers = {name: getattr(self, name).flatten().tolist() for name in FIGURES}
         return {"kind": self.kind, "fitted_on": "train", "held_in": "sidecar", **numbers}

@@ -35,7 +35,7 @@ class Range(msgspec.Struct, frozen=True):
 
 def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
     """The range of each channel over the windows ``rows``; channels that all of them lack are left out."""
-    channels = _channels(inputs)
+    channels = inputs.channel_names
     edges = np.stack([np.full(len(channels), edge) for edge in (np.inf, -np.inf, np.inf, -np.inf)])
     for here in spans(rows, step=WIDE_ROWS):
         low, high, rough = _statistics(inputs, rows[here])
@@ -53,7 +53,7 @@ def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
 
 def outside(inputs: Inputs, document: Json) -> Bools:
     """(N, C): which windows leave a checkpoint's range, in which channel."""
-    ranges, channels = msgspec.convert(document["ranges"], dict[str, Range]), _channels(inputs)
+    ranges, channels = msgspec.convert(document["ranges"], dict[str, Range]), inputs.channel_names
     odd = np.zeros((len(inputs.features), len(channels)), dtype=bool)
     for here in spans(inputs.features, step=WIDE_ROWS):
         low, high, rough = _statistics(inputs, here)
@@ -83,7 +83,7 @@ def said_of(inputs: Inputs, document: Json) -> list[str]:
 
 def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, list[str]]]:
     """The share of each host's windows outside a checkpoint's ranges, and the channels that are outside most often."""
-    odd, names, found = outside(inputs, document), _channels(inputs), {}
+    odd, names, found = outside(inputs, document), inputs.channel_names, {}
     for host in np.unique(inputs.rows.host).tolist():
         here = odd[inputs.rows.host == host]
         often = np.argsort(-here.sum(axis=0), kind="stable")[:SHOWN].tolist()
@@ -91,13 +91,9 @@ def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, lis
     return found
 
 
-def _channels(inputs: Inputs) -> list[str]:
-    return [str(channel["name"]) for channel in inputs.schema_fields["channels"]]
-
-
 def _statistics(inputs: Inputs, rows: Ints | slice) -> list[Floats]:
     """The statistics ``KEPT``, each (n, C), read from the features, which begin with all statistics of each channel."""
-    channels = len(inputs.schema_fields["channels"])
+    channels = len(inputs.channel_names)
     width = channels * len(STATISTICS)
     by_channel = inputs.features[rows][:, :width].reshape(-1, channels, len(STATISTICS))
     return [by_channel[:, :, STATISTICS.index(name)].astype(np.float64) for name in KEPT]

@@ -12,13 +12,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from training.data.absent import absent, channels_of
 from training.data.features import extract
-from training.data.schema import ChannelSpec
 from training.data.values import Bools, Floats, Floats32, Ints, JsonDict
 from training.trainer.inputs import Inputs
 from training.trainer.task import Fitted, GivenWindows, WindowsToExplain, evenly
@@ -81,7 +79,7 @@ class Usual:
 
     @classmethod
     def of(cls, fitted: Fitted, windows: Inputs, host: str) -> Usual:
-        names, mine = feature_names(windows), windows.reference_host == host
+        names, mine = windows.schema.feature_names, windows.reference_host == host
         training = fitted.usual()
         features = training if training.ndim == 1 else None
         middle = [names.index(f"{name}.q50") for name in windows.channel_names]
@@ -104,10 +102,6 @@ def _or(first: Floats32, second: Floats32) -> Floats32:
     return np.where(np.isnan(first), second, first)
 
 
-def feature_names(windows: Inputs) -> list[str]:
-    return [str(feature["name"]) for feature in windows.schema_fields["features"]]
-
-
 def asked_of(fitted: Fitted, windows: Inputs, rows: Ints) -> WindowsToExplain:
     """The windows to explain, in the form that a family takes."""
 
@@ -124,7 +118,7 @@ def asked_of(fitted: Fitted, windows: Inputs, rows: Ints) -> WindowsToExplain:
         features=windows.features[rows],
         host=windows.rows.host[rows],
         usual=usual,
-        parts=parts_of(feature_names(windows), windows.channel_names),
+        parts=parts_of(windows.schema.feature_names, windows.channel_names),
         alarm=~classes.is_benign(np.arange(len(classes))),
     )
 
@@ -143,8 +137,7 @@ def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
 
 def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: Ints) -> Floats:
     """(n, S): how far the score falls when all channels have their usual values in a stretch of the window."""
-    fields = windows.schema_fields
-    channels = msgspec.convert(fields["channels"], tuple[ChannelSpec, ...])
+    schema = windows.schema
     tensors = np.array(windows.tensors[rows], dtype=np.float32)
     usual = np.empty(tensors.shape[:2], dtype=np.float32)
     for host, where in _by_host(windows, rows):
@@ -159,10 +152,10 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
         return outputs.score
 
     whole, falls = score(asked.X, asked.features), []
-    for start, end in stretches_of(tensors.shape[2], fields["sample_hz"]):
+    for start, end in stretches_of(tensors.shape[2], schema.sample_hz):
         without = tensors.copy()
         without[:, :, start:end] = usual[:, :, None]
-        features = extract(without, channels, fields["sample_hz"])
+        features = extract(without, schema.channels, schema.sample_hz)
         falls.append(whole - score(features if asked.X.ndim == 2 else without, features))
     return np.stack(falls, axis=1)
 
@@ -209,7 +202,7 @@ def explain(
 ) -> Reasons:
     """Explain the scores of these windows, or of at most ``most`` of them, evenly drawn; the ``seconds`` cost most
     time."""
-    drawn, hz = rows[evenly(rows.size, most)], windows.schema_fields["sample_hz"]
+    drawn, hz = rows[evenly(rows.size, most)], windows.schema.sample_hz
     lacks = absent(windows.tensors[drawn])
     spans = stretches_of(windows.tensors.shape[2], hz)
     asked = asked_of(fitted, windows, drawn)

@@ -22,7 +22,7 @@ from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import FEWEST, HostLevels, ReferenceScores
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.inputs import Inputs
-from training.trainer.task import Fitted, Outputs, Settling
+from training.trainer.task import Fitted, Joined, Outputs, Settling
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +41,12 @@ def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
     host = inputs.reference_host
     trains: list[int] = []
     if len(inputs.classes.benign) == 1:
-        for name in sorted({*inputs.rows.host[learnt_from(split)].tolist(), *also}):
+        for name in sorted({*inputs.rows.host[split.learnt].tolist(), *also}):
             places = np.flatnonzero(host == name)
             if places.size - places.size // 2 >= FEWEST:
                 trains += places[: places.size // 2].tolist()
     train = np.array(sorted(trains), dtype=np.int64)
     return Parted(train, np.setdiff1d(np.arange(host.size), train))
-
-
-def learnt_from(split: Split) -> Ints:
-    """The windows that teach weights, or how long to train."""
-    return np.concatenate((split.train, split.val))
-
-
-@dataclass(frozen=True)
-class Joined:
-    """All windows, followed by the reference windows that train: fields of a task."""
-
-    X: Floats32
-    features: Floats32
-    y: Ints
-    host: Names
-    recording: Names
-    behaviour: Names
-    split: Split
 
 
 def join(inputs: Inputs, split: Split, train: Ints) -> Joined:
@@ -140,20 +122,15 @@ class Added:
             )
         own = self.inputs
         rest = ~np.isin(inputs.reference_host, self.hosts)
-        return replace(
-            inputs,
-            reference=np.concatenate((inputs.reference[rest], own.reference)),
-            reference_features=np.concatenate((inputs.reference_features[rest], own.reference_features)),
-            reference_tensors=np.concatenate((inputs.reference_tensors[rest], own.reference_tensors)),
-            reference_host=np.concatenate((inputs.reference_host[rest], own.reference_host)),
-            reference_marks=np.concatenate((inputs.reference_marks[rest], own.reference_marks)),
-        )
+        names = ("reference", *(f"reference_{what}" for what in ("features", "tensors", "host", "marks")))
+        joined: JsonDict = {name: np.concatenate((getattr(inputs, name)[rest], getattr(own, name))) for name in names}
+        return replace(inputs, **joined)
 
     def check(self, inputs: Inputs, split: Split) -> None:
         """Refuse a split other than the model's, and added hosts that have trained it. Raises ``BadData``."""
         if split.fingerprint != self.split:
             raise BadData("the data set is divided by other rules now than when the model was trained: train it again")
-        known = sorted(set(inputs.rows.host[learnt_from(split)].tolist()) & set(self.hosts))
+        known = sorted(set(inputs.rows.host[split.learnt].tolist()) & set(self.hosts))
         if known:
             raise BadData(
                 f"{known[0]} has trained this model already: build its data set again with the new reference, and "

@@ -122,24 +122,22 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     for host in confirm:
         if streams.confirm(host) is None:
             raise BadArguments(f"{state} knows no change of {host}: there is nothing to confirm")
-    nominal_s = float(judged.inputs.schema_fields["stride_s"])
+    nominal_s = judged.inputs.schema.stride_s
     runs = runs_of(rows, stride_of(rows, nominal_s=nominal_s))
     margin = (judged.scored.score - thresholds)[runs.order]
 
+    new = np.zeros(len(rows), dtype=bool)
+
     def windows() -> Iterator[tuple[str, str, Window]]:
+        """Yield the windows, each marked if it is new when its turn comes."""
         for here in spans(runs.order, step=WIDE_ROWS):
             of = runs.order[here]
             host, episode = rows.host[of].tolist(), rows.episode[of].tolist()
             each = map(Window, runs.t_start[here].tolist(), runs.t_end[here].tolist(), margin[here].tolist())
-            for mine, piece, window in zip(host, episode, each, strict=True):
+            for row, mine, piece, window in zip(of.tolist(), host, episode, each, strict=True):
+                new[row] = not streams.knows(f"{mine}/{piece}", window)
                 yield f"{mine}/{piece}", mine, window
 
-    new = np.zeros(len(rows), dtype=bool)
-    if streams.states:
-        known = (streams.knows(name, window) for name, _, window in windows())
-        new[runs.order[~np.fromiter(known, dtype=bool, count=len(runs))]] = True
-    else:
-        new[runs.order] = True
     found = feed_all(streams, windows())
     changed = _changed(judged, streams, new)
     if state is not None:
@@ -150,7 +148,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
 def _changed(judged: Judged, streams: Streams, new: Bools) -> dict[str, ToldChange]:
     """Add the windows marked ``new`` to their hosts' records; return the hosts of this data set that have changed."""
     inputs, rows = judged.inputs, judged.inputs.timed
-    measures = Measures.of(inputs.schema_fields)
+    measures = Measures.of(inputs.schema)
     hosts = np.unique(rows.host).tolist()
     for host in hosts:
         usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
@@ -171,18 +169,9 @@ def _changed(judged: Judged, streams: Streams, new: Bools) -> dict[str, ToldChan
 def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | None = None) -> Any:
     """A polars frame with a row for each incident; times are those of the windows. With ``reasons`` also what carried
     it."""
-    columns: JsonDict = {
-        "incident_id": pl.String,
-        "episode_id": pl.String,
-        "host": pl.String,
-        "began": pl.Float64,
-        "raised": pl.Float64,
-        "last_alarm": pl.Float64,
-        "alarms": pl.Int64,
-        "peak": pl.Float64,
-        "over": pl.Boolean,
-        "model": pl.String,
-    }
+    columns: JsonDict = dict.fromkeys(("incident_id", "episode_id", "host"), pl.String)
+    columns |= dict.fromkeys(("began", "raised", "last_alarm"), pl.Float64)
+    columns |= {"alarms": pl.Int64, "peak": pl.Float64, "over": pl.Boolean, "model": pl.String}
     whys = [] if reasons is None else [(why_of(judged, one, reasons),) for one in found]
     columns |= {} if reasons is None else {"why": pl.String}
     rows = [
@@ -209,12 +198,12 @@ def remarks(judged: Judged, side: Names | None) -> list[str]:
         if NEW in names:
             first += " New is what shares no samples with them: a copy that was rounded or scaled is not recognised."
     inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
-    if inputs.schema_fields.get("time") in (Timing.STARTS, Timing.NONE):
+    if inputs.schema.time in (Timing.STARTS, Timing.NONE):
         said.append(
             "The sampling rate of these windows is unknown, and of those the model was trained on: if the rates "
             "differ, its scores mean nothing."
         )
-    if inputs.schema_fields["normaliser"].get("type") == "host_baseline":
+    if inputs.from_references:
         without = sorted(set(inputs.rows.host.tolist()) - set(inputs.reference_host.tolist()))
         said += [
             f"{host} has no reference recording here: its values are measured from the usual level of the others."

@@ -34,13 +34,12 @@ from training.trainer.evaluation.thresholds import by_host, notes_on_hosts
 from training.trainer.evaluation.verdict import TOO_GOOD
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.leave_one_behaviour_out import LeaveOutPlan, packed, plan, unpacked
-from training.trainer.limits import LIMITS, MemoryLimits
 from training.trainer.ranges import ranges_of
-from training.trainer.reasons import feature_names, reported
-from training.trainer.references import Added, Joined, Parted, join, part, references_of, scored_by, settled
+from training.trainer.reasons import reported
+from training.trainer.references import Added, Parted, join, part, references_of, scored_by, settled
 from training.trainer.stages import Stages
 from training.trainer.state_file import StateFile
-from training.trainer.task import Fitted, Settling, Task, Weighed
+from training.trainer.task import LIMITS, Fitted, Joined, MemoryLimits, Settling, Task, Weighed
 from training.trainer.training_windows import keep
 
 NOTHING_HIDDEN = (
@@ -114,7 +113,9 @@ def train(
     write_report(report, args.reports_dir, stem)
     timing = {"host": platform.node(), "started_at": began, "ended_at": clock.now()}
     timing |= {"seconds": progress.elapsed_s, "trained_s": trained_s, "resumed": keeper.resumed}
-    _write_timing(args, timing)
+    # What differs between equal runs lies beside the report and outside the bundle.
+    text = json.dumps(timing, indent=1).encode() + b"\n"
+    write_whole(args.reports_dir / f"{args.model}_{args.mode}_timing.json", text)
     keeper.discard()
     auroc = report["metrics"]["test"]["auroc"]["value"]
     progress.event("done", checkpoint=path.name, metric=auroc, verdict=report["verdict"])
@@ -152,7 +153,7 @@ class RunSetup:
             **vars(joined),
             model=args.model,
             names=inputs.names,
-            feature_names=tuple(feature_names(inputs)),
+            feature_names=inputs.schema.feature_names,
             ordinary=inputs.ordinary,
             classes=len(inputs.classes),
             is_benign=inputs.classes.is_benign(joined.y),
@@ -252,7 +253,7 @@ def _without_each(
     for name in left_out.left_out:
         kept = stages.answer(f"without {name}", partial(answer, name))
         assert kept is not None, "each training ends with an answer"
-        found.append((name, unpacked(kept, name)))
+        found.append((name, unpacked(kept)))
     return found
 
 
@@ -274,7 +275,10 @@ def _judge(
     never_trained = sides.never_trained
     evaluation = evaluate(test, classes=classes, operating_point=point, never_trained=never_trained, **draws)
     stop.check()
-    choice, incidents = _incidents(inputs, split, cal=cal, test=test, point=point)
+    choice = incidents = None
+    if point is not None and point.threshold is not None:
+        stride_s = inputs.schema.stride_s
+        choice, incidents = called(cal, test, point, classes, rows=split.cal, nominal_s=stride_s, curve=True)
     baselines = run_baselines(
         judged.joined,
         inputs.ordinary.take(judged.parted.level),
@@ -282,7 +286,7 @@ def _judge(
         cal=cal,
         classes=classes,
         target_fpr=float(args.hyper["target_fpr"]),
-        stride_s=float(inputs.schema_fields["stride_s"]),
+        stride_s=inputs.schema.stride_s,
         **draws,
     )
     channels = plain(
@@ -309,7 +313,7 @@ def _judge(
         run_key=key.to_dict(),
         hyper=args.hyper,
         quarantined=inputs.quarantined,
-        schema_hash=inputs.schema_hash,
+        schema_hash=inputs.schema.hash(),
         understood=() if inputs.understood is None else inputs.understood.lines(),
         split=split,
         sides=sides,
@@ -326,11 +330,14 @@ def _judge(
             *([] if point is None else point.notes_elsewhere()),
             *([] if choice is None else [choice.note]),
         ],
-        extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
-        | _new_behaviours(judged, left_out, tried, test, point)
-        | ({"scores": facts["judgement"]} if "judgement" in facts else {})
-        | ({"combined": facts["weights"]} if isinstance(facts.get("weights"), Mapping) else {})
-        | {"scenarios": plain(_scenarios(judged, test, point)), "alone": _alone(judged, test, evaluation)},
+        channels=channels,
+        thresholds=hosts,
+        reasons=_reasons(judged, test, point, stop),
+        scenarios=_scenarios(judged, test, point),
+        alone=_alone(judged, test, evaluation),
+        **_new_behaviours(judged, left_out, tried, test, point),
+        **({"scores": facts["judgement"]} if "judgement" in facts else {}),
+        **({"combined": facts["weights"]} if isinstance(facts.get("weights"), Mapping) else {}),
     )
     return point, choice, channels, report
 
@@ -354,7 +361,7 @@ def _new_behaviours(
     skipped = {**left_out.skipped, **{name: one for name, one in tried if isinstance(one, str)}}
     args = judged.args
     found = figures_unshown(known, unshown, n_resamples=args.n_resamples, seed=args.seed, skipped=skipped)
-    return {"new_behaviours": plain(found | {"why": left_out.why})}
+    return {"new_behaviours": found | {"why": left_out.why}}
 
 
 def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None) -> list[JsonDict]:
@@ -371,7 +378,7 @@ def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> JsonDi
     value = evaluation.metrics["auroc"]["value"]
     if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
         return None
-    names = [str(one["name"]) for one in judged.inputs.schema_fields["features"]]
+    names = judged.inputs.schema.feature_names
     return best_alone(judged.inputs.features[judged.split.test], names, ~judged.inputs.classes.is_benign(test.y))
 
 
@@ -384,17 +391,6 @@ def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, s
     kinds = {"true": alarm & ~benign, "false": alarm & benign}
     rows = judged.split.test
     return {kind: reported(judged.fitted, judged.inputs, rows[marks]) for kind, marks in kinds.items()}
-
-
-def _incidents(
-    inputs: Inputs, split: Split, *, cal: Scored, test: Scored, point: OperatingPoint | None
-) -> tuple[Choice | None, JsonDict | None]:
-    """The rule of incidents chosen on the calibration side, and its figures on the test side; None without a
-    threshold."""
-    if point is None or point.threshold is None:
-        return None, None
-    nominal_s = float(inputs.schema_fields["stride_s"])
-    return called(cal, test, point, inputs.classes, rows=split.cal, nominal_s=nominal_s, curve=True)
 
 
 def _notes(judged: TrainedModel, key: machine.RunKey) -> list[str]:
@@ -425,7 +421,7 @@ def _document(judged: TrainedModel, point: OperatingPoint | None, key: machine.R
     return {
         "model": args.model,
         "mode": args.mode.value,
-        "schema": {"hash": inputs.schema_hash, "fields": inputs.schema_fields},
+        "schema": {"hash": inputs.schema.hash(), "fields": msgspec.to_builtins(inputs.schema)},
         "label_map": {name: number for number, name in enumerate(inputs.classes.names)},
         "benign": list(inputs.classes.benign),
         "normaliser": facts.pop("normaliser"),
@@ -438,10 +434,3 @@ def _document(judged: TrainedModel, point: OperatingPoint | None, key: machine.R
         "ranges": msgspec.to_builtins(ranges_of(inputs, split.train)),
         "run_key": key.to_dict(),
     }
-
-
-def _write_timing(args: TrainerArgs, timing: Json) -> None:
-    """Write what differs between equal runs (durations) beside the report, outside the bundle."""
-    args.reports_dir.mkdir(parents=True, exist_ok=True)
-    path = args.reports_dir / f"{args.model}_{args.mode}_timing.json"
-    write_whole(path, json.dumps(timing, indent=1).encode() + b"\n")

@@ -49,6 +49,11 @@ class StretchSeries:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def measures(self) -> int:
+        """The number of measures that some stretch has."""
+        return int(np.isfinite(self.values).any(axis=0).sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Shift:
@@ -88,16 +93,16 @@ def can_tell(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> bool:
     if not starts:
         return False
     pieces = np.concatenate([np.full(len(series.usual), -1), series.recording])
-    return min(_plainest(pieces, start) for start in starts) * len(starts) * series.values.shape[1] <= error_rate
+    return min(_plainest(pieces, start) for start in starts) * len(starts) * series.measures <= error_rate
 
 
-def reference_needed(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> int | None:
+def reference_needed(series: StretchSeries) -> int | None:
     """The number of stretches of reference that would suffice to detect a change in all of ``values``; None if none
     would."""
-    n, measures = len(series), series.values.shape[1]
+    n, measures = len(series), series.measures
     for usual in range(FEWEST, 4 * max(n, EXACT)):
         pieces = np.concatenate([np.full(usual, -1), series.recording])
-        if n >= FEWEST and _plainest(pieces, usual) * len(_starts(usual, n)) * measures <= error_rate:
+        if n >= FEWEST and _plainest(pieces, usual) * len(_starts(usual, n)) * measures <= ERROR_RATE:
             return usual
     return None
 

@@ -25,7 +25,7 @@ from training.trainer.masked import MaskedModel
 from training.trainer.normalise import RobustAsinh
 from training.trainer.stages import best_epoch
 from training.trainer.supervised import AT_ONCE, loop_spec, to_bytes
-from training.trainer.task import GivenWindows, History, Outputs, Task, WindowsToExplain, evenly
+from training.trainer.task import GivenWindows, History, Outputs, Task, WindowsToExplain, thinned
 from training.trainer.windows import to_learn_from, windows
 
 LEAST_BENIGN = 8  # windows to learn from, and LEAST_JUDGED to calibrate p-values with
@@ -65,12 +65,9 @@ class ViewMaker(nn.Module):
                 "roughness": (x.diff(dim=-1).abs().mean(dim=-1) + AT_LEAST).log(),
                 "features": self.scale(features.unsqueeze(-1)).squeeze(-1),
             }
-            if "residuals" in names:
-                assert self.body is not None, "views of a network are asked of one"
+            if self.body is not None and set(NETWORK) & set(names):
                 residuals, errors = self.body.once_each(x)
                 found["residuals"] = residuals.where(~errors.isnan(), torch.nan)
-            if "embedding" in names:
-                assert self.body is not None, "views of a network are asked of one"
                 found["embedding"] = self.body.embed(x)
         return {name: found[name].cpu().numpy() for name in names}
 
@@ -208,7 +205,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
     network = bool(set(views) & set(NETWORK))
     detector = ViewMaker(**sizes, hyper=task.hyper, network=network)
     detector.normalise.fit(task.X, learn)
-    fitted = learn[evenly(learn.size, MOST_FITTED)]
+    fitted = thinned(learn, MOST_FITTED)
     detector.scale.fit(task.features[fitted][:, :, None], np.arange(fitted.size))
     history: History = []
     if detector.body is not None:
@@ -223,11 +220,9 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
         return blank.whole(task.given, rows, views)
 
     ordinary = blank.whole(task.ordinary, np.arange(len(task.ordinary.host)), views)
-    judged, asked = judge[evenly(judge.size, MOST_JUDGED)], _strange(task) if by_labels else judge[:0]
+    judged, asked = thinned(judge, MOST_JUDGED), _strange(task) if by_labels else judge[:0]
     calm, strange = sided(judged), sided(asked)
-    surprises = Surprises.fit(
-        sided(learn[evenly(learn.size, MOST_FITTED)]), calm, ordinary, neighbours=task.whole("neighbours")
-    )
+    surprises = Surprises.fit(sided(fitted), calm, ordinary, neighbours=task.whole("neighbours"))
     task.stop.check()
     chosen = _choose(surprises.settled(ordinary), calm, strange)
     if not by_labels:
@@ -245,9 +240,8 @@ def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> ChosenViews:
 
 def _strange(task: Task) -> Ints:
     """Windows of the training side that are not benign; no view was fitted on them."""
-    sides = np.concatenate((task.split.train, task.split.val))
-    strange = sides[~task.is_benign[sides]]
-    return strange[evenly(strange.size, MOST_STRANGE)]
+    sides = task.split.learnt
+    return thinned(sides[~task.is_benign[sides]], MOST_STRANGE)
 
 
 def _pretrain(task: Task, detector: ViewMaker, learn: Ints, judge: Ints, device: torch.device) -> History:

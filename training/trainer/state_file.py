@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
+
+import msgspec
 
 from training.clock import Clock
 from training.data.values import Json, JsonDict
@@ -27,11 +28,20 @@ FACTS = {
 PROCESSOR = frozenset({"cpu", "threads"})  # facts that change how sums are rounded, and nothing else
 
 
+class _Header(msgspec.Struct):
+    """The first line of the file."""
+
+    run_key: str
+    facts: JsonDict
+    sha256: str
+    processors: list[JsonDict] = []  # of the runs before this one, unlike its own
+
+
 class StateFile:
     """Saves an interrupted run's state; the state belongs to one run key and is refused by runs with another key.
 
-    One line of JSON (run key, its facts and SHA-256), then the state. It is saved every ``EVERY_S``, so that a power
-    cut costs minutes, and removed when the run is done.
+    One line of JSON, then the state. It is saved every
+    ``EVERY_S``, so that a power cut costs minutes, and removed when the run is done.
 
     A run that moved may resume on another processor, which rounds differently: only the ``PROCESSOR`` facts may differ,
     and :attr:`mixed` then lists all processors.
@@ -46,24 +56,22 @@ class StateFile:
         self._clock = clock
         self._snapshot: Callable[[], bytes] | None = None
         self._saved_at = clock.monotonic()
-        self._processors: list[Json] = []  # of the runs before this one, unlike its own
+        self._processors: list[JsonDict] = []  # as in the header
         self.resumed = False
 
     @property
-    def mixed(self) -> list[Json]:
+    def mixed(self) -> list[JsonDict]:
         """The processors that this run was trained on, in order and each once, if they differ; else empty."""
         return [*self._processors, self._processor(self._facts)] if self._processors else []
 
     def load(self) -> bytes | None:
         """The saved state of this run, or None: a damaged file or another run's state counts as none."""
         header, state = self._read()
-        if header.get("run_key") is None or self._unlike(header):
+        if header is None or self._unlike(header):
             return None
-        if header.get("sha256") != hashlib.sha256(state).hexdigest():
-            return None
-        before: list[Json] = [each for each in header.get("processors") or () if isinstance(each, dict)]
-        if header.get("run_key") != self._run_key:
-            before.append(self._processor(header["facts"]))
+        before = header.processors
+        if header.run_key != self._run_key:
+            before.append(self._processor(header.facts))
         own = self._processor(self._facts)
         self._processors = [each for place, each in enumerate(before) if each != own and each not in before[:place]]
         self.resumed = True
@@ -73,34 +81,31 @@ class StateFile:
         """The reason why the saved state belongs to another run, so that this run starts from the beginning; None if
         there is no such state."""
         header, _ = self._read()
-        if header.get("run_key") is None or not (odd := self._unlike(header)):
+        if header is None or not (odd := self._unlike(header)):
             return None
         named = ", ".join(words for name, words in FACTS.items() if name in odd)
         return f"a run that was interrupted here cannot resume: {named or 'something'} changed since"
 
-    def _unlike(self, header: Json) -> set[str]:
+    def _unlike(self, header: _Header) -> set[str]:
         """The names of the facts in which another run's state differs from this run; an empty name if it does not
         tell."""
-        if header["run_key"] == self._run_key:
+        if header.run_key == self._run_key:
             return set()
-        theirs = header.get("facts")
-        if not isinstance(theirs, dict) or not theirs:
-            return {""}
-        names = {*theirs, *self._facts}
-        return {name for name in names if theirs.get(name) != self._facts.get(name)} - PROCESSOR
+        theirs, names = header.facts, {*header.facts, *self._facts}
+        return {name for name in names if theirs.get(name) != self._facts.get(name)} - PROCESSOR if theirs else {""}
 
     @staticmethod
-    def _processor(facts: Json) -> Json:
+    def _processor(facts: Json) -> JsonDict:
         return {name: facts.get(name) for name in sorted(PROCESSOR)}
 
-    def _read(self) -> tuple[JsonDict, bytes]:
+    def _read(self) -> tuple[_Header | None, bytes]:
         """The file's header and state; empty if there is no file, or a damaged one."""
         try:
-            header, _, state = self._path.read_bytes().partition(b"\n")
-            facts = json.loads(header)
+            line, _, state = self._path.read_bytes().partition(b"\n")
+            header = msgspec.json.decode(line, type=_Header)
         except (OSError, ValueError):
-            return {}, b""
-        return (facts, state) if isinstance(facts, dict) else ({}, b"")
+            return None, b""
+        return (header, state) if header.sha256 == hashlib.sha256(state).hexdigest() else (None, b"")
 
     def watch(self, snapshot: Callable[[], bytes]) -> None:
         self._snapshot = snapshot
@@ -114,12 +119,9 @@ class StateFile:
         if self._snapshot is None:
             return
         state = self._snapshot()
-        facts: JsonDict = {"run_key": self._run_key, "facts": self._facts}
-        facts["sha256"] = hashlib.sha256(state).hexdigest()
-        if self._processors:
-            facts["processors"] = self._processors
+        header = _Header(self._run_key, self._facts, hashlib.sha256(state).hexdigest(), self._processors)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path, json.dumps(facts).encode() + b"\n" + state)
+        write_whole(self._path, msgspec.json.encode(header) + b"\n" + state)
         self._saved_at = self._clock.monotonic()
 
     def discard(self) -> None:

@@ -40,16 +40,6 @@ class Undelivered(TypedDict):
     told: JsonDict
 
 
-class _File(msgspec.Struct, kw_only=True):
-    format: str
-    version: int
-    checkpoint: str
-    rule: JsonDict
-    streams: dict[str, StreamState]
-    undelivered: list[Undelivered]
-    hosts: dict[str, Record]
-
-
 @dataclass(slots=True)
 class Streams:
     """The states of streams by name, for one checkpoint and rule, and the records of hosts.
@@ -62,6 +52,8 @@ class Streams:
     states: dict[str, StreamState] = field(default_factory=dict)
     undelivered: list[Undelivered] = field(default_factory=list)
     hosts: dict[str, Record] = field(default_factory=dict)
+    format: str = FORMAT
+    version: int = VERSION
 
     def knows(self, stream: str, window: Window) -> bool:
         """Tell whether a window was processed before, or is older than one that was."""
@@ -100,17 +92,8 @@ class Streams:
 
     def save(self, path: Path) -> None:
         """Write the file atomically."""
-        kept = _File(
-            format=FORMAT,
-            version=VERSION,
-            checkpoint=self.checkpoint,
-            rule=self.rule.to_dict(),
-            streams=self.states,
-            undelivered=self.undelivered,
-            hosts=self.hosts,
-        )
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, msgspec.json.encode(kept) + b"\n")
+        write_whole(path, msgspec.json.encode(self) + b"\n")
 
     def load(self, path: Path) -> str | None:
         """Resume from the file if it belongs to this checkpoint and rule; otherwise return a sentence that says why
@@ -121,7 +104,7 @@ class Streams:
         try:
             if path.stat().st_size > LARGEST:
                 raise StreamsError(f"{path} is too large for a state file: name another one with --state")
-            kept = msgspec.json.decode(path.read_bytes(), type=_File)
+            kept = msgspec.json.decode(path.read_bytes(), type=Streams)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -130,10 +113,10 @@ class Streams:
             raise StreamsError(f"{path} is no state file: remove it, or name another one with --state") from None
         if (kept.format, kept.version) != (FORMAT, VERSION):
             raise StreamsError(f"{path} is no state file of this version: remove it, or name another one with --state")
-        if (kept.checkpoint, kept.rule) != (self.checkpoint, self.rule.to_dict()):
+        if (kept.checkpoint, kept.rule) != (self.checkpoint, self.rule):
             self.undelivered = kept.undelivered  # whoever raised them, somebody is still to be called
             return f"{path} was kept for another model: begun afresh"
-        self.states, self.undelivered, self.hosts = kept.streams, kept.undelivered, kept.hosts
+        self.states, self.undelivered, self.hosts = kept.states, kept.undelivered, kept.hosts
         return None
 
 

@@ -198,7 +198,7 @@ def _of_hosts(judged: Judged) -> list[str]:
     inputs, document = judged.inputs, judged.document
     hosts, known = np.unique(inputs.rows.host).tolist(), set(inputs.reference_host.tolist())
     found = []
-    if inputs.schema_fields["normaliser"].get("type") == "host_baseline":
+    if inputs.from_references:
         bare = [name for name in hosts if name not in known]
         if bare:
             found.append(f"{', '.join(bare)}: no reference recording, so what is usual there is a guess.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 
 import numpy as np
 import torch
@@ -12,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.data.values import Floats, Floats32, Ints, Json, JsonDict
+from training.families import FAMILIES, Takes
 from training.hyper import Value
 from training.trainer import loop
-from training.trainer.blocks import known
+from training.trainer.blocks import Perturb, known
 from training.trainer.contract import Keeper
-from training.trainer.nets import Net, build
+from training.trainer.normalise import QuantileNormal, RobustAsinh
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
     GivenWindows,
@@ -30,6 +32,32 @@ from training.trainer.task import (
     tempered,
 )
 from training.trainer.windows import Windows, moved, to_learn_from, windows
+
+
+class Net(nn.Module):
+    """A normaliser and the body that learns; the loop normalises once and trains the body."""
+
+    def __init__(self, normalise: QuantileNormal | RobustAsinh, body: nn.Module) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.body = body
+
+
+def build(
+    model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], spare: Sequence[Sequence[int]] = ()
+) -> Net:
+    """Make an untrained network for windows of ``shape``: (F,) features, or (C, T) channels and samples.
+
+    ``spare``, used while training, has the input places of each channel that some training windows lack.
+    """
+    family = FAMILIES[model]
+    module, _, name = family.body.partition(":")
+    body = getattr(import_module(module), name)
+    if family.takes is Takes.FEATURES:
+        return Net(QuantileNormal(shape[0]), body(shape[0], classes, hyper, spare))
+    perturb = Perturb(float(hyper["perturb"]), [place for places in spare for place in places])
+    return Net(RobustAsinh(shape[0]), nn.Sequential(perturb, body(*shape, classes, hyper)))
+
 
 MOST_REFITTED = 20_000  # windows; with more, the validation windows are not missed
 LEAST_SHARE = 3  # the second training has at least one in so many of the epochs allowed
@@ -103,8 +131,7 @@ def fit(task: Task) -> Classifier:
         return Search(best_epoch(history), temperature, loss, history, b"" if refitted else to_bytes(net))
 
     def refit(found: Search, keeper: Keeper) -> bytes:
-        both = np.sort(np.concatenate((train, val)))
-        return to_bytes(_train(task, both, None, keeper, found)[0])
+        return to_bytes(_train(task, np.sort(task.split.learnt), None, keeper, found)[0])
 
     found, model = search_then_refit(Stages(task.keeper), task.model, search, refit if refitted else None)
     net = _restored(task.model, shape, task.classes, task.hyper, model).to(device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -13,10 +13,39 @@ from scipy.stats import rankdata
 from training.data.absent import PAIR, columns_of
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
-from training.data.values import Bools, Floats, Floats32, Ints, JsonDict, Names
+from training.data.values import AnyArray, Bools, Floats, Floats32, Ints, JsonDict, Names
 from training.hyper import Value
 from training.trainer.contract import Keeper, Progress, Stop
-from training.trainer.limits import LIMITS, MemoryLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimits:
+    """Limits on a training's memory: how much is kept in memory, and how much is read at a time.
+
+    The data's size alone decides, never the free memory: equal inputs must be computed in equal ways. Limits are in
+    bytes of the windows as a family learns from them, in single precision.
+
+    Up to ``held_bytes`` training windows lie in memory, and an epoch of a network takes them in any order. If there are
+    more, it takes *runs* of ``run`` neighbours in any order, and within a *pool* of as many runs as fit into
+    ``pool_bytes`` the windows in any order; trees look at them in pages of ``page_bytes``, which changes no tree.
+    """
+
+    held_bytes: int = 1 << 29
+    pool_bytes: int = 1 << 28
+    page_bytes: int = 1 << 26
+    run: int = 256
+
+    def holds(self, windows: int, bytes_each: int) -> bool:
+        """Tell whether so many windows are kept in memory."""
+        return windows * bytes_each <= self.held_bytes
+
+    def to_dict(self) -> JsonDict:
+        """JSON values for a run key; empty for the usual limits, which are part of the code."""
+        return {} if self == LIMITS else {"limits": asdict(self)}
+
+
+LIMITS = MemoryLimits()
+
 
 TEMPERATURES = np.round(np.geomspace(0.25, 16, 25), 4)
 History = list[dict[str, float | int | None]]
@@ -47,24 +76,29 @@ class WindowsToExplain(GivenWindows):
         return np.arange(len(self.X))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """One training: its windows, labels, split and options. ``X`` is (N, F) features or (N, C, T) samples, by what the
-    family takes."""
+@dataclass(frozen=True)
+class Joined:
+    """All windows, followed by the reference windows that train."""
 
-    model: str
-    X: Floats32
-    features: Floats32  # (N, F) of the same windows
-    names: tuple[str, ...]  # of the features, or of the channels
-    feature_names: tuple[str, ...]
+    X: Floats32  # (N, F) features, or (N, C, T) samples, by what the family takes
+    features: Floats32  # (N, F)
     y: Ints  # (N,) class numbers
     host: Names  # (N,)
     recording: Names  # (N,) what is divided as one; "" for windows of references
     behaviour: Names  # (N,) of malicious-like windows; "" for benign ones
+    split: Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Joined):
+    """One training: its windows, labels, split and options."""
+
+    model: str
+    names: tuple[str, ...]  # of the features, or of the channels
+    feature_names: tuple[str, ...]
     ordinary: GivenWindows  # references of all hosts; what learns from them must not be told their levels by them
     classes: int
     is_benign: Bools  # (N,) windows of a benign class; none where no class is benign
-    split: Split
     hyper: Mapping[str, Value]
     seed: int
     threads: int
@@ -81,7 +115,7 @@ class Task:
     @cached_property
     def spare(self) -> tuple[tuple[int, ...], ...]:
         """The places in ``X`` of each channel that some of the training windows lack, and some have."""
-        rows = np.concatenate((self.split.train, self.split.val))
+        rows = self.split.learnt
         lacking = self.lacking(rows)
         some = np.flatnonzero((lacking > 0) & (lacking < rows.size))
         if self.X.ndim == 3:
@@ -169,6 +203,11 @@ class Weighed(Protocol):
 def evenly(count: int, most: int) -> Ints:
     """At most ``most`` of so many places, evenly spread and the same every time."""
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
+
+
+def thinned(rows: AnyArray, most: int) -> AnyArray:
+    """At most ``most`` of the rows, evenly spaced, so that every episode keeps its share."""
+    return rows[evenly(len(rows), most)]
 
 
 def class_weights(y: Ints, classes: int) -> Floats:

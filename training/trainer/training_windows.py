@@ -10,8 +10,6 @@ see, but no number, name, host or time.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from typing import Annotated
 
@@ -32,7 +30,7 @@ MOST_MARKS = 1 << 20
 NEW = "new"  # the side of a window that is on none
 TOO_MANY = f"a checkpoint keeps the digests of at most {MOST_WINDOWS:,} windows, and it saw more"
 
-_Text = Annotated[str, msgspec.Meta(max_length=MOST_WINDOWS * BYTES * 4 // 3 + 4)]
+_Packed = Annotated[bytes, msgspec.Meta(max_length=MOST_WINDOWS * BYTES)]
 
 
 class SeenWindows(msgspec.Struct, frozen=True):
@@ -41,8 +39,8 @@ class SeenWindows(msgspec.Struct, frozen=True):
     ``marks`` are of one in ``every`` runs of samples.
     """
 
-    sides: dict[Side, _Text] | None
-    marks: dict[Side, _Text] | None
+    sides: dict[Side, _Packed] | None
+    marks: dict[Side, _Packed] | None
     every: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
     def digests(self, side: Side) -> Digests:
@@ -54,11 +52,8 @@ class SeenWindows(msgspec.Struct, frozen=True):
         return _unpacked(self.marks, "marks", side)
 
 
-def _unpacked(kept: dict[Side, str] | None, what: str, side: Side) -> Digests:
-    try:
-        data = base64.b64decode((kept or {}).get(side, ""), validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"seen.{what}.{side} is no Base64 ({error})") from None
+def _unpacked(kept: dict[Side, bytes] | None, what: str, side: Side) -> Digests:
+    data = (kept or {}).get(side, b"")
     if len(data) % BYTES:
         raise ValueError(f"seen.{what}.{side} holds no digests of {BYTES} bytes")
     whole = np.zeros((len(data) // BYTES, 8), dtype=np.uint8)
@@ -107,9 +102,9 @@ def _every(windows: int, samples: int) -> int:
     return every
 
 
-def _packed(digests: Digests) -> str:
+def _packed(digests: Digests) -> bytes:
     short = np.unique(_short(digests)).astype(">u8").view(np.uint8).reshape(-1, 8)
-    return base64.b64encode(short[:, 8 - BYTES :].tobytes()).decode()
+    return short[:, 8 - BYTES :].tobytes()
 
 
 def _short(digests: Digests) -> Digests:

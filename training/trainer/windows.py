@@ -7,8 +7,8 @@ batch by batch (`Streamed`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,34 +16,36 @@ from torch import Generator, Tensor, nn
 
 from training.data.scratch import release
 from training.data.values import AnyArray, Ints
-from training.trainer.limits import LIMITS, MemoryLimits
+from training.trainer.task import LIMITS, MemoryLimits
 
 CUDA_RESIDENT_SHARE = 0.5
 BLOCK = 1_024
 CPU = torch.device("cpu")
 
 
-class Windows(Protocol):
+class Windows(ABC):
     """Some windows in a fixed order."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
     @property
     def place(self) -> torch.device:
         """The device on which ``take`` expects its rows."""
-        ...
+        return CPU
 
+    @abstractmethod
     def take(self, rows: Tensor) -> Tensor:
         """The normalised windows at ``rows`` (B,), on the device."""
-        ...
 
     def order(self, generator: Generator, batch: int) -> Tensor:
         """The rows (n,) in a newly drawn order for an epoch, ``batch`` after ``batch``."""
-        ...
+        del batch  # any window may come next
+        return torch.randperm(len(self), generator=generator)
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class Resident(Windows):
     """All windows on the device."""
 
     data: Tensor
@@ -58,13 +60,9 @@ class Resident:
     def take(self, rows: Tensor) -> Tensor:
         return self.data.index_select(0, moved(rows, self.place))
 
-    def order(self, generator: Generator, batch: int) -> Tensor:
-        del batch  # any window may come next
-        return torch.randperm(len(self), generator=generator)
-
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class Streamed(Windows):
     """Windows read from the memory map when they are needed."""
 
     X: AnyArray
@@ -74,10 +72,6 @@ class Streamed:
 
     def __len__(self) -> int:
         return int(self.rows.size)
-
-    @property
-    def place(self) -> torch.device:
-        return CPU
 
     @property
     def bytes_each(self) -> int:
@@ -90,13 +84,9 @@ class Streamed:
             normal: Tensor = self.normalise(moved(torch.from_numpy(chosen), home))
         return moved(normal, self.device)
 
-    def order(self, generator: Generator, batch: int) -> Tensor:
-        del batch
-        return torch.randperm(len(self), generator=generator)
-
 
 @dataclass(slots=True)
-class Pooled:
+class Pooled(Windows):
     """Windows of which one pool at a time is on the device, in the order drawn last.
 
     Runs of neighbours are shuffled, and the windows of as many runs as fit into a pool: a batch holds windows from all
@@ -113,10 +103,6 @@ class Pooled:
 
     def __len__(self) -> int:
         return len(self.all)
-
-    @property
-    def place(self) -> torch.device:
-        return CPU
 
     def order(self, generator: Generator, batch: int) -> Tensor:
         count, run = len(self), self.limits.run

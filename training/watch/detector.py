@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from training.data import normalise
@@ -68,7 +67,7 @@ class HostDetector:
             self._reference = WindowSet(X=own.windows.X[:1], rows=rows.take(np.arange(1)))
         self._early: list[WindowSet] = []
         self._lost = 0  # of streams before this one
-        self.measures = Measures.of(msgspec.to_builtins(self._schema))
+        self.measures = Measures.of(self._schema)
         self._alarms: deque[tuple[Inputs, int]] = deque(maxlen=LONGEST)  # as many as can raise an incident
         self.judged: Judged | None = None
 

@@ -100,6 +100,10 @@ class ShownModel:
     alarm: Bools | None
     classes: Classes
 
+    @property
+    def benign(self) -> Bools:
+        return self.classes.is_benign(self.scored.y)
+
     def of(self, one: Unshown) -> Unshown:
         """This model's scores and alarms on the same windows."""
         alarm = None if self.alarm is None else self.alarm[one.places]
@@ -121,7 +125,8 @@ def figures(
     model. Intervals come from resampled episodes, so they say nothing about other behaviours. ``skipped`` has the
     reason for which a behaviour was not left out.
     """
-    scored, episodes = known.scored, _episodes(known)
+    scored = known.scored
+    episodes = int(np.unique(scored.rows.recording[known.benign]).size)  # that have benign windows
     episode, n_episodes = clusters(scored.rows.recording)
     told = [known.of(one) for one in unshown if one.left_out]
     ranks = {kind: _ranks(some, known, episode) for kind, some in (("unshown", unshown), ("shown", told))}
@@ -157,19 +162,19 @@ def figures(
 
 
 def _ranks(some: Sequence[Unshown], known: ShownModel, episode: Ints) -> dict[str, RankMeasure]:
-    alarming = ~known.classes.is_benign(known.scored.y)
-    return {one.name: RankMeasure(one.score, alarming[one.places], episode[one.places], auprc=False) for one in some}
+    return {
+        one.name: RankMeasure(one.score, ~known.benign[one.places], episode[one.places], auprc=False) for one in some
+    }
 
 
 def _rates(some: Sequence[Unshown], known: ShownModel, episode: Ints, n_episodes: int) -> JsonDict:
     """The shares of caught windows and false alarms; for several models their mean false alarms."""
-    alarming = ~known.classes.is_benign(known.scored.y)
     made = {}
-    for name, kind in (("tpr", True), ("fpr", False)):
+    for name, where in (("tpr", ~known.benign), ("fpr", known.benign)):
         raised, windows = np.zeros(n_episodes), np.zeros(n_episodes)
         for one in some:
             if one.alarm is not None:
-                mine = alarming[one.places] == kind
+                mine = where[one.places]
                 at = episode[one.places][mine]
                 raised += np.bincount(at, weights=one.alarm[mine], minlength=n_episodes)
                 windows += np.bincount(at, minlength=n_episodes)
@@ -179,11 +184,5 @@ def _rates(some: Sequence[Unshown], known: ShownModel, episode: Ints, n_episodes
 
 
 def _counts(one: Unshown, known: ShownModel) -> dict[str, int]:
-    mine = one.places[~known.classes.is_benign(known.scored.y[one.places])]
+    mine = one.places[~known.benign[one.places]]
     return {"windows": int(mine.size), "episodes": int(np.unique(known.scored.rows.recording[mine]).size)}
-
-
-def _episodes(known: ShownModel) -> int:
-    """The recordings of the test side that have benign windows."""
-    is_benign = known.classes.is_benign(known.scored.y)
-    return int(np.unique(known.scored.rows.recording[is_benign]).size)

@@ -32,11 +32,6 @@ class Chance:
     ways: int  # counted or drawn
     counted: bool  # all there are
 
-    @property
-    def refused(self) -> bool:
-        """Tell whether chance is ruled out on this side of 0.5."""
-        return self.p <= SIDE
-
     def to_dict(self) -> JsonDict:
         return {"p": round(self.p, 6), "ways": self.ways, "counted": self.counted}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.metrics import precision_recall_curve, roc_curve
 
 from training.data.values import Bools, Floats, JsonDict
 
@@ -17,17 +18,16 @@ def roc(score: Floats, positive: Bools) -> Points:
     """[false-positive rate, true-positive rate] from (0, 0) to (1, 1); empty when a class is missing."""
     if positive.all() or not positive.any():
         return []
-    hits, false = _cumulative(score, positive)
-    return _thinned(false / false[-1], hits / hits[-1])
+    false, hits, _ = roc_curve(positive, score, drop_intermediate=False)
+    return _thinned(false, hits)
 
 
 def precision_recall(score: Floats, positive: Bools) -> Points:
     """[recall, precision] by rising recall; empty when a class is missing."""
     if positive.all() or not positive.any():
         return []
-    hits, false = _cumulative(score, positive)
-    recall, precision = hits[1:] / hits[-1], hits[1:] / (hits[1:] + false[1:])
-    return _thinned(np.r_[0.0, recall], np.r_[precision[0], precision])
+    precision, recall, _ = precision_recall_curve(positive, score)
+    return _thinned(recall[::-1], np.r_[precision[-2], precision[-2::-1]])
 
 
 def reliability(claimed: Floats, true: Bools) -> list[JsonDict]:
@@ -45,17 +45,6 @@ def reliability(claimed: Floats, true: Bools) -> list[JsonDict]:
             }
         )
     return rows
-
-
-def _cumulative(score: Floats, positive: Bools) -> tuple[Floats, Floats]:
-    """The numbers of positives and negatives that score at least each distinct score, from the highest down, after a
-    leading zero."""
-    order = np.argsort(-score, kind="stable")
-    ranked, hit = score[order], positive[order]
-    last_of_tie = np.r_[ranked[1:] != ranked[:-1], True]
-    hits = np.cumsum(hit)[last_of_tie].astype(np.float64)
-    false = np.cumsum(~hit)[last_of_tie].astype(np.float64)
-    return np.r_[0.0, hits], np.r_[0.0, false]
 
 
 def _thinned(x: Floats, y: Floats) -> Points:

@@ -5,7 +5,7 @@ Pure, from the report's JSON values; the rules themselves are in `verdict`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
 from training.data.values import Json
@@ -61,12 +61,12 @@ def facts_of(report: Report) -> Facts:
     facts.Where = facts.where[0].upper() + facts.where[1:]
     found = report.get("new_behaviours") or {}
     facts.new, facts.not_left_out = found.get("all"), str(found.get("why") or "")
-    value = facts.new and facts.new["auroc"]["value"]
-    facts.new_auroc = "unknown" if value is None else f"{value:.2f}"
-    facts.new_caught = _percent(facts.new or {"tpr": MISSING}, "tpr")
+    new = facts.new or {"auroc": MISSING, "tpr": MISSING}
+    facts.new_auroc, facts.new_caught = _said(new["auroc"], "{:.2f}".format) or "unknown", _said(new["tpr"], percent)
     facts.noisiest = _noisiest(facts, report.get("scenarios") or ())
-    facts.noisy = facts.noisiest and f"'{facts.noisiest['name']}'"
-    facts.noisy_rate = _percent(facts.noisiest or {"rate": MISSING}, "rate")
+    facts.noisy, facts.noisy_rate = "", ""
+    if facts.noisiest:
+        facts.noisy, facts.noisy_rate = f"'{facts.noisiest['name']}'", _said(facts.noisiest["rate"], percent)
     number = report["quarantined"]["n"]
     episodes = "1 episode failed validation and was" if number == 1 else f"{number} episodes failed validation and were"
     facts.quarantined = f"{episodes} left out" if number else ""
@@ -77,10 +77,8 @@ def _add_ranking(facts: Facts, metrics: Mapping[str, Metric], alone: Json | None
     rank, chance = facts.rank, facts.rank.get("chance")
     reason = str(rank.get("reason", ""))
     no_interval = reason if "resamples" in reason else ""
-    facts.auroc, facts.auroc_exactly = (
-        "" if rank["value"] is None else f"{rank['value']:.{digits}f}" for digits in (2, 3)
-    )
-    facts.auroc_interval = "" if rank["ci95"] is None else "{:.2f} to {:.2f}".format(*rank["ci95"])
+    facts.auroc, facts.auroc_exactly = (_said(rank, form.format) for form in ("{:.2f}", "{:.3f}"))
+    facts.auroc_interval = _bounds(rank, "{:.2f}".format)
     facts.no_auroc = reason or "a class is missing"
     facts.not_certain = no_interval or "too few episodes to say how certain that is"
     facts.not_how_much = no_interval or "on too few episodes to say by how much"
@@ -90,7 +88,7 @@ def _add_ranking(facts: Facts, metrics: Mapping[str, Metric], alone: Json | None
     facts.powerless = chance is not None and chance["counted"] and chance["ways"] * SIDE < 1
     facts.odds = f"{round(1 / chance['p']):,}" if chance is not None and chance["p"] else ""
     facts.named = all(metrics[name]["value"] is not None for name in ("accuracy", "balanced_accuracy"))
-    facts.accuracy, facts.balanced = (_percent(metrics, name) for name in ("accuracy", "balanced_accuracy"))
+    facts.accuracy, facts.balanced = (_said(metrics[name], percent) for name in ("accuracy", "balanced_accuracy"))
     # The feature that comes closest by itself.
     facts.alone = "" if not alone else f" (alone {alone['feature']} has {alone['auroc']:.3f})"
 
@@ -101,11 +99,11 @@ def _add_alarms(facts: Facts, point: Json, benign: str) -> None:
     facts.target_fpr, facts.warning = point.get("target_fpr"), str(point.get("warning") or "")
     facts.target = "" if facts.target_fpr is None else percent(facts.target_fpr)
     tpr, fpr, day = facts.tpr, facts.fpr, facts.alarms_a_day
-    facts.caught, facts.caught_interval = _percent({"tpr": tpr}, "tpr"), interval(tpr)
-    facts.false, facts.false_interval = _percent({"fpr": fpr}, "fpr"), interval(fpr)
+    facts.caught, facts.caught_interval = _said(tpr, percent), interval(tpr)
+    facts.false, facts.false_interval = _said(fpr, percent), interval(fpr)
     facts.and_false = f" and raises an alarm in {facts.false} of {benign} ones" if facts.false else ""
     facts.times = "" if fpr["value"] is None or not facts.target_fpr else f"{facts.above(fpr['value']):.1f}"
-    facts.alarms = "" if day["value"] is None else about(day["value"])
+    facts.alarms = _said(day, about)
     facts.stream = " for each recording that runs" if day.get("of") == "recording" else ""
     facts.no_alarms_a_day = str(day.get("reason", ""))
 
@@ -113,14 +111,13 @@ def _add_alarms(facts: Facts, point: Json, benign: str) -> None:
 def _add_incidents(facts: Facts, found: Json | None) -> None:
     """Add the facts on incidents; ``found`` is None without a threshold."""
     found = found or {"caught": MISSING, "delay_s": MISSING, "false_per_host_day": MISSING}
-    caught, false, delay = found["caught"], found["false_per_host_day"], found["delay_s"]["value"]
+    caught, false = found["caught"], found["false_per_host_day"]
     facts.inc_caught, facts.false_incidents = caught, false
-    facts.called, facts.called_interval = _percent(found, "caught"), interval(caught)
-    facts.delay = "" if delay is None else f", {span(delay)} after they begin (median)"
-    facts.calls = "" if false["value"] is None else about(false["value"])
-    facts.calls_interval = "" if false["ci95"] is None else " to ".join(about(bound) for bound in false["ci95"])
-    facts.benign_time = "" if false["ci95"] is None else span(3600 * false["benign_hours"])
-    facts.smallest = "" if false["ci95"] is None else about(false["smallest_rate"])
+    facts.called, facts.called_interval = _said(caught, percent), interval(caught)
+    facts.delay = _said(found["delay_s"], lambda delay: f", {span(delay)} after they begin (median)")
+    facts.calls, facts.calls_interval = _said(false, about), _bounds(false, about)
+    if facts.calls_interval:
+        facts.benign_time, facts.smallest = span(3600 * false["benign_hours"]), about(false["smallest_rate"])
 
 
 def _where(unseen: list[str], seen: list[str]) -> str:
@@ -151,7 +148,7 @@ def _add_hosts(facts: Facts, per_host: Json) -> None:
     most, half = max((rate["ci95"][0] for rate in sure.values()), default=0.0), (facts.tpr["value"] or 0.0) / 2
     less = [name for name, rate in sure.items() if rate["ci95"][1] < most and rate["value"] < half]
     facts.blind_host = min(less, key=lambda name: sure[name]["value"], default="")
-    facts.blind_caught = _percent(sure, facts.blind_host) if less else ""
+    facts.blind_caught = percent(sure[facts.blind_host]["value"]) if less else ""
 
 
 def _lonely(per_host: Json) -> str:
@@ -206,8 +203,13 @@ def _add_rival(facts: Facts, baselines: Json, mine: float | None) -> None:
     facts.against = f"AUROC {theirs:.3f} against {mine:.3f}"
 
 
-def _percent(of: Mapping[str, Metric], name: str) -> str:
-    return "" if of[name]["value"] is None else percent(of[name]["value"])
+def _said(metric: Metric, words: Callable[[float], str]) -> str:
+    return "" if metric["value"] is None else words(metric["value"])
+
+
+def _bounds(metric: Metric, words: Callable[[float], str]) -> str:
+    """``20 to 31``; empty without an interval."""
+    return "" if metric["ci95"] is None else " to ".join(map(words, metric["ci95"]))
 
 
 def above_chance(auroc: Metric | None) -> bool:
@@ -225,10 +227,7 @@ def percent(share: float) -> str:
 
 def interval(metric: Metric) -> str:
     """``20 to 31 %``; empty if there is no interval."""
-    if metric["ci95"] is None:
-        return ""
-    low, high = (percent(bound).removesuffix(" %") for bound in metric["ci95"])
-    return f"{low} to {high} %"
+    return _bounds(metric, percent).replace(" % ", " ")
 
 
 def about(number: float) -> str:

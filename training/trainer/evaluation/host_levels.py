@@ -24,16 +24,52 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import floor
 from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
-from training.data.values import Floats, Json, JsonDict, Names
-from training.trainer.evaluation.conformal import conformal
+from training.data.values import Bools, Floats, Json, JsonDict, Names
 from training.trainer.evaluation.facts import percent
+from training.trainer.evaluation.intervals import CONFIDENCE
 from training.trainer.evaluation.scored import Classes, Scored
+
+# -- split-conformal thresholds: the bound that n values allow to promise for the next value ---------------------------
+
+
+def conformal(values: Floats, target: float) -> float | None:
+    """The ceil((n + 1)(1 - target))-th smallest of n values; None if that number exceeds n.
+
+    At most a share ``target`` of further values of the same kind exceeds it.
+    """
+    allowed = allowed_alarms(values.size, target)
+    return None if allowed < 1 else float(np.partition(values, values.size - allowed)[values.size - allowed])
+
+
+def allowed_alarms(n: int, target: float) -> int:
+    """Return floor((n + 1) target): the benign scores of n that may reach the threshold.
+
+    The small term keeps 0.05 * 20 = 0.999… from losing one.
+    """
+    return floor((n + 1) * target + 1e-9)
+
+
+def needed(target: float) -> int:
+    n = max(1, floor(1 / target) - 2)
+    while allowed_alarms(n, target) < 1:
+        n += 1
+    return n
+
+
+def realised_spread(n: int, target: float) -> tuple[float, float]:
+    """The rate above the chosen one of n exchangeable scores is Beta((n + 1) target, (n + 1)(1 - target))."""
+    tails = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+    low, high = stats.beta.ppf(tails, (n + 1) * target, (n + 1) * (1 - target))
+    return float(low), float(high)
+
 
 MEASURED_FROM = 0.75  # quantile of a host's reference scores: the level that anomaly scores are measured from
 QUANTILE = 0.85  # of a host's reference scores: its level (docs/decisions/0037 says how it was found)
@@ -229,10 +265,6 @@ class LeftOut:
     fpr: dict[LevelUse, float]
     tpr: dict[LevelUse, float]  # empty where no window is malicious-like
 
-    def rounded(self) -> LeftOut:
-        fpr, tpr = ({rule: round(rate, 6) for rule, rate in of.items()} for of in (self.fpr, self.tpr))
-        return replace(self, fpr=fpr, tpr=tpr)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostThresholds:
@@ -285,8 +317,7 @@ class HostThresholds:
 
     def to_dict(self) -> JsonDict:
         """JSON values for checkpoints and reports."""
-        found = msgspec.to_builtins(replace(self, left_out=tuple(one.rounded() for one in self.left_out)))
-        return {name: value for name, value in found.items() if name != "calibrated"}
+        return {name: value for name, value in msgspec.to_builtins(self).items() if name != "calibrated"}
 
     @classmethod
     def recorded(cls, document: Json, calibrated: float) -> HostThresholds:
@@ -350,6 +381,10 @@ def _margin(cal: Scored, hosts: HostThresholds, target: float, classes: Classes)
     return None if found is None else round(found, DIGITS)
 
 
+def _share(alarms: Bools) -> float:
+    return round(float(alarms.mean()), 6)
+
+
 def _leave_out(cal: Scored, hosts: HostThresholds, target: float, classes: Classes) -> list[LeftOut]:
     benign, host = classes.is_benign(cal.y), cal.rows.host
     found = []
@@ -362,7 +397,7 @@ def _leave_out(cal: Scored, hosts: HostThresholds, target: float, classes: Class
         score, false = cal.score[host == name], benign[host == name]
         by = replace(hosts, calibrated=calibrated, margin=margin)
         start = {rule: replace(by, rule=rule).of(name) for rule in LevelUse}
-        alarms = {rule: float((score[false] > place).mean()) for rule, place in start.items()}
-        caught = {rule: float((score[~false] > place).mean()) for rule, place in start.items() if not false.all()}
+        alarms = {rule: _share(score[false] > place) for rule, place in start.items()}
+        caught = {rule: _share(score[~false] > place) for rule, place in start.items() if not false.all()}
         found.append(LeftOut(name, int(false.sum()), int((~false).sum()), alarms, caught))
     return found

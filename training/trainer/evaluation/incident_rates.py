@@ -126,6 +126,15 @@ def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 
+def refuse_rows(rows: Ints, split: Split, what: str) -> None:
+    """Refuse a choice by windows of the test side. Raises LeakError."""
+    if (both := np.intersect1d(rows, split.test)).size:
+        raise LeakError(
+            f"{what} chosen by {both.size} windows of the test side, which would judge their own choice: this is a "
+            "mistake of the program, not of the data: please report it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The chosen rule, the rows of the data set that chose it, and why."""
@@ -152,12 +161,7 @@ class Choice:
 
     def require_none_of(self, split: Split) -> None:
         """Refuse a rule that was chosen by windows of the test side. Raises LeakError."""
-        both = np.intersect1d(self.rows, split.test)
-        if both.size:
-            raise LeakError(
-                f"the rule of incidents was chosen by {both.size} windows of the test side, which would judge its own "
-                "choice: this is a mistake of the program, not of the data: please report it"
-            )
+        refuse_rows(self.rows, split, "the rule of incidents was")
 
     def to_dict(self) -> JsonDict:
         return {**self.rule.to_dict(), "why": self.why}

@@ -30,6 +30,7 @@ from training.trainer.evaluation.thresholds import OperatingPoint, operating_poi
 __all__ = ["Classes", "Evaluation", "OperatingPoint", "Scored", "evaluate", "operating_point"]
 
 DAY_S = 86_400.0
+RANKS = ("auroc", "auprc", "auroc_trained")
 # What is caught when false alarms must be rare, since a day has many decisions: read off the test side.
 RARE = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
 
@@ -209,20 +210,11 @@ class _Judge:
             why = "there is no threshold" if self.classes.benign else "no class is benign"
             no_alarm = dict.fromkeys(no_alarm, why)
         no_classes = "an anomaly score without a threshold predicts no class"
-        expected = {
-            "accuracy": no_classes,
-            "balanced_accuracy": no_classes,
-            "macro_f1": no_classes,
-            "auroc": alone,
-            "auprc": alone,
-            "prevalence": "no class is benign",
-            "ece": "an anomaly score is no probability",
-            "brier": "an anomaly score is no probability",
-            "tpr": no_alarm[MALICIOUS],
-            "fpr": no_alarm[BENIGN],
-            "alerts_per_host_day": no_alarm[BENIGN],
-        }
-        expected |= {name: alone for name in found if name.endswith("_trained")}
+        expected = dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1"), no_classes)
+        expected |= dict.fromkeys(("ece", "brier"), "an anomaly score is no probability")
+        expected |= {"prevalence": "no class is benign", "tpr": no_alarm[MALICIOUS]}
+        expected |= dict.fromkeys(("fpr", "alerts_per_host_day"), no_alarm[BENIGN])
+        expected |= {name: alone for name in ("auroc", "auprc", *found) if name in RANKS or name.endswith("_trained")}
         for name, rate in RARE.items():
             expected[name] = alone if self.classes.benign else "no class is benign"
             if self.classes.benign and n_benign * rate < 1:
@@ -276,15 +268,14 @@ def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
     smallest = min(carrying)
     if by_class(scored, classes) and len(carrying) > 2:
         smallest = max(2, smallest)  # a mean over many classes is not void because one is rare
-    ranks = ("auroc", "auprc", "auroc_trained")
     means = ("balanced_accuracy", "macro_f1", "balanced_accuracy_trained")
-    support = dict.fromkeys((*ranks, *means), smallest)
+    support = dict.fromkeys((*RANKS, *means), smallest)
     if classes.benign:
         is_benign = classes.is_benign(scored.y)
         kinds = [int(np.unique(scored.rows.recording[rows]).size) for rows in (is_benign, ~is_benign)]
         support |= dict.fromkeys(RARE, min(kinds))
         if not by_class(scored, classes):
-            support |= dict.fromkeys(ranks, min(kinds) or smallest)
+            support |= dict.fromkeys(RANKS, min(kinds) or smallest)
     return support
 
 

@@ -185,19 +185,15 @@ def _auroc_figure(report: Json) -> JsonDict | None:
     rows += [(NAMES.get(k, k), v.get("auroc"), False) for k, v in in_order(report["baselines"])]
     rows += [(f"on {name}", found["auroc"], False) for name, found in _sorted(report["per_host"])]
     whiskers = [
-        _whisker(label, metric, strong)
+        Whisker(label, metric["value"], low, high, strong)
         for label, metric, strong in rows
         if metric is not None and metric["value"] is not None
+        for low, high in [metric["ci95"] or (None, None)]
     ]
     if not whiskers:
         return None
     note = "Area under the ROC curve on the test side with 95 % intervals; 0.5 is chance."
     return _figure("Against plain methods", note, whisker_chart("AUROC", whiskers, guide=0.5))
-
-
-def _whisker(label: str, metric: Json, strong: bool) -> Whisker:
-    low, high = metric["ci95"] or (None, None)
-    return Whisker(label, metric["value"], low, high, strong)
 
 
 def _incidents_figure(incidents: Json | None) -> JsonDict | None:
@@ -291,16 +287,9 @@ def _confusion(confusion: Json | None) -> JsonDict | None:
     rows = []
     for label, counts in zip(confusion["labels"], confusion["matrix"], strict=True):
         total = sum(counts)
-        cells = [
-            {"count": count, "share": count / total if total else 0.0, "shade": _shade(count, total)}
-            for count in counts
-        ]
+        cells = [{"count": n, "share": n / (total or 1), "shade": round(_SHADES * n / (total or 1))} for n in counts]
         rows.append({"label": label, "cells": cells})
     return {"labels": confusion["labels"], "rows": rows}
-
-
-def _shade(count: int, total: int) -> int:
-    return round(_SHADES * count / total) if total else 0
 
 
 def _called(incidents: Json | None) -> list[JsonDict]:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from training import strict_json
-from training.data.split import LeakError, Split
+from training.data.split import Split
 from training.data.values import Ints, Json, JsonDict
 from training.files import write_whole
 from training.trainer.evaluation import verdict as words
-from training.trainer.evaluation.incident_rates import Choice
+from training.trainer.evaluation.incident_rates import Choice, refuse_rows
 from training.trainer.evaluation.metrics import Classes, Evaluation, OperatingPoint
 from training.trainer.evaluation.page import render
 from training.trainer.evaluation.sides import Sides
@@ -28,75 +28,44 @@ SCHEMA_VERSION = 1
 
 def build_report(
     *,
-    model: str,
-    mode: str,
-    history: Sequence[Json],
-    run_key: Any,
     split: Split,
     sides: Sides,
     classes: Classes,
     evaluation: Evaluation,
     operating_point: OperatingPoint | None,
-    baselines: Mapping[str, Json],
-    hyper: Json | None = None,
-    course: str | None = None,
-    quarantined: Sequence[Json] = (),
-    schema_hash: str | None = None,
-    understood: Sequence[str] = (),
-    choice: Choice | None = None,
-    incidents: Json | None = None,
-    weighed_by: Ints | None = None,
-    notes: Sequence[str] = (),
-    extra: Json | None = None,
+    quarantined: Sequence[Json],
+    choice: Choice | None,
+    weighed_by: Ints | None,
+    notes: Sequence[str],
+    **parts: Any,
 ) -> JsonDict:
-    """The report as JSON values, with its verdict; ``extra`` values get their own keys (transformer_ssl: its scores).
+    """The report as JSON values, with its verdict; ``parts`` get their own keys.
 
-    ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and no
-    durations; ``course`` says which model of that history is kept. ``run_key`` is any JSON value. ``quarantined`` has
-    {"episode_id": …, "reasons": […]} for each episode that validation kept out, ``understood`` the lines of what the
-    data were read as. ``choice`` is that of the rule of incidents, ``weighed_by`` the rows that chose the weights of a
-    model's parts, or its views.
+    Its ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and
+    no durations; its ``course`` says which model of that history is kept. ``quarantined`` has {"episode_id": …,
+    "reasons": […]} for each episode that validation kept out. ``choice`` is that of the rule of incidents,
+    ``weighed_by`` the rows that chose the weights of a model's parts, or its views.
 
     Raises LeakError where windows of the test side chose what judges them: the threshold, the rule for hosts, that of
     incidents, the weights of a model's parts, or its views.
     """
     if choice is not None:
         choice.require_none_of(split)
-    if weighed_by is not None and (both := np.intersect1d(weighed_by, split.test)).size:
-        raise LeakError(
-            f"the weights of a model's parts, or its views, were chosen by {both.size} windows of the test side, "
-            "which would judge their own choice: this is a mistake of the program, not of the data: please report it"
-        )
+    if weighed_by is not None:
+        refuse_rows(weighed_by, split, "the weights of a model's parts, or its views, were")
     if operating_point is not None:
         operating_point.refuse_test(evaluation.rows)
     report: JsonDict = {
         "schema_version": SCHEMA_VERSION,
-        "model": model,
-        "mode": mode,
-        "understood": understood,
         "classes": classes.to_dict(),
         "split": split.to_dict() | sides.to_dict(),
         "metrics": {"test": evaluation.metrics},
-        "confusion": evaluation.confusion,
         "operating_point": None if operating_point is None else operating_point.to_dict(),
-        "per_host": evaluation.per_host,
-        "incidents": incidents,
-        "baselines": baselines,
-        "history": history,
-        "course": course,
-        "curves": evaluation.curves,
-        "intervals": evaluation.intervals,
-        "hyper": hyper or {},
-        "schema_hash": schema_hash,
-        "run_key": run_key,
         "quarantined": {"n": len(quarantined), "episodes": quarantined},
         "notes": [*sides.notes(), *notes],
     }
-    taken = sorted(set(report) & set(extra or {}))
-    if taken:
-        raise ValueError(f"the report already has {', '.join(taken)}")
-    report |= extra or {}
-    finished: JsonDict = plain(report)
+    report |= {name: getattr(evaluation, name) for name in ("confusion", "per_host", "curves", "intervals")}
+    finished: JsonDict = plain(report | parts)
     finished["verdict"] = words.verdict(finished)
     finished["verdict_level"] = words.level(finished)
     return finished

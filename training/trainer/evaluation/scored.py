@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -119,15 +119,11 @@ class Scored:
 
     def __post_init__(self) -> None:
         """Refuse shapes that disagree and scores that are not finite: a NaN would silently rank somewhere."""
-        if self.score.shape != self.y.shape:
-            raise ValueError("scores must have one value a window")
-        if not np.isfinite(self.score).all():
-            raise ValueError("scores must be finite: the model answered NaN or infinity")
-        if self.proba is not None:
-            if self.proba.ndim != 2 or self.proba.shape[0] != self.y.size:
-                raise ValueError("probabilities must have one row a window")
-            if not np.isfinite(self.proba).all():
-                raise ValueError("probabilities must be finite: the model answered NaN or infinity")
+        for values, dimensions in ((self.score, 1), (self.proba, 2)):
+            if values is not None and (values.ndim != dimensions or len(values) != self.y.size):
+                raise ValueError("a model must answer with one score, or one row of probabilities, a window")
+            if values is not None and not np.isfinite(values).all():
+                raise ValueError("scores and probabilities must be finite: the model answered NaN or infinity")
 
     @classmethod
     def build(
@@ -156,8 +152,7 @@ class Scored:
 
     def with_score(self, score: ArrayLike, proba: ArrayLike | None = None) -> Scored:
         """The same windows with another model's scores."""
-        probabilities = None if proba is None else np.asarray(proba, dtype=np.float64)
-        return replace(self, score=np.asarray(score, dtype=np.float64), proba=probabilities)
+        return Scored.build(self.rows, score=score, proba=proba)
 
 
 @dataclass(frozen=True, slots=True)

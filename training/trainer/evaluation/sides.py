@@ -15,6 +15,7 @@ from training.data.classes import BENIGN, MALICIOUS
 from training.data.rows import Rows
 from training.data.split import Side, Split
 from training.data.values import Floats, JsonDict
+from training.trainer.evaluation.facts import listed
 from training.trainer.evaluation.scored import Classes
 from training.trainer.task import auroc
 
@@ -153,6 +154,4 @@ def _later(some: Floats, others: Floats) -> float:
 
 
 def _listed(names: Sequence[str]) -> str:
-    if len(names) > SHOWN:
-        return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return listed(names if len(names) <= SHOWN else [*names[:SHOWN], f"{len(names) - SHOWN} more"])

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from training.data.rows import MARK, Rows
 from training.data.split import LeakError
 from training.data.values import Bools, Floats, Json, JsonDict
-from training.trainer.evaluation.conformal import allowed_alarms, conformal, needed, realised_spread
 from training.trainer.evaluation.facts import percent
 from training.trainer.evaluation.host_levels import (
     FEWEST,
     HostThresholds,
     LevelUse,
     ReferenceScores,
+    allowed_alarms,
+    conformal,
     doubt_on,
     host_thresholds,
+    needed,
+    realised_spread,
 )
 from training.trainer.evaluation.scored import NAMELESS, Classes, Scored
 
@@ -141,22 +144,15 @@ def operating_point(
             f"calibrated on {n_episodes} episodes; {needed(target_fpr)} would be needed "
             f"to hold a target of {100 * target_fpr:g} %"
         )
-    spread = realised_spread(n_episodes, target_fpr)
-    hosts = None if references is None else host_thresholds(cal, references, threshold, target_fpr, classes=classes)
-    made_on = frozenset(cal.rows.recording.tolist())
-    n_hosts = len({*cal.rows.host[is_benign].tolist()} - {NAMELESS})
-    return OperatingPoint(
-        target_fpr,
-        threshold,
-        n,
-        n_episodes,
-        spread,
-        warning,
-        hosts=hosts,
-        made_on=made_on,
-        leveled_by=frozenset() if references is None else frozenset(references.marks.tolist()),
-        n_hosts=n_hosts,
-    )
+    point = OperatingPoint(
+        target_fpr, threshold, n, n_episodes, realised_spread(n_episodes, target_fpr), warning,
+        made_on=frozenset(cal.rows.recording.tolist()),
+        n_hosts=len({*cal.rows.host[is_benign].tolist()} - {NAMELESS}),
+    )  # fmt: skip
+    if references is None:
+        return point
+    hosts = host_thresholds(cal, references, threshold, target_fpr, classes=classes)
+    return replace(point, hosts=hosts, leveled_by=frozenset(references.marks.tolist()))
 
 
 # -- thresholds by host beside the calibrated one ----------------------------------------------------------------------

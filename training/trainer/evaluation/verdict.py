@@ -8,8 +8,8 @@ applies gives its sentence; the worst level counts. docs/evaluation.md shows the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 from training.trainer.evaluation.facts import CHANCE, LOUD, Facts, Metric, Report, facts_of
@@ -30,36 +30,22 @@ class Reliance(IntEnum):
     POOR = 2
 
 
-GOOD, CAUTION, POOR = Reliance
 Condition = Callable[[Facts], Any]
 
 
-class Says(NamedTuple):
-    """A rule's level and sentence, and when the rule applies."""
-
-    level: Reliance
-    says: str
-    applies: Condition
-
-
-Subject = dict[str, Says]  # by the words on when they apply; the first that does speaks
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictRule:
+class VerdictRule(NamedTuple):
     """One line of the table. ``says`` is a sentence with the names of `Facts` in it; empty if the rule adds no
     sentence."""
 
-    about: str
-    when: str
     level: Reliance
     says: str
     applies: Condition
+    about: str = ""
+    when: str = ""
 
-    @property
-    def ends(self) -> bool:
-        """Tell whether a rule ends the verdict: no sentence about classes and alarms makes sense after it."""
-        return self.about == RANKING and self.level is POOR
+
+good, caution, poor = (partial(VerdictRule, level) for level in Reliance)
+Subject = dict[str, VerdictRule]  # by the words on when they apply; the first that does speaks
 
 
 def _low(metric: Metric) -> float:
@@ -108,74 +94,64 @@ def _share(metric: str, name: str, verb: str, rest: str, few: str, whens: tuple[
         return lambda f: vars(f)[metric]["value"] is not None and applies(vars(f)[metric])
 
     return {
-        whens[0]: Says(CAUTION, f"{verb} only {said} {rest}.", given(lambda found: found["value"] < LITTLE)),
-        whens[1]: Says(
-            CAUTION,
+        whens[0]: caution(f"{verb} only {said} {rest}.", given(lambda found: found["value"] < LITTLE)),
+        whens[1]: caution(
             f"{verb} {said} {rest}, on too few {few} to say how certain that is.",
             given(lambda found: found["ci95"] is None),
         ),
-        "the interval reaches below 30 %": Says(
-            CAUTION,
-            f"{verb} {said} (95 % interval {{{name}_interval}}) {rest}.",
-            given(lambda found: _low(found) < LITTLE),
+        "the interval reaches below 30 %": caution(
+            f"{verb} {said} (95 % interval {{{name}_interval}}) {rest}.", given(lambda found: _low(found) < LITTLE)
         ),
-        "otherwise": Says(GOOD, f"{verb} {said} {rest}.", given(lambda _: True)),
+        "otherwise": good(f"{verb} {said} {rest}.", given(lambda _: True)),
     }
 
 
 SUBJECTS: dict[str, Subject] = {
     RANKING: {
-        "there is no AUROC": Says(
-            CAUTION, "How well it tells the classes apart is unknown: {no_auroc}.", lambda f: f.rank["value"] is None
+        "there is no AUROC": caution(
+            "How well it tells the classes apart is unknown: {no_auroc}.", lambda f: f.rank["value"] is None
         ),
-        "AUROC below 0.5, and its interval too or chance refused by the exact test": Says(
-            POOR, "Worse than chance (AUROC {auroc}): its scores point the wrong way: do not use it.", _below_chance
+        "AUROC below 0.5, and its interval too or chance refused by the exact test": poor(
+            "Worse than chance (AUROC {auroc}): its scores point the wrong way: do not use it.", _below_chance
         ),
-        "interval of the AUROC above 0.5": Says(GOOD, "", lambda f: _low(f.rank) > CHANCE),
-        "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test": Says(
-            CAUTION,
+        "interval of the AUROC above 0.5": good("", lambda f: _low(f.rank) > CHANCE),
+        "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test": caution(
             "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but {not_how_much}.",
             lambda f: f.chance_refused,
         ),
         "interval contains 0.5, AUROC above 0.5, and on so few episodes not even a perfect model could refuse "
-        "chance": Says(
-            CAUTION,
+        "chance": caution(
             "Too few episodes to tell any model from chance (AUROC {auroc}, 95 % interval {auroc_interval}): record "
             "more before believing this one.",
             lambda f: f.rank["ci95"] is not None and f.rank["value"] > CHANCE and f.powerless,
         ),
-        "interval contains 0.5, and the exact test does not refuse chance": Says(
-            POOR,
+        "interval contains 0.5, and the exact test does not refuse chance": poor(
             "Not distinguishable from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): do not use "
             "it.",
             lambda f: f.rank["ci95"] is not None,
         ),
-        "no interval, AUROC 0.5 or below": Says(
-            POOR,
-            "AUROC {auroc} on this test: nothing speaks for it, and {not_certain}.",
-            lambda f: f.rank["value"] <= CHANCE,
+        "no interval, AUROC 0.5 or below": poor(
+            "AUROC {auroc} on this test: nothing speaks for it, and {not_certain}.", lambda f: f.rank["value"] <= CHANCE
         ),
-        "no interval": Says(CAUTION, "AUROC {auroc}, but {not_certain}.", _always),
+        "no interval": caution("AUROC {auroc}, but {not_certain}.", _always),
     },
     NAMES: {
-        "the test has classes of which no window trained": Says(
-            CAUTION,
+        "the test has classes of which no window trained": caution(
             "No window of {never_trained} trained: it cannot know what it never saw, and figures over all classes "
             "suffer from it.",
             lambda f: f.never_trained,
         )
     },
     CLASSES: {
-        "more than two classes, or none of them benign": Says(
-            GOOD,
+        "more than two classes, or none of them benign": good(
             "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every class counts "
             "the same).",
             lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
         )
     },
     ALARMS: {
-        "a class is benign, and there is no threshold": Says(
-            CAUTION, "It has no alarm threshold: {no_threshold}.", lambda f: f.alarms_wanted and f.threshold is None
+        "a class is benign, and there is no threshold": caution(
+            "It has no alarm threshold: {no_threshold}.", lambda f: f.alarms_wanted and f.threshold is None
         )
     },
     CALLED: _share(
@@ -195,159 +171,134 @@ SUBJECTS: dict[str, Subject] = {
         ("caught below 30 %", "no interval of what is caught"),
     ),
     NEW: {
-        "none was left out of training, though there are several": Says(
-            GOOD,
+        "none was left out of training, though there are several": good(
             "What it does with a behaviour it was not shown is not measured: {not_left_out}.",
             lambda f: f.new is None and f.not_left_out,
         ),
-        "each left out of a training of its own, and no threshold": Says(
-            CAUTION,
-            "A behaviour it was not shown: AUROC {new_auroc}.",
-            lambda f: f.new and f.new["tpr"]["value"] is None,
+        "each left out of a training of its own, and no threshold": caution(
+            "A behaviour it was not shown: AUROC {new_auroc}.", lambda f: f.new and f.new["tpr"]["value"] is None
         ),
-        "caught of them below 30 %": Says(
-            CAUTION,
+        "caught of them below 30 %": caution(
             "A behaviour it was not shown: AUROC {new_auroc}, caught only {new_caught}.",
             lambda f: f.new and f.new["tpr"]["value"] < LITTLE,
         ),
-        "no interval of that, or it reaches below 30 %": Says(
-            CAUTION,
+        "no interval of that, or it reaches below 30 %": caution(
             "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}, on too few recordings to be sure.",
             lambda f: f.new and _low(f.new["tpr"]) < LITTLE,
         ),
-        "otherwise": Says(
-            GOOD, "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}.", lambda f: f.new is not None
+        "otherwise": good(
+            "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}.", lambda f: f.new is not None
         ),
     },
     PROMISE: {
-        "no interval of the rate of false alarms": Says(
-            CAUTION,
+        "no interval of the rate of false alarms": caution(
             "Whether it keeps its promise of {target} false alarms {where} is unknown: too few benign episodes.",
-            lambda f: _promised(f) and f.fpr["ci95"] is None,
+            lambda f: f.fpr["ci95"] is None,
         ),
-        "interval above the promise, rate 1.5 times the promise or more": Says(
-            POOR,
+        "interval above the promise, rate 1.5 times the promise or more": poor(
             "{Where} it raises {times} times the alarms it promised: do not rely on it there.",
-            lambda f: _promised(f) and _surely_loud(f) and _loud(f),
+            lambda f: _surely_loud(f) and _loud(f),
         ),
-        "interval above the promise": Says(
-            CAUTION,
+        "interval above the promise": caution(
             "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}) instead of "
             "{target}.",
-            lambda f: _promised(f) and _surely_loud(f),
+            _surely_loud,
         ),
-        "interval ends below twice the promise": Says(
-            GOOD,
+        "interval ends below twice the promise": good(
             "It keeps its promise of {target} false alarms {where}.",
-            lambda f: _promised(f) and f.above(f.fpr["ci95"][1]) < KEPT,
+            lambda f: f.above(f.fpr["ci95"][1]) < KEPT,
         ),
-        "interval contains the promise, rate 1.5 times the promise or more": Says(
-            CAUTION,
+        "interval contains the promise, rate 1.5 times the promise or more": caution(
             "{Where} it seems to raise {times} times the alarms it promised, but the test is too small to be sure.",
-            lambda f: _promised(f) and _loud(f),
+            _loud,
         ),
-        "interval contains the promise and reaches further": Says(
-            CAUTION,
+        "interval contains the promise and reaches further": caution(
             "Too few benign episodes to say whether it keeps its promise of {target} false alarms {where}: {false}, "
             "but perhaps {false_interval}.",
-            lambda f: _promised(f),
+            _always,
         ),
     },
     PER_DAY: {
-        "interval of the false incidents above one an hour": Says(
-            CAUTION,
+        "interval of the false incidents above one an hour": caution(
             "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
             "({calls_interval}): more often than anybody will look.",
             lambda f: _low(f.false_incidents) > HOURLY,
         ),
-        "an interval of the false incidents": Says(
-            GOOD,
+        "an interval of the false incidents": good(
             "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
             "({calls_interval}); {benign_time} of benign data cannot show less than {smallest}.",
             lambda f: f.false_incidents["ci95"] is not None,
         ),
-        "there are alarms, and the clock is known": Says(
-            GOOD,
+        "there are alarms, and the clock is known": good(
             "On a host as busy as those tested that is about {alarms} alarms a day{stream}.",
             lambda f: f.alarms_a_day["value"],
         ),
-        "there is a rate of false alarms, and the clock is not known": Says(
-            GOOD,
+        "there is a rate of false alarms, and the clock is not known": good(
             "How many alarms a day that is, is unknown: {no_alarms_a_day}.",
             lambda f: _promised(f) and f.alarms_a_day["value"] is None,
         ),
     },
     LONELY: {
-        "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone": Says(
-            CAUTION,
-            "{lonely}, and so cannot show both catches and false alarms.",
-            lambda f: f.alarms_wanted and f.lonely,
+        "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone": caution(
+            "{lonely}, and so cannot show both catches and false alarms.", lambda f: f.alarms_wanted and f.lonely
         )
     },
     WORST: {
-        "interval of a host above the promise, rate 1.5 times the promise or more": Says(
-            CAUTION,
+        "interval of a host above the promise, rate 1.5 times the promise or more": caution(
             "Worst on {worst_host}: {worst_times} times the promised alarms.",
             lambda f: f.worst is not None and f.worst >= LOUD,
         )
     },
     BLIND: {
-        "interval of what is caught on a host below that of another, and less than half of what is caught in all": Says(
-            CAUTION,
-            "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
-            lambda f: f.blind_host,
+        "interval of what is caught on a host below that of another, and less than half of what is caught "
+        "in all": caution(
+            "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.", lambda f: f.blind_host
         )
     },
     NOISY: {
-        "interval of a benign scenario above the promise, rate 1.5 times the promise or more": Says(
-            GOOD,
+        "interval of a benign scenario above the promise, rate 1.5 times the promise or more": good(
             "Its false alarms come from {noisy} first: {noisy_rate} of the windows there.",
             lambda f: f.noisiest is not None,
         )
     },
     RIVAL: {
-        "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0": Says(
-            CAUTION,
+        "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0": caution(
             "{plain} on the same features does better ({against}): prefer it.",
-            lambda f: f.rival is not None and _better(f) and f.surely_ahead,
+            lambda f: _better(f) and f.surely_ahead,
         ),
-        "better by as much, interval contains 0": Says(
-            CAUTION,
+        "better by as much, interval contains 0": caution(
             "{plain} on the same features does better ({against}), though the test is too small to be sure.",
-            lambda f: f.rival is not None and _better(f),
+            _better,
         ),
-        "within 0.005": Says(
-            GOOD,
+        "within 0.005": good(
             "{plain} on the same features does as well ({against}).",
-            lambda f: f.rival is not None and f.ahead > -AS_GOOD,
+            lambda f: f.ahead > -AS_GOOD,
         ),
-        "worse than the model, interval of the gap below 0": Says(
-            GOOD,
+        "worse than the model, interval of the gap below 0": good(
             "It does better than {a_plain} on the same features ({against}).",
-            lambda f: f.rival is not None and f.surely_behind,
+            lambda f: f.surely_behind,
         ),
-        "worse, interval contains 0": Says(
-            GOOD,
+        "worse, interval contains 0": good(
             "It does better than {a_plain} on the same features ({against}), though the test is too small to be sure.",
-            lambda f: f.rival is not None,
+            _always,
         ),
     },
     LEAKAGE: {
-        "AUROC above 0.99": Says(
-            CAUTION,
+        "AUROC above 0.99": caution(
             "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away before "
             "believing it{alone}.",
             lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
         )
     },
     WARNING: {
-        "too few calibration episodes for the promise": Says(
-            CAUTION, "The threshold is uncertain: {warning}.", lambda f: f.warning
+        "too few calibration episodes for the promise": caution(
+            "The threshold is uncertain: {warning}.", lambda f: f.warning
         )
     },
-    LEFT_OUT: {"episodes failed validation": Says(GOOD, "{quarantined}.", lambda f: f.quarantined)},
+    LEFT_OUT: {"episodes failed validation": good("{quarantined}.", lambda f: f.quarantined)},
 }
-RULES = tuple(VerdictRule(about, when, *one) for about, own in SUBJECTS.items() for when, one in own.items())
+NEEDS: dict[str, Condition] = {PROMISE: _promised, RIVAL: lambda f: f.rival}  # of a whole subject
+RULES = [rule._replace(about=about, when=when) for about, own in SUBJECTS.items() for when, rule in own.items()]
 
 
 def verdict(report: Report) -> str:
@@ -367,9 +318,10 @@ def judged(report: Report) -> list[VerdictRule]:
     for rule in RULES:
         if rule.about in found or (ended and rule.about not in AFTER_CHANCE):
             continue
-        if rule.applies(facts):
+        if NEEDS.get(rule.about, _always)(facts) and rule.applies(facts):
             found[rule.about] = rule
-            ended |= rule.ends
+            # Nothing of classes and alarms is worth saying after this.
+            ended |= rule.about == RANKING and rule.level is Reliance.POOR
     return list(found.values())
 
 
