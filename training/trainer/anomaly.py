@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.covariance import ledoit_wolf
@@ -135,8 +136,7 @@ def _standard(rows: Floats, gain: Floats) -> Floats:
     return np.clip(rows * gain, -FARTHEST, FARTHEST)
 
 
-@dataclass(frozen=True, slots=True)
-class Surprise:
+class Surprise(NamedTuple):
     """Scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
 
     Inside the calibration windows p is the conformal (1 + rank) / (n + 1). Beyond the rarest tenth p falls
@@ -167,8 +167,7 @@ def _edge(count: int) -> int:
     return min(int(count * (1 - TAIL_SHARE)), count - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Sided:
+class Sided(NamedTuple):
     """Windows in every view, and the host of each."""
 
     tables: Tables

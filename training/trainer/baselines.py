@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.covariance import LedoitWolf
@@ -92,8 +92,7 @@ def run_baselines(
     return {name: judge(one) if isinstance(one, Plain) else dict(one) for name, one in answers.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(NamedTuple):
     """The scores of a plain method: of test and calibration windows, and of references."""
 
     kind: str  # supervised or anomaly

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,8 +81,7 @@ def in_order(rows: Rows) -> Ints:
     return np.lexsort((rows.t_start, recording, begins[recording]))
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
+class Measures(NamedTuple):
     """The measures (M) of a schema: level and spread of its channels, and the windows of a stretch."""
 
     columns: tuple[int, ...]  # among the features

@@ -14,7 +14,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -276,8 +276,7 @@ class Parts:
         self._task.progress.part(self._number, self._parts, curve=curve)
 
 
-@dataclass(frozen=True, slots=True)
-class Folds:
+class Folds(NamedTuple):
     """The training windows in folds, and the behaviours to leave out; each behaviour is judged by one fold.
 
     A fold consists of whole hosts if the split is by host and enough hosts train, else of whole recordings.

@@ -7,8 +7,8 @@ shows a difference, and the report states how much too high the first one's figu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -274,8 +274,7 @@ def paired_rates(
 SURE = 0.05  # chance, over all comparisons together, of telling one apart that is not behind
 
 
-@dataclass(frozen=True, slots=True)
-class Standings:
+class Standings(NamedTuple):
     """M models in their given order: the number of the ``first``, and each one's probability and tie with the first.
 
     ``p`` (M,) is the chance of so large a gap to the first if the models were equal, corrected by Holm; it is 1 for the

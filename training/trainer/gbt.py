@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -59,8 +59,7 @@ BINS_A_BYTE = 256
 HELD_TWICE = 2  # times its size in single precision takes a window that is held as it is
 
 
-@dataclass(frozen=True, slots=True)
-class BoosterPart:
+class BoosterPart(NamedTuple):
     """A trained booster, and the linear model that it started from, if any."""
 
     booster: xgboost.Booster
@@ -217,8 +216,7 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, _hyper: object)
     return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), dtype=np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class Binned:
+class Binned(NamedTuple):
     """Windows in XGBoost's binned form, and those windows on which a loss is computed."""
 
     matrix: xgboost.DMatrix
@@ -377,8 +375,7 @@ def _linear(task: Task, start: int, rows: Ints) -> Linear | None:
     return fit_linear(task.X, task.y[rows], weights, task.classes, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Boosting:
+class Boosting(NamedTuple):
     """One of the boostings of a run: its number, and the rounds ``before`` it, for progress."""
 
     task: Task

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -113,8 +113,7 @@ class StreamState:
     open: Incident | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStep:
+class StreamStep(NamedTuple):
     """The result of a window: the new state, the incident that ended before it, and the incident that it raised."""
 
     state: StreamState
@@ -192,8 +191,7 @@ class Runs:
         return numbers - np.maximum.accumulate(np.where(self.joined(gap_s), 0, numbers))
 
 
-@dataclass(frozen=True, slots=True)
-class FoundIncidents:
+class FoundIncidents(NamedTuple):
     """Incidents (M,) by the places of windows in ``runs``."""
 
     began: Ints  # the first alarming window

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from training.trainer.inputs import Inputs
 from training.trainer.task import Fitted, Joined, Outputs, Settling
 
 
-@dataclass(frozen=True, slots=True)
-class Parted:
+class Parted(NamedTuple):
     """The numbers of reference windows that train, and of those that set levels."""
 
     train: Ints

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, erfc, floor, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
@@ -55,8 +56,7 @@ class StretchSeries:
         return int(np.isfinite(self.values).any(axis=0).sum())
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(NamedTuple):
     """A measure that shifted: since stretch ``start`` of the series, from one median to another."""
 
     measure: int
@@ -125,8 +125,7 @@ def _starts(usual: int, values: int) -> list[int]:
     return sorted({start for start in starts if start >= max(usual, FEWEST)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Measure:
+class _Measure(NamedTuple):
     """A measure with enough values: the values in order, those of the reference first, and their ranks."""
 
     number: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from scipy.stats import rankdata
@@ -137,8 +137,7 @@ class Task(Joined):
         return int(self.hyper[key])
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(NamedTuple):
     """A model's answers for n windows: class probabilities (n, K), or one anomaly score (n,)."""
 
     proba: Floats | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -92,8 +93,7 @@ class Unshown:
     left_out: bool = True  # False: no window of it trained the model that is reported
 
 
-@dataclass(frozen=True, slots=True)
-class ShownModel:
+class ShownModel(NamedTuple):
     """The test-side scores of the model that the report is about."""
 
     scored: Scored

@@ -9,8 +9,8 @@ the observed way is among them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
@@ -24,8 +24,7 @@ SIDE = 0.025  # the half of 5 % that one side of a 95 % interval leaves
 _AT_ONCE = 1 << 20  # cells of (ways, episodes) worked on at a time
 
 
-@dataclass(frozen=True, slots=True)
-class Chance:
+class Chance(NamedTuple):
     """The share of random labellings whose AUROC is at least as far from 0.5, on the same side, as the observed one."""
 
     p: float
@@ -36,8 +35,7 @@ class Chance:
         return {"p": round(self.p, 6), "ways": self.ways, "counted": self.counted}
 
 
-@dataclass(frozen=True, slots=True)
-class _Courses:
+class _Courses(NamedTuple):
     """The different sequences of labels, and which one each episode has."""
 
     labels: list[Ints]

@@ -8,6 +8,7 @@ benign window raised is false, and catches nothing while it stays open.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,8 +86,7 @@ def stride_of(rows: Rows, *, nominal_s: float) -> float:
     return round(float(np.median(steps)), DIGITS) if steps.size else nominal_s
 
 
-@dataclass(frozen=True, slots=True)
-class RuleEffect:
+class RuleEffect(NamedTuple):
     """The incidents that a rule catches and those that it falsely reports on a timeline."""
 
     caught: Bools  # (S,) by stretch

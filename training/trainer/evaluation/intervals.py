@@ -8,8 +8,8 @@ instead of episodes makes intervals two to three times too narrow on overlapping
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -26,8 +26,7 @@ _BLOCK_CELLS = 1 << 18  # cells of (resamples, windows) worked on at a time: the
 _MIN_VALID = 0.5  # an interval needs at least this part of the resamples to have a value
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A value with its resamples; NaN if the weights left nothing to measure."""
 
     value: float

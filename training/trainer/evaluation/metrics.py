@@ -7,7 +7,7 @@ Scores come in as `Scored`; the threshold comes from calibration data as an `Ope
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +35,7 @@ RANKS = ("auroc", "auprc", "auroc_trained")
 RARE = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """All that a report shows of the test side; JSON values only and never NaN, except in ``rows``."""
 
     metrics: dict[str, JsonDict]  # name -> {value, ci95} and, where value is null, reason
@@ -80,8 +79,7 @@ def evaluate(
     return Evaluation(metrics, per_host, confusion, judge.curves(test), made, test.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
+class _Judge(NamedTuple):
     """Computes the metrics for the whole test side or for one host."""
 
     classes: Classes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -155,8 +156,7 @@ class Scored:
         return Scored.build(self.rows, score=score, proba=proba)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """The pace of a host's decisions: seconds from one to the next.
 
     ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may restart with each of them:
@@ -195,8 +195,7 @@ def pace(scored: Scored) -> Pace | None:
     return Pace(total / decisions, "recording" if beside else "host") if total > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _OneHost:
+class _OneHost(NamedTuple):
     decisions: int
     covered: float  # seconds of its clock
     alone: float  # seconds of all recordings, one after the other
