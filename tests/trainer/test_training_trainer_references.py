@@ -60,7 +60,7 @@ def test_a_reference_window_trains_or_tells_a_level(counts, seed, benign, also):
     reference = np.random.default_rng(seed).permutation(np.repeat(list("abcd"), counts))
     rows = SimpleNamespace(host=np.array(["c", "a", "b", "a", "d"]))
     inputs = SimpleNamespace(reference_host=reference, rows=rows, classes=Classes(("x", "y", "z"), benign))
-    split = SimpleNamespace(train=np.array([1, 3]), val=np.array([2]), cal=np.array([0]), test=np.array([4]))
+    split = SimpleNamespace(learnt=np.array([1, 3, 2]))
     found = part(cast("Inputs", inputs), cast("Split", split), also=also)
     assert sorted([*found.train.tolist(), *found.level.tolist()]) == list(range(reference.size))
     for name in "abcd":
