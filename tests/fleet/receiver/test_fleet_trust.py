@@ -409,7 +409,7 @@ def test_nobody_else_may_look_into_an_authoritys_folder(tmp_path):
 
 
 def test_of_many_addresses_that_fail_the_one_that_goes_on_is_remembered(monkeypatch):
-    monkeypatch.setattr("training.fleet.receiver.security.authentication._ADDRESSES_MAX", 2)
+    monkeypatch.setattr("training.fleet.receiver.security.authentication._KEPT_MAX", 2)
     limit = FailureLimit(FakeClock())
     for address in ["10.0.0.1", "10.0.0.2", *["10.0.0.1"] * (FAILURES_MAX - 1), "10.0.0.3"]:
         limit.failed(address)
