@@ -18,7 +18,7 @@ from training.contract import spec_hash
 from training.fleet.cli.models import allowed_names, granted
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
-from training.fleet.manifest.load import HostSpec
+from training.fleet.manifest.types import HostSpec
 from training.fleet.scheduling.edits import (
     LISTED_MAX,
     Edit,

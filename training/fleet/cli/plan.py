@@ -94,7 +94,8 @@ def apply(
     try:
         reload = client.reload()
     except Refused as refusal:
-        _put_back(kept, target)
+        if kept is not None and target is not None:  # undo
+            write_whole(target, kept.read_bytes(), mode=target.stat().st_mode & 0o777)
         mistakes = mistakes_of(refusal)
         if not mistakes:
             raise
@@ -134,7 +135,8 @@ def _judged(context: CommandContext, client: FleetClient, file: Path | None) -> 
 
 def read_plan(context: CommandContext, file: Path) -> Manifest | None:
     """Read and check a file with this user's rights; None if it has mistakes, which have been printed."""
-    from training.fleet.manifest.load import ManifestError, load_manifest  # for these commands only
+    from training.fleet.manifest.load import load_manifest  # for these commands only
+    from training.fleet.manifest.types import ManifestError
 
     try:
         return load_manifest(file)
@@ -211,12 +213,6 @@ def _put(file: Path, seen: str | None, target: Path, answer: Json) -> Path:
             f"cannot put {file} in the place of {target}: {reason}; run this as a user who may write in {target.parent}"
         ) from None
     return kept
-
-
-def _put_back(kept: Path | None, target: Path | None) -> None:
-    """Undo :func:`_put` after the receiver refused."""
-    if kept is not None and target is not None:
-        write_whole(target, kept.read_bytes(), mode=target.stat().st_mode & 0o777)
 
 
 # -- why --------------------------------------------------------------------------------------------------------

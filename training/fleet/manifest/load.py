@@ -16,7 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.contract import job_identity
 from training.fleet.capability.describe import (
     PROGRAMS,
     DescribeError,
@@ -29,33 +28,11 @@ from training.fleet.manifest.checks import Trainers, check_plan, check_trainers
 from training.fleet.manifest.notes import notes
 from training.fleet.manifest.reader import TomlTable, UnplacedMistake, path_text
 from training.fleet.manifest.toml import UnreadableError, parse, read_source
-from training.fleet.manifest.types import (
-    SCHEMA_VERSION,
-    HostSpec,
-    JobSpec,
-    Manifest,
-    ManifestError,
-    Mistake,
-    TrainerSpec,
-)
+from training.fleet.manifest.types import JobSpec, Manifest, ManifestError, Mistake, TrainerSpec
 from training.fleet.wire.dataset_listing import ID as DATASET_ID
 from training.fleet.wire.dataset_listing import Catalogue
 from training.printable import counted, say
 from training.streams import replace_unprintable
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "HostSpec",
-    "JobSpec",
-    "Manifest",
-    "ManifestError",
-    "Mistake",
-    "TrainerSpec",
-    "job_identity",
-    "load_manifest",
-    "main",
-]
-
 
 MISTAKES_MAX = 1000  # mistakes reported: a file that is no manifest has many, and the answer must fit into a message
 _SAYS_NOTHING = "says nothing, as a file that an editor or a sync has not finished writing"

@@ -8,12 +8,11 @@
     <folder>/snapshots/<moment>/contents.json    the files and data sets that belong to it, with their digests
 
 The database comes first: a bundle is published before its row is committed, so everything that copy names can still be
-copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name when
-all of it is durable, so that a half one is never taken for one.
-
-A restore goes the other way: files first, then the database, so that at every moment a row's bundle is there. Nothing
-is deleted: an old database is renamed, a sound bundle that the backup lacks stays, and finished work that the copy of
-the database lacks is restored from its provenance.
+copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name only
+when all of it is durable, so that an incomplete one is never used. A restore works in the opposite order: files
+first, then the database, so that at every moment a row's bundle is there. Nothing is deleted: an old database is
+renamed, an undamaged bundle that the backup lacks is kept, and finished work that the copy of the database lacks is
+restored from its provenance.
 """
 
 from __future__ import annotations
@@ -93,9 +92,9 @@ def content_path(folder: Path, sha256: str) -> Path:
 
 
 def have(fs: Fs, path: Path, sha256: str, read: Callable[[str], Iterable[bytes]], *, trust: bool) -> int | None:
-    """Have a file of this content; returns how many bytes are new, None when ``read`` does not give them.
+    """Make sure that a file has this content; returns how many bytes were written, None if ``read`` lacks them.
 
-    ``trust``: a file that is there is not hashed.
+    With ``trust`` an existing file is not hashed.
     """
     if fs.size(path) is not None and (trust or file_sha256(path, fs) == sha256):
         return 0
@@ -120,7 +119,7 @@ class Snapshot:
     seen: set[Path] = field(default_factory=set)  # whole copies
 
     def content(self, sha256: str, read: Callable[[str], Iterable[bytes]]) -> int | None:
-        """Have these bytes in the folder; returns how many are new, None when ``read`` does not give them."""
+        """Make sure that the folder has these bytes; returns how many were written, None if ``read`` lacks them."""
         path = content_path(self.folder, sha256)
         fresh = have(self.fs, path, sha256, read, trust=True)
         if fresh is not None:
@@ -128,7 +127,7 @@ class Snapshot:
         return fresh
 
     def named(self, path: str, sha256: str | None, what: str) -> None:
-        """Take a file of this content; a damaged one is never copied."""
+        """Copy a file with this content; a damaged file is never copied."""
         fs, place = self.fs, self.store / path
         fresh = self.content(sha256, lambda _: opened(fs, place)) if sha256 else None
         if fresh is None:
@@ -139,7 +138,7 @@ class Snapshot:
             self.bytes_copied += fresh
 
     def sealed(self, path: str, what: str) -> None:
-        """Take a file with its own digest inside; in place of a damaged or missing one that of the last snapshot."""
+        """Copy a file that contains its own digest; if it is damaged or missing, use the last snapshot's."""
         try:
             body = b"".join(self.fs.read(self.store / path))
             unsealed(body)
@@ -149,7 +148,7 @@ class Snapshot:
         self.named(path, sha256, what)
 
     def bundle(self, delivery: StoredBundle) -> None:
-        """Take a bundle, or the note that retention took it away; and its other files."""
+        """Copy a bundle, or the note that retention deleted it; and the bundle's other files."""
         artifact, what = delivery.artifact, delivery.what
         note, size = f"{artifact.place}/{REMOVED}", self.fs.size
         noted = size(self.store / note) is not None
@@ -168,7 +167,7 @@ class Snapshot:
                     self.sealed(path, f"the provenance {Path(path).name} of {what}")
 
     def dataset(self, store: DatasetStore, dataset: Shelved, owner: User | None) -> None:
-        """Take a data set that is whole, read with the rights of ``owner``."""
+        """Copy a complete data set, read with the rights of ``owner``."""
         dataset_id = dataset.dataset_id
 
         def read(sha256: str) -> list[bytes]:
@@ -305,9 +304,9 @@ class Restore:
     progress: Progress = lambda *_: None
 
     def __post_init__(self) -> None:
-        """Choose the rights with which the backup is read while the receiver's user is acted as.
+        """Choose whose rights are used to read the backup while acting as the receiver's user.
 
-        Backups are mostly root's alone. One that belongs to that user may hold links of its making.
+        Backups mostly belong to root. A folder that belongs to that user may contain links that the user made.
         """
         owner = owner_of(self.state.db)
         its_own = owner is not None and self.folder.is_dir() and self.folder.stat().st_uid == owner.uid
@@ -366,7 +365,7 @@ class Restore:
         return opened(self.fs, content_path(self.folder, sha256), self._reader)
 
     def _datasets(self, done: Restored) -> None:
-        """Bring back the missing chunks of each data set, and its names."""
+        """Restore the missing chunks of each data set, and its names."""
         store = DatasetStore(self.state.datasets, self.fs)
         for shelved in steps(self.progress, "data sets", done.contents.datasets):
             dataset_id, about = shelved.dataset_id, shelved.about

@@ -18,8 +18,9 @@ import msgspec
 from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database, Writer
 from training.fleet.manifest.channels import NotifyChannel
-from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
+from training.fleet.manifest.load import parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
+from training.fleet.manifest.types import JobSpec, Manifest, ManifestError
 from training.fleet.queue.plan_draft import PlanDraft
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling.edits import sentence

@@ -16,7 +16,8 @@ from training.files import mark_of
 from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database
 from training.fleet.manifest.channels import digests
-from training.fleet.manifest.load import Manifest, check_values
+from training.fleet.manifest.load import check_values
+from training.fleet.manifest.types import Manifest
 from training.fleet.queue.plan_diff import Foreseen, foresee, planned_ids
 from training.fleet.queue.rows import jobs_by_host
 from training.fleet.scheduling import policy as rules
