@@ -94,7 +94,7 @@ class Chooser:
             row = self._db.one("pending_up_to", most=max(1, host.cores) * hosts)
             meant = 0 if row is None else -(-row["n"] // hosts) - 1
         before = self._db.one("booked_last", job_id=job_id) if job["attempt"] else None
-        had = Booking.of(json.loads(before["booked"])).cores if before is not None else 0
+        had = json.loads(before["booked"])["cores"] if before is not None else 0
         wanted = booking.demand(needs, host)
         return booking.book(needs, host, threads_for(needs, wanted, host, jobs=1 + meant, before=had))
 

@@ -71,4 +71,4 @@ def attempt_of(row: Row) -> Attempt:
 
 def booked_of(row: Row) -> Booking:
     """Read the booking of an attempt from a row that has its columns."""
-    return Booking.of(json.loads(row["booked"]))
+    return Booking(**json.loads(row["booked"]))

@@ -205,7 +205,7 @@ class _Fit:
             same.setdefault(each.work, []).append(each)
         for work, attempts in same.items():
             last = attempts[:_REPEATS]
-            row = [*self._sizes(work), _median([each.log_s for each in last]) - slower]
+            row = [*self._sizes(work), middle(each.log_s for each in last) - slower]
             noise = (self._noise + sum(each.unsure for each in last) / len(last)) / len(last)
             seen = sum(not each.unsure for each in attempts)
             self._cells[host, work] = _Cell(host, row, noise, ages[work], seen, ages[work] / (_UNLIKE + noise))
@@ -268,7 +268,10 @@ class _Fit:
         kind adds.
         """
         if work not in self._known:
-            sizes, (unlike, unsure) = self._sizes(work), self._kind(work.kind)
+            # What is far away is not shrunk.
+            told = [(cell.rest, _CELL_LEAST + cell.noise) for cell in self._kinds.get(work.kind, ())]
+            mean, _ = _shrunk(told, 0.0, _SPREAD_MOST**2)
+            sizes, (unlike, unsure) = self._sizes(work), _shrunk(told, 0.0, max(self._unlike, mean**2))
             log_s = _dot(self._means, sizes) + unlike
             self._known[work] = sizes, log_s, unsure, unlike
         return self._known[work]
@@ -298,13 +301,6 @@ class _Fit:
         fresh = host in self._calibrations.hosts and host not in hosts.effects
         basis: Basis = "same" if seen else "here" if host in self.hosts else "calibrated" if fresh else "elsewhere"
         return Prediction(seconds, spread, seen, basis if self.hosts else "guess", own, everywhere)
-
-    def _kind(self, kind: str) -> tuple[float, float]:
-        """Return by how much a kind's logarithm of seconds differs from the fit on every host, and the variance of
-        that difference."""
-        told = [(cell.rest, _CELL_LEAST + cell.noise) for cell in self._kinds.get(kind, ())]
-        mean, _ = _shrunk(told, 0.0, _SPREAD_MOST**2)
-        return _shrunk(told, 0.0, max(self._unlike, mean**2))  # what is far away is not shrunk
 
 
 class _HostEffects:
@@ -380,11 +376,6 @@ def _shrunk(told: Iterable[tuple[float, float]], mean: float, variance: float) -
         precision += 1.0 / unsure
         total += value / unsure
     return total / precision, 1.0 / precision
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:

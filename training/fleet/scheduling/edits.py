@@ -29,16 +29,16 @@ _COUNTS = {
 
 
 class EditKind(StrEnum):
-    """The kind of thing that an edit changes."""
+    """The kind of thing that an edit changes, in the order in which an answer lists them."""
 
     RENAME = "rename"
-    JOB = "job"
+    STANDS = "stands"  # a job of the plan is cancelled, and stays so
+    REVIVED = "revived"  # a job that had left the plan is in it again
+    LEFT = "left"  # a job is not in the plan any more
     HOST = "host"
     TRAINER = "trainer"
     CHANNEL = "channel"
-    REVIVED = "revived"  # a job that had left the plan is in it again
-    STANDS = "stands"  # a job of the plan is cancelled, and stays so
-    LEFT = "left"  # a job is not in the plan any more
+    JOB = "job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +108,11 @@ def _holds(job: Job) -> str:
 
 def revival(job: Job, name: str) -> Edit:
     """Describe a ``job`` that had left the plan and is in it again."""
-    over = job.status in (JobStatus.FAILED, JobStatus.CANCELLED)
-    stays = f"it stays {job.status} ({job.ended_by}): requeue it"
-    goes_on = {
-        JobStatus.PENDING: "it waits again",
-        JobStatus.COMPLETED: "it is completed already",
-        JobStatus.FAILED: stays,
-        JobStatus.CANCELLED: stays,
-    }
-    holds = goes_on.get(job.status, f"it is {job.status} already")
-    since = job.finished_at if over else None
-    return Edit(EditKind.REVIVED, name, holds, job_id=job.job_id, since=since)
+    if job.status in (JobStatus.FAILED, JobStatus.CANCELLED):
+        holds = f"it stays {job.status} ({job.ended_by}): requeue it"
+        return Edit(EditKind.REVIVED, name, holds, job_id=job.job_id, since=job.finished_at)
+    holds = "it waits again" if job.status is JobStatus.PENDING else f"it is {job.status} already"
+    return Edit(EditKind.REVIVED, name, holds, job_id=job.job_id)
 
 
 def standing(job: Job) -> Edit:
@@ -149,8 +143,7 @@ def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Ma
     """List the edits of hosts. ``held`` says which jobs train where; host names are compared without case."""
     found, trains = [], {host.casefold(): jobs for host, jobs in held.items()}
     for name in sorted(before.keys() | after.keys()):
-        keys = changed(before.get(name, {}), after.get(name, {}))
-        keys = tuple(key for key in keys if key != "name")
+        keys = tuple(key for key in changed(before.get(name, {}), after.get(name, {})) if key != "name")
         if keys:
             jobs = ", ".join(trains.get(name.casefold(), ()))
             goes_on = f"; {jobs} continues there" if jobs else ""
@@ -171,17 +164,12 @@ def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> li
 
 def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[Edit]:
     """List the edits of notice channels; a channel is compared only by its table's digest."""
-    found = []
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) == after.get(name):
-            continue
-        holds = "from its next message"
-        if name not in before:
-            holds = "new, and reports what happens from then on"
-        elif name not in after:
-            holds = "gone, and what it has not sent is forgotten"
-        found.append(Edit(EditKind.CHANNEL, name, holds))
-    return found
+    new, gone = "new, and reports what happens from then on", "gone, and what it has not sent is forgotten"
+    return [
+        Edit(EditKind.CHANNEL, name, new if name not in before else "from its next message" if name in after else gone)
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
 
 
 def changed(before: Table, after: Table) -> tuple[str, ...]:
@@ -232,17 +220,5 @@ def counts(answer: Table) -> str:
 def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
     """Choose the edits to show in an answer: first renames, then edits that need an operator, then jobs that left the
     plan."""
-    order = list(_ORDER)
+    order = list(EditKind)
     return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]
-
-
-_ORDER = (
-    EditKind.RENAME,
-    EditKind.STANDS,
-    EditKind.REVIVED,
-    EditKind.LEFT,
-    EditKind.HOST,
-    EditKind.TRAINER,
-    EditKind.CHANNEL,
-    EditKind.JOB,
-)

@@ -58,13 +58,9 @@ class Fault(StrEnum):
 
 
 FAULT_OF: Mapping[EndReason, Fault] = {
-    EndReason.COMPLETED: Fault.NOBODY,
+    **dict.fromkeys(EndReason, Fault.NOBODY),
     EndReason.TRAINER_FAILED: Fault.TRAINER,
-    EndReason.INTERRUPTED: Fault.NOBODY,
-    EndReason.WORKER_SHUTDOWN: Fault.NOBODY,
     EndReason.HOST_LOST: Fault.INFRASTRUCTURE,
-    EndReason.CANCELLED: Fault.NOBODY,
-    EndReason.SUPERSEDED: Fault.NOBODY,
     EndReason.UPLOAD_FAILED: Fault.INFRASTRUCTURE,
     EndReason.SPAWN_FAILED: Fault.INFRASTRUCTURE,
 }

@@ -275,21 +275,13 @@ def settle(
         runs = job.short_runs + 1
         at = now + _doubled(policy.short_pause_s, runs, policy.short_pause_max_s)
         return Settlement("hand_back", JobStatus.PENDING, failures, losses, at, short_runs=runs)
-    if reason is EndReason.HOST_LOST:
-        return Settlement("sweep", JobStatus.PENDING, failures, losses, now)
-    if fault is Fault.NOBODY:
-        return Settlement("hand_back", JobStatus.PENDING, failures, losses, now)
+    if reason is EndReason.HOST_LOST or fault is Fault.NOBODY:
+        transition = "sweep" if reason is EndReason.HOST_LOST else "hand_back"
+        return Settlement(transition, JobStatus.PENDING, failures, losses, now)
     # The attempt died on a live host: the next waits, and prefers another host.
     at = now + backoff(failures + losses, policy)
-    return Settlement(
-        "retry" if fault is Fault.TRAINER else "hand_back",
-        JobStatus.PENDING,
-        failures,
-        losses,
-        claimable_at=at,
-        avoid_host=host,
-        avoid_until=at + policy.retry_elsewhere_grace_s,
-    )
+    transition, avoid_until = "retry" if fault is Fault.TRAINER else "hand_back", at + policy.retry_elsewhere_grace_s
+    return Settlement(transition, JobStatus.PENDING, failures, losses, at, avoid_host=host, avoid_until=avoid_until)
 
 
 def _end_of_budget(

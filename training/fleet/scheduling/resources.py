@@ -5,7 +5,6 @@ The rules are in :mod:`training.fleet.scheduling.booking`. Memory in GiB.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,11 +38,6 @@ class Booking:
     gpu: int | None = None  # its place in the host's list of CUDA devices; None: it trains on the CPU
     least_ram_gib: float = 0.0  # that must be free right before its trainer starts, the owner's reserve included …
     least_vram_gib: float = 0.0  # … and of that GPU's memory; where less is, it is handed back
-
-    @classmethod
-    def of(cls, kept: Mapping[str, Any]) -> Booking:
-        """Read the record stored with an attempt."""
-        return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -6,7 +6,7 @@ or has not ended. Deleting everything listed here adds nothing to the list, so a
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -133,22 +133,16 @@ class Removal:
 
 
 def groups_above(bundles: Iterable[RetainedBundle], best: int | None) -> set[tuple[str, str]]:
-    """Find the models and modes with more stored models than the plan keeps. Only in these groups do figures decide
-    which models are kept."""
-    found: dict[tuple[str, str], int] = defaultdict(int)
-    for each in bundles:
-        found[each.model, each.mode] += bool(each.current)
+    """Find the models and modes with more stored models than the plan keeps. Only for these the figures decide what
+    stays."""
+    found = Counter((each.model, each.mode) for each in bundles if each.current)
     return set() if best is None else {group for group, n in found.items() if n > best}
 
 
-def without_figure(bundles: Iterable[RetainedBundle], rules: Rules) -> dict[tuple[str, str], int]:
+def without_figure(bundles: Sequence[RetainedBundle], rules: Rules) -> dict[tuple[str, str], int]:
     """Count the models that are kept only because they have no validation figure."""
-    bundles = tuple(bundles)
-    groups, found = groups_above(bundles, rules.best), dict[tuple[str, str], int]()
-    for each in bundles:
-        if (each.model, each.mode) in groups and each.current and each.figure is None:
-            found[each.model, each.mode] = found.get((each.model, each.mode), 0) + 1
-    return found
+    silent = Counter((each.model, each.mode) for each in bundles if each.current and each.figure is None)
+    return {group: silent[group] for group in groups_above(bundles, rules.best) & silent.keys()}
 
 
 def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: float) -> list[Removal]:
@@ -217,18 +211,12 @@ def datasets_to_remove(datasets: Iterable[RetainedDataset], rules: Rules, now: f
     days = rules.keep_datasets_days
     if days is None:
         return []
-    return [
-        Removal(
-            RemovalKind.DATASET,
-            each.dataset_id,
-            0,
-            each.size,
-            f"no job has named it for {_days(days)}",
-            ", ".join(each.names) or each.dataset_id[:12],
-        )
-        for each in sorted(datasets, key=lambda each: each.dataset_id)
-        if not each.needed and now - each.used_at >= days * _DAY_S
-    ]
+    found, why = [], f"no job has named it for {_days(days)}"
+    for each in sorted(datasets, key=lambda each: each.dataset_id):
+        if not each.needed and now - each.used_at >= days * _DAY_S:
+            name = ", ".join(each.names) or each.dataset_id[:12]
+            found.append(Removal(RemovalKind.DATASET, each.dataset_id, 0, each.size, why, name))
+    return found
 
 
 def events_before(rules: Rules, now: float) -> float | None:

@@ -57,13 +57,7 @@ class _Asked:
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Trained:
-    """A live attempt, and how long it will continue."""
-
-    job: _Asked
-    attempt: LiveAttempt
-    slot: Slot
+_Job = _Asked | LiveAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +156,8 @@ class Forecasts:
                 asked.append(_Asked(spec["job_id"], name_of(spec), drafts.of(needs, spec), priority))
         return registry, asked
 
-    def _trained(self, asked: Sequence[_Asked], registry: HostRegistry) -> list[_Trained]:
+    def _trained(self, asked: Sequence[_Asked], registry: HostRegistry) -> list[tuple[LiveAttempt, Slot]]:
+        """Read the attempts under way, and how long each continues."""
         live = sorted(self._kinds.live(), key=lambda each: each.granted_at)
         self._kinds.look((each.job_class for each in asked), live)
         found = []
@@ -172,8 +167,7 @@ class Forecasts:
             declared = registry.plan.declared(each.host) or {}
             most_s = declared.get("pause_max_s", PAUSE_MAX_S) if each.paused else 0.0
             ends_s = left_s + most_s / 2, late_s + most_s
-            slot = Slot(each.host, *ends_s, gpu=each.booked.gpu is not None, job=each.job_id)
-            found.append(_Trained(_Asked(each.job_id, each.name, each.job_class, each.priority), each, slot))
+            found.append((each, Slot(each.host, *ends_s, gpu=each.booked.gpu is not None, job=each.job_id)))
         return found
 
 
@@ -225,22 +219,21 @@ class _ForecastAnswer:
         self.as_fast_as[name] = name if model is None else model.name
         self.notes.pop(name, None)
 
-    def reply(self, waiting: Sequence[_Asked], trained: Sequence[_Trained]) -> ForecastReply:
+    def reply(self, waiting: Sequence[_Asked], trained: Sequence[tuple[LiveAttempt, Slot]]) -> ForecastReply:
         left_out = {name for name, note in self.notes.items() if note == _LEFT_OUT}
-        asked = [*(each.job for each in trained if each.attempt.host in left_out), *waiting]
-        busy: dict[str, list[_Trained]] = {}
-        for each in trained:
-            if each.attempt.host not in left_out:
-                busy.setdefault(each.attempt.host, []).append(each)
+        asked: list[_Job] = [*(each for each, _ in trained if each.host in left_out), *waiting]
+        begun = {each.job_id: each for each, _ in trained if each.host not in left_out}
+        busy: dict[str, list[Slot]] = {}
+        for each, slot in trained:
+            if each.host not in left_out:
+                busy.setdefault(each.host, []).append(slot)
         works = self._works(asked, busy)
         hosts = [self.hosts.get(name) or Host(name) for name in sorted({*self.hosts, *busy})]
-        trains = {name: [each.slot for each in there] for name, there in busy.items()}
         most = max(2, PLACES_MOST // max(1, len(hosts)))
-        slots = places_of(hosts, trains, (work.kind for work in works), most)
+        slots = places_of(hosts, busy, (work.kind for work in works), most)
         first_come = self.registry.plan.scheduling is rules.Scheduling.FIRST_COME
         made = forecast(works, slots, first_come=first_come)
-        by_id = {each.job_id: each for each in (*asked, *(each.job for each in trained))}
-        begun = {each.job.job_id: each.attempt for there in busy.values() for each in there}
+        by_id: dict[str, _Job] = {each.job_id: each for each in (*asked, *begun.values())}
         firsts = {slot.host: n for n, slot in reversed([*enumerate(slots)])}
         return ForecastReply(
             now=self.now,
@@ -256,9 +249,9 @@ class _ForecastAnswer:
             nowhere=self._nowhere([by_id[job] for job in made.nowhere[:NOWHERE_MAX]]),
         )
 
-    def _works(self, asked: Sequence[_Asked], busy: Collection[str]) -> list[WaitingKind]:
+    def _works(self, asked: Sequence[_Job], busy: Collection[str]) -> list[WaitingKind]:
         """Group the jobs into the kinds of the schedule."""
-        groups: dict[tuple[int, int], list[_Asked]] = {}
+        groups: dict[tuple[int, int], list[_Job]] = {}
         for each in asked:
             groups.setdefault((each.job_class.class_id, each.priority), []).append(each)
         hosts = {name: host.at_best() if name in busy else host for name, host in self.hosts.items()}
@@ -272,7 +265,7 @@ class _ForecastAnswer:
             works.append(WaitingKind(made, tuple(each.job_id for each in jobs), self.kinds.work(of).family, told))
         return works
 
-    def _job(self, stay: Stay, job: _Asked, slot: int, attempt: LiveAttempt | None) -> ForetoldJob:
+    def _job(self, stay: Stay, job: _Job, slot: int, attempt: LiveAttempt | None) -> ForetoldJob:
         return ForetoldJob(
             job_id=stay.job,
             name=job.name,
@@ -286,7 +279,7 @@ class _ForecastAnswer:
             threads=job.job_class.needs.threads or None if attempt is None else attempt.booked.cores,
         )
 
-    def _hosts(self, made: Forecast, by_id: Mapping[str, _Asked]) -> list[ForetoldHost]:
+    def _hosts(self, made: Forecast, by_id: Mapping[str, _Job]) -> list[ForetoldHost]:
         ends: dict[str, list[float]] = {}
         for stay in made.stays:
             ends.setdefault(stay.host, []).append(self.now + stay.end_s)
@@ -312,7 +305,7 @@ class _ForecastAnswer:
             for name in sorted({*self.hosts, *self.notes, *ends})
         ]
 
-    def _nowhere(self, jobs: Sequence[_Asked]) -> dict[str, str]:
+    def _nowhere(self, jobs: Sequence[_Job]) -> dict[str, str]:
         """Say why jobs fit no host of the forecast."""
         registry = self.registry
         silent: dict[Host, float | None] = dict.fromkeys(self.hosts.values())

@@ -63,7 +63,7 @@ Assignment = Grant  # a job that this worker holds a claim on
 
 def booking_of(assignment: Assignment) -> Booking | None:
     """Return which part of this host an assignment's trainer may use; None: nothing was booked."""
-    return None if assignment.booked is None else Booking.of(assignment.booked.to_dict())
+    return None if assignment.booked is None else Booking(**assignment.booked.to_dict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
