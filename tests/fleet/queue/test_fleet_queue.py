@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue, _eligible
-from training.fleet.queue.kinds import places_of
+from training.fleet.queue.kinds import places, places_of
 from training.fleet.queue.plan_draft import class_key
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import policy as rules
@@ -29,7 +29,7 @@ from training.fleet.scheduling.edits import LISTED_MAX, first
 from training.fleet.scheduling.edits import EditKind as EditKind
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
-from training.fleet.scheduling.schedule import JobKind, Slot, places
+from training.fleet.scheduling.schedule import JobKind, Slot
 
 CPU, GPU = a_capability(), a_capability(cuda=True)
 STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]
@@ -1063,7 +1063,7 @@ def test_jobs_that_share_a_gpu_leave_a_place_to_one_on_the_processor_unless_they
         JobKind("plain", 1, {"desk": 10.0}, plain, places={"desk": (False, 2)}),
         JobKind("gpu", 3, {"desk": 10.0}, on_gpu, places={"desk": (True, 2)}),
     ]
-    found = [slot.gpu for slot in places_of([a_host("desk", slots=2)], {}, kinds, 8)]
+    found = [slot.gpu for slot in places_of([a_host("desk", slots=2)], {}, kinds)]
     assert (found.count(False), found.count(True)) == of_each
 
 

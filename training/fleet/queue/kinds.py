@@ -21,7 +21,7 @@ from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking
-from training.fleet.scheduling.schedule import JobKind, Slot, places
+from training.fleet.scheduling.schedule import JobKind, Slot
 from training.fleet.scheduling.threads import speedup
 from training.fleet.scheduling.workload import Workload
 
@@ -29,6 +29,8 @@ ABOVE_ALL = 2**62  # above every priority
 OPEN = ""  # the gate of the jobs that avoid no host
 COUNTED_MOST = 20_000  # jobs of a kind; more are planned for as so many
 LIVE_MOST = 5_000  # attempts that are looked at
+PLACES_MOST = 150  # of all hosts that train several jobs at once, in one schedule: of many hosts each has fewer
+BUSY_MOST = 16  # attempts of one host that a schedule knows of: those that end first
 _OF_ROW = ("claim_id", "job_id", "name", "host", "priority", "granted_at", "heard_s", "grants")
 
 
@@ -101,10 +103,8 @@ class AtOnce:
         return told
 
 
-def places_of(
-    hosts: Sequence[Host], busy: Mapping[str, Sequence[Slot]], kinds: Iterable[JobKind], most: int
-) -> list[Slot]:
-    """List the places of these hosts, ``most`` of each. ``busy`` are those that train now.
+def places_of(hosts: Sequence[Host], busy: Mapping[str, Sequence[Slot]], kinds: Iterable[JobKind]) -> list[Slot]:
+    """List the places of these hosts. ``busy`` are those that train now.
 
     As many of a host's places are on its GPUs as jobs may share the GPUs. One place is left for jobs that train on the
     processor, unless jobs of higher priority fill all.
@@ -123,13 +123,29 @@ def places_of(
                 without[name] = max(each.priority, without.get(name, each.priority))
     found: list[Slot] = []
     for host in hosts:
-        count = min(booking.most_at_once(host), most)
+        count = min(booking.most_at_once(host), max(2, PLACES_MOST // len(hosts)))
         on_gpu = sharing.get(host.name, 0)
         if on_gpu >= count and host.name in without:
             first = sum(each.count for each in on_gpus[host.name] if each.priority > without[host.name])
             on_gpu = max(count - 1, min(first, count))
         found += places(host.name, busy.get(host.name, ()), count, on_gpu)
     return found
+
+
+def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> list[Slot]:
+    """List the slots of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs. ``busy`` has the
+    attempts that train now. The first slot of each sort becomes free last: a job that needs half of the host begins
+    when that much is free."""
+    ends = sorted(busy, key=lambda slot: (slot.ready_s, slot.late_s))[:BUSY_MOST]
+    if most == 1:
+        return ends or [Slot(host)]
+    held = {gpu: [slot for slot in reversed(ends) if slot.gpu == gpu] for gpu in (True, False)}
+    on_gpu = max(len(held[True]), min(on_gpu, most))
+    made: list[Slot] = []
+    for gpu, there in ((True, on_gpu), (False, most - on_gpu)):
+        here = [*held[gpu], *[Slot(host, gpu=gpu)] * (there - len(held[gpu]))]
+        made += [replace(slot, number=number) for number, slot in enumerate(here)]
+    return made
 
 
 _REMEMBERED_MOST = 50_000

@@ -23,7 +23,6 @@ from training.fleet.scheduling.schedule import Schedule, Slot, Take, schedule
 from training.fleet.scheduling.schedule_state import Rolling
 from training.printable import clock_time, duration
 
-PLACES_MOST = 150  # of all hosts that train several jobs at once, in one schedule: of many hosts each has fewer
 _MANY = 4.0  # times as long as a second try on the host where a job failed: then no other host gets it meanwhile
 _PAUSE = 20.0  # after a computation, in units of the time that it took, if no job has come
 _LATE_S = 30.0  # for which a host waits for the thread that makes schedules
@@ -120,7 +119,7 @@ class Scheduler:
             told = self._predicted(of, able, asked)
             if told is not None:
                 kinds.append(kind(of.job_class, of.priority, of.count, told, at_once, of.gate))
-        slots = places_of(hosts, busy, kinds, max(2, PLACES_MOST // max(1, len(hosts))))
+        slots = places_of(hosts, busy, kinds)
         made = schedule(kinds, slots, asked.before, asked.awaited)
         return MadeSchedule(made, self.stopwatch() - begun)
 

@@ -61,25 +61,6 @@ class Slot:
     job: str | None = None  # that it trains now, or delivers
 
 
-BUSY_MOST = 16  # attempts of one host that a schedule knows of: those that end first
-
-
-def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> list[Slot]:
-    """List the slots of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs. ``busy`` has the
-    attempts that train now. The first slot of each sort becomes free last: a job that needs half of the host begins
-    when that much is free."""
-    ends = sorted(busy, key=lambda slot: (slot.ready_s, slot.late_s))[:BUSY_MOST]
-    if most == 1:
-        return ends or [Slot(host)]
-    held = {gpu: [slot for slot in reversed(ends) if slot.gpu == gpu] for gpu in (True, False)}
-    on_gpu = max(len(held[True]), min(on_gpu, most))
-    made: list[Slot] = []
-    for gpu, there in ((True, on_gpu), (False, most - on_gpu)):
-        here = [*held[gpu], *[Slot(host, gpu=gpu)] * (there - len(held[gpu]))]
-        made += [replace(slot, number=number) for number, slot in enumerate(here)]
-    return made
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
     """Consecutive jobs of one kind on a slot."""

@@ -16,7 +16,6 @@ from training.fleet.database.writer import Database
 from training.fleet.queue.classes import Drafts, JobClass, RequirementClasses
 from training.fleet.queue.kinds import AtOnce, Kinds, LiveAttempt, kind, places_of
 from training.fleet.queue.plan_diff import name_of
-from training.fleet.queue.schedule_cache import PLACES_MOST
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.forecast import Forecast, Stay, WaitingKind, forecast
 from training.fleet.scheduling.job import AT_BEST, Host, JobStatus, Needs
@@ -229,8 +228,7 @@ class _ForecastAnswer:
                 busy.setdefault(each.host, []).append(slot)
         works = self._works(asked, busy)
         hosts = [self.hosts.get(name) or Host(name) for name in sorted({*self.hosts, *busy})]
-        most = max(2, PLACES_MOST // max(1, len(hosts)))
-        slots = places_of(hosts, busy, (work.kind for work in works), most)
+        slots = places_of(hosts, busy, (work.kind for work in works))
         first_come = self.registry.plan.scheduling is rules.Scheduling.FIRST_COME
         made = forecast(works, slots, first_come=first_come)
         by_id: dict[str, _Job] = {each.job_id: each for each in (*asked, *begun.values())}
