@@ -419,11 +419,9 @@ def test_what_is_left_is_never_negative_and_grows_once_the_prediction_is_outrun(
     assert told.left(late) <= told.left(later) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("nonsense", [(math.nan, 0.5), (10.0, 3.0), (10.0, -1.0), (-5.0, 0.5), (10.0, 0.0)])
-def test_a_running_attempt_corrects_its_prediction_unless_it_talks_nonsense(nonsense):
+def test_a_running_attempt_corrects_its_prediction():
     told = Prediction(100.0, 0.5)
-    assert told.corrected(*nonsense) == told
-    early, late = told.corrected(30.0, 0.1), told.corrected(270.0, 0.9)
+    early, late = told.corrected(0.1, 300.0), told.corrected(0.9, 300.0)
     assert 100 < early.seconds < late.seconds
     assert 280 < late.seconds < 305
     assert late.spread < early.spread < told.spread

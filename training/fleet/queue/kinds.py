@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from training.fleet.database.writer import Database
@@ -20,7 +21,7 @@ from training.fleet.scheduling.calibrations import middle
 from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.predictions import Prediction, remaining
-from training.fleet.scheduling.resources import NOT_KNOWN, Booking
+from training.fleet.scheduling.resources import NOT_KNOWN, Booking, Gpu
 from training.fleet.scheduling.schedule import JobKind, Slot
 from training.fleet.scheduling.threads import speedup
 from training.fleet.scheduling.workload import Workload
@@ -78,29 +79,24 @@ def kind(
     return JobKind(kind_of(of.class_id, priority, gate), count, seconds, priority, spread, places or {})
 
 
-class AtOnce:
-    """The number of a class's jobs that a host with several slots trains at once; equal hosts share one stored
-    result."""
+def at_once(needs: Needs, hosts: Iterable[Host]) -> Places:
+    """Return for each host whether the jobs train on its GPUs, and how many at once. Hosts of a single slot are left
+    out."""
+    found = {}
+    for host in hosts:
+        if booking.most_at_once(host) > 1:
+            vram_gib = tuple(gpu.total_gib for gpu in host.gpus)
+            found[host.name] = _at_once(needs, host.cores, host.slots, host.ram_total_gib, host.cuda, vram_gib)
+    return found
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[object, ...], tuple[bool, int]] = {}
 
-    def of(self, needs: Needs, hosts: Iterable[Host]) -> Places:
-        """Return for each host whether the jobs train on its GPUs, and how many at once. Hosts of a single slot are
-        left out."""
-        if len(self._found) > _REMEMBERED_MOST:
-            self._found.clear()
-        told = {}
-        for host in hosts:
-            if host.slots == 1 or (not host.slots and host.cores <= 1):
-                continue
-            gpus = tuple(gpu.total_gib for gpu in host.gpus)
-            alike = (needs, host.cores, host.slots, host.ram_total_gib, host.cuda, gpus)
-            found = self._found.get(alike)
-            if found is None:
-                found = self._found[alike] = booking.at_once(needs, host)
-            told[host.name] = found
-        return told
+@lru_cache(50_000)
+def _at_once(
+    needs: Needs, cores: int, slots: int, ram_gib: float, cuda: bool, vram_gib: tuple[float, ...]
+) -> tuple[bool, int]:
+    gpus, most = tuple(Gpu(gib, gib) for gib in vram_gib), max(vram_gib, default=0.0)
+    whole = Host("", cuda, ram_total_gib=ram_gib, vram_total_gib=most, cores=cores, gpus=gpus, slots=slots)
+    return booking.at_once(needs, whole.at_best())
 
 
 def places_of(hosts: Sequence[Host], busy: Mapping[str, Sequence[Slot]], kinds: Iterable[JobKind]) -> list[Slot]:
@@ -146,9 +142,6 @@ def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> l
         here = [*held[gpu], *[Slot(host, gpu=gpu)] * (there - len(held[gpu]))]
         made += [replace(slot, number=number) for number, slot in enumerate(here)]
     return made
-
-
-_REMEMBERED_MOST = 50_000
 
 
 @dataclass(frozen=True, slots=True)

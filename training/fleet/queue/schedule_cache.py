@@ -14,7 +14,7 @@ from training.fleet.database.writer import Database
 from training.fleet.queue.classes import RequirementClasses
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.events import Events
-from training.fleet.queue.kinds import AtOnce, Kinds, PendingKind, Places, kind, place_of, places_of
+from training.fleet.queue.kinds import Kinds, PendingKind, Places, at_once, kind, place_of, places_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import TRANSITIONS, Host, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
@@ -59,7 +59,6 @@ class Scheduler:
         self.kinds = Kinds(db, classes, Learned(db))  # the service puts one here that knows more of data sets and hosts
         self.rolling = Rolling()
         self.stopwatch: Callable[[], float] = clock.monotonic  # by which computations are measured, in seconds
-        self._at_once = AtOnce()
         self._is_beside = False
         self._situation: Situation | None = None  # the last that began
         self._made: Situation | None = None  # the one in force was made so
@@ -114,11 +113,11 @@ class Scheduler:
             needs = self.kinds.needs(of.job_class)
             if needs not in fitting:
                 able = [host for host in at_best if rules.fits(of.job_class.needs, host) is None]
-                fitting[needs] = able, self._at_once.of(needs, able)
-            able, at_once = fitting[needs]
+                fitting[needs] = able, at_once(needs, able)
+            able, places = fitting[needs]
             told = self._predicted(of, able, asked)
             if told is not None:
-                kinds.append(kind(of.job_class, of.priority, of.count, told, at_once, of.gate))
+                kinds.append(kind(of.job_class, of.priority, of.count, told, places, of.gate))
         slots = places_of(hosts, busy, kinds)
         made = schedule(kinds, slots, asked.before, asked.awaited)
         return MadeSchedule(made, self.stopwatch() - begun)

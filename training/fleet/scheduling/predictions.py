@@ -75,17 +75,13 @@ class Prediction:
         beyond = max(0.0, elapsed_s - self.at(0.9)) / 2 * halvings
         return beyond + max(elapsed_s * math.expm1(spread * (later - z)), 0.0)
 
-    def corrected(self, elapsed_s: float, done: float, total_s: float | None = None) -> Prediction:
-        """Combine the prediction with a running attempt's own estimate, made after ``elapsed_s`` seconds at the share
-        ``done``.
+    def corrected(self, done: float, total_s: float) -> Prediction:
+        """Combine the prediction with a running attempt's own estimate of its whole duration, made when the share
+        ``done`` was complete.
 
-        The estimate weighs little at first and much at the end; an impossible one weighs nothing. ``total_s`` is the
-        attempt's estimate of its whole duration, where that is not in proportion. A prediction that the estimate
-        strongly contradicts gets little weight.
+        The estimate weighs little at first and much at the end. A prediction that it contradicts by far was bad.
         """
-        if not (math.isfinite(elapsed_s) and math.isfinite(done)) or elapsed_s <= 0 or not 0 < done <= 1:
-            return self
-        own = math.log(bounded(elapsed_s / done if total_s is None else total_s))
+        own = math.log(bounded(total_s))
         own_variance = word_variance(done)
         before = math.log(self.seconds)
         variance = max(self.spread**2, (own - before) ** 2 / _CONTRADICTED - own_variance, 1e-6)
@@ -104,7 +100,7 @@ def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, A
     own = own_word(progress, elapsed_s) if progress else None
     if own is not None:
         done, left_s = own
-        prediction = prediction.corrected(elapsed_s, done, elapsed_s + left_s)
+        prediction = prediction.corrected(done, elapsed_s + left_s)
     left, late = (min(max(prediction.left(elapsed_s, share), 0.0), MOST_S) for share in (0.5, 0.9))
     return left, max(left, late)
 

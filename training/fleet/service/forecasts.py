@@ -14,7 +14,7 @@ import msgspec
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.classes import Drafts, JobClass, RequirementClasses
-from training.fleet.queue.kinds import AtOnce, Kinds, LiveAttempt, kind, places_of
+from training.fleet.queue.kinds import Kinds, LiveAttempt, at_once, kind, places_of
 from training.fleet.queue.plan_diff import name_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.forecast import Forecast, Stay, WaitingKind, forecast
@@ -253,13 +253,13 @@ class _ForecastAnswer:
         for each in asked:
             groups.setdefault((each.job_class.class_id, each.priority), []).append(each)
         hosts = {name: host.at_best() if name in busy else host for name, host in self.hosts.items()}
-        works, at_once = [], AtOnce()
+        works = []
         for (_, priority), jobs in groups.items():
             of = jobs[0].job_class
             fits = [name for name, host in hosts.items() if rules.fits(of.needs, host) is None]
             found = self.kinds.predictions(of, (self.as_fast_as.get(name, name) for name in fits))
             told = {name: found[self.as_fast_as.get(name, name)] for name in fits}
-            made = kind(of, priority, len(jobs), told, at_once.of(self.kinds.needs(of), hosts.values()))
+            made = kind(of, priority, len(jobs), told, at_once(self.kinds.needs(of), hosts.values()))
             works.append(WaitingKind(made, tuple(each.job_id for each in jobs), self.kinds.work(of).family, told))
         return works
 
