@@ -117,11 +117,17 @@ def _first_come(
     heapq.heapify(asks)
     while asks:
         _, n = heapq.heappop(asks)
-        k = next((k for k in order if left[k] and works[k].kind.time_on(slots[n]) < math.inf), None)
+        k = next((k for k in order if left[k] and _time_on(slots[n], works[k].kind) < math.inf), None)
         if k is not None:
             left[k] -= 1
             yield k, n
             heapq.heappush(asks, (free[n], n))
+
+
+def _time_on(slot: Slot, kind: JobKind) -> float:
+    """Return the seconds that a job of this kind takes on a slot; infinity where the slot cannot train it."""
+    gpu, most = kind.places.get(slot.host, (slot.gpu, math.inf))
+    return kind.seconds.get(slot.host, math.inf) if gpu == slot.gpu and slot.number < most else math.inf
 
 
 def _waits(
@@ -134,7 +140,7 @@ def _waits(
         done[slot.host] = min(done.get(slot.host, (math.inf, n)), (free[n], n))
     for host, (at_s, n) in sorted(done.items()):
         waits = [
-            (works[k].kind.time_on(slots[n]), k)
+            (_time_on(slots[n], works[k].kind), k)
             for k, stay in last.items()
             if stay.begin_s >= at_s and stay.end_s > at_s and stay.host != host
         ]

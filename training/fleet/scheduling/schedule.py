@@ -42,12 +42,6 @@ class JobKind:
     # host → if it trains on the GPUs there, and how many at once; where nothing is said, one on any place
     places: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
 
-    def time_on(self, slot: Slot) -> float:
-        """Return the seconds that one job of this kind takes on a slot; :data:`NEVER` where the slot cannot train
-        it."""
-        gpu, most = self.places.get(slot.host, (slot.gpu, NEVER))
-        return self.seconds.get(slot.host, NEVER) if gpu == slot.gpu and slot.number < most else NEVER
-
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -124,9 +118,8 @@ class Schedule:
         The answer is a job to take, or a job that a better host will do sooner; None if the host could train no waiting
         job. ``without`` has the kinds that the host may not take now.
         """
-        mine = [
-            (-self.kinds[s.kind].priority, s.begin_s, s.kind) for _, _, s in self.own(host) if s.kind not in without
-        ]
+        shares = [share for _, _, share in self.own(host) if share.kind not in without]
+        mine = [(-self.kinds[s.kind].priority, s.begin_s, s.kind) for s in shares]
         level, _, own = min(mine, default=(NEVER, NEVER, ""))
         guess = level < NEVER and self.kinds[own].spread > _GUESS
         if level < NEVER and not guess and -level == max(kind.priority for kind in self.kinds.values()):
@@ -208,25 +201,21 @@ def schedule(
     first. The schedule ``before`` is kept as far as possible, unless a new one ends sooner, so that a small change
     moves few jobs.
     """
-    rows = {kind.key: row for kind, row in zip(kinds, _times(kinds, slots), strict=True)}
-    made = _scheduled(kinds, slots, rows, None, awaited or {})
+    timed = [*zip(kinds, _times(kinds, slots), strict=True)]
+    made = _scheduled(timed, slots, None, awaited or {})
     if before is None:
         return made
-    kept = _scheduled(kinds, slots, rows, before, awaited or {})
+    kept = _scheduled(timed, slots, before, awaited or {})
     return made if made.end_s < kept.end_s * _GAIN_LEAST else kept
 
 
 def _scheduled(
-    kinds: Sequence[JobKind],
-    slots: Sequence[Slot],
-    rows: Mapping[str, list[float]],
-    before: Schedule | None,
-    awaited: Mapping[str, float],
+    timed: Sequence[TimedKind], slots: Sequence[Slot], before: Schedule | None, awaited: Mapping[str, float]
 ) -> Schedule:
     ends = [slot.ready_s for slot in slots]
     given: list[list[Share]] = [[] for _ in slots]
-    for priority in sorted({kind.priority for kind in kinds}, reverse=True):
-        level = _Level([kind for kind in kinds if kind.priority == priority and kind.count > 0], rows, ends)
+    for priority in sorted({kind.priority for kind, _ in timed}, reverse=True):
+        level = _Level([each for each in timed if each[0].priority == priority and each[0].count > 0], ends)
         if before is not None:
             level.keep(before, slots)
         level.assign()
@@ -235,16 +224,19 @@ def _scheduled(
             for k in sorted(counts, key=lambda k: (awaited.get(level.kinds[k].key, NEVER), level.rank(k, n))):
                 begin_s = given[n][-1].end_s if given[n] else slots[n].ready_s
                 given[n].append(Share(level.kinds[k].key, counts[k], begin_s, level.times[k][n]))
-    return Schedule(tuple(slots), tuple(map(tuple, given)), {kind.key: kind for kind in kinds})
+    return Schedule(tuple(slots), tuple(map(tuple, given)), {kind.key: kind for kind, _ in timed})
+
+
+TimedKind = tuple[JobKind, list[float]]  # and its time on each slot
 
 
 class _Level:
     """The jobs of one priority while they are assigned to slots; ``ends``, shared by all levels, is when each slot is
     done."""
 
-    def __init__(self, kinds: Sequence[JobKind], rows: Mapping[str, list[float]], ends: list[float]) -> None:
-        self.kinds = [kind for kind in kinds if min(rows[kind.key], default=NEVER) < NEVER]
-        self.times = [rows[kind.key] for kind in self.kinds]
+    def __init__(self, timed: Sequence[TimedKind], ends: list[float]) -> None:
+        able = [each for each in timed if min(each[1], default=NEVER) < NEVER]
+        self.kinds, self.times = [kind for kind, _ in able], [row for _, row in able]
         self.left = [kind.count for kind in self.kinds]
         self.ends = ends
         self.counts: list[dict[int, int]] = [{} for _ in ends]  # of each slot: kind → jobs
