@@ -65,8 +65,7 @@ class _CachedForecast:
 
     head: int  # the newest event
     plan: Plan
-    begun: float  # by the clock that does not step
-    cost_s: float
+    until: float  # it is good, by the clock that does not step
     answer: ForecastReply
 
 
@@ -91,15 +90,14 @@ class Forecasts:
         if (
             kept is not None
             and kept.plan is plan
-            and begun - kept.begun < KEPT_S + KEPT_PER_COST * kept.cost_s
+            and begun < kept.until
             and self.reader.one("edited_since", after=kept.head) is None
         ):
             return kept.answer
         newest = self.reader.one("newest_event")
         answer = self.answer(ForecastRequest())
-        self._kept = _CachedForecast(
-            int(newest["seq"]) if newest else 0, plan, begun, clock.monotonic() - begun, answer
-        )
+        until = begun + KEPT_S + KEPT_PER_COST * (clock.monotonic() - begun)
+        self._kept = _CachedForecast(int(newest["seq"]) if newest else 0, plan, until, answer)
         return answer
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
