@@ -79,7 +79,8 @@ class Prediction:
         """Combine the prediction with a running attempt's own estimate of its whole duration, made when the share
         ``done`` was complete.
 
-        The estimate weighs little at first and much at the end. A prediction that it contradicts by far was bad.
+        The estimate weighs little at first and much at the end. A prediction that it strongly contradicts gets little
+        weight.
         """
         own = math.log(bounded(total_s))
         own_variance = word_variance(done)
