@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.fleet.scheduling.job import Trained
+from training.printable import some
 
 _NAMED = 4  # jobs of each kind
 _SHOWN = 12  # digits of a digest
@@ -43,10 +44,5 @@ def unlike(models: Iterable[CompletedModel]) -> list[str]:
 
 
 def _sentence(what: str, of: str, kinds: Mapping[str, list[str]]) -> str:
-    said = "; ".join(f"{digest[:_SHOWN]}: {_names(names)}" for digest, names in kinds.items())
+    said = "; ".join(f"{digest[:_SHOWN]}: {some(names, _NAMED)}" for digest, names in kinds.items())
     return f"completed jobs{of} of this plan were trained on {len(kinds)} different {what} ({said})"
-
-
-def _names(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
