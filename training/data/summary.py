@@ -18,6 +18,7 @@ import polars as pl
 from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.values import Names
+from training.printable import some
 
 KEY = "understood_v1"  # of the Parquet file's metadata
 SHOWN = 12  # names in one line
@@ -66,12 +67,12 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """The table as text; each line begins with its subject."""
-        hidden = f" (oracle only: {_names(self.oracle_only)})" if self.oracle_only else ""
+        hidden = f" (oracle only: {some(self.oracle_only, SHOWN)})" if self.oracle_only else ""
         rows = [
             ("benign", f"{', '.join(self.benign) or 'no class'}{f' ({self.benign_why})' if self.benign_why else ''}"),
             ("read", self.source),
             ("columns", ", ".join(f"{name}: {role}" for name, role in self.roles.items())),
-            ("channels", f"{len(self.channels)}: {_names(self.channels)}{hidden}"),
+            ("channels", f"{len(self.channels)}: {some(self.channels, SHOWN)}{hidden}"),
             ("hosts", self._hosts()),
             ("recordings", self._recordings()),
             ("classes", _counted(self.classes)),
@@ -89,7 +90,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
         shown = [
             f"{name} {count:,} windows of {self.recordings_of.get(name, 0):,}" for name, count in self.hosts.items()
         ]
-        return _names(shown) + " recordings"
+        return some(shown, SHOWN) + " recordings"
 
     def _recordings(self) -> str:
         parts = [f"{self.recordings:,}"]
@@ -155,12 +156,7 @@ def counts_of(values: Names | Coded, names: Sequence[str]) -> dict[str, int]:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return _names([f"{name} {count:,}" for name, count in counts.items()])
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:SHOWN])
-    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+    return some([f"{name} {count:,}" for name, count in counts.items()], SHOWN)
 
 
 def _seconds(value: float, scale: float | None = None) -> str:

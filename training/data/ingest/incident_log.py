@@ -22,6 +22,7 @@ from training.data.ingest import times
 from training.data.ingest.roles import NAMES, Role, plain, unit_in, words_of
 from training.data.ingest.tables import Stored, read_plain
 from training.data.values import Floats, Names
+from training.printable import first_few
 
 # The names of its columns, plain: the first is what messages call it.
 COLUMNS = words_of(
@@ -191,15 +192,14 @@ def _hosts_in(cell: str) -> list[str]:
 
 
 def _outside(outside: Sequence[int], hosts: Sequence[str], incidents: IncidentLog) -> str:
-    hosts = "" if incidents.host is None else " of their hosts"
-    rows = ", ".join(str(number + 1) for number in outside[:SHOWN])
-    more = f" and {len(outside) - SHOWN} more" if len(outside) > SHOWN else ""
+    theirs = "" if incidents.host is None else " of their hosts"
+    rows = first_few([str(number + 1) for number in outside], SHOWN)
     of = Counter(incidents.label[outside].tolist())
     classes = ", ".join(f"{name} {count:,}" for name, count in sorted(of.items()))
-    count = f"{len(outside):,} of {incidents.start.size:,} incidents lie in no recording{hosts}"
+    count = f"{len(outside):,} of {incidents.start.size:,} incidents lie in no recording{theirs}"
     unknown = [] if incidents.host is None else sorted({*incidents.host[outside].tolist()} - {*hosts})
     named = f"; the table has no host {listed(unknown)}" if unknown else ""
-    return f"{count}: rows {rows}{more} ({classes}){named}."
+    return f"{count}: rows {rows} ({classes}){named}."
 
 
 def _nowhere(t: Floats, hosts: Sequence[str], incidents: IncidentLog) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from training.data.rows import Rows
 from training.data.values import Bools, Floats, Ints, JsonDict
+from training.printable import first_few
 
 BENIGN, MALICIOUS, LIKE = "benign", "malicious", "malicious-like"  # our words for the two kinds
 NAMELESS = "unknown"  # the host of data that name none
@@ -102,8 +103,7 @@ class Classes:
 def _beside(ours: str, names: Sequence[str], plain: str) -> str:
     if tuple(names) in ((plain,), ()):
         return ours
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{ours} (here: {', '.join(sorted(names)[:SHOWN])}{more})"  # no order decides a word
+    return f"{ours} (here: {first_few(sorted(names), SHOWN)})"  # no order decides a word
 
 
 @dataclass(frozen=True, slots=True)
