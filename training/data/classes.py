@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from training.data.errors import DataError
 from training.data.schema import FeatureSchema
-from training.printable import first_few
+from training.printable import some
 
 BENIGN, MALICIOUS = "benign", "malicious"
 USUAL = ("benign", "normal", "ok", "clean", "legitimate", "background", "none", "0", "false")
@@ -56,7 +56,7 @@ def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: boo
 
 def listed(classes: Sequence[str]) -> str:
     """Names as a flag takes them: one that holds a comma in double quotes."""
-    return first_few([*map(quoted, classes)], SHOWN)
+    return some([*map(quoted, classes)], SHOWN)
 
 
 def quoted(name: str) -> str:

@@ -12,7 +12,7 @@ from training.data.ingest.columns import Wanted, check_rounding_of, check_total
 from training.data.ingest.rows import SampleRows, check_begun_once, name_of, out_of_order, steps_inside
 from training.data.scratch import edges_of, release
 from training.data.values import AnyArray, Bools, Codes, Floats
-from training.printable import first_few
+from training.printable import some
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
@@ -229,7 +229,7 @@ def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bo
     averaged, between = sum(of.averaged for of in slots if of), sum(of.after.size for of in slots if of)
     note = (
         f"{len(brought):,} of {len(recordings):,} recordings came unevenly or faster and were brought to {hz:g} Hz: "
-        f"{first_few(brought, SHOWN)}; {averaged:,} samples are means of several, {between:,} lie half way "
+        f"{some(brought, SHOWN)}; {averaged:,} samples are means of several, {between:,} lie half way "
         "between their neighbours, and gaps stay."
     )
 

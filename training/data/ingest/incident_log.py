@@ -22,7 +22,7 @@ from training.data.ingest import times
 from training.data.ingest.roles import NAMES, Role, plain, unit_in, words_of
 from training.data.ingest.tables import Stored, read_plain
 from training.data.values import Floats, Names
-from training.printable import first_few
+from training.printable import some
 
 # The names of its columns, plain: the first is what messages call it.
 COLUMNS = words_of(
@@ -193,7 +193,7 @@ def _hosts_in(cell: str) -> list[str]:
 
 def _outside(outside: Sequence[int], hosts: Sequence[str], incidents: IncidentLog) -> str:
     theirs = "" if incidents.host is None else " of their hosts"
-    rows = first_few([str(number + 1) for number in outside], SHOWN)
+    rows = some([str(number + 1) for number in outside], SHOWN)
     of = Counter(incidents.label[outside].tolist())
     classes = ", ".join(f"{name} {count:,}" for name, count in sorted(of.items()))
     count = f"{len(outside):,} of {incidents.start.size:,} incidents lie in no recording{theirs}"

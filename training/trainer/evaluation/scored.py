@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from training.data.rows import Rows
 from training.data.values import Bools, Floats, Ints, JsonDict
-from training.printable import first_few
+from training.printable import some
 
 BENIGN, MALICIOUS, LIKE = "benign", "malicious", "malicious-like"  # our words for the two kinds
 NAMELESS = "unknown"  # the host of data that name none
@@ -103,7 +103,7 @@ class Classes:
 def _beside(ours: str, names: Sequence[str], plain: str) -> str:
     if tuple(names) in ((plain,), ()):
         return ours
-    return f"{ours} (here: {first_few(sorted(names), SHOWN)})"  # no order decides a word
+    return f"{ours} (here: {some(sorted(names), SHOWN)})"  # no order decides a word
 
 
 @dataclass(frozen=True, slots=True)
