@@ -26,7 +26,6 @@ from dataclasses import replace
 from training.families import family_of
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.resources import Booking, Gpu, HeldAttempt, Left, Room
-from training.printable import counted
 
 MARGIN = 1.2  # of the highest peak: no two runs hold the same
 _SHARED = 0.8  # of a GPU is shared out equally; its desktop, and every program's own context, take something
@@ -113,16 +112,19 @@ def lacks_room(needs: Needs, host: Host) -> str | None:
     if room is None:
         return None
     wanted = demand(needs, host)
-    company = counted(room.jobs, "jobs")
+    company = "1 job" if room.jobs == 1 else f"{room.jobs} jobs"
     if wanted.cores > room.cores:
-        left = counted(max(0, room.cores), "cores")
-        return f"{counted(wanted.cores, 'cores')} wanted, and {left} left beside {company}"
+        return f"{_cores(wanted.cores)} wanted, and {_cores(room.cores)} left beside {company}"
     if wanted.ram_gib > room.ram_gib + _EDGE_GIB:
         return f"{wanted.ram_gib:.1f} GiB of memory wanted, and {room.ram_gib:.1f} left beside {company}"
     if uses_gpu(needs, host) and _gpu_for(needs, wanted, host) is None:
         most = max((left.gib for left in room.gpus), default=0.0)
         return f"{wanted.vram_gib:.1f} GiB of a GPU's memory wanted, and {most:.1f} left beside {company}"
     return None
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{max(0, count)} cores"
 
 
 def _gpu_for(needs: Needs, wanted: Booking, host: Host) -> int | None:

@@ -17,7 +17,6 @@ from training.contract import FINAL_EXITS
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.booking import most_at_once
 from training.fleet.scheduling.job import AMOUNTS, FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
-from training.printable import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +182,9 @@ def is_full(host: Host, held: Iterable[Attempt]) -> str | None:
     training, most = sum(each.heard_s is not None for each in live), most_at_once(host)
     if training < most and len(live) < DELIVERING_SHARE * most + most:
         return None
-    jobs, places = counted(len(live), "jobs"), counted(most, "slots" if host.slots else "cores")
+    jobs = "1 job" if len(live) == 1 else f"{len(live)} jobs"
+    place = "slot" if host.slots else "core"
+    places = f"1 {place}" if most == 1 else f"{most} {place}s"
     return f"host {host.name} holds {jobs} and has {places}: it gets another when one has ended"
 
 
