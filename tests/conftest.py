@@ -43,8 +43,7 @@ def _rows_the_other_way(prepare: Any) -> Any:
     return prepared
 
 
-for _name in ("_prepare", "_prepare_read_only"):
-    setattr(SqliteDatabase, _name, _rows_the_other_way(getattr(SqliteDatabase, _name)))
+SqliteDatabase._prepare = _rows_the_other_way(SqliteDatabase._prepare)  # type: ignore[method-assign]
 
 
 _POLITE = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]

@@ -138,7 +138,7 @@ FENCES = (
           "a worker is small: its own messages are in attempts", fleet("client.retry")),
     Fence(fleet("queue.* store.*"), fleet("wire.messages wire.views"), "not bound to the wire"),
     Fence(fleet("service service.*"), "starlette uvicorn sqlite3", "calls know no HTTP and no dialect"),
-    Fence("training.fleet*", "sqlite3", "one adapter speaks to SQLite", fleet("database.sqlite")),
+    Fence("training.fleet*", "sqlite3", "one adapter speaks to SQLite", fleet("database.sqlite database.seals")),
     Fence("training*", "requests httpx aiohttp urllib3", "HTTP costs no dependency here"),
 )  # fmt: skip
 

@@ -26,14 +26,14 @@ from simulation.world import SimClock, Timer, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, Writer
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.queue.plan_draft import PART
+from training.fleet.queue.plan_diff import PART
 from training.fleet.receiver.http.problems import body_of, headers_of, refusal_of
 from training.fleet.scheduling.retention import Removal
 from training.fleet.service import states
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import DeliverySteps, Steps
 from training.fleet.service.hosts import Plan
-from training.fleet.service.log_archiving import Folding
+from training.fleet.service.logs import Folding
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
 from training.fleet.service.states import SavedStates
@@ -304,8 +304,8 @@ class Coordinator:
         except DatabaseError as error:
             self.world.say("receiver", f"wakes nobody: {error}")
             return
-        for each in due:
-            self.world.fault(Fault.WOKEN, "receiver", each.host)
+        for host in due:
+            self.world.fault(Fault.WOKEN, "receiver", host)
 
     def _do(self, name: str, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(Call(name), work))

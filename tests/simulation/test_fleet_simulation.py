@@ -105,7 +105,7 @@ def test_a_host_that_is_awake_is_not_woken_for_jobs_that_it_has_yet_to_do() -> N
         service = Service(queue, FakeShelf())
         service.reload([a_job(f"job-{n}") for n in range(4)], Plan(hosts={"pc": {"mac": "a0:b1:c2:d3:e4:f5"}}))
         service.claim(a_worker_claim("pc", capability=a_capability(cores=1)))
-        assert Wakes(service).due() == []
+        assert not Wakes(service).due()
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from training.clock import Clock
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.service.delivery import Step, Steps
-from training.fleet.service.log_archiving import Folding
+from training.fleet.service.logs import Folding
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import ArtifactStore
 

@@ -100,7 +100,7 @@ class House:
         assert self.owned(job_id, claim_id, artifact)
         job, attempt = self.queue.get(job_id), self.queue.attempts.by_claim(claim_id)
         assert job is not None
-        said = provenance_of(job, attempt, None, now=self.clock.now())
+        said = provenance_of(job, attempt, now=self.clock.now())
         self.store.write_provenance(artifact, job_id=job_id, attempt=attempt.attempt, record=said)
         self.service.complete(job_id, a_completion(claim_id, artifact.artifact_id, host_id="pi"))
         self.store.index.repair(index_rows(self.reader))

@@ -14,10 +14,10 @@ from builders import a_beat, a_capability, a_failure, a_job, a_worker_claim, som
 from fakes import FakeClock
 from receiver_running import Receiver
 
-from training.fleet.queue.results import KeptReport
+from training.fleet.queue.attempts import KeptReport
 from training.fleet.scheduling.policy import Scheduling
+from training.fleet.service.catalogue import kept_of
 from training.fleet.service.hosts import Plan
-from training.fleet.service.results import kept_of
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import Artifact
 from training.fleet.wire.attempts import CompleteRequest, OutputRequest, Usage

@@ -53,14 +53,14 @@ def fields_of(page: str) -> str:
 
 
 def test_no_more_jobs_than_the_limit_are_moved_at_once():
-    found = [Target(str(n), "x", JobStatus.PENDING, None, False, True) for n in range(acts.JOBS_MAX + 1)]
+    found = [Target(str(n), "x", JobStatus.PENDING, None, None, True) for n in range(acts.JOBS_MAX + 1)]
     forecast = forecast_of(JobAct.CANCEL, found, 0.0)
     assert (len(forecast.targets), forecast.whole) == (acts.JOBS_MAX, False)
 
 
 def test_what_is_lost_is_said_and_what_is_not_is_not():
-    def job(status, since=None, held=False):
-        return Target(f"{status}{since}{held}", "x", status, since, held, True)
+    def job(status, since=None):
+        return Target(f"{status}{since}", "x", status, since, None, True)
 
     found = [job(JobStatus.RUNNING, 0.0), job(JobStatus.CLAIMED, 3000.0), job(JobStatus.PENDING)]
     assert what(forecast_of(JobAct.CANCEL, found[:1], 5400.0)) == "cancel 1 running job; 1 h 30 min of work is lost"

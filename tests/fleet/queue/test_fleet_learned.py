@@ -152,11 +152,11 @@ def test_a_receiver_that_forgot_old_events_still_learns_from_their_attempts(worl
 
 
 def test_what_completed_between_two_statements_of_a_look_is_learned_once(world, monkeypatch):
-    learned, before = Learned(world.queue.db), world.queue.db.one("newest_event")
+    learned, before = Learned(world.queue.db), world.queue.db.number("newest_event")
     world.claim("desk")
     world.complete(10.0)
     with monkeypatch.context() as patched:
-        patched.setattr(world.queue.db, "one", lambda _: before)
+        patched.setattr(world.queue.db, "number", lambda _: before)
         assert learned.attempts == learned.version()[1] - 1 == 0
     learned.speeds()
     assert learned.attempts == 1

@@ -12,7 +12,6 @@ from training.contract import spec_hash
 from training.fleet.scheduling.job import TRANSITIONS, JobStatus
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.hosts import Plan
-from training.fleet.service.membership import readable
 from training.fleet.service.wakes import Wakes
 from training.fleet.wire.attempts import DeliverRequest
 from training.fleet.wire.constants import Refusal
@@ -116,8 +115,7 @@ def taken_out(world: World) -> None:
 def woken(world: World) -> None:
     lost(world)
     world.service.host_registry.plan = Plan(hosts={"pi": {"mac": "a0:b1:c2:d3:e4:f5"}})
-    (due,) = Wakes(world.service).due()
-    assert due.host == "pi"
+    assert list(Wakes(world.service).due()) == ["pi"]
 
 
 ROWS: dict[str, tuple[Row, JobStatus]] = {
@@ -149,9 +147,9 @@ def test_whoever_worked_on_a_job_may_look_at_it_and_nobody_else(world):
     world.service.requeue("one")
     world.ask("desk")
     for host in ("pi", "desk", None):
-        assert readable(world.service, "one", host) == "id-one"
+        assert world.service.readable("one", host) == "id-one"
     with pytest.raises(Refusal, match="host mac never worked on this job"):
-        readable(world.service, "one", "mac")
+        world.service.readable("one", "mac")
 
 
 def test_every_row_of_the_table_has_its_test():

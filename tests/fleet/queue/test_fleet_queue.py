@@ -22,7 +22,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue, _eligible
 from training.fleet.queue.kinds import places, places_of
-from training.fleet.queue.plan_draft import class_key
+from training.fleet.queue.plan_diff import class_key
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import LISTED_MAX, first
@@ -730,7 +730,7 @@ def test_a_reload_of_a_plan_that_is_known_asks_for_no_job_by_itself(queue, monke
 
     monkeypatch.setattr(queue.db, "one", counted)
     assert queue.sync_from_manifest(plan)["unchanged"] == 20
-    assert asked == ["edition"]
+    assert asked == []
 
 
 # ── what every statement costs ──────────────────────────────────────────────────────────────
@@ -740,7 +740,7 @@ HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt
   widen_job give_up_job note_crash add_death forget_deaths deaths pardon_attempt give_back pardon_job
   hold_job unhold_job held_pending end_quarantine move_log_next
   drop_chunks log log_pieces add_log_file lose_log_file log_files_going extend_gap
-  events_of_job attempts_of_job artifact_of add_job"""
+  events_of_job attempts_of_job artifacts_of add_job"""
 
 
 @pytest.mark.parametrize("statement", HOT.split())
@@ -861,7 +861,7 @@ def test_what_is_asked_for_one_row_reads_one(queue):
 
 def test_a_page_of_jobs_reads_a_page(queue):
     queue.sync_from_manifest([a_job(name) for name in "abc"])
-    assert len(queue.db.all("jobs_page", after=0, most=2)) == 2
+    assert len(queue.db.all("jobs_page", seq=0, most=2)) == 2
 
 
 def test_progress_of_a_message_that_comes_again_is_not_taken(queue):
@@ -894,7 +894,7 @@ def half_written(queue: JobQueue, jobs: list[dict[str, Any]]) -> PlanWrite:
 def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole():
     with closing(JobQueue(":memory:", clock=FakeClock(), new_claim_id=Counting())) as queue:
         write = half_written(queue, [a_job(name, seed=n) for n, name in enumerate("abcde")])
-        assert len(queue.db.all("jobs_page", after=0, most=9)) == 4
+        assert len(queue.db.all("jobs_page", seq=0, most=9)) == 4
         assert claim(queue) is None
         assert queue.events.fired["insert"] == 0, "or waiting claims would be told of them"
         with queue.db.transaction():
@@ -949,7 +949,7 @@ def test_what_ran_out_of_memory_keeps_its_class_in_an_edited_plan(queue):
         job = queue.get(f"id-{name}")
         queue.moves.widen(job, replace(job.needs, ram_above_gib=ram_gib, vram_above_gib=vram_gib))
     queue.sync([a_job(name, seed=n, min_cores=2) for n, name in enumerate(above_gib)])
-    classes = {row["name"]: row["class_id"] for row in queue.db.all("jobs_page", after=0, most=3)}
+    classes = {row["name"]: row["class_id"] for row in queue.db.all("jobs_page", seq=0, most=3)}
     needs = {name: queue.classes.at(class_id).needs for name, class_id in classes.items()}
     assert {name: (each.ram_above_gib, each.vram_above_gib) for name, each in needs.items()} == above_gib
 

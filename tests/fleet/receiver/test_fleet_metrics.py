@@ -14,7 +14,7 @@ from receiver_running import Receiver, Wire
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.receiver.metrics.counters import Histogram, Tally, newest_event
+from training.fleet.receiver.metrics.counters import Histogram, Tally
 from training.fleet.receiver.metrics.exposition import METRICS, PREFIX, Exposition
 from training.fleet.receiver.metrics.snapshot import (
     FRESH_S,
@@ -27,10 +27,10 @@ from training.fleet.receiver.metrics.snapshot import (
 from training.fleet.scheduling.job import EndReason
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.audit import AuditLog
-from training.fleet.service.backed_up import note_backup
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.incident_table import IncidentTable
 from training.fleet.service.service import Service
+from training.fleet.service.state import note_backup
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
@@ -66,7 +66,7 @@ class World:
             credentials=lambda: self.credentials,
             clock=self.clock,
             tally=self.tally,
-            last_event=newest_event(self.reader),
+            last_event=self.reader.number("newest_event"),
         )
         self.exposition = Exposition(self.snapshots, "1.2")
 

@@ -25,7 +25,7 @@ from training.fleet.client.credentials import new_request
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.receiver.http.connection import GuardedProtocol
 from training.fleet.receiver.security.registry import A_DAY_MAX, DAY_S, Certified, Registry
-from training.fleet.service.uploads import BUNDLES_MAX
+from training.fleet.service.endings import BUNDLES_MAX
 from training.fleet.store.artifacts import RESERVE_BYTES, ArtifactStore
 from training.fleet.store.errors import ShareFull, StoreFull, TooManyParts
 from training.fleet.store.incoming import PARTS_MAX, PartFile

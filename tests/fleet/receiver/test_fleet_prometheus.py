@@ -23,7 +23,7 @@ from tls_world import SecureReceiver
 
 from training.fleet.receiver.metrics.exposition import METRICS
 from training.fleet.receiver.metrics.snapshot import FRESH_S
-from training.fleet.service.backed_up import note_backup, noted_beside
+from training.fleet.service.state import note_backup, noted_beside
 from training.fleet.wire.identity import Role
 
 ROOT = Path(__file__).parents[3]

@@ -40,8 +40,7 @@ from training.fleet.client.client import Superseded
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.recovery.backup import Backup, Restore, Restored, content_path, read_contents, snapshots
 from training.fleet.recovery.files import put_database
-from training.fleet.service.backed_up import backed_up_at, noted_beside
-from training.fleet.service.state import Deployment, RecoveryError
+from training.fleet.service.state import Deployment, RecoveryError, backed_up_at, noted_beside
 from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
 

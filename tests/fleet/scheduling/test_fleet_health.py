@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_running import Receiver
 
-from training.fleet.queue.quarantine import quarantines
+from training.fleet.queue.unavailable import quarantines
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits

@@ -20,9 +20,9 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.logs import Gone, Piece, beyond
 from training.fleet.recovery.logs import take_back_logs
 from training.fleet.scheduling.job import Attempt
-from training.fleet.service import log_archiving, logs
+from training.fleet.service import logs
 from training.fleet.service.delivery import Disk, Step
-from training.fleet.service.log_archiving import Folding
+from training.fleet.service.logs import Folding
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import DamagedArtifact, NotStored, StoreUnavailable
@@ -153,7 +153,7 @@ def test_a_file_goes_an_hour_after_its_row(small):
     there = set(small.store.logs.names())
     kept = [piece for piece in small.pieces() if piece.gone is None]
     assert len(there) > len(kept)
-    small.clock.advance(log_archiving.REMOVED_AFTER_S - 1)
+    small.clock.advance(logs.REMOVED_AFTER_S - 1)
     small.fold()
     assert set(small.store.logs.names()) == there, "a backup may name them yet"
     small.clock.advance(2)
@@ -178,7 +178,7 @@ def test_output_of_which_nobody_said_how_much_there_is_waits_for_an_hour(one):
     one.print(["a"])
     one.queue.fail("id-one", "pi", error="it broke")
     assert one.fold() == 0
-    one.clock.advance(log_archiving.SILENT_S + 1)
+    one.clock.advance(logs.SILENT_S + 1)
     assert one.fold() == 1
     one.print(["late"])
     assert one.fold() == 1
@@ -215,9 +215,9 @@ def test_lines_that_are_in_a_file_already_go_into_no_other(small):
     assert before.count == 4
     assert isinstance(step, Disk)
     file = step.work()
-    assert not small.queue.logs.fold(log_archiving.piece_of(file), 100)
+    assert not small.queue.logs.fold(logs.piece_of(file), 100)
     overlapping = small.store.logs.write("id-one", 1, 3, ["d", "e"])
-    assert not small.queue.logs.fold(log_archiving.piece_of(overlapping), 100)
+    assert not small.queue.logs.fold(logs.piece_of(overlapping), 100)
     assert small.pieces() == [before]
     assert list(small.read().values()) == ["a", "b", "c", "d"]
 
@@ -243,10 +243,10 @@ def test_lines_that_go_into_a_file_between_two_looks_are_not_passed_over(small, 
 def test_a_file_that_is_damaged_or_gone_is_said_and_not_read(one):
     one.print(["a"])
     one.queue.fail("id-one", "pi", error="it broke")
-    one.clock.advance(log_archiving.SILENT_S + 1)
+    one.clock.advance(logs.SILENT_S + 1)
     one.fold()
     (piece,) = one.pieces()
-    file = logs.file_of(piece, str(piece.sha256))
+    file = logs.file_of(piece)
     path = ROOT / file.path
     sound = b"".join(one.fs.read(path))
     with pytest.raises(DamagedArtifact):

@@ -1,4 +1,4 @@
-"""The living hosts are looked up anew only when they may have changed, with the answer of a look at all hosts."""
+"""What a registry remembers of hosts is what a new registry would find."""
 
 from __future__ import annotations
 

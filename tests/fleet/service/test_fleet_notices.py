@@ -11,8 +11,7 @@ from service_running import POLICY, Receiver
 from training.fleet.manifest.channels import NoticeKind
 from training.fleet.scheduling.quarantine import Cause
 from training.fleet.service.notify import notices
-from training.fleet.service.notify.notices import CERTIFICATE_S, Notices
-from training.fleet.service.notify.outbox import NoticeOutbox
+from training.fleet.service.notify.notices import CERTIFICATE_S, NoticeOutbox, Notices
 
 DAY_S = 86400.0
 

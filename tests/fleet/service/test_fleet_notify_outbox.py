@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import id_of
 from training.fleet.manifest.channels import ChannelKind, NoticeKind, NotifyChannel, Secret
-from training.fleet.service.notify.outbox import NoticeOutbox
+from training.fleet.service.notify.notices import NoticeOutbox
 from training.fleet.service.notify.rules import CHARS_MAX, FOLD_S, NOTICES_MAX, RETRY_MOST_S, Message, retry_after_s
 
 NTFY = NotifyChannel(name="phone", kind=ChannelKind.NTFY, url=Secret("/etc/topic"))

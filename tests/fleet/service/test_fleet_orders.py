@@ -22,9 +22,9 @@ from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.wake import AGAIN_S, START_S, TRIES_MAX, Sleeper, Waits, to_wake
 from training.fleet.service import acts
 from training.fleet.service.audit import Act, AuditLog
+from training.fleet.service.fleet import terms_of
 from training.fleet.service.forecasts import Forecasts
 from training.fleet.service.service import Service
-from training.fleet.service.terms import terms_of
 from training.fleet.service.wakes import Wakes
 from training.fleet.wire.constants import Refusal
 
@@ -200,27 +200,28 @@ def test_a_silent_host_is_woken_for_a_job_that_failed_on_it_a_while_ago():
     house.plan(a_job("one"), hosts={"pc": {"mac": MAC}})
     house.fail(house.granted("pc"), host_id="pc")
     house.clock.advance(3 * 600)
-    assert [each.host for each in Wakes(house.service).due()] == ["pc"]
+    assert list(Wakes(house.service).due()) == ["pc"]
+    house.fail(house.granted("pi"), host_id="pi")
+    assert not Wakes(house.service).due(), "pi ends it sooner, though it failed there"
 
 
 def test_a_silent_host_is_woken_and_the_jobs_history_says_so():
     house = House(hosts={"pc": {"mac": MAC}})
     wakes = Wakes(house.service)
     house.ask("pc")
-    assert wakes.due() == [], "it is awake"
+    assert not wakes.due(), "it is awake"
     house.clock.advance(3 * 600)
-    (due,) = wakes.due()
-    assert (due.host, due.mac) == ("pc", MAC)
+    assert wakes.due() == {"pc": MAC}
     row = [each for each in house.queue.db.all("events_of_job", job_id="id-job-1") if each["transition"] == "wake"]
     assert [(each["to_status"], each["detail"]) for each in row] == [
         (JobStatus.PENDING, "pc is asleep and would have it done sooner")
     ]
-    assert wakes.due() == [], "it may still come"
+    assert not wakes.due(), "it may still come"
     house.clock.advance(AGAIN_S)
     assert len(wakes.due()) == 1
     house.service.order("pc", OrderKind.DRAIN, "ada")
     house.clock.advance(9 * AGAIN_S)
-    assert wakes.due() == [], "it would get nothing"
+    assert not wakes.due(), "it would get nothing"
     house.queue.close()
 
 

@@ -292,7 +292,7 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(fleet
         lambda: fleet.push(b"data", hosts=["desk"]),
         lambda: fleet.queue.db.run("mark_removed", job_id=job.job_id),
         lambda: fleet.queue._conn.execute("UPDATE jobs SET name = 'other'"),
-        lambda: monkeypatch.setattr("training.fleet.service.kept_plan.stamps", lambda: ["newer"]),
+        lambda: monkeypatch.setattr("training.fleet.service.plan.stamps", lambda: ["newer"]),
         damage,
         lambda: kept.write_bytes(b""),
         kept.unlink,

@@ -52,7 +52,7 @@ def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_
     claim_id = receiver.granted()
     edited = {**OWN, "outputs": ["model.json", "extra.bin"]}
     receiver.plan(a_job("one", n_resamples=5000, denied_hosts=["pi"], trainer=edited) | {"name": "other"})
-    said = provenance_of(receiver.job(), receiver.attempt(), None, now=receiver.clock.now())
+    said = provenance_of(receiver.job(), receiver.attempt(), now=receiver.clock.now())
     assert (said["spec"]["n_resamples"], said["spec"]["denied_hosts"]) == (100, [])
     assert said["name"] == "one"
     receiver.deliver(claim_id, spec_hash=spec_hash(said["spec"]))

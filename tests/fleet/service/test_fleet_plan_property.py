@@ -16,6 +16,7 @@ from msgspec import to_builtins
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_diff import foresee, planned_ids
+from training.fleet.queue.rows import jobs_by_host
 from training.fleet.scheduling.job import Job
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.catalogue import provenance_of
@@ -84,7 +85,7 @@ class Edited(RuleBasedStateMachine):
     def preview(self) -> ReloadReply:
         after = HostRegistry(self.service.known_hosts(), Plan())
         synced, _ = foresee(self.queue.db, self.file, planned_ids(self.queue.db))
-        return told(synced, self.service.compared_with, after, self.queue.hosts.held())
+        return told(synced, self.service.compared_with, after, jobs_by_host(self.queue.db))
 
     def tell(self, before: dict[str, Job], reply: ReloadReply) -> None:
         """The answer counts and names what it changed."""
@@ -221,7 +222,7 @@ class Edited(RuleBasedStateMachine):
         for job in self.rows():
             for attempt in self.queue.attempts.of_job(job.job_id):
                 assert attempt.granted == self.granted[attempt.claim_id]
-                said = provenance_of(job, attempt, None, now=0.0)
+                said = provenance_of(job, attempt, now=0.0)
                 assert said["spec"] == attempt.granted
                 assert said["name"] == attempt.granted["name"]
 

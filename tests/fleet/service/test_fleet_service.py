@@ -15,7 +15,7 @@ from service_running import POLICY, A, Receiver, refused, with_two_jobs
 from training.contract import spec_hash
 from training.fleet.database.writer import DatabaseFull
 from training.fleet.queue.attempts import DeliveryNews
-from training.fleet.queue.quarantine import quarantines
+from training.fleet.queue.unavailable import quarantines
 from training.fleet.scheduling.job import AMOUNTS, AT_BEST, RESERVES, EndReason, JobStatus
 from training.fleet.service import claims
 from training.fleet.service.catalogue import first_delivery

@@ -125,7 +125,7 @@ def test_filters_let_through_what_a_look_at_each_job_lets_through(listed, wanted
     assert seen == [each.name for each in sorted(expected, key=keys[sort])]
     counted = sum(
         kind.n
-        for kind in listed.views.counted(wanted.text)
+        for kind in listed.views.counted(wanted.q)
         if all(getattr(wanted, n) in ("", getattr(kind, n)) for n in ("status", "model", "mode", "host"))
     )
     if wanted.status != "held":
@@ -139,7 +139,7 @@ def passes(wanted: JobFilter, job: JobView) -> bool:
         and wanted.model in ("", job.model)
         and wanted.mode in ("", job.mode)
         and wanted.host in ("", job.host)
-        and wanted.text.lower() in job.name.lower()
+        and wanted.q.lower() in job.name.lower()
     )
 
 

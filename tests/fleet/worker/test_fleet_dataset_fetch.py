@@ -33,8 +33,8 @@ from training.fleet.install.types import InstallRequest, System
 from training.fleet.install.types import MachineRole as InstallRole
 from training.fleet.process.ended import Ended
 from training.fleet.scheduling.job import EndReason, Needs
+from training.fleet.service.data_use import check_fetch
 from training.fleet.service.hosts import Plan
-from training.fleet.service.membership import check_fetch
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.dataset_listing import Listing
 from training.fleet.wire.identity import Role

@@ -11,11 +11,11 @@ A column that holds its default is not part of the checksum, so that a later ver
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from sqlite3 import Connection
+from typing import Any, NamedTuple
 
 from training.fleet.database.writer import Row, named
 
@@ -34,18 +34,7 @@ _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}
 Columns = Sequence[tuple[str, Any]]  # names and defaults, sorted
 
 
-class Connection(Protocol):
-    """The methods of SQLite's connection that are needed here."""
-
-    def execute(self, sql: str, parameters: Sequence[str] = (), /) -> Any: ...
-
-    def executescript(self, sql: str, /) -> Any: ...
-
-    def create_function(self, name: str, narg: int, func: Callable[..., Any], /, *, deterministic: bool) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(NamedTuple):
     """The result of checking a table's checksums and counts."""
 
     table: str

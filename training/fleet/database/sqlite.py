@@ -61,16 +61,12 @@ class SqliteDatabase:
             raise self._unusable(error) from error
         self._identity = _identity(self.path)
         try:
-            if read_only:
-                self._prepare_read_only()
-            else:
-                self._prepare(synchronous)
-        except sqlite3.Error as error:
+            self._prepare(None if read_only else synchronous)
+        except (sqlite3.Error, DatabaseError) as error:
             self.connection.close()
+            if isinstance(error, DatabaseError):
+                raise
             raise self._unusable(error) from error
-        except DatabaseError:
-            self.connection.close()
-            raise
 
     def _unusable(self, error: sqlite3.Error) -> DatabaseError:
         remedy = f"name another file with --db, or bring it back with {_WAYS_BACK}"
@@ -80,28 +76,25 @@ class SqliteDatabase:
             remedy = f"the user who runs this must be able to write in {folder}: is it mounted read-only?"
         return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
 
-    def _prepare(self, synchronous: str) -> None:
+    def _prepare(self, synchronous: str | None) -> None:
+        """Get the connection ready; None: only to read."""
         self.connection.row_factory = sqlite3.Row
         self._pragma("busy_timeout = 5000")
+        self._pragma("trusted_schema = OFF")
         self._check_owner()  # before anything is changed: it may not be ours
-        self._pragma("journal_mode = WAL")
-        self._pragma(f"synchronous = {synchronous}")
-        self._pragma("foreign_keys = ON")
-        self._pragma("trusted_schema = OFF")
-        self._pragma("mmap_size = 0")
-        self._migrate()
-        self._pragma("shrink_memory")  # a first start has every page of the new file in memory
+        if synchronous is None:
+            self._pragma("query_only = ON")
+            self._require_shape()
+        else:
+            self._pragma("journal_mode = WAL")
+            self._pragma(f"synchronous = {synchronous}")
+            self._pragma("foreign_keys = ON")
+            self._pragma("mmap_size = 0")
+            self._migrate()
+            self._pragma("shrink_memory")  # a first start has every page of the new file in memory
         self._columns = seals.learn(self.connection)
-        seals.keep(self.connection)
-
-    def _prepare_read_only(self) -> None:
-        self.connection.row_factory = sqlite3.Row
-        self._pragma("busy_timeout = 5000")
-        self._pragma("query_only = ON")
-        self._pragma("trusted_schema = OFF")
-        self._check_owner()
-        self._require_shape()
-        self._columns = seals.learn(self.connection)
+        if synchronous is not None:
+            seals.keep(self.connection)
 
     def _pragma(self, pragma: str) -> Any:
         return self.connection.execute(f"PRAGMA {pragma}").fetchone()
@@ -249,6 +242,10 @@ class SqliteDatabase:
         # SQLite's own rows compare a name with that of one column after the other, each time.
         return dict(zip(rows[0].keys(), rows[0], strict=True)) if rows else None
 
+    def number(self, statement: str, **params: Any) -> int:
+        rows = self.all(statement, **params)
+        return int(next(iter(rows[0]))) if rows else 0  # SQLite's own row gives its values
+
     def run(self, statement: str, **params: Any) -> int:
         with self._lock:
             return self._execute(self._sql[statement], params)[1]
@@ -296,10 +293,8 @@ class SqliteDatabase:
 
     def _try(self, sql: str) -> None:
         """Run a statement that undoes; ignore its errors, because the error before it is the one to report."""
-        try:
+        with contextlib.suppress(sqlite3.Error):
             self.connection.execute(sql)
-        except sqlite3.Error:
-            return
 
 
 def named_in(path: Path) -> str | None:

@@ -60,6 +60,10 @@ class Database(Protocol):
 
     def one(self, statement: str, **params: Any) -> Row | None: ...
 
+    def number(self, statement: str, **params: Any) -> int:
+        """Return the one number that a statement finds; 0 where it finds none."""
+        ...
+
     def run(self, statement: str, **params: Any) -> int:
         """Execute and return the number of rows changed."""
         ...
@@ -145,24 +149,15 @@ class Writer:
         self._thread.join()
 
     def _loop(self) -> None:
-        while True:
-            first = self._inbox.get()
-            if first is None:
-                return
+        while (first := self._inbox.get()) is not None:
             group = [first]
-            last = False
-            while len(group) < self.GROUP_MAX:
-                try:
-                    item = self._inbox.get_nowait()
-                except queue.Empty:
-                    break
+            while len(group) < self.GROUP_MAX and not self._inbox.empty():  # only this thread takes calls out
+                item = self._inbox.get()
                 if item is None:
-                    last = True
+                    self._inbox.put(None)  # the last: for the loop
                     break
                 group.append(item)
             self._commit(group)
-            if last:
-                return
 
     def _commit(self, group: Sequence[tuple[Callable[[], Any], Future[Any]]]) -> None:
         outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -56,7 +55,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
 def days(events: list[Event]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
     """Group events by day, in the receiver's own zone."""
     for day, group in groupby(events, key=lambda event: _day(event.at)):
-        yield day, [{**asdict(event), "clock": f"{local(event.at):%H:%M:%S}"} for event in group]
+        yield day, [{**event._asdict(), "clock": f"{local(event.at):%H:%M:%S}"} for event in group]
 
 
 def _day(at: float) -> str:
@@ -71,4 +70,4 @@ def sentence(events: list[Event], query: EventsQuery, now: float) -> str:
     last = events[0]
     if query.before is not None:
         return f"What happened before {words.ago(last.at, now)}."
-    return f"Last, {words.ago(last.at, now)}: {last.name} {words.happened(asdict(last))}."
+    return f"Last, {words.ago(last.at, now)}: {last.name} {words.happened(last._asdict())}."

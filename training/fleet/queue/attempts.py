@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any
 
 from training.clock import Clock
-from training.fleet.database.writer import Database, Row
+from training.contract import digest, identity_of
+from training.fleet.database.writer import Database
 from training.fleet.queue.rows import attempt_of
 from training.fleet.scheduling.job import Attempt, EndReason, Job, Trained
 
 GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
 _OF_A_GRANT = ["job_id", "attempt", "claim_id", "generation", "host", "instance_id", "session_id", "slot", "request_id"]
+_OF_AN_END = ["claim_id", "error", "exit_code", "artifact_id", "lived_s", "out_of_memory"]
 
 
 class DeliveryNews(IntEnum):
@@ -28,12 +30,24 @@ class DeliveryNews(IntEnum):
     BACK = 2  # known, and in the store again, from where retention had taken it
 
 
+@dataclass(frozen=True, slots=True)
+class KeptReport:
+    """A report stored beside a bundle, and its main figures."""
+
+    report: str  # its SHA-256
+    bytes: int
+    figures: str  # JSON
+    test: str | None = None  # models with the same one were judged on the same windows
+    auroc: float | None = None
+    auroc_low: float | None = None
+    auroc_high: float | None = None
+
+
 class Attempts:
     """Attempts in the queue's database."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+        self._db, self._clock = db, clock
         self.appended_bytes = 0  # of output, by this process
 
     def by_claim(self, claim_id: str) -> Attempt | None:
@@ -79,32 +93,11 @@ class Attempts:
             self._db.run("train_no_more", claim_id=attempt.claim_id)
         return replace(attempt, heard_s=None)
 
-    def end(
-        self,
-        attempt: Attempt,
-        reason: EndReason,
-        *,
-        error: str | None = None,
-        exit_code: int | None = None,
-        artifact_id: str | None = None,
-        record: Mapping[str, Any] | None = None,
-        lived_s: float | None = None,
-        out_of_memory: str | None = None,
-    ) -> Attempt:
-        """End a live attempt; return the ended attempt."""
-        row = self._db.one(
-            "end_attempt",
-            claim_id=attempt.claim_id,
-            now=self._clock.now(),
-            reason=reason,
-            error=error,
-            exit_code=exit_code,
-            artifact_id=artifact_id,
-            record=as_json(record),
-            lived_s=lived_s,
-            out_of_memory=out_of_memory,
-            **Trained.of(record).to_dict(),
-        )
+    def end(self, attempt: Attempt, reason: EndReason) -> Attempt:
+        """End a live attempt, which says itself how; returns it as it is then."""
+        said = {name: getattr(attempt, name) for name in _OF_AN_END}
+        said |= {"now": self._clock.now(), "reason": reason, "record": as_json(attempt.record)}
+        row = self._db.one("end_attempt", **said, **Trained.of(attempt.record).to_dict())
         assert row is not None, "an attempt ends once"
         return attempt_of(row)
 
@@ -117,8 +110,7 @@ class Attempts:
         added = self._db.run(
             "add_artifact",
             artifact_id=artifact_id,
-            job_id=attempt.job_id,
-            attempt=attempt.attempt,
+            **attempt.key,
             model=model,
             mode=mode,
             size=size,
@@ -128,14 +120,17 @@ class Attempts:
             return DeliveryNews.NEW
         return DeliveryNews.BACK if back else DeliveryNews.KNOWN
 
-    def artifact_of(self, attempt: Attempt, artifact_id: str) -> Row | None:
-        """The delivery of this bundle by this attempt, if there was one."""
-        return self._db.one("artifact_of", job_id=attempt.job_id, attempt=attempt.attempt, artifact_id=artifact_id)
-
     def artifacts_of(self, attempt: Attempt) -> set[str]:
         """The bundles that this attempt delivered."""
-        rows = self._db.all("artifacts_of", job_id=attempt.job_id, attempt=attempt.attempt)
+        rows = self._db.all("artifacts_of", **attempt.key)
         return {row["artifact_id"] for row in rows}
+
+    def keep_result(self, job: Job, attempt: int, kept: KeptReport | None) -> None:
+        """Store the result of an attempt, with the job as it was granted. A result that is stored already is not
+        replaced."""
+        if kept is not None:
+            twin = digest({**identity_of(job.spec), "mode": None})[:16]  # equal but for the mode
+            self._db.run("keep_result", job_id=job.job_id, attempt=attempt, twin=twin, **asdict(kept))
 
     def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
         """Store how long an attempt, live or not, has trained by its heartbeats, and its progress, if ``seq`` is above
@@ -168,11 +163,10 @@ class Attempts:
             return attempt.log_next
         if missing := start - attempt.log_next:
             start, fresh = start - 1, [GAP.format(missing), *fresh]
-        key = {"job_id": attempt.job_id, "attempt": attempt.attempt}
         after = start + len(fresh)
         with self._db.transaction():
             text = "\n".join(fresh)
-            self._db.run("add_log", **key, first=start, count=len(fresh), text=text)
+            self._db.run("add_log", **attempt.key, first=start, count=len(fresh), text=text)
             self._db.run("move_log_next", claim_id=attempt.claim_id, log_next=after)
         self.appended_bytes += len(text)
         return after

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from training.clock import Clock
-from training.fleet.database.writer import Database, Row
-from training.fleet.queue.classes import JobClass, RequirementClasses
+from training.fleet.database.writer import Row
+from training.fleet.queue.classes import JobClass
 from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, place_of
 from training.fleet.queue.schedule_cache import Scheduler
+from training.fleet.queue.state import QueuePart, QueueState
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
@@ -34,8 +33,7 @@ Rank = tuple[int, float, int]
 Head = tuple[Rank, str]  # rank and id of a job
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
+class Declined(NamedTuple):
     """A job that a host does not get now, because another host will have it done sooner. Times in epoch seconds."""
 
     job_id: str
@@ -52,8 +50,7 @@ class Declined:
         return left_to(self.by, self.name, done=done, here=here, free=free)
 
 
-@dataclass(frozen=True, slots=True)
-class NoJob:
+class NoJob(NamedTuple):
     """The reason why nothing was granted; ``retry_after_s`` if waiting alone will change that."""
 
     reason: str
@@ -61,11 +58,12 @@ class NoJob:
     declined: Declined | None = None
 
 
-class Chooser:
+class Chooser(QueuePart):
     """Chooses jobs for hosts that ask."""
 
-    def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, ahead: Scheduler) -> None:
-        self._db, self._clock, self._classes, self._ahead = db, clock, classes, ahead
+    def __init__(self, queue: QueueState, ahead: Scheduler) -> None:
+        super().__init__(queue)
+        self._queue, self._ahead = queue, ahead
 
     def choose(self, host: Host, fleet: Fleet, policy: Policy, *, first_come: bool = False) -> str | NoJob:
         """The id of the job that ``host`` should train now. Call it in the transaction that writes the grant.
@@ -75,7 +73,7 @@ class Chooser:
         """
         if self._db.run("open_gates", now=self._clock.now()):
             self._ahead.edited()  # jobs that avoided a host were in no schedule
-        asking = _Asking(self._db, self._classes, self._ahead.kinds, host, fleet, policy, self._clock)
+        asking = _Asking(self._queue, self._ahead.kinds, host, fleet, policy)
         # One host alone is done no sooner by any order.
         chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
         if not (isinstance(chosen, NoJob) and chosen.reason == BEING_MADE):
@@ -91,29 +89,20 @@ class Chooser:
         meant = None if first_come or not fleet.alive else ahead.rolling.meant_for(host.name)
         if meant is None:  # its part of all
             hosts = 1 + len(fleet.alive)
-            row = self._db.one("pending_up_to", most=max(1, host.cores) * hosts)
-            meant = 0 if row is None else -(-row["n"] // hosts) - 1
+            meant = -(-self._db.number("pending_up_to", most=max(1, host.cores) * hosts) // hosts) - 1
         before = self._db.one("booked_last", job_id=job_id) if job["attempt"] else None
         had = json.loads(before["booked"])["cores"] if before is not None else 0
         wanted = booking.demand(needs, host)
         return booking.book(needs, host, threads_for(needs, wanted, host, jobs=1 + meant, before=had))
 
 
-class _Asking:
+class _Asking(QueuePart):
     """The request of one host for a job, and the reasons why the host does not get other jobs."""
 
-    def __init__(
-        self,
-        db: Database,
-        classes: RequirementClasses,
-        kinds: Kinds,
-        host: Host,
-        fleet: Fleet,
-        policy: Policy,
-        clock: Clock,
-    ) -> None:
-        self._db, self._classes, self._kinds, self._clock = db, classes, kinds, clock
-        self._host, self._fleet, self._policy, self._now = host, fleet, policy, clock.now()
+    def __init__(self, queue: QueueState, kinds: Kinds, host: Host, fleet: Fleet, policy: Policy) -> None:
+        super().__init__(queue)
+        self._kinds, self._host, self._fleet = kinds, host, fleet
+        self._policy, self._now = policy, queue.clock.now()
         self._gates = self._closed_gates()
         self._waits: list[tuple[float, str]] = []  # how long until a job may be had, and why not now
         self._for_room: list[tuple[Rank, Needs, str]] = []  # jobs that come first and wait for room, and why
@@ -256,8 +245,7 @@ class _Asking:
             return NoJob(f"the next job waits for room here: {min(self._for_room, key=lambda each: each[0])[2]}")
         if obstacle is not None:
             return NoJob(f"none of the pending jobs fits this host: {obstacle}")
-        row = self._db.one("held_pending")
-        if row is not None and row["n"]:
+        if self._db.number("held_pending"):
             return NoJob("every pending job is held by the operator")
         return NoJob("no job is pending")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.database.writer import Database
 from training.fleet.scheduling.job import Needs
@@ -14,8 +13,7 @@ from training.fleet.scheduling.workload import work_facts
 CLASSES_MOST = 400  # that wait; beyond, jobs that differ in hyperparameters alone share one
 
 
-@dataclass(frozen=True, slots=True)
-class JobClass:
+class JobClass(NamedTuple):
     """The needs and the work that many jobs share."""
 
     class_id: int
@@ -34,15 +32,16 @@ class RequirementClasses:
     def of(self, needs: Needs, spec: Mapping[str, Any]) -> int:
         """Return the class of a job; create it if there is none yet."""
         text = needs.canonical(work_facts(spec))
-        row = self._db.one("class_of", needs=text)
-        if row is None and self._count() >= CLASSES_MOST:
+        found = self.number(text)
+        if found is None and self._count() >= CLASSES_MOST:
             text = needs.canonical(work_facts(spec, coarse=True))
-            row = self._db.one("class_of", needs=text)
-        if row is None:
+            found = self.number(text)
+        if found is None:
             self._waiting = self._count() + 1
-            row = self._db.one("add_class", needs=text)
-        assert row is not None
-        return int(row["class_id"])
+            self._db.run("add_class", needs=text)
+            found = self.number(text)
+        assert found is not None
+        return found
 
     def number(self, text: str) -> int | None:
         """Return the number of the class of this text, if there is one."""

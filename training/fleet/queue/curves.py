@@ -39,9 +39,8 @@ class Curves:
 
     def add_sample(self, attempt: Attempt, seq: int, seconds: float, used: Mapping[str, Any]) -> None:
         """Store what the attempt used, ``seconds`` after its grant; the same heartbeat repeated changes nothing."""
-        key = {"job_id": attempt.job_id, "attempt": attempt.attempt, "seq": seq, "seconds": seconds}
         apart_s = max(SAMPLES_APART_S, SAMPLES_APART_SHARE * seconds)
-        self._db.run("add_sample", **key, apart_s=apart_s, **used)
+        self._db.run("add_sample", **attempt.key, seq=seq, seconds=seconds, apart_s=apart_s, **used)
 
     def of_job(self, job_id: str, attempt: int | None, most: int) -> list[Row]:
         """Read a job's curve, or one attempt's: at most ``most`` rows, in the order of epochs.
@@ -51,10 +50,6 @@ class Curves:
         buckets = max(1, (most - 2) // _A_POINT_BUCKET)
         return self._db.all("curve", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
 
-    def spans(self, job_id: str, attempt: int | None) -> list[Row]:
-        """Return for each attempt in a job's curve its number of rows, and its first and last epoch."""
-        return self._db.all("curve_spans", job_id=job_id, attempt=attempt)
-
     def samples(self, job_id: str, attempt: int, most: int) -> list[Row]:
         """Read at most ``most`` samples of an attempt, in the order of time."""
         buckets = max(1, (most - 2) // _A_SAMPLE_BUCKET)
@@ -63,10 +58,9 @@ class Curves:
     def _keep(self, statement: str, attempt: Attempt, points: list[Mapping[str, Any]]) -> None:
         if not points:
             return
-        key = {"job_id": attempt.job_id, "attempt": attempt.attempt}
+        key = attempt.key
         with self._db.transaction():
             for point in points:
                 self._db.run(statement, **key, **point)
-            row = self._db.one("count_points", **key)
-            if row is not None and row["n"] > POINTS_KEPT:
+            if self._db.number("count_points", **key) > POINTS_KEPT:
                 self._db.run("thin_points", **key, buckets=POINTS_KEPT // 2 // _A_POINT_BUCKET)

@@ -54,13 +54,10 @@ class Learned:
 
         ``calibrations`` gives hosts' own measurements: the same object until one of them changes.
         """
-        self._calibrations = calibrations
-        self._db = db
-        self._data_bytes = data_bytes
-        self._most = most
-        self._speeds = Speeds()
+        self._db, self._most, self._speeds = db, most, Speeds()
+        self._data_bytes, self._calibrations = data_bytes, calibrations
         self._kinds: dict[str, OfKind] = {}
-        self._attempts = self._begun = 0
+        self.attempts = self._begun = 0  # attempts that taught something
         self._seen = -1  # the last event that was looked at
 
     def speeds(self) -> Speeds:
@@ -86,29 +83,22 @@ class Learned:
     def version(self) -> tuple[int, int]:
         """Return a value that changes whenever something was learned."""
         self._look()
-        return self._begun, self._attempts
-
-    @property
-    def attempts(self) -> int:
-        """Return the number of attempts that were learned from."""
-        return self._attempts
+        return self._begun, self.attempts
 
     def _look(self) -> None:
         """Learn from the attempts that completed since the last update, in the order of events, independently of any
         clock."""
-        row = self._db.one("newest_event")
-        newest = 0 if row is None else int(row["seq"])
-        calibrations = self._calibrations()
+        newest, calibrations = self._db.number("newest_event"), self._calibrations()
         if calibrations is not self._speeds.calibrations:
             self._speeds.calibrate(calibrations)
             self._begun += 1
         if newest == self._seen:
             return
-        if 0 <= self._seen < newest and self._attempts < 2 * self._most:
+        if 0 <= self._seen < newest and self.attempts < 2 * self._most:
             rows = self._db.all("attempts_timed_since", after=self._seen)
         else:  # the first look, or one after so many that most of what is held is out of date
             self._speeds = Speeds(calibrations=calibrations)
-            self._kinds, self._attempts, self._begun = {}, 0, self._begun + 1
+            self._kinds, self.attempts, self._begun = {}, 0, self._begun + 1
             # In the order in which they completed; the oldest may have no event any more.
             rows = sorted(self._db.all("attempts_timed", most=self._most), key=lambda row: (row["seq"], row["age"]))
         works: dict[str, Workload] = {}
@@ -131,7 +121,7 @@ class Learned:
         known.attempts += 1
         known.ram_gib = _higher(known.ram_gib, row["max_rss_kib"])
         known.vram_gib = _higher(known.vram_gib, row["max_vram_kib"])
-        self._attempts += 1
+        self.attempts += 1
         on_one = seconds * speedup(work.family, booked_of(row))
         self._speeds.learn(work, row["host"], on_one)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
-from training.clock import Clock
-from training.fleet.database.writer import Database
-from training.fleet.queue.attempts import Attempts
 from training.fleet.queue.choose import Chooser, NoJob
-from training.fleet.queue.events import Events
 from training.fleet.queue.rows import job_of
+from training.fleet.queue.state import QueuePart, QueueState
 from training.fleet.scheduling.job import Attempt, Host, Job, JobStatus
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.resources import Booking
@@ -27,27 +24,17 @@ class Claimant:
     request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GrantedJob:
+class GrantedJob(NamedTuple):
     job: Job
     attempt: Attempt
 
 
-class Grants:
+class Grants(QueuePart):
     """Grants jobs to hosts."""
 
-    def __init__(
-        self,
-        db: Database,
-        clock: Clock,
-        policy: Policy,
-        chooser: Chooser,
-        attempts: Attempts,
-        events: Events,
-        new_claim_id: Callable[[], str],
-    ) -> None:
-        self._db, self._clock, self._policy, self._chooser = db, clock, policy, chooser
-        self._attempts, self._events, self._new_claim_id = attempts, events, new_claim_id
+    def __init__(self, queue: QueueState, chooser: Chooser, new_claim_id: Callable[[], str]) -> None:
+        super().__init__(queue)
+        self._chooser, self._new_claim_id = chooser, new_claim_id
 
     def grant(
         self, host: Host, claimant: Claimant, fleet: Fleet, *, policy: Policy | None = None, first_come: bool = False
@@ -82,10 +69,7 @@ class Grants:
             granted_at=now,
             granted=granted(job),
             booked=booked,
-            instance_id=claimant.instance_id,
-            session_id=claimant.session_id,
-            slot=claimant.slot,
-            request_id=claimant.request_id,
+            **asdict(claimant),
         )
         attempt = self._attempts.add(claim)
         self._events.moved("claim", job_id, JobStatus.PENDING, job.status, attempt)

@@ -6,20 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.clock import Clock
-from training.fleet.database.writer import Database
 from training.fleet.queue.attempts import as_json
 from training.fleet.queue.grants import Claimant
-from training.fleet.queue.quarantine import Quarantines
-from training.fleet.queue.rows import jobs_by_host
-from training.fleet.scheduling.policy import Policy
+from training.fleet.queue.state import QueuePart, QueueState
+from training.fleet.queue.unavailable import Quarantines
 
 
-class HostRows:
+class HostRows(QueuePart):
     """Hosts in the queue's database."""
 
-    def __init__(self, db: Database, clock: Clock, policy: Policy, quarantines: Quarantines) -> None:
-        self._db, self._clock, self._policy, self._quarantines = db, clock, policy, quarantines
+    def __init__(self, queue: QueueState, quarantines: Quarantines) -> None:
+        super().__init__(queue)
+        self._quarantines = quarantines
 
     def all(self) -> list[dict[str, Any]]:
         """Every host that ever asked for work, whether or not it got any."""
@@ -35,10 +33,6 @@ class HostRows:
             }
             for row in self._db.all("hosts")
         ]
-
-    def held(self) -> dict[str, list[str]]:
-        """Map each host to the names of the jobs that it holds now."""
-        return jobs_by_host(self._db.all("live_jobs_by_host"))
 
     def note(
         self,

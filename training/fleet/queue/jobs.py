@@ -17,28 +17,24 @@ from typing import Any
 from training.clock import Clock, SystemClock
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import Database, id_of
-from training.fleet.queue.attempts import Attempts
 from training.fleet.queue.choose import Chooser, eligible
-from training.fleet.queue.classes import RequirementClasses
 from training.fleet.queue.curves import Curves
-from training.fleet.queue.events import Events
 from training.fleet.queue.grants import Claimant, GrantedJob, Grants
 from training.fleet.queue.host_rows import HostRows
 from training.fleet.queue.logs import LogRows
 from training.fleet.queue.moves import JobMoves
-from training.fleet.queue.orders import Orders
 from training.fleet.queue.plan_write import PlanRows
-from training.fleet.queue.quarantine import Quarantines
-from training.fleet.queue.results import Results
 from training.fleet.queue.rows import job_of
 from training.fleet.queue.schedule_cache import Scheduler
+from training.fleet.queue.state import QueueState
+from training.fleet.queue.unavailable import Orders, Quarantines
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import NOBODY_ELSE, Policy
 
 _UNBOUNDED = 2**62
 
 
-class JobQueue:
+class JobQueue(QueueState):
     """Jobs and hosts in one SQLite file (``training_jobs.db``), and the operations on them."""
 
     def __init__(
@@ -51,21 +47,12 @@ class JobQueue:
         new_claim_id: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         """Open or create the queue at ``path``. Raises DatabaseError in one sentence when that fails."""
-        self.db = db = database if database is not None else SqliteDatabase(path)
-        self.clock = clock = clock if clock is not None else SystemClock()
-        self.policy = policy = policy if policy is not None else Policy()
-        self.events = events = Events(db, clock)
-        self.attempts = attempts = Attempts(db, clock)
-        self.curves, self.logs, self.results = Curves(db), LogRows(db, clock), Results(db)
-        self.quarantines = Quarantines(db, clock, policy, attempts, events)
-        self.orders = Orders(db, clock)
-        self.classes = classes = RequirementClasses(db)
-        self.ahead = Scheduler(db, clock, classes, events)
-        chooser = Chooser(db, clock, classes, self.ahead)
-        self.grants = Grants(db, clock, policy, chooser, attempts, events, new_claim_id)
-        self.moves = moves = JobMoves(db, clock, policy, attempts, events, classes)
-        self.plan = PlanRows(db, clock, classes, events, self.ahead, moves)
-        self.hosts = HostRows(db, clock, policy, self.quarantines)
+        super().__init__(database or SqliteDatabase(path), clock or SystemClock(), policy or Policy())
+        self.curves, self.logs = Curves(self.db), LogRows(self.db, self.clock)
+        self.quarantines, self.orders, self.ahead = Quarantines(self), Orders(self), Scheduler(self)
+        self.grants = Grants(self, Chooser(self, self.ahead), new_claim_id)
+        self.moves = moves = JobMoves(self)
+        self.plan, self.hosts = PlanRows(self, self.ahead, moves), HostRows(self, self.quarantines)
         self.grant, self.workers, self.sync = self.grants.grant, self.hosts.all, self.plan.sync
         self.get, self.settle, self.accept = moves.get, moves.settle, moves.accept
         self.cancel, self.requeue, self.hold, self.unhold = moves.cancel, moves.requeue, moves.hold, moves.unhold
@@ -143,7 +130,8 @@ class JobQueue:
             job = self._held_by(job_id, hostname)
             if job is None:
                 return False
-            self.settle(job, self.attempts.live_of(job), EndReason.TRAINER_FAILED, error=error, exit_code=exit_code)
+            attempt = replace(self.attempts.live_of(job), exit_code=exit_code)
+            self.settle(job, attempt, EndReason.TRAINER_FAILED, error=error)
             return True
 
     def sweep_stale(self, *, stale_after_s: float | None = None, max_attempts: int | None = None) -> int:

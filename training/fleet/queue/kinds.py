@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.classes import JobClass, RequirementClasses
@@ -144,8 +144,7 @@ def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> l
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class LiveAttempt:
+class LiveAttempt(NamedTuple):
     """A live attempt. ``heard_s`` is how long its trainer has run; None: the training has ended and its bundle is being
     delivered."""
 
@@ -190,11 +189,11 @@ class Kinds:
             found[one.key] = one
         return iter(found.values())
 
-    def count(self, class_id: int, priority: int, gate: str) -> int:
-        """Count the pending jobs of a kind."""
+    def count(self, key: str) -> int:
+        """Count the pending jobs of a kind now."""
+        class_id, priority, gate = place_of(key)
         at = {"class_id": class_id, "priority": priority, "avoid_host": gate, "most": COUNTED_MOST}
-        row = self._db.one("waiting_of_kind", **at)
-        return 0 if row is None else int(row["n"])
+        return self._db.number("waiting_of_kind", **at)
 
     def live(self) -> list[LiveAttempt]:
         """Return the attempts under way."""

@@ -35,8 +35,8 @@ class Piece:
     raw_bytes: int
     bytes: int  # of the file, also while it waits to be removed
     sha256: str | None
-    gone: Gone | None
-    gone_at: float | None
+    gone: Gone | None = None
+    gone_at: float | None = None
 
     @property
     def end(self) -> int:

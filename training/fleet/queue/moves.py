@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
-from training.clock import Clock
-from training.fleet.database.writer import Database
-from training.fleet.queue.attempts import Attempts, as_json
-from training.fleet.queue.classes import RequirementClasses
-from training.fleet.queue.events import Events
+from training.fleet.queue.attempts import as_json
 from training.fleet.queue.rows import attempt_of, job_of
+from training.fleet.queue.state import QueuePart
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import (
     CANCELLED,
@@ -23,25 +21,12 @@ from training.fleet.scheduling.job import (
     Needs,
     Trained,
 )
-from training.fleet.scheduling.policy import Policy
 
 _LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
 
 
-class JobMoves:
+class JobMoves(QueuePart):
     """The moves by attempts and by operators."""
-
-    def __init__(
-        self,
-        db: Database,
-        clock: Clock,
-        policy: Policy,
-        attempts: Attempts,
-        events: Events,
-        classes: RequirementClasses,
-    ) -> None:
-        self._db, self._clock, self._policy = db, clock, policy
-        self._attempts, self._events, self._classes = attempts, events, classes
 
     def get(self, job_id: str) -> Job | None:
         row = self._db.one("job", job_id=job_id)
@@ -54,8 +39,7 @@ class JobMoves:
 
     def near(self, ref: str, job_id: str) -> int:
         """Count the other jobs whose name or id begins with ``ref``."""
-        row = self._db.one("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)
-        return 0 if row is None else int(row["n"])
+        return self._db.number("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)
 
     def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
         """Renew the lease of a live attempt, and store how long it has trained by its heartbeats.
@@ -69,14 +53,15 @@ class JobMoves:
             if job.status is not JobStatus.RUNNING:
                 self._events.moved("heartbeat", job.job_id, job.status, JobStatus.RUNNING, attempt)
 
-    def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
+    def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: dict[str, Any] | None = None) -> Attempt:
         """Complete ``job`` with the artifact of its live attempt; return the ended attempt, as all methods do that end
         one."""
         params = {"job_id": job.job_id, "artifact_id": artifact_id, "now": self._clock.now(), "host": attempt.host}
         with self._db.transaction():
             changed = self._db.run("complete_job", **params, claim_id=attempt.claim_id)
             assert changed == 1, "only a live attempt completes"
-            ended = self._attempts.end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
+            done = replace(attempt, artifact_id=artifact_id, record=record)
+            ended = self._attempts.end(done, EndReason.COMPLETED)
             self._events.moved("complete", job.job_id, job.status, JobStatus.COMPLETED, attempt)
         return ended
 
@@ -107,7 +92,7 @@ class JobMoves:
             assert changed == 1, "only a job that waits is completed so"
             self._attempts.add(made)
             self._attempts.add_artifact(made, artifact_id, job.model, job.mode, size)
-            self._attempts.end(made, EndReason.COMPLETED, artifact_id=artifact_id, record=made.record)
+            self._attempts.end(made, EndReason.COMPLETED)
             self._events.moved("deliver", job.job_id, job.status, JobStatus.COMPLETED, made)
 
     def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
@@ -134,24 +119,22 @@ class JobMoves:
         reason: EndReason,
         *,
         error: str | None = None,
-        exit_code: int | None = None,
-        record: Mapping[str, Any] | None = None,
-        policy: Policy | None = None,
-        lived_s: float | None = None,
-        out_of_memory: str | None = None,
+        policy: rules.Policy | None = None,
         hopeless: str | None = None,
     ) -> Attempt:
         """End the live attempt without an artifact, and change the job as the policy decides.
 
-        ``lived_s`` is how long it ran; by default as long as the receiver's rows say. ``hopeless`` is why the job
-        cannot be tried again, even if its budgets are not used up.
+        ``attempt`` says itself how it ended: its exit code, its record, the memory that ran out, and how long it ran;
+        by default as long as the receiver keeps it. ``hopeless`` is why the job cannot be tried again, even if its
+        budgets are not used up.
         """
+        lived_s = attempt.lived_s
         if lived_s is None:
             lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
         settled = rules.settle(
             job,
             reason,
-            exit_code=exit_code,
+            exit_code=attempt.exit_code,
             host=attempt.host,
             now=self._clock.now(),
             policy=policy or self._policy,
@@ -160,15 +143,7 @@ class JobMoves:
         )
         with self._db.transaction():
             self._write_settlement(job, attempt, settled, error)
-            ended = self._attempts.end(
-                attempt,
-                reason,
-                error=error,
-                exit_code=exit_code,
-                record=record,
-                lived_s=lived_s,
-                out_of_memory=out_of_memory,
-            )
+            ended = self._attempts.end(replace(attempt, error=error, lived_s=lived_s), reason)
             self._events.moved(settled.transition, job.job_id, job.status, settled.status, attempt, detail=reason)
         return ended
 
@@ -183,15 +158,8 @@ class JobMoves:
             "settle_job",
             job_id=job.job_id,
             claim_id=attempt.claim_id,
-            status=settled.status,
-            trainer_failures=settled.trainer_failures,
-            host_losses=settled.host_losses,
-            claimable_at=settled.claimable_at,
-            avoid_host=settled.avoid_host or "",
-            avoid_until=settled.avoid_until,
-            short_runs=settled.short_runs,
+            **{**asdict(settled), "avoid_host": settled.avoid_host or ""},
             error=error,
-            ended_by=settled.ended_by,
             finished_at=self._clock.now() if failed else None,
         )
         assert changed == 1, "only a live attempt is settled"

@@ -14,25 +14,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, Row
-from training.fleet.queue.classes import RequirementClasses
-from training.fleet.queue.events import INSERTED, Events, inserted
 from training.fleet.queue.moves import JobMoves
-from training.fleet.queue.plan_diff import Synced, judged, name_of
-from training.fleet.queue.plan_draft import (
+from training.fleet.queue.plan_diff import (
     PART,
     PlanDraft,
     PlanJobs,
+    Synced,
     class_key,
     columns_of,
     digest_of,
     in_parts,
+    judged,
+    name_of,
     texts_of,
 )
 from training.fleet.queue.rows import job_of, known_job
 from training.fleet.queue.schedule_cache import Scheduler
+from training.fleet.queue.state import INSERTED, QueueState, inserted
 from training.fleet.scheduling.edits import LISTED_MAX, EditKind, JobChange, JobEdit, leaving
 from training.fleet.scheduling.job import Job, JobStatus, Needs
 
@@ -147,18 +147,14 @@ class PlanWrite:
 class PlanRows:
     """The rows of the plan in the queue's database."""
 
-    def __init__(
-        self, db: Database, clock: Clock, classes: RequirementClasses, events: Events, ahead: Scheduler, moves: JobMoves
-    ) -> None:
-        self.db, self.clock, self.classes, self.events, self.ahead = db, clock, classes, events, ahead
-        self.moves = moves
-        self.part = PART
+    def __init__(self, queue: QueueState, ahead: Scheduler, moves: JobMoves) -> None:
+        self.db, self.clock, self.classes, self.events = queue.db, queue.clock, queue.classes, queue.events
+        self.ahead, self.moves, self.part = ahead, moves, PART
 
     @property
     def edition(self) -> int:
         """Return the number of the plan in force; it rises with every plan."""
-        row = self.db.one("edition")
-        return 0 if row is None else int(row["edition"])
+        return self.db.number("edition")
 
     def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
         """Make the queue hold these jobs at once. The result describes the first :data:`LISTED_MAX` jobs that

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -51,10 +51,10 @@ def trained_of(row: Row) -> Trained:
     return Trained(row["data_digest"], row["code_digest"], row["training_commit"])
 
 
-def jobs_by_host(rows: Iterable[Row]) -> dict[str, list[str]]:
+def jobs_by_host(db: Database) -> dict[str, list[str]]:
     """Map each host to the names of the jobs that it holds now."""
     held: dict[str, list[str]] = {}
-    for row in rows:
+    for row in db.all("live_jobs_by_host"):
         held.setdefault(row["host"], []).append(row["name"])
     return held
 

@@ -7,17 +7,15 @@ waits long for that thread. Without such a thread, a claim computes the schedule
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from training.clock import Clock
 from training.fleet.database.writer import Database
 from training.fleet.queue.classes import RequirementClasses
 from training.fleet.queue.durations import Learned
-from training.fleet.queue.events import Events
-from training.fleet.queue.kinds import Kinds, PendingKind, Places, at_once, kind, place_of, places_of
+from training.fleet.queue.kinds import Kinds, PendingKind, Places, at_once, kind, places_of
+from training.fleet.queue.state import QueueState
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import TRANSITIONS, Host, JobStatus, Needs
-from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.predictions import Prediction
 from training.fleet.scheduling.schedule import Schedule, Slot, Take, schedule
 from training.fleet.scheduling.schedule_state import Rolling
@@ -30,20 +28,18 @@ _AGAIN_MOST = 50  # waiting hosts for which it is looked if they may take a job 
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(NamedTuple):
     """The situation in which a schedule is computed: the hosts, the policy, and the other facts at that time."""
 
     hosts: tuple[Host, ...]
-    policy: Policy
+    policy: rules.Policy
     begun: float  # by the clock that does not step
     moves: tuple[int, int]
     before: Schedule | None
     awaited: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class MadeSchedule:
+class MadeSchedule(NamedTuple):
     """A computed schedule, and the seconds that its computation took."""
 
     schedule: Schedule
@@ -54,11 +50,12 @@ class Scheduler:
     """Keeps the schedule in force, and decides when a new one is due. Only the writer's thread may call its methods,
     except :meth:`make` and :meth:`told`."""
 
-    def __init__(self, db: Database, clock: Clock, classes: RequirementClasses, events: Events) -> None:
-        self._db, self._clock, self._events = db, clock, events
-        self.kinds = Kinds(db, classes, Learned(db))  # the service puts one here that knows more of data sets and hosts
+    def __init__(self, queue: QueueState) -> None:
+        self._clock, self._events = queue.clock, queue.events
+        # The service puts one here that knows more of data sets and hosts.
+        self.kinds = Kinds(queue.db, queue.classes, Learned(queue.db))
         self.rolling = Rolling()
-        self.stopwatch: Callable[[], float] = clock.monotonic  # by which computations are measured, in seconds
+        self.stopwatch: Callable[[], float] = queue.clock.monotonic  # by which computations are measured, in seconds
         self._is_beside = False
         self._situation: Situation | None = None  # the last that began
         self._made: Situation | None = None  # the one in force was made so
@@ -75,7 +72,7 @@ class Scheduler:
         """Let a separate thread compute schedules by :meth:`make`; ``reader`` is the connection that it reads by."""
         self.kinds, self._is_beside = Kinds(reader, RequirementClasses(reader), learned), True
 
-    def is_due(self, policy: Policy) -> bool:
+    def is_due(self, policy: rules.Policy) -> bool:
         """Return True when the schedule in force is out of date. Any thread may call it."""
         situation, (pending, moves) = self._situation, self._moves()
         if situation is None or self._wanted or situation.moves[0] != pending:
@@ -83,7 +80,7 @@ class Scheduler:
         age_s, same = self._clock.monotonic() - situation.begun, situation.moves[1] == moves and not self._others
         return age_s >= (policy.reschedule_s if same else self._cost_s * _PAUSE)
 
-    def begin(self, hosts: Sequence[Host], policy: Policy) -> Situation:
+    def begin(self, hosts: Sequence[Host], policy: rules.Policy) -> Situation:
         """Start a new schedule for these hosts: return the facts from which :meth:`make` computes it."""
         self.rolling.begin()
         self._wanted, self._others, self._names = False, False, _names(hosts)
@@ -139,15 +136,11 @@ class Scheduler:
 
     def follow(self, situation: Situation, made: MadeSchedule) -> None:
         """Put a computed schedule into force."""
-        self.rolling.follow(made.schedule, situation.begun, self._left)
+        self.rolling.follow(made.schedule, situation.begun, self.kinds.count)
         self._cost_s, self._made = made.cost_s if self._is_beside else 0.0, situation
         self._computed += 1
 
-    def _left(self, key: str) -> int:
-        """Count the jobs of a kind that still wait."""
-        return self.kinds.count(*place_of(key))
-
-    def renew(self, hosts: Sequence[Host], policy: Policy) -> None:
+    def renew(self, hosts: Sequence[Host], policy: rules.Policy) -> None:
         """Compute the schedule for these hosts now, if it is due and no separate thread computes it."""
         self._others = self._names != _names(hosts)
         if not self._is_beside and self.is_due(policy):
@@ -156,7 +149,7 @@ class Scheduler:
 
     # ── asks ────────────────────────────────────────────────────────────────────────────────
 
-    def current(self, host: Host, others: Sequence[Host], policy: Policy) -> Rolling:
+    def current(self, host: Host, others: Sequence[Host], policy: rules.Policy) -> Rolling:
         """Return the schedule for a request of ``host``, without the slots of hosts that get no jobs now."""
         hosts = (host, *others)
         self.rolling.only({each.name for each in hosts})
@@ -239,5 +232,5 @@ def _names(hosts: Sequence[Host]) -> tuple[set[str], set[str]]:
 
 
 def _held_s(of: PendingKind, host: Host, asked: Situation) -> float:
-    fleet = Fleet(alive=asked.hosts, known=asked.hosts)
+    fleet = rules.Fleet(alive=asked.hosts, known=asked.hosts)
     return rules.hold(of.job_class.needs, host, fleet, asked.policy).seconds

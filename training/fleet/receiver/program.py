@@ -33,8 +33,7 @@ from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.policy_options import page, policy_of, setting
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.kept_plan import kept_beside
-from training.fleet.service.plan import Reloader
+from training.fleet.service.plan import Reloader, kept_beside
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.service.state import DEFAULT, Deployment

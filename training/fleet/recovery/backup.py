@@ -37,8 +37,7 @@ from training.fleet.recovery.doctor_store import StoredBundle
 from training.fleet.recovery.files import Progress, holding, opened, plainly, put_database, stamp, steps, write_file
 from training.fleet.recovery.owner import ROOT, User, acting_as, owner_of
 from training.fleet.recovery.reconcile import Recovery, known_bundles, take_over
-from training.fleet.service.backed_up import note_backup
-from training.fleet.service.state import DATABASE, Deployment, RecoveryError
+from training.fleet.service.state import DATABASE, Deployment, RecoveryError, note_backup
 from training.fleet.store.artifacts import BUNDLE, PROVENANCE, REMOVED, REPORTS, ArtifactStore
 from training.fleet.store.datasets import DatasetStore, Shelved
 from training.fleet.store.errors import ChunksMissing, NoDataset, WrongDigest

@@ -12,8 +12,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.logs import Gone, piece_of
 from training.fleet.recovery.doctor_store import fault
 from training.fleet.recovery.findings import Finding, Gravity
-from training.fleet.service import log_archiving
-from training.fleet.service.logs import file_of
+from training.fleet.service import logs
 from training.fleet.service.output import keep_points
 from training.fleet.store.errors import BadName
 from training.fleet.store.logs import LOGS, LogFile, LogStore, parsed
@@ -23,7 +22,7 @@ LOST = (
     "FOLDER --force` bring it back; the job and its model are right"
 )
 HARMLESS = "it is harmless, and may be removed by hand"
-_FILE_BYTES_MAX = 8 * log_archiving.FILE_BYTES  # no file of ours holds more
+_FILE_BYTES_MAX = 8 * logs.FILE_BYTES  # no file of ours holds more
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def known_logs(database: Database) -> KnownLogs:
     rows."""
     known = KnownLogs()
     for row in database.all("stored_logs"):
-        file = file_of(piece_of(row), row["sha256"])
+        file = logs.file_of(piece_of(row))
         try:
             _ = file.path
         except BadName:
@@ -91,7 +90,7 @@ def take_back_logs(queue: JobQueue, files: LogStore) -> int:
         if attempt is None:
             continue
         with queue.db.transaction():
-            pieces = [log_archiving.piece_of(each) for each in found]
+            pieces = [logs.piece_of(each) for each in found]
             end = queue.logs.take_back(pieces, Gone.LOST)
             queue.attempts.restore_output(attempt, end)
             for each in _taken(found):

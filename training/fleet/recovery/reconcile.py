@@ -21,16 +21,15 @@ from training.contract import spec_hash
 from training.files import Fs, file_sha256
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import Database
+from training.fleet.queue.attempts import KeptReport
 from training.fleet.queue.grants import Claimant
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.queue.plan_draft import columns_of
-from training.fleet.queue.results import KeptReport
+from training.fleet.queue.plan_diff import columns_of
 from training.fleet.queue.rows import known_job
 from training.fleet.recovery.logs import take_back_logs
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.policy import may_adopt
-from training.fleet.service.catalogue import index_rows
-from training.fleet.service.results import kept_of
+from training.fleet.service.catalogue import index_rows, kept_of
 from training.fleet.service.retention import note_removed
 from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore, Removed, report_path
 from training.fleet.store.errors import BadName
@@ -268,7 +267,7 @@ class Recovery(JobQueue):
         settle = self.accept if attempt.live else self.moves.adopt
         settle(job, attempt, artifact.artifact_id, said.record)
         if delivery.report is not None:
-            self.results.keep(job.granted(attempt), attempt.attempt, delivery.report)
+            self.attempts.keep_result(job.granted(attempt), attempt.attempt, delivery.report)
 
     def void_codes(self) -> int:
         """Void the one-time codes in an older copy, because they may have been used since."""

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from training.fleet.recovery.unlinked import strange_root
-from training.fleet.service.backed_up import noted_beside
-from training.fleet.service.kept_plan import kept_beside
-from training.fleet.service.state import Deployment
+from training.fleet.service.plan import kept_beside
+from training.fleet.service.state import Deployment, noted_beside
 from training.fleet.store.artifacts import INCOMING
 from training.fleet.store.logs import LOGS
 from training.fleet.wire.constants import LOG_BYTES_MAX

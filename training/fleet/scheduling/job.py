@@ -404,6 +404,11 @@ class Attempt:
     def live(self) -> bool:
         return self.ended_at is None
 
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return what names its rows."""
+        return {"job_id": self.job_id, "attempt": self.attempt}
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

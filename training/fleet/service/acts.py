@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from training.fleet.database.writer import Database
 from training.fleet.scheduling.job import LIVE, JobStatus
@@ -37,23 +37,21 @@ _LOST: Mapping[JobAct, Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The jobs of an act: named ones, or all that match a filter."""
 
-    wanted: JobFilter = field(default_factory=JobFilter)
+    wanted: JobFilter = JobFilter()
     job_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A selected job, with the fields that an act needs."""
 
     job_id: str
     name: str
     status: JobStatus
     claimed_at: float | None
-    held: bool
+    held_at: float | None
     in_manifest: bool
 
     @property
@@ -62,8 +60,7 @@ class Target:
         return _LIVE if self.status in LIVE else str(self.status)
 
 
-@dataclass(frozen=True, slots=True)
-class ActOutlook:
+class ActOutlook(NamedTuple):
     """The expected result of an act: the jobs that it would change, and the work that is lost."""
 
     doing: JobAct
@@ -74,8 +71,7 @@ class ActOutlook:
     whole: bool  # not more were found than one act takes
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """The result of an act."""
 
     moved: int = 0
@@ -88,8 +84,8 @@ def applies(doing: JobAct, target: Target) -> bool:
     if doing is JobAct.CANCEL:
         return not over and (target.status is not JobStatus.FAILED or not target.in_manifest)
     if doing is JobAct.HOLD:
-        return not over and not target.held
-    return doing is JobAct.REQUEUE or target.held
+        return not over and target.held_at is None
+    return doing is JobAct.REQUEUE or target.held_at is not None
 
 
 def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> ActOutlook:
@@ -139,17 +135,7 @@ def chosen(database: Database, selection: Selection) -> list[Target]:
     else:
         selection.wanted.check()
         rows = database.all("jobs_chosen", **selection.wanted.parameters(), most=most)
-    return [
-        Target(
-            row["job_id"],
-            row["name"],
-            JobStatus(row["status"]),
-            row["claimed_at"],
-            row["held_at"] is not None,
-            bool(row["in_manifest"]),
-        )
-        for row in rows
-    ]
+    return [Target(*(row[name] for name in Target._fields)) for row in rows]
 
 
 def portions(forecast: ActOutlook) -> Iterable[Sequence[Target]]:

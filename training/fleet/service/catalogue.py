@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from training.contract import spec_hash
 from training.fleet.database.writer import Database, Row
+from training.fleet.queue.attempts import KeptReport
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.store.artifacts import Artifact
 from training.fleet.store.index import IndexRow
+from training.fleet.wire import reports
 
 
 def index_rows(database: Database) -> Iterator[IndexRow]:
@@ -29,9 +33,7 @@ def first_delivery(database: Database, artifact_id: str, *, job_id: str, attempt
     return _index_row(row) if first and row is not None else None
 
 
-def provenance_of(
-    job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float, report: str | None = None
-) -> dict[str, Any]:
+def provenance_of(job: Job, attempt: Attempt, *, now: float, report: str | None = None) -> dict[str, Any]:
     """Make an attempt's provenance: enough to rebuild the job's row from the store alone.
 
     ``report``: the SHA-256 of its trainer's report, where one is stored with the bundle.
@@ -47,9 +49,23 @@ def provenance_of(
         "instance_id": attempt.instance_id,
         "granted_at": attempt.granted_at,
         "delivered_at": now,
-        "record": record,
+        "record": attempt.record,
         **({} if report is None else {"report": report}),
     }
+
+
+def kept_of(digest: str, body: bytes) -> KeptReport:
+    """Convert a report to its row; invalid parts are left out."""
+    result = reports.read(body).result
+    return KeptReport(
+        report=digest,
+        bytes=len(body),
+        figures=msgspec.json.encode(result).decode(),
+        test=result.test or None,
+        auroc=result.auroc.value,
+        auroc_low=result.auroc.low,
+        auroc_high=result.auroc.high,
+    )
 
 
 def artifact_of(row: Row) -> Artifact:

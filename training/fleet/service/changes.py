@@ -14,6 +14,9 @@ from training.fleet.scheduling.edits import channel_edits, first, host_edits, tr
 from training.fleet.service.hosts import HostRegistry, Plan
 from training.fleet.wire.messages import EditView, ReloadReply
 
+# What goes is not brought back by another edit.
+_RETENTION = "[retention] has changed: `cis490-jobs gc --dry-run` shows what goes within the hour after a reload"
+
 
 def told(
     synced: Synced,
@@ -27,37 +30,29 @@ def told(
     ``held`` says which jobs train on which host. ``channels`` are the digests of the new channels, if the plan itself
     lacks them.
     """
-    counts: dict[str, Any] = {**synced.counts}
-    hosts = [] if before is None else host_edits(before.hosts, after.plan.hosts, held)
-    trainers = [] if before is None else trainer_edits(before.trainers, after.plan.trainers)
-    channels = digests(after.plan.channels) if channels is None else channels
-    notify = [] if before is None else channel_edits(digests(before.channels), channels)
+    plan, counts = after.plan, dict[str, Any](synced.counts)
+    channels = digests(plan.channels) if channels is None or before is None else channels
+    before = before or plan
+    hosts, trainers = host_edits(before.hosts, plan.hosts, held), trainer_edits(before.trainers, plan.trainers)
+    notify = channel_edits(digests(before.channels), channels)
+    retention, scheduling = before.retention != plan.retention, before.scheduling is not plan.scheduling
     return ReloadReply(
         **counts,
         hosts=len(hosts),
         trainers=len(trainers),
-        retention=int(before is not None and before.retention != after.plan.retention),
-        scheduling=int(before is not None and before.scheduling is not after.plan.scheduling),
+        retention=int(retention),
+        scheduling=int(scheduling),
         notify=len(notify),
         cancelled=synced.cancelled,
-        notes=[*_retention(before, after.plan), *_scheduling(before, after.plan), *notes(after)],
+        notes=[
+            *([_RETENTION] if retention else []),
+            *([f"scheduling is {plan.scheduling} from now on, {before.scheduling} before"] if scheduling else []),
+            *notes(after),
+        ],
         edits=msgspec.convert(
             [asdict(edit) for edit in first([*synced.edits, *hosts, *trainers, *notify])], list[EditView]
         ),
     )
-
-
-def _retention(before: Plan | None, after: Plan) -> list[str]:
-    """State once that the retention rules change: what they delete cannot be restored by another edit."""
-    if before is None or before.retention == after.retention:
-        return []
-    return ["[retention] has changed: `cis490-jobs gc --dry-run` shows what goes within the hour after a reload"]
-
-
-def _scheduling(before: Plan | None, after: Plan) -> list[str]:
-    if before is None or before.scheduling is after.scheduling:
-        return []
-    return [f"scheduling is {after.scheduling} from now on, {before.scheduling} before"]
 
 
 def notes(registry: HostRegistry) -> list[str]:

@@ -7,7 +7,7 @@ No HTTP and no SQL. A call runs inside one transaction of the writer and either 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -16,13 +16,11 @@ from training.fleet.queue.grants import Claimant, GrantedJob
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Attempt, EndReason, Host, Job, JobStatus
-from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.resources import HeldAttempt
-from training.fleet.service.fleet import FleetState, held_of
+from training.fleet.service.fleet import Calls, FleetState, held_of
 from training.fleet.service.guards import CRASHED_CLAIMS_MAX, check_claim, ended
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.sessions import HostSessions
-from training.fleet.service.unavailable import at_rest
 from training.fleet.wire.attempts import BookedView, ClaimReply, ClaimRequest, DeclinedView
 from training.fleet.wire.constants import SET_ASIDE_TOLD, ProblemType, Refusal
 
@@ -31,13 +29,12 @@ SPARE_HOSTS_STEP = 50  # … checked after so many new ones
 FULL_RETRY_S = 10.0  # seconds until a host with all its slots taken asks again
 
 
-class Claims:
+class Claims(Calls):
     """Grants jobs to hosts that ask."""
 
     def __init__(self, fleet: FleetState, sessions: HostSessions) -> None:
         """Share the fleet's state and sessions."""
-        self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
-        self._hosts, self._clock = fleet.host_registry, fleet.clock
+        super().__init__(fleet)
         self._sessions = sessions
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
@@ -87,10 +84,10 @@ class Claims:
     def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
         """Grant the best job to a host that may claim and holds these attempts, or give the reason why there is
         none."""
-        if not self._fleet.may_grant:
+        if not self._fleet.store.has_room():
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         sick = self._queue.quarantines.checked_in(request.host_id, request.capability)
-        out = {**at_rest(self._queue.db, self._hosts), **sick}
+        out = {**self._fleet.at_rest(self._queue.db), **sick}
         if request.host_id in out:
             reason = f"this host is {out[request.host_id].sentence()}"
             if request.host_id in sick:
@@ -103,7 +100,7 @@ class Claims:
         late = self._goes_on(request)
         if late is not None:
             return ClaimReply(reason=late, retry_after_s=FULL_RETRY_S, ask_again=True)
-        first_come = self._fleet.plan.scheduling is Scheduling.FIRST_COME
+        first_come = self._fleet.plan.scheduling is rules.Scheduling.FIRST_COME
         fleet = self._fleet.fleet(but=host.name, out=out)
         if fleet.waiting:  # they go before with what they have room for
             there = (self._beside(peer, self._queue.attempts.live_on(peer.name)) for peer in fleet.waiting)
@@ -113,7 +110,7 @@ class Claims:
             return ClaimReply(
                 reason=outcome.reason,
                 retry_after_s=outcome.retry_after_s,
-                declined=None if outcome.declined is None else DeclinedView(**asdict(outcome.declined)),
+                declined=None if outcome.declined is None else DeclinedView.of(outcome.declined),
                 echo=self._sessions.round_of(request.host_id),
             )
         return self._granted(outcome, self._policy.stale_after_s)
@@ -121,14 +118,12 @@ class Claims:
     def as_booked(self, host: Host, held: Iterable[Attempt]) -> Host:
         """Return a host with the room that its attempts leave if they use all that they may; for displays only, as
         claims bring the real figures."""
-        training = [each.booked for each in held if each.heard_s is not None]
+        training = [each.booking for each in held_of(held)]
         return booking.beside(host.at_best(), [HeldAttempt(each, each.ram_gib, each.vram_gib) for each in training])
 
     def _beside(self, host: Host, held: Iterable[Attempt], request: ClaimRequest | None = None) -> Host:
         """Return a host with the room beside its running trainers, whose use the worker's ``request`` states."""
-        uses = {} if request is None else {each.claim_id: each for each in request.training}
-        training = [each for each in held if each.heard_s is not None]
-        return booking.beside(host, [held_of(each, uses.get(each.claim_id)) for each in training])
+        return booking.beside(host, held_of(held, () if request is None else request.training))
 
     def _goes_on(self, request: ClaimRequest) -> str | None:
         """Return why a host gets no job while its worker still has one that was given up as lost; None otherwise.
@@ -199,7 +194,7 @@ class Claims:
             repeated=repeated,
             state=self._fleet.state_of(grant.job.job_id),
             state_every_s=self._policy.state_every_s,
-            booked=BookedView(**grant.attempt.booked.to_dict()),
+            booked=BookedView.of(grant.attempt.booked),
         )
 
     def _note_life(self, request: ClaimRequest) -> None:

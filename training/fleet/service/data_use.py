@@ -1,4 +1,4 @@
-"""The jobs that use data sets: what changes when a name gets another data set, and whether a data set may be removed.
+"""The use of data sets by jobs: the consequences of moving a name, and who may fetch or remove a data set.
 
 Like the service, these run inside one transaction of the writer.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.fleet.scheduling.job import FINAL, Job
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import FINAL, Host, Job
 from training.fleet.service.service import Service
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import counted
@@ -51,6 +52,19 @@ def check_name_unused(service: Service, name: str) -> None:
     if name in service.plan.dataset_names:
         raise Refusal(
             ProblemType.WRONG_STATE, f"jobs of the plan name the data set {name}; change the plan and reload first"
+        )
+
+
+def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
+    """Raise Refusal unless a training host may fetch this data set: one that it trains on, or that the plan's lists
+    would let it train on. Its capability does not matter here."""
+    host = Host.of(host_id, {}, service.plan.declared(host_id))
+    if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
+        return
+    live = service.queue.attempts.live_on(host_id)
+    if all(service.job(attempt.job_id).spec.get("dataset") != dataset_id for attempt in live):
+        raise Refusal(
+            ProblemType.NOT_YOURS, f"no job that host {host_id} may be given trains on data set {dataset_id[:12]}"
         )
 
 

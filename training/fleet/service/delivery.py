@@ -12,18 +12,16 @@ import logging
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database
-from training.fleet.queue.attempts import DeliveryNews
-from training.fleet.queue.results import KeptReport
+from training.fleet.queue.attempts import DeliveryNews, KeptReport
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.service import catalogue
-from training.fleet.service.results import kept_of
+from training.fleet.service.endings import UploadPermission
 from training.fleet.service.service import Service
-from training.fleet.service.uploads import UploadPermission
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.errors import DamagedArtifact, OffsetMismatch, StoreError
 from training.fleet.store.incoming import PartFile
@@ -67,15 +65,13 @@ class Open(Step):
     hashes: bool = False  # re-hashes the stored bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """Step: read the request's body into ``part``, or without a part read and discard it."""
 
     part: PartFile | None
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(NamedTuple):
     """Step: read the request's whole body, of at most so many bytes."""
 
     bytes_max: int
@@ -84,8 +80,7 @@ class Whole:
 Steps = Generator[Step | Body | Whole, Any, T]
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(NamedTuple):
     """The headers of an upload."""
 
     job_id: str
@@ -240,8 +235,7 @@ class DeliverySteps:
             found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
             if found is not None:
                 job, attempt = found
-                claim_id, record = attempt.claim_id, request.record
-                _, kept = yield from self._proven(claim_id, job, attempt, request.artifact_id, record, body)
+                _, kept = yield from self._proven(job, attempt, body)
                 crashpoint("receiver.provenance")
             answer: CompleteReply = yield Decide(lambda: self._service.complete(job_id, request, kept), "complete")
         logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
@@ -258,8 +252,7 @@ class DeliverySteps:
             found = yield Decide(lambda: self._service.deliverable(job_id, request), "ticket")
             if found is not None:
                 job, made = found
-                artifact_id, record = request.artifact_id, made.record
-                size, kept = yield from self._proven(request.claim_id, job, made, artifact_id, record, body)
+                size, kept = yield from self._proven(job, made, body)
             deliver, repairs = partial(self._service.deliver, job_id, request), self._store.index.repairs
             answer, taken = yield Decide(lambda: deliver(made, size, kept), "deliver")
         if taken:
@@ -268,30 +261,22 @@ class DeliverySteps:
         reply: CompleteReply = answer
         return reply
 
-    def _proven(
-        self,
-        claim_id: str,
-        job: Job,
-        attempt: Attempt,
-        artifact_id: str,
-        record: dict[str, Any] | None,
-        body: bytes | None,
-    ) -> Steps[tuple[int, KeptReport | None]]:
-        """Hash a bundle again, then store its report, if one came, and its provenance; return its size and the
-        report."""
+    def _proven(self, job: Job, attempt: Attempt, body: bytes | None) -> Steps[tuple[int, KeptReport | None]]:
+        """Re-hash an attempt's bundle, then keep its report, if one came, and its provenance; returns the bundle's size
+        and the report."""
         now = self._clock.now()
 
         def lay_down() -> tuple[int, KeptReport | None]:
-            artifact = self._store.verify(artifact_id, model=job.model, mode=job.mode)
+            artifact = self._store.verify(str(attempt.artifact_id), model=job.model, mode=job.mode)
             kept, digest = None, None
             if body is not None:
                 digest = self._store.write_report(artifact, body)
-                kept = kept_of(digest, body)
-            said = catalogue.provenance_of(job, attempt, record, now=now, report=digest)
+                kept = catalogue.kept_of(digest, body)
+            said = catalogue.provenance_of(job, attempt, now=now, report=digest)
             self._store.write_provenance(artifact, job_id=job.job_id, attempt=attempt.attempt, record=said)
             return artifact.size, kept
 
-        with self._alone(claim_id):
+        with self._alone(attempt.claim_id):
             found: tuple[int, KeptReport | None] = yield Hash(lay_down)
         return found
 

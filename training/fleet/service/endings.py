@@ -1,27 +1,34 @@
 """The ends of an attempt, as its worker reports them: last output, a verified artifact, or a failure.
 
-No HTTP and no SQL.
+And who may upload a bundle, for a live claim and by hand. No HTTP and no SQL.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
 from training.contract import spec_hash
-from training.fleet.queue.results import KeptReport
+from training.fleet.queue.attempts import DeliveryNews, KeptReport
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
-from training.fleet.service.fleet import FleetState
-from training.fleet.service.guards import ended, ran_out_of, refuse_another, reported_reason, trained_s
+from training.fleet.service.fleet import Calls, FleetState
+from training.fleet.service.guards import check_id, ended, ran_out_of, refuse_another, reported_reason, trained_s
 from training.fleet.service.output import keep_last_words, keep_lines
 from training.fleet.wire.attempts import (
     CompleteReply,
     CompleteRequest,
+    DeliverRequest,
     FailRequest,
     OutputReply,
     OutputRequest,
     StatusReply,
 )
 from training.fleet.wire.constants import ERROR_CHARS_MAX, ProblemType, Refusal
+
+BUNDLES_MAX = 3  # of one attempt
 
 
 def delivering(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:
@@ -38,12 +45,8 @@ def completed(job: Job, artifact_id: str, attempt: int) -> CompleteReply:
     return CompleteReply(job_id=job.job_id, status=JobStatus.COMPLETED, artifact_id=artifact_id, attempt=attempt)
 
 
-class Endings:
+class Endings(Calls):
     """Completes and fails attempts."""
-
-    def __init__(self, fleet: FleetState) -> None:
-        """Share the fleet's state."""
-        self._fleet, self._queue = fleet, fleet.queue
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
         """Store an attempt's output, even after its end; this does not renew its lease."""
@@ -51,12 +54,14 @@ class Endings:
         return OutputReply(log_next=keep_lines(self._queue, attempt, request.log))
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
-        """Return the job and attempt whose bundle must be verified; None if the request only repeats an earlier one."""
+        """Return the job and attempt, as it will be, whose bundle must be verified; None when only an answer is due."""
         job, attempt = delivering(self._fleet, job_id, request.claim_id, request.host_id)
         settled = attempt.end_reason is EndReason.COMPLETED
         mismatch = request.spec_hash not in (None, spec_hash(job.spec))
-        stored = self._queue.attempts.artifact_of(attempt, request.artifact_id) is not None
-        return (job, attempt) if stored and not (settled or mismatch) else None
+        stored = request.artifact_id in self._queue.attempts.artifacts_of(attempt)
+        if settled or mismatch or not stored:
+            return None
+        return job, replace(attempt, artifact_id=request.artifact_id, record=request.record)
 
     def complete(self, job_id: str, request: CompleteRequest, kept: KeptReport | None = None) -> CompleteReply:
         """Accept the artifact of the live attempt, or that of the last attempt if it was given up; ``kept`` is the
@@ -71,7 +76,7 @@ class Endings:
         keep_last_words(self._queue, attempt, request)
         settle = self._queue.accept if attempt.live else self._queue.moves.adopt
         self._queue.quarantines.assess(settle(job, attempt, request.artifact_id, request.record))
-        self._queue.results.keep(job.granted(attempt), attempt.attempt, kept)
+        self._queue.attempts.keep_result(job.granted(attempt), attempt.attempt, kept)
         return completed(job, request.artifact_id, attempt.attempt)
 
     def _receipt_again(self, job: Job, attempt: Attempt, artifact_id: str) -> CompleteReply:
@@ -87,9 +92,8 @@ class Endings:
                 ProblemType.SPEC_MISMATCH,
                 f"what was trained is not what job {job.name} asks for; fail the attempt instead",
             )
-        row = self._queue.attempts.artifact_of(attempt, request.artifact_id)
-        stored = row is not None and self._fleet.store.find(request.artifact_id, model=job.model, mode=job.mode)
-        if not stored:
+        delivered = request.artifact_id in self._queue.attempts.artifacts_of(attempt)
+        if not (delivered and self._fleet.store.find(request.artifact_id, model=job.model, mode=job.mode)):
             raise Refusal(
                 ProblemType.NO_ARTIFACT,
                 f"artifact {request.artifact_id[:12]}… of job {job.name} is not in the store; upload it first",
@@ -107,18 +111,10 @@ class Endings:
         keep_last_words(self._queue, attempt, request)
         error = request.error[:ERROR_CHARS_MAX] or reason.value
         memory = ran_out_of(request, reason)
-        settled = self._queue.settle(
-            job,
-            attempt,
-            reason,
-            error=error,
-            exit_code=request.exit_code,
-            record=request.record,
-            lived_s=trained_s(request, reason),
-            out_of_memory=memory,
-            hopeless=None if memory is None else self._widen(job, attempt.host, memory),
-        )
-        self._queue.quarantines.assess(settled)
+        hopeless = None if memory is None else self._widen(job, attempt.host, memory)
+        told = replace(attempt, exit_code=request.exit_code, record=request.record, out_of_memory=memory)
+        told = replace(told, lived_s=trained_s(request, reason))
+        self._queue.quarantines.assess(self._queue.settle(job, told, reason, error=error, hopeless=hopeless))
         return StatusReply(job_id=job.job_id, status=self._fleet.job(job_id).status)
 
     def _widen(self, job: Job, host: str, memory: str) -> str | None:
@@ -127,3 +123,169 @@ class Endings:
         needs = quarantine.wants_more(job.needs, memory, hosts[host])
         self._queue.moves.widen(job, needs)
         return quarantine.hopeless(needs, memory, hosts[host], hosts.values())
+
+
+class UploadPermission(NamedTuple):
+    """Permission to upload: the claim is live, or its finished work may still be adopted."""
+
+    job_id: str
+    attempt: int  # 0 by hand
+    claim_id: str
+    model: str
+    mode: str
+    host: str
+    by_hand: bool = False  # for `deliver`: it belongs to no attempt yet
+
+
+class Uploads(Calls):
+    """Decides who may upload a bundle, and to which attempt it belongs."""
+
+    def upload_permission(
+        self,
+        job_id: str,
+        claim_id: str | None,
+        host_id: str | None,
+        *,
+        sha256: str | None = None,
+        by_hand: bool = False,
+    ) -> UploadPermission:
+        """Permit the upload of a bundle, before its body is read and again at its end.
+
+        Packing an attempt again gives an equal bundle, so many different ones are a fault or malice.
+        """
+        if by_hand and not self._stands(claim_id):
+            job = self._waiting(job_id, claim_id or "", host_id or "")
+            own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
+            return UploadPermission(job.job_id, 0, own, job.model, job.mode, host_id or "", by_hand=True)
+        job, attempt = delivering(self._fleet, job_id, claim_id, host_id)
+        if sha256 is not None:
+            self._check_wanted(attempt, sha256)
+        return UploadPermission(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host)
+
+    def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
+        if attempt.end_reason is EndReason.COMPLETED:
+            refuse_another(attempt, sha256)
+        delivered = self._queue.attempts.artifacts_of(attempt)
+        if sha256 not in delivered and len(delivered) >= BUNDLES_MAX:
+            raise Refusal(
+                ProblemType.TOO_LARGE,
+                f"this attempt brought {BUNDLES_MAX} different bundles already; complete the job by one of them",
+            )
+
+    def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
+        """List the claims whose attempt can deliver nothing any more, or has ended on a revoked host. An unknown claim
+        is not listed: an older database may have been restored."""
+        over = set()
+        for claim_id in claims:
+            attempt = self._queue.attempts.by_claim(claim_id)
+            if attempt is None:
+                continue
+            may_come = attempt.host not in put_out and rules.may_adopt(self._fleet.job(attempt.job_id), attempt)
+            if not (attempt.live or may_come):
+                over.add(claim_id)
+        return over
+
+    def hosts_of(self, claims: Iterable[str]) -> dict[str, str]:
+        """Map these claims to their hosts; an unknown claim to the empty name."""
+        found = {claim: self._queue.attempts.by_claim(claim) for claim in claims}
+        return {claim: "" if each is None else each.host for claim, each in found.items()}
+
+    def _stands(self, claim_id: str | None) -> bool:
+        """Check that the claim itself permits the upload, without a delivery by hand."""
+        attempt = None if claim_id is None else self._queue.attempts.by_claim(claim_id)
+        return attempt is not None and (attempt.live or rules.may_adopt(self._fleet.job(attempt.job_id), attempt))
+
+    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> DeliveryNews | None:
+        """Assign to its attempt a bundle that is durable in the store, if the claim is still valid.
+
+        None if retention deleted an equal bundle at this moment; it must then be sent again.
+        """
+        if permission.by_hand:
+            return DeliveryNews.KNOWN
+        job, attempt = delivering(self._fleet, permission.job_id, permission.claim_id, None)
+        if attempt.end_reason is EndReason.COMPLETED:
+            refuse_another(attempt, artifact_id)
+        if not self._fleet.store.find(artifact_id, model=permission.model, mode=permission.mode):
+            return None
+        stored = self._queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
+        if attempt.live:  # an upload counts as a heartbeat
+            self._queue.moves.renew(job, attempt, seq=attempt.seq)
+        return stored
+
+    def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
+        """Return the waiting job and the attempt for a delivery by hand; None if it was accepted before."""
+        check_id("claim_id", request.claim_id)
+        job = self._fleet.job(job_id)
+        same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
+        if job.status is JobStatus.COMPLETED and same:
+            return None
+        job = self._waiting(job_id, request.claim_id, request.host_id)
+        if request.spec_hash != spec_hash(job.spec):
+            raise Refusal(ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
+        now, number = self._clock.now(), job.attempt + 1
+        trained_under = self._queue.attempts.by_claim(request.claim_id)
+        return job, Attempt(
+            job_id=job.job_id,
+            attempt=number,
+            claim_id=_by_hand(request.claim_id, job),
+            host=request.host_id,
+            generation=job.generation,
+            granted_at=now,
+            artifact_id=request.artifact_id,
+            record={**(request.record or {}), "by_hand": request.claim_id},
+            granted=trained_under.granted if trained_under else job.spec,
+        )
+
+    def deliver(
+        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int, kept: KeptReport | None = None
+    ) -> tuple[CompleteReply, bool]:
+        """Complete a waiting job with a bundle that its host had set aside; the flag is False for a repeated request.
+
+        ``made`` is the attempt whose provenance is stored beside the bundle of ``size`` bytes; ``kept`` is its stored
+        report.
+        """
+        found = self.deliverable(job_id, request)
+        if found is not None:
+            job, again = found
+            place = (again.attempt, again.generation)
+            if made is None or (made.attempt, made.generation) != place:
+                raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} has changed since; deliver once more")
+            if not self._fleet.store.find(request.artifact_id, model=job.model, mode=job.mode):
+                raise Refusal(
+                    ProblemType.NO_ARTIFACT,
+                    f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
+                )
+            self._queue.moves.deliver(job, made, size)
+            self._queue.attempts.keep_result(job.granted(made), made.attempt, kept)
+        job = self._fleet.job(job_id)
+        return completed(job, request.artifact_id, job.attempt), found is not None
+
+    def _waiting(self, job_id: str, claim_id: str, host_id: str) -> Job:
+        """Return the job if it waits, and a bundle of this claim and host may complete it."""
+        job = self._fleet.job(job_id)
+        if job.status is JobStatus.CANCELLED:
+            raise Refusal(
+                ProblemType.JOB_CANCELLED,
+                f"job {job.name} was cancelled; requeue it first, with the workers that would take it stopped",
+            )
+        if job.status is not JobStatus.PENDING:
+            raise Refusal(
+                ProblemType.WRONG_STATE,
+                f"job {job.name} is {job.status}: only one that waits is completed by hand; stop the workers that "
+                "would take it, requeue it, and deliver once more",
+            )
+        attempt = self._queue.attempts.by_claim(claim_id)
+        if attempt is not None:
+            if (attempt.job_id, attempt.host) == (job_id, host_id):
+                return job
+            raise Refusal(ProblemType.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
+        known = self._hosts.known.get(host_id)  # an older copy of the database may not know the claim
+        no = rules.fits_for_good(job.needs, self._fleet.host_of(known)) if known else "it is not known yet"
+        if no is not None:
+            raise Refusal(ProblemType.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}")
+        return job
+
+
+def _by_hand(claim_id: str, job: Job) -> str:
+    """Make the claim id for a delivery by hand."""
+    return f"{claim_id[:100]}-{job.attempt + 1}"

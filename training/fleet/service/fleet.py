@@ -6,40 +6,36 @@ The service's calls share one :class:`FleetState`. No HTTP and no SQL.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.queue.orders import orders
+from training.fleet.queue.unavailable import orders, quarantines
 from training.fleet.scheduling import booking
+from training.fleet.scheduling.hours import parse, union
 from training.fleet.scheduling.job import LIVE, Attempt, Host, Job, JobStatus
+from training.fleet.scheduling.orders import HostOrder, Out, Resting
 from training.fleet.scheduling.policy import Fleet, SilenceWatch
 from training.fleet.scheduling.resources import HeldAttempt
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
-from training.fleet.service.terms import terms_of
+from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.wire.attempts import HostTerms, TrainerUse
 from training.fleet.wire.constants import SLOTS_MAX, ProblemType, Refusal
 from training.fleet.wire.states import StateView
 
-
-class ArtifactFinder(Protocol):
-    """The methods of the store that the service uses."""
-
-    def has_room(self, incoming_bytes: int = 0) -> bool: ...
-
-    def find(self, artifact_id: str, *, model: str, mode: str) -> object | None: ...
+# What the plan declares of a host's owner's conditions, as a worker is told it.
+_TERMS = (
+    "pause_on_battery", "pause_when_used", "idle_s", "pause_above_cpu", "pause_above_gpu", "pause_above_celsius",
+    "pause_max_s", "may_sleep",
+)  # fmt: skip
 
 
 class FleetState:
     """The queue, the known hosts under the plan in force, and the watch over silence."""
 
-    __slots__ = (
-        "_last_watch", "clock", "data_bytes", "host_registry", "policy", "queue", "state_of", "store", "watch",
-    )  # fmt: skip
-
-    def __init__(self, queue: JobQueue, store: ArtifactFinder, plan: Plan | None) -> None:
+    def __init__(self, queue: JobQueue, store: ArtifactStore, plan: Plan | None) -> None:
         """Read the hosts from the queue's tables; without a ``plan`` no declarations of hosts are known."""
         self.queue, self.store = queue, store
         self.policy, self.clock = queue.policy, queue.clock
@@ -72,6 +68,10 @@ class FleetState:
         """Return True when the host was last seen within a lease."""
         return known.last_seen >= self._alive_since()
 
+    def silent_s(self, known: KnownHost) -> float | None:
+        """Return for how long a host was not seen, if longer than a lease."""
+        return None if self.alive(known) else self.clock.now() - known.last_seen
+
     def _alive_since(self) -> float:
         """Return the time since which a host must have been seen to count as alive.
 
@@ -85,23 +85,23 @@ class FleetState:
         """Return the host as scheduling sees it: the detected capability, limited by the manifest."""
         return self.host_registry.host(known)
 
+    def at_rest(self, db: Database) -> dict[str, Out]:
+        """Return the hosts that rest because of an operator's order or their owner's conditions."""
+        resting = {name: Resting(name, reason) for name, reason in self.host_registry.resting.copy().items()}
+        return {**resting, **orders(db)}
+
+    def taken_out(self, db: Database) -> dict[str, Out]:
+        """Return every host that gets no jobs now. If there are several reasons, one that needs a person is given."""
+        return {**self.at_rest(db), **quarantines(db)}
+
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
-        """List the other hosts for scheduling; those in quarantine (``out``) do not count. Only the writer's thread may
-        call it."""
-        without = frozenset(out) if but is None else frozenset((but, *out))
-        return self.host_registry.fleet(**self._times(), without=without, to=but)
-
-    def fleet_beside(self, host: str, out: Iterable[str]) -> Fleet:
-        """Return the result of :meth:`fleet` for a host's other hosts, on any thread."""
-        return self.host_registry.looked_up(**self._times(), without=frozenset((host, *out)), to=host)
-
-    def _times(self) -> dict[str, float]:
-        return {"heard_since": self._alive_since(), "known_since": self.clock.now() - self.policy.gone_s}
-
-    @property
-    def may_grant(self) -> bool:
-        """Return True while the receiver's disk has room for results."""
-        return self.store.has_room()
+        """List the other hosts for scheduling; those that get no jobs (``out``) do not count. For any thread."""
+        known_since, without = self.clock.now() - self.policy.gone_s, frozenset(out)
+        if but is not None:
+            without |= {but}
+        return self.host_registry.fleet(
+            heard_since=self._alive_since(), known_since=known_since, without=without, to=but
+        )
 
     def terms(self, host: str) -> HostTerms:
         """Return the conditions that a host's owner and operators set for its worker now."""
@@ -160,8 +160,7 @@ class FleetState:
         if claim_id is None:
             wanted = LIVE | {JobStatus.COMPLETED} if or_completed else LIVE
             number = job.attempt if host_id and job.worker_hostname == host_id and job.status in wanted else None
-            found = [each for each in self.queue.attempts.of_job(job_id) if each.attempt == number]
-            attempt = found[0] if found else None
+            attempt = next((each for each in self.queue.attempts.of_job(job_id) if each.attempt == number), None)
         else:
             attempt = self.queue.attempts.by_claim(claim_id)
         if attempt is None or attempt.job_id != job_id or host_id not in (None, attempt.host):
@@ -174,7 +173,28 @@ class FleetState:
         return job, attempt
 
 
-def held_of(attempt: Attempt, use: TrainerUse | None) -> HeldAttempt:
-    """Return what an attempt uses of its host and may still use; without a reported use, its whole booking is still to
-    come."""
-    return HeldAttempt(attempt.booked) if use is None else HeldAttempt(attempt.booked, use.ram_gib, use.vram_gib)
+class Calls:
+    """Calls of one kind, which share the fleet's state."""
+
+    def __init__(self, fleet: FleetState) -> None:
+        self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
+        self._hosts, self._clock = fleet.host_registry, fleet.clock
+
+
+def terms_of(declared: Mapping[str, Any] | None, order: HostOrder | None) -> HostTerms:
+    """Return the message for a host's worker; ``declared`` is its table in ``[hosts]``."""
+    said = declared or {}
+    hours = union(span for text in said.get("hours") or () for span in parse(text))
+    return HostTerms(
+        order=None if order is None else order.order.value,
+        by=None if order is None else order.by,
+        hours=list(hours) or None,
+        **{key: said[key] for key in _TERMS if key in said},
+    )
+
+
+def held_of(held: Iterable[Attempt], uses: Iterable[TrainerUse] = ()) -> list[HeldAttempt]:
+    """Return what the attempts that train hold of their host; for one without a reported use, all that it may hold is
+    still to come."""
+    used = {each.claim_id: (each.ram_gib, each.vram_gib) for each in uses}
+    return [HeldAttempt(each.booked, *used.get(each.claim_id, ())) for each in held if each.heard_s is not None]

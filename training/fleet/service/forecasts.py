@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,14 +19,13 @@ from training.fleet.queue.kinds import Kinds, LiveAttempt, at_once, kind, places
 from training.fleet.queue.plan_diff import name_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.forecast import Forecast, Stay, WaitingKind, forecast
-from training.fleet.scheduling.job import AT_BEST, Host, JobStatus, Needs
+from training.fleet.scheduling.job import AT_BEST, Host, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
 from training.fleet.scheduling.schedule import Slot
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.obstacles import outlook
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
-from training.fleet.service.unavailable import taken_out
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.forecasts import (
     FORETOLD_MAX,
@@ -46,8 +46,7 @@ NOWHERE_MAX = 1_000  # jobs named with their reason
 _LEFT_OUT = "left out"  # by the question
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """A job that waits in the forecast."""
 
     job_id: str
@@ -59,8 +58,7 @@ class _Asked:
 _Job = _Asked | LiveAttempt
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedForecast:
+class _CachedForecast(NamedTuple):
     """A forecast's answer, and the facts that it was made from."""
 
     head: int  # the newest event
@@ -94,10 +92,9 @@ class Forecasts:
             and self.reader.one("edited_since", after=kept.head) is None
         ):
             return kept.answer
-        newest = self.reader.one("newest_event")
-        answer = self.answer(ForecastRequest())
+        newest, answer = self.reader.number("newest_event"), self.answer(ForecastRequest())
         until = begun + KEPT_S + KEPT_PER_COST * (clock.monotonic() - begun)
-        self._kept = _CachedForecast(int(newest["seq"]) if newest else 0, plan, until, answer)
+        self._kept = _CachedForecast(newest, plan, until, answer)
         return answer
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
@@ -110,7 +107,7 @@ class Forecasts:
             if len(asked) > ASKED_MOST:
                 asked.sort(key=lambda each: -each.priority)
             notes = {each.name: note for each in registry.known.values() if (note := self._note(each)) is not None}
-            out, now = taken_out(self.reader, registry), self.service.queue.clock.now()
+            out, now = self.service.taken_out(self.reader), self.service.queue.clock.now()
             answer = _ForecastAnswer(request, registry, self._kinds, notes, out, now).reply(
                 asked[:ASKED_MOST], self._trained(asked, registry)
             )
@@ -121,11 +118,11 @@ class Forecasts:
 
     def _note(self, known: KnownHost) -> str | None:
         """Say why a host takes no part in the forecast, if so."""
-        out = taken_out(self.reader, self.service.host_registry).get(known.name)
+        out = self.service.taken_out(self.reader).get(known.name)
         if out is not None:
             return out.sentence()
-        if not self.service.alive(known):
-            return f"not seen for {duration(self.service.queue.clock.now() - known.last_seen)}"
+        if (silent_s := self.service.silent_s(known)) is not None:
+            return f"not seen for {duration(silent_s)}"
         return self.service.copied(known) or self.service.refused(known)
 
     def _waiting(self) -> tuple[list[_Asked], int]:
@@ -135,8 +132,7 @@ class Forecasts:
             _Asked(row["job_id"], row["name"], known(row["class_id"], row["needs"]), row["priority"])
             for row in self.reader.all("jobs_waiting", most=ASKED_MOST + 1)
         ]
-        held = self.reader.one("held_pending")
-        return asked, 0 if held is None else int(held["n"])
+        return asked, self.reader.number("held_pending")
 
     def _planned(self, plan: PlanRequest, waiting: Sequence[_Asked]) -> tuple[HostRegistry, list[_Asked]]:
         """Read the jobs that would wait under this plan, and the hosts that could take part."""
@@ -146,11 +142,9 @@ class Forecasts:
         ids, drafts = {each.spec["job_id"] for each in planned}, Drafts(self._classes)
         asked = [each for each in waiting if each.job_id not in ids]
         for each in planned:
-            if each.status in (None, JobStatus.PENDING) and not (each.job is not None and each.job.held):
-                spec = dict(each.spec)
-                needs = Needs.of(spec) if each.job is None else replace(each.job, spec=spec).needs
-                priority = int(spec.get("priority") or 0)
-                asked.append(_Asked(spec["job_id"], name_of(spec), drafts.of(needs, spec), priority))
+            if each.waits:
+                spec, priority = each.spec, int(each.spec.get("priority") or 0)
+                asked.append(_Asked(spec["job_id"], name_of(spec), drafts.of(each.needs, spec), priority))
         return registry, asked
 
     def _trained(self, asked: Sequence[_Asked], registry: HostRegistry) -> list[tuple[LiveAttempt, Slot]]:

@@ -101,19 +101,16 @@ def _odd_member(capability: Mapping[str, Any]) -> str | None:
     for name in _TRUTHS:
         if not isinstance(capability.get(name), bool | None):
             return f"$.capability.{name}: true or false"
-    for name in _NUMBERS:
-        if not _is_finite(capability.get(name)):
-            return f"$.capability.{name}: a finite number"
+    numbers = {name: capability.get(name) for name in _NUMBERS}
     devices = capability.get("cuda_devices")
     if not isinstance(devices, list | tuple | None):
         return "$.capability.cuda_devices: a list of objects"
     for place, device in enumerate(devices or ()):
         if not isinstance(device, Mapping):
             return f"$.capability.cuda_devices[{place}]: an object"
-        for name in _DEVICE_NUMBERS:
-            if not _is_finite(device.get(name)):
-                return f"$.capability.cuda_devices[{place}].{name}: a finite number"
-    return None
+        numbers |= {f"cuda_devices[{place}].{name}": device.get(name) for name in _DEVICE_NUMBERS}
+    odd = (name for name, value in numbers.items() if not _is_finite(value))
+    return next((f"$.capability.{name}: a finite number" for name in odd), None)
 
 
 def _is_finite(value: object) -> bool:

@@ -8,8 +8,8 @@ import msgspec
 
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.job import Attempt, EndReason, Host, Job
-from training.fleet.service.fleet import FleetState, held_of
+from training.fleet.scheduling.job import Attempt, EndReason, Job
+from training.fleet.service.fleet import Calls, FleetState, held_of
 from training.fleet.service.guards import ended, ran_too_long
 from training.fleet.service.output import keep_lines, keep_progress
 from training.fleet.service.sessions import HostSessions
@@ -17,13 +17,12 @@ from training.fleet.wire.attempts import HeartbeatReply, HeartbeatRequest
 from training.fleet.wire.constants import Action, ProblemType, Refusal
 
 
-class Heartbeats:
+class Heartbeats(Calls):
     """Renews leases, and ends attempts that run too long."""
 
     def __init__(self, fleet: FleetState, sessions: HostSessions) -> None:
         """Share the fleet's state and sessions."""
-        self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
-        self._hosts, self._clock = fleet.host_registry, fleet.clock
+        super().__init__(fleet)
         self._sessions = sessions
 
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
@@ -40,7 +39,10 @@ class Heartbeats:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
         if not attempt.live:
             held = self._queue.attempts.live_on(attempt.host)
-            full = known is not None and not self._takes_back(self._fleet.host_of(known), attempt, held)
+            host = None if known is None else self._fleet.host_of(known)
+            full = host is not None and (  # the place that the attempt had is not there any more
+                rules.is_full(host, held) is not None or not booking.takes_back(attempt.booked, host, held_of(held))
+            )
             if full or not rules.may_readopt(job, attempt, held, self._policy):
                 raise ended(attempt)
             job, attempt = self._queue.moves.readopt(job, attempt)
@@ -68,12 +70,6 @@ class Heartbeats:
             slots=None if known is None else self._fleet.slots(known),
             terms=terms,
         )
-
-    @staticmethod
-    def _takes_back(host: Host, attempt: Attempt, held: list[Attempt]) -> bool:
-        """Check that a host still has room for an attempt that had been given up as lost."""
-        training = [held_of(each, None) for each in held if each.heard_s is not None]
-        return rules.is_full(host, held) is None and booking.takes_back(attempt.booked, host, training)
 
     def _heard(self, job: Job, attempt: Attempt, request: HeartbeatRequest) -> Attempt:
         """Count this heartbeat in the live attempt's training time; a restart of the receiver does not reset the

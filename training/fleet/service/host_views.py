@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from training.fleet.database.writer import Database
-from training.fleet.queue.orders import orders
-from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import jobs_by_host, set_aside_of
+from training.fleet.queue.unavailable import orders, quarantines
 from training.fleet.scheduling.job import Host
 from training.fleet.service.service import Service
 from training.fleet.service.speeds import SpeedViews
-from training.fleet.service.unavailable import at_rest
 from training.fleet.wire.views import WorkersReply, WorkerView
 
 PAGE_MAX = 1000  # hosts in one answer
@@ -33,7 +31,7 @@ class HostViews:
     def resting(self) -> dict[str, str]:
         """Map the hosts that get no jobs because of an order or their owner's conditions to the reason, and what ends
         it."""
-        return {host: rest.sentence() for host, rest in at_rest(self._db, self._service.host_registry).items()}
+        return {host: rest.sentence() for host, rest in self._service.at_rest(self._db).items()}
 
     def refused(self) -> dict[str, str]:
         """Map the hosts under whose name a second installation asks to the remedy."""
@@ -45,7 +43,7 @@ class HostViews:
         most = max(1, min(limit, PAGE_MAX))
         hosts = [known for known in self._service.known_hosts() if known.name > after]
         out, resting, given = quarantines(self._db), self.resting(), orders(self._db)
-        held = jobs_by_host(self._db.all("live_jobs_by_host"))
+        held = jobs_by_host(self._db)
         doubts = self._durations.doubts(hosts[:most])
         aside = {
             row["host"]: [each["name"] or each["job_id"] for each in set_aside_of(row)]

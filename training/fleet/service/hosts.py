@@ -89,32 +89,6 @@ _LARGEST_GPU = {"vram_free_gib": math.inf, "vram_total_gib": math.inf}
 _UNSEEN = {**AT_BEST, "cuda_available": True, "cuda_devices": [_LARGEST_GPU]}
 
 
-@dataclass(slots=True)
-class _Heard:
-    """A cached list of the hosts seen since a time; valid for any time from ``since`` to ``oldest``, until another host
-    comes."""
-
-    comings: int
-    since: float
-    oldest: float
-    hosts: dict[str, Host]
-    highest: float  # of their priorities, which the plan alone changes
-
-    def holds(self, comings: int, since: float) -> bool:
-        return comings == self.comings and self.since <= since <= self.oldest
-
-    def but(self, without: Collection[str]) -> tuple[Host, ...]:
-        """List the hosts except those named."""
-        found = self.hosts.copy()
-        for name in without:
-            found.pop(name, None)
-        return tuple(found.values())
-
-    def changed(self, host: Host) -> None:
-        if host.name in self.hosts:
-            self.hosts[host.name] = host
-
-
 class HostRegistry:
     """All hosts that ever asked for work. Each one's view for scheduling is computed once and cached."""
 
@@ -123,9 +97,8 @@ class HostRegistry:
         self._measured = {each.name: calibrated(each.capability.get("calibration")) for each in known}
         self._plan = plan
         self._calibrations: Calibrations | None = None  # replaced, never changed; None: to be made
-        self._comings = 0  # rises when a host comes, is back, or is forgotten
-        self._alive = self._known = _Heard(-1, math.inf, -math.inf, {}, -math.inf)
-        self._unseen: tuple[int, tuple[Host, ...]] = (-1, ())
+        self._names = {name.lower() for name in self.known}
+        self._declared = _at_their_best(plan)
         self._datasets: frozenset[str] | None = None
         self._hosts: dict[str, Host] = {}
         self._waiting: dict[str, int] = {}  # host → its open polls
@@ -141,7 +114,7 @@ class HostRegistry:
     def plan(self, plan: Plan) -> None:
         bound_before, self._plan = self._plan.bound_by, plan
         self._hosts.clear()
-        self._comings += 1
+        self._declared = _at_their_best(plan)
         if plan.bound_by != bound_before:
             self._calibrations = None
 
@@ -162,17 +135,14 @@ class HostRegistry:
     def datasets(self, here: frozenset[str] | None) -> None:
         self._datasets = here
         self._hosts.clear()
-        self._comings += 1
 
     def put(self, known: KnownHost) -> None:
         """Remember this host, or update it."""
         before = self.known.get(known.name)
         self.known[known.name] = known
-        self._comes(before, known.last_seen)
+        self._names.add(known.name.lower())
         if before is None or (before.capability, before.trainer_digests) != (known.capability, known.trainer_digests):
             self._hosts.pop(known.name, None)
-            for heard in (self._alive, self._known):
-                heard.changed(self.host(known))
             self._calibrate(known.name, calibrated(known.capability.get("calibration")))
 
     def _calibrate(self, name: str, speeds: Mapping[str, float]) -> None:
@@ -180,15 +150,10 @@ class HostRegistry:
             self._measured[name] = speeds
             self._calibrations = None
 
-    def _comes(self, before: KnownHost | None, last_seen: float) -> None:
-        """Record that a host was seen; drop cached lists if the host was not in them, or the clock was set."""
-        if before is None or before.last_seen < self._alive.since or last_seen < self._alive.oldest:
-            self._comings += 1
-
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
         self.resting.pop(name, None)
-        self._comings += 1
+        self._names.discard(name.lower())
         self._hosts.pop(name, None)
         self._calibrate(name, {})
 
@@ -217,7 +182,6 @@ class HostRegistry:
         known = self.known.get(name)
         if known is not None:
             self.known[name] = replace(known, last_seen=now)
-            self._comes(known, now)
 
     def rests(self, name: str, reason: str | None) -> None:
         """Record the owner's condition that keeps a host from training; None: no condition does."""
@@ -231,7 +195,6 @@ class HostRegistry:
         self.known = {
             name: replace(known, last_seen=min(known.last_seen + step_s, latest)) for name, known in self.known.items()
         }
-        self._comings += 1
 
     def host(self, known: KnownHost) -> Host:
         """Return the host as scheduling sees it: the detected capability, limited by the manifest."""
@@ -245,47 +208,20 @@ class HostRegistry:
         return host
 
     def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str | None = None) -> Fleet:
-        """List the hosts that are alive, for scheduling, except those named; of waiting hosts only those that go before
-        the host ``to``, if given.
-
-        As a thousand hosts ask often, the list is cached and computed again only after a change. So only the thread
-        that receives the hosts' messages may call it; others call :meth:`looked_up`.
+        """List the hosts alive, for scheduling, except those named; of those that wait, the ones that go before ``to``,
+        the host that asks, if there is one. For any thread.
         """
-        if not self._alive.holds(self._comings, heard_since):
-            self._alive = self._heard(heard_since)
-        if not self._known.holds(self._comings, known_since):
-            self._known = self._heard(known_since)
-        return self._fleet(self._alive, self._known, without, to)
-
-    def looked_up(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str) -> Fleet:
-        """Return what :meth:`fleet` returns, computed from all hosts; for any thread."""
-        return self._fleet(self._heard(heard_since), self._heard(known_since), without, to)
-
-    def _fleet(self, alive: _Heard, known: _Heard, without: frozenset[str], to: str | None) -> Fleet:
         asks = None if to is None else self.known.get(to)
         least = -math.inf if asks is None else self.host(asks).priority
-        living = alive.but(without)
-        waiting: tuple[Host, ...] = ()
-        if least < alive.highest:
-            waiting = tuple(host for host in living if host.priority > least and host.name in self._waiting)
-        return Fleet(living, waiting, (*known.but(without), *self._never_seen()))
-
-    def _heard(self, since: float) -> _Heard:
-        comings = self._comings
-        heard = [each for each in list(self.known.values()) if each.last_seen >= since]
-        hosts = {each.name: self.host(each) for each in heard}
-        oldest = min((each.last_seen for each in heard), default=math.inf)
-        highest = max((host.priority for host in hosts.values()), default=-math.inf)
-        return _Heard(comings, since, oldest, hosts, highest)
-
-    def _never_seen(self) -> tuple[Host, ...]:
-        """Return the plan's hosts that never asked for work, with the best capability that the plan allows."""
-        comings = self._comings
-        if self._unseen[0] != comings:
-            names = {name.lower() for name in list(self.known)}
-            declared = {name: said for name, said in self.plan.hosts.items() if name.lower() not in names}
-            self._unseen = comings, tuple(Host.of(name, _UNSEEN, said) for name, said in declared.items())
-        return self._unseen[1]
+        cached = self._hosts.get  # this is done for each ask of each of a thousand hosts
+        there = [each for name, each in list(self.known.items()) if name not in without]
+        alive = [cached(each.name) or self.host(each) for each in there if each.last_seen >= heard_since]
+        known = [cached(each.name) or self.host(each) for each in there if each.last_seen >= known_since]
+        waiting: list[Host] = []
+        if least < max([0, *(host.priority for host in self._declared.values())]):
+            waiting = [host for host in alive if host.priority > least and host.name in self._waiting]
+        known += [host for name, host in self._declared.items() if name not in self._names]
+        return Fleet(tuple(alive), tuple(waiting), tuple(known))
 
     def wait_begins(self, host: str, slot: int = 0) -> int:
         """Count an open claim of ``host`` that waits for work; return its number."""
@@ -310,6 +246,11 @@ class HostRegistry:
         self._waiting[host] -= 1
         if not self._waiting[host]:
             del self._waiting[host], self._newest_poll[host]
+
+
+def _at_their_best(plan: Plan) -> dict[str, Host]:
+    """Return what may be expected of the plan's hosts before they have asked."""
+    return {name.lower(): Host.of(name, _UNSEEN, said) for name, said in plan.hosts.items()}
 
 
 def _remedy(name: str, known: Collection[str]) -> str:

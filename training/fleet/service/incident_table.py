@@ -18,7 +18,7 @@ from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.guards import HOUR_S, check_pace
-from training.fleet.service.notify.outbox import NoticeOutbox
+from training.fleet.service.notify.notices import NoticeOutbox
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.incident_messages import (
     PAGE,
@@ -106,15 +106,13 @@ class IncidentTable:
     def _heard(self, told: WatchRequest) -> None:
         now, key = self._clock.now(), {"host": told.host_id, "checkpoint": told.checkpoint}
         before = self._db.one("watch", **key)
-        if before is None:
-            known = self._db.one("count_watches")
-            if known is not None and known["n"] >= WATCHES_MAX:
-                raise Refusal(
-                    ProblemType.SLOW_DOWN,
-                    f"{WATCHES_MAX} watches are known here, the most that are kept; those that are silent for 90 days "
-                    f"are forgotten",
-                    retry_after_s=HOUR_S,
-                )
+        if before is None and self._db.number("count_watches") >= WATCHES_MAX:
+            raise Refusal(
+                ProblemType.SLOW_DOWN,
+                f"{WATCHES_MAX} watches are known here, the most that are kept; those that are silent for 90 days are "
+                "forgotten",
+                retry_after_s=HOUR_S,
+            )
         broken = int(before is not None and silent(before, now))
         self._db.run("keep_watch", **key, model=told.model, every_s=told.every_s, now=now, broken=broken)
         if before is None:

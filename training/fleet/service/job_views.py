@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import attempt_of, job_of, trained_of
@@ -16,7 +16,6 @@ from training.fleet.service.models import Models, auroc_of
 from training.fleet.service.obstacles import Obstacles, Outlook
 from training.fleet.service.output_views import gone_of, job_row
 from training.fleet.service.service import Service
-from training.fleet.service.unavailable import at_rest
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.views import AttemptView, EventView, JobDetail, JobsReply, JobView, RemovedView
 
@@ -63,8 +62,7 @@ class ListPlace:
     word: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(NamedTuple):
     """The number of jobs with equal values in the fields that lists filter by."""
 
     model: str | None
@@ -74,8 +72,7 @@ class Counted:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One event row with the name of its job."""
 
     seq: int
@@ -117,18 +114,12 @@ class JobViews:
     def jobs(self, wanted: JobFilter | None = None, *, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
         """Return a page of jobs in order of arrival. ``next_after`` is null on the last one."""
         wanted = wanted or JobFilter()
-        wanted.check()
-        most = max(1, min(limit, PAGE_MAX))
-        if wanted == JobFilter():
-            rows = self._db.all("jobs_page", after=after, most=most + 1)  # one more tells of a further page
-        else:
-            rows = self._found(wanted, "arrival", ListPlace(seq=after, number=after), most + 1)
-        looks = self._obstacles.of_classes()
+        jobs, place = self.found(wanted, "arrival", ListPlace(after, after), max(1, min(limit, PAGE_MAX)))
         return JobsReply(
-            jobs=[self._view(row, looks) for row in rows[:most]],
+            jobs=jobs,
             counts=self.counts(),
             now=self._clock.now(),
-            next_after=rows[most - 1]["seq"] if len(rows) > most else None,
+            next_after=None if place is None else place.seq,
             unlike=self._unlike() if wanted == JobFilter() and after == 0 else [],
         )
 
@@ -137,22 +128,22 @@ class JobViews:
     ) -> tuple[list[JobView], ListPlace | None]:
         """Return a page of the jobs that match ``wanted``, in this order, and the place where the next page begins."""
         wanted.check()
-        rows = self._found(wanted, sort, after, most + 1)
+        asked = {**asdict(after), "most": most + 1}  # one more tells of a further page
+        if wanted == JobFilter() and sort == "arrival":
+            rows = self._db.all("jobs_page", **asked)
+        else:
+            rows = self._db.all("jobs_found", **wanted.parameters(), sort=sort, **asked)
         looks = self._obstacles.of_classes() if any(row["status"] == JobStatus.PENDING for row in rows) else {}
         last = rows[most - 1] if len(rows) > most else None
         place = None if last is None else ListPlace(last["seq"], last["number"], last["word"])
         return [self._view(row, looks) for row in rows[:most]], place
-
-    def _found(self, wanted: JobFilter, sort: str, after: ListPlace, most: int) -> list[Row]:
-        return self._db.all("jobs_found", **wanted.parameters(), sort=sort, **asdict(after), most=most)
 
     def counted(self, text: str = "") -> list[Counted]:
         """Count the jobs of each kind; with ``text``, only jobs whose name contains it."""
         if text:
             rows = self._db.all("jobs_counted_named", text=pattern(text))
             return [_counted(row) for row in rows]
-        row = self._db.one("newest_event")
-        head = row["seq"] if row is not None else 0
+        head = self._db.number("newest_event")
         if self._counted[0] != head:
             self._counted = head, [_counted(row) for row in self._db.all("jobs_counted")]
         return self._counted[1]
@@ -161,8 +152,7 @@ class JobViews:
         """Count the held jobs that would otherwise wait, among those that match the other filters."""
         parameters = (wanted or JobFilter()).parameters()
         del parameters["status"]
-        row = self._db.one("held_found", **parameters)
-        return 0 if row is None else int(row["n"])
+        return self._db.number("held_found", **parameters)
 
     def _unlike(self) -> list[str]:
         """Find differences in data or code among the plan's completed jobs that should agree."""
@@ -187,8 +177,7 @@ class JobViews:
             now=self._clock.now(),
             result=self._models.result(row),
             removed=[
-                RemovedView(what=each["what"], attempt=each["number"], at=each["at"], why=each["why"])
-                for each in self._db.all("removals_of_job", job_id=job_id)
+                RemovedView.of(each, attempt=each["number"]) for each in self._db.all("removals_of_job", job_id=job_id)
             ],
             keep_state_s=self._service.plan.retention.states_s,
         )
@@ -243,7 +232,7 @@ class JobViews:
 
     def _paused(self, row: Mapping[str, Any], job: Job) -> str:
         """Say why the trainer of a live job was paused at its last heartbeat."""
-        out = at_rest(self._db, self._service.host_registry).get(row["worker_hostname"])
+        out = self._service.at_rest(self._db).get(row["worker_hostname"])
         return f"{job.worker_hostname} is {out.sentence()}" if out is not None else "its worker waits for the receiver"
 
 

@@ -1,19 +1,28 @@
-"""Read trainers' output by line number, from the files of the store and, for the newest lines, from the database.
+"""Trainers' output: moved from the database into files of the store, and read by line number wherever it lies.
 
-It may use any connection except the writer's; the writer may move lines into a file between two statements.
+:class:`Folding` writes a file, then commits its row. A crash between the two leaves a file that no row names; the lines
+stay where they were, and go into a file again. :class:`Logs` runs on any connection but the writer's, which may move
+lines into a file between two statements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.logs import Gone, LogRows, Piece
-from training.fleet.store.errors import StoreError
+from training.fleet.service.delivery import Decide, Disk, Look, Steps
+from training.fleet.service.service import Service
+from training.fleet.store.errors import BadName, StoreError
 from training.fleet.store.logs import LogFile, LogStore
 from training.fleet.wire.constants import LOG_BYTES_MAX
 
+FILE_BYTES = 256 * 1024  # of text in one file, about: whoever reads a line holds as much in memory
+LINES = 2000  # of a running attempt, in the database
+SILENT_S = 3600.0  # after this no more lines are expected of an ended attempt whose worker did not say how many
+REMOVED_AFTER_S = 3600.0  # a file stays so long after its row, for a backup that is being made
+AT_ONCE = 50
 PAGE_BYTES = 128 * 1024  # of text, after which a page ends; a file is read whole
 WHY = {
     Gone.SIZE: f"{LOG_BYTES_MAX // 1024**2} MiB an attempt",
@@ -114,14 +123,14 @@ class Logs:
         if piece.sha256 is None or self._files is None:
             return None
         try:
-            return self._files.read(file_of(piece, piece.sha256))
+            return self._files.read(file_of(piece))
         except StoreError:
             return None
 
 
-def file_of(piece: Piece, sha256: str) -> LogFile:
-    """Return the file that a row names."""
-    return LogFile(piece.job_id, piece.attempt, piece.first, piece.count, piece.raw_bytes, piece.bytes, sha256)
+def file_of(piece: Piece) -> LogFile:
+    """Name the file of a row that has one."""
+    return LogFile(*(getattr(piece, name) for name in LogFile.__slots__))
 
 
 def _sentence(missing: list[Piece], after: int) -> str | None:
@@ -133,3 +142,71 @@ def _sentence(missing: list[Piece], after: int) -> str | None:
     why = {WHY[piece.gone] if piece.gone else unread for piece in told}
     first, end = max(after, told[0].first), told[-1].end
     return f"lines {first + 1:,}–{end:,} were not kept: {', '.join(sorted(why))}"
+
+
+class Folding:
+    """The sequences of steps, and the state that they share. One instance per receiver."""
+
+    def __init__(
+        self,
+        service: Service,
+        files: LogStore,
+        reader: Database,
+        *,
+        lines: int = LINES,
+        file_bytes: int = FILE_BYTES,
+        bytes_max: int = LOG_BYTES_MAX,
+    ) -> None:
+        """So many ``lines`` of a running attempt make a file of about ``file_bytes`` of text; at most ``bytes_max`` are
+        kept."""
+        self._lines, self._file_bytes, self._bytes_max = lines, file_bytes, bytes_max
+        self._queue, self._files = service.queue, files
+        self._rows = LogRows(reader, service.queue.clock)
+        self._unnamed: set[str] = set()  # jobs whose id cannot name a folder: their output stays in the database
+
+    def fold(self) -> Steps[int]:
+        """Move output that is due into files, and delete files that are no longer wanted; return the number of new
+        files."""
+        done = 0
+        while True:
+            due: list[tuple[str, int]] = yield Look(
+                lambda: self._rows.due(lines=self._lines, silent_s=SILENT_S, most=AT_ONCE + len(self._unnamed))
+            )
+            before = done
+            for job_id, attempt in due:
+                if job_id not in self._unnamed:
+                    done += yield from self._fold(job_id, attempt)
+            if done == before:
+                break
+        yield from self._remove()
+        return done
+
+    def _fold(self, job_id: str, attempt: int) -> Steps[int]:
+        first, lines = yield Look(lambda: self._rows.head(job_id, attempt, self._file_bytes))
+        if not lines:
+            return 0
+        try:
+            file: LogFile = yield Disk(lambda: self._files.write(job_id, attempt, first, lines))
+        except BadName:
+            self._unnamed.add(job_id)
+            return 0
+        row = piece_of(file)
+        folded: bool = yield Decide(lambda: self._queue.logs.fold(row, self._bytes_max), "fold")
+        return int(folded)
+
+    def _remove(self) -> Steps[None]:
+        going: list[Piece] = yield Look(lambda: self._rows.going(REMOVED_AFTER_S, AT_ONCE))
+        if not going:
+            return
+
+        def remove() -> None:
+            for piece in going:
+                self._files.remove(piece.job_id, piece.attempt, piece.first, piece.end)
+
+        yield Disk(remove)
+        yield Decide(lambda: self._queue.logs.removed(going), "fold")
+
+
+def piece_of(file: LogFile) -> Piece:
+    """Return the row that names a file."""
+    return Piece(**asdict(file))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.service.catalogue import artifact_of
 from training.fleet.service.output_views import gone_of
-from training.fleet.service.results import result_of
-from training.fleet.service.rotations import Rotations
-from training.fleet.store.artifacts import Artifact
+from training.fleet.service.rotations import Rotations, result_of
+from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
 from training.fleet.wire import reports
 from training.fleet.wire.constants import ProblemType, Refusal
@@ -35,16 +34,10 @@ MANY, MANY_S = 5000, 10.0  # of more models than that, tests are counted anew at
 FIRST, TIED, BEHIND, UNKNOWN = "first", "tied", "behind", "unknown"
 
 
-class Reports(Protocol):
-    """The methods of the store that read reports."""
-
-    def report(self, artifact: Artifact, digest: str) -> bytes: ...
-
-
 class Models:
     """Queries about results, on the last committed state."""
 
-    def __init__(self, database: Database, clock: Clock, store: Reports | None) -> None:
+    def __init__(self, database: Database, clock: Clock, store: ArtifactStore | None) -> None:
         self._db, self._clock, self._store = database, clock, store
         self._rotations = Rotations(database, clock)
         self._known: tuple[list[TestView], int, list[NamedJob]] = [], 0, []
@@ -52,7 +45,9 @@ class Models:
 
     def result(self, job: Mapping[str, Any]) -> ResultView | None:
         """Return the main figures of a completed job's report; ``job`` is its row."""
-        row = self._row(job)
+        if job["status"] != JobStatus.COMPLETED:
+            return None
+        row = self._db.one("result", job_id=job["job_id"], attempt=job["attempt"])
         return None if row is None else result_of(row["figures"])
 
     def report(self, job_id: str, attempt: int | None = None) -> ReportView | None:
@@ -123,15 +118,9 @@ class Models:
             same_test=bool(result.test) and result.test == found.test,
         )
 
-    def _row(self, job: Mapping[str, Any]) -> Row | None:
-        if job["status"] != JobStatus.COMPLETED:
-            return None
-        return self._db.one("result", job_id=job["job_id"], attempt=job["attempt"])
-
     def _tests(self) -> tuple[list[TestView], int, list[NamedJob]]:
         """List the tests and the jobs without a report; the result is cached until something happens."""
-        row = self._db.one("newest_event")
-        head = row["seq"] if row is not None else 0
+        head = self._db.number("newest_event")
         models, age_s = sum(each.models for each in self._known[0]), self._clock.monotonic() - self._counted_at
         if self._known_as_of != head and (models <= MANY or age_s >= MANY_S):
             tests = [

@@ -1,27 +1,38 @@
-"""Obstacles of jobs: no host fits, the hosts that fit are silent, or a running job's host would not get it again."""
+"""The obstacles before pending jobs: no host fits, or who could is silent; for one job, what each host says."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
 
 from training.fleet.database.writer import Database
+from training.fleet.queue.kinds import kind_of
+from training.fleet.queue.rows import attempt_of, job_of
+from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.job import LIVE, Host, Job, Needs
+from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.orders import Out
+from training.fleet.scheduling.workload import Workload
+from training.fleet.service.output_views import job_row
 from training.fleet.service.service import Service
 from training.fleet.service.speeds import SpeedViews
-from training.fleet.service.unavailable import taken_out
+from training.fleet.wire.views import ExplainReply, HostVerdict
 from training.printable import duration
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """The obstacle of a class's pending jobs; None if they only wait for their turn."""
 
     obstacle: str | None = None  # no known host can run them
     waits_for: str | None = None  # who could is silent
+
+
+def misfit_of(needs: Needs, host: Host, out: Mapping[str, Out]) -> str | None:
+    """Say why a host gets no jobs with these needs: it cannot train them, or gets none at all."""
+    misfit = rules.fits(needs, host)
+    return out[host.name].sentence() if misfit is None and host.name in out else misfit
 
 
 def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Out]) -> Outlook:
@@ -30,9 +41,9 @@ def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, 
         return Outlook("no worker has asked for work yet; start one")
     reasons, silent = [], []
     for host, unheard_s in hosts.items():
-        misfit = rules.fits(needs, host)
-        if misfit is not None or host.name in out:
-            reasons.append(f"{host.name}: {misfit or out[host.name].sentence()}")
+        misfit = misfit_of(needs, host, out)
+        if misfit is not None:
+            reasons.append(f"{host.name}: {misfit}")
         elif unheard_s is None:
             return Outlook()
         else:
@@ -52,15 +63,12 @@ class Obstacles:
 
     def out(self) -> dict[str, Out]:
         """Return the hosts that get no jobs now."""
-        return taken_out(self._db, self._service.host_registry)
+        return self._service.taken_out(self._db)
 
     def unheard(self) -> dict[Host, float | None]:
         """List the known hosts, each with its silence if that is longer than a lease."""
-        now = self._clock.now()
-        return {
-            self._service.host_of(known): None if self._service.alive(known) else now - known.last_seen
-            for known in self._service.known_hosts()
-        }
+        service = self._service
+        return {service.host_of(known): service.silent_s(known) for known in service.known_hosts()}
 
     def of_classes(self) -> dict[int, Outlook]:
         """Map each requirement class with waiting jobs to its obstacle."""
@@ -82,3 +90,89 @@ class Obstacles:
         if misfit is None:
             return self._durations.overdue(job)
         return f"it continues on {known.name}, which would not get it again ({misfit}); requeue it to move it"
+
+    def explain(self, job_id: str) -> ExplainReply:
+        """Return for every known host whether the job fits it, and if it does, what it waits for."""
+        row, out = job_row(self._db, job_id), self.out()
+        job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
+        unheard = self.unheard()
+        hosts = [self._verdict(job, host, out, unheard_s, kind) for host, unheard_s in unheard.items()]
+        wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
+        hosts += [
+            HostVerdict(host=name, fits=False, reason=said)
+            for name, said in self._service.host_registry.never_asked().items()
+            if name in wanted
+        ]
+        return ExplainReply(
+            job_id=job_id, name=job.name, status=job.status, summary=self._summary(job, hosts), hosts=hosts
+        )
+
+    def _verdict(self, job: Job, host: Host, out: Mapping[str, Out], unheard_s: float | None, kind: str) -> HostVerdict:
+        misfit = misfit_of(job.needs, host, out)
+        if misfit is not None:
+            return HostVerdict(host=host.name, fits=False, reason=misfit)
+        wait_s, reason = self._wait(job, host, out, unheard_s, kind)
+        return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
+
+    def _wait(
+        self, job: Job, host: Host, out: Mapping[str, Out], unheard_s: float | None, kind: str
+    ) -> tuple[float | None, str]:
+        """Say what a fitting host waits for before it may take the job, with the seconds left."""
+        if unheard_s is not None:
+            return None, f"it fits, but was not seen for {duration(unheard_s)}"
+        if job.status is not JobStatus.PENDING:
+            return None, "ok"
+        live = [*map(attempt_of, self._db.all("live_attempts_of_host", host=host.name))]
+        if (full := rules.is_full(host, live)) is not None:
+            return None, full
+        ahead = self._service.queue.ahead
+        learned = replace(job.needs, peak=ahead.kinds.learned.peak(Workload.of(job.spec).kind))
+        if (lacking := booking.lacks_room(learned, self._service.as_booked(host, live))) is not None:
+            return None, f"no room now: {lacking}"
+        fleet = self._service.fleet(host.name, out)
+        if (held := _held_back(job, host, fleet, self._service.policy, self._clock.now())) is not None:
+            return held
+        if job.held:
+            return None, "nothing, but that the job is held"
+        return ahead.told(kind, host.name) or (None, "ok")
+
+    def _held(self, job: Job) -> str:
+        since = duration(max(0.0, self._clock.now() - (job.held_at or 0.0)))
+        return f"it is held by {job.held_by}, {since} ago, and granted to no host until `cis490-jobs unhold`"
+
+    def _summary(self, job: Job, hosts: list[HostVerdict]) -> str:
+        if job.status is not JobStatus.PENDING:
+            why = f": {job.ended_by}" if job.ended_by else ""
+            mark = f"; should it wait again, {self._held(job)}" if job.held else ""
+            remark = self.remark(job)
+            return f"the job is {job.status}{why}{mark}{f'; {remark}' if remark else ''}"
+        return self._held(job) if job.held else self._waits(job, hosts)
+
+    def _waits(self, job: Job, hosts: list[HostVerdict]) -> str:
+        """Say what a job that is not held waits for."""
+        fitting = [each for each in hosts if each.fits]
+        if not fitting:
+            lacks = rules.lacks_data(job.needs, self._service.host_registry.datasets)
+            return lacks or "no known host can run it"
+        ready = [each.host for each in fitting if each.reason == "ok"]
+        if ready:
+            busy = [host for host in ready if self._db.all("live_attempts_of_host", host=host)]
+            idle = [host for host in ready if host not in busy]
+            to_ask = [f"for {', '.join(idle)} to ask for work"] if idle else []
+            to_end = [f"for {', '.join(busy)} to end a job that is trained there"] if busy else []
+            return f"it waits {' or '.join(to_ask + to_end)}, behind jobs of higher priority or age"
+        return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
+
+
+def _held_back(job: Job, host: Host, fleet: rules.Fleet, policy: rules.Policy, now: float) -> tuple[float, str] | None:
+    """Return for how long this host may not take the job yet, and why; None where it may."""
+    needs = job.needs
+    held = rules.hold(needs, host, fleet, policy)
+    left = job.claimable_at + held.seconds - now
+    if job.avoid_until is not None and rules.must_avoid(needs, job.avoid_host or "", host, fleet):
+        away = job.avoid_until - now
+        if away > max(left, 0):
+            return away, f"the job failed here, another host goes first for {away:.0f} s more"
+    if left > 0:
+        return left, f"{held.reason or 'the job failed a moment ago'}, {left:.0f} s more"
+    return None

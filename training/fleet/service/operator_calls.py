@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from training.fleet.queue.orders import orders
-from training.fleet.queue.quarantine import quarantines
-from training.fleet.scheduling.job import JobStatus
+from training.fleet.queue.unavailable import orders, quarantines
+from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.orders import HostOrder, OrderKind
-from training.fleet.service.fleet import FleetState
+from training.fleet.service.fleet import Calls
 from training.fleet.service.guards import check_known, check_release, the_one_meant, the_one_to_change
-from training.fleet.service.unavailable import taken_out
 from training.fleet.wire.attempts import MovedReply
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.messages import HostOrderReply, ReleaseReply
 
 
-class OperatorCalls:
+class OperatorCalls(Calls):
     """Carries out operators' calls."""
-
-    def __init__(self, fleet: FleetState) -> None:
-        """Share the fleet's state."""
-        self._fleet, self._queue, self._hosts = fleet, fleet.queue, fleet.host_registry
 
     def resolve(self, ref: str) -> str:
         """Resolve ``ref`` to a job's id: it is an id, a name, or a unique prefix of an id."""
@@ -29,6 +23,21 @@ class OperatorCalls:
         """Find the job's id for a change, by stricter rules: the answer alone would not show that the wrong job was
         changed."""
         return the_one_to_change(ref, self._queue.moves.named(ref))
+
+    def readable(self, ref: str, host_id: str | None) -> str:
+        """Resolve ``ref`` for a caller who may see the job: a proven host sees the jobs it has worked on."""
+        job_id = self.resolve(ref)
+        if host_id is not None and all(attempt.host != host_id for attempt in self._queue.attempts.of_job(job_id)):
+            raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} never worked on this job")
+        return job_id
+
+    def expel(self, host_id: str) -> int:
+        """End a revoked host's attempts, so that others get the jobs at once; returns their number."""
+        attempts = self._queue.attempts.live_on(host_id)
+        for attempt in attempts:
+            error = f"host {host_id} was revoked by the operator"
+            self._queue.settle(self._fleet.job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error)
+        return len(attempts)
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
         """Cancel a job permanently, or with ``as_removed`` (it left the plan) until a plan names it again."""
@@ -84,7 +93,7 @@ class OperatorCalls:
         """End a host's order: it gets jobs again, and its paused trainers continue."""
         name, before = self._under_order(name)
         ended = self._queue.orders.end(name, by)
-        out = taken_out(self._queue.db, self._hosts).get(name)
+        out = self._fleet.taken_out(self._queue.db).get(name)
         if before is None or not ended:
             rest = "it gets work" if out is None else f"it is {out.sentence()}"
             raise Refusal(ProblemType.WRONG_STATE, f"host {name} is neither paused nor drained; {rest}")

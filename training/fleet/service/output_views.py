@@ -40,7 +40,8 @@ class OutputViews:
         most = max(CURVE_POINTS_LEAST, min(points, POINTS_KEPT))
         number = _attempt(row, attempt)
         attempts = {each["attempt"]: each for each in self._db.all("attempts_of_job", job_id=job_id)}
-        spans = [each for each in self._curves.spans(job_id, attempt) if each["attempt"] in attempts]
+        rows = self._db.all("curve_spans", job_id=job_id, attempt=attempt)
+        spans = [each for each in rows if each["attempt"] in attempts]
         return CurveReply(
             job_id=job_id,
             name=row["name"],
@@ -98,7 +99,7 @@ def gone_of(row: Mapping[str, Any]) -> RemovedView | None:
 
 def _gone(db: Database, what: str, subject: str, number: int) -> RemovedView | None:
     row = db.one("removal", what=what, subject=subject, number=number)
-    return None if row is None else RemovedView(what=what, attempt=number, at=row["at"], why=row["why"])
+    return None if row is None else RemovedView.of(row, what=what, attempt=number)
 
 
 def _in_curve(row: Row, span: Row) -> CurveAttempt:

@@ -1,33 +1,40 @@
-"""Load the manifest's file as the service's plan."""
+"""Load the manifest's file as the service's plan.
+
+The plan is kept in a file, so that a restart need not read a long manifest again. Its key is a digest of its sources:
+the manifest's bytes, the data sets, this program, and the jobs in the database. After a change of one of these, or
+damage, nothing is found.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from training.checkout import stamps
+from training.files import write_whole
 from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database, Writer
 from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.manifest.load import parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
 from training.fleet.manifest.types import JobSpec, Manifest, ManifestError
-from training.fleet.queue.plan_draft import PlanDraft
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling.edits import sentence
 from training.fleet.scheduling.job import Needs
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.hosts import Plan
-from training.fleet.service.kept_plan import keep, kept, origin
 from training.fleet.service.notify.secret import unreadable
 from training.fleet.service.references import KnownReferences, unknown
 from training.fleet.service.service import Service
@@ -36,7 +43,9 @@ from training.fleet.store.errors import StoreError
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.dataset_listing import Catalogue
 from training.fleet.wire.messages import ReloadReply
+from training.installed import own_version
 from training.printable import counted
+from training.strict_json import canonical
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +61,7 @@ class Reloader:
     audit: AuditLog
     dataset_store: DatasetStore | None = None  # None: the plan may name data sets by their ids alone
     kept: Path | None = None  # where the plan is kept for the next start
-    reader: Database | None = None  # a connection beside the writer's; None: all is read by the writer
+    reader: Database | None = None  # a connection beside the writer's; None: there is none
 
     def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
         """Reload the manifest; Refusal(bad_manifest) has every mistake. The audit names ``who`` when something changed.
@@ -65,15 +74,13 @@ class Reloader:
 
     def _reload(self, who: str, *, starting: bool) -> ReloadReply:
         with _refusing():
-            known, recorded = self._known(), self._recorded()
-            references = self._references(known, starting=starting)
-            source = read_manifest(self.path)
-            here = None if self.dataset_store is None else known.ids
-            made_from = partial(origin, source, known, recorded)
+            references, recorded = self._references(starting=starting), self._recorded()
+            source, here = read_manifest(self.path), self._here(references)
+            made_from = partial(origin, source, references, recorded)
             if starting and (taken := self._as_kept(made_from, references.remembered, here)) is not None:
                 return taken
             jobs, plan = load_plan(self.path, self.describer, references, recorded, source)
-        draft = self._draft(jobs)
+        draft = self.service.queue.plan.draft(jobs, self.reader)  # on this thread, so that claims wait only shortly
         write = self.writer.submit(lambda: self.service.queue.plan.write(draft)).result()
         while write.is_long:
             self.writer.submit(write.write_part).result()
@@ -99,18 +106,18 @@ class Reloader:
         Raises Refusal as a reload does.
         """
         with _refusing():
-            known, recorded = self._known(), self._recorded()
-            references = self._references(known)
+            references, recorded = self._references(), self._recorded()
             if check is None:
                 jobs, plan = load_plan(self.path, self.describer, references, recorded)
             else:
                 jobs, plan = taken_over(check(self.describer, references), references, recorded)
-        return PlanProposal(jobs, plan, None if self.dataset_store is None else known.ids)
+        return PlanProposal(jobs, plan, self._here(references))
 
-    def _known(self) -> Catalogue:
-        return Catalogue() if self.dataset_store is None else self.dataset_store.catalogue()
+    def _here(self, references: KnownReferences) -> frozenset[str] | None:
+        return None if self.dataset_store is None else references.ids
 
-    def _references(self, known: Catalogue, *, starting: bool = False) -> KnownReferences:
+    def _references(self, *, starting: bool = False) -> KnownReferences:
+        known = Catalogue() if self.dataset_store is None else self.dataset_store.catalogue()
         remembered = self.writer.submit(self.service.queue.plan.datasets).result()
         return KnownReferences(known.ids, known.names, remembered, starting)
 
@@ -144,13 +151,6 @@ class Reloader:
             return self.path.stat().st_mtime
         return None
 
-    def _draft(self, jobs: list[dict[str, Any]]) -> PlanDraft:
-        """Compare the plan with the queue on this thread, so that a long plan delays claims only briefly."""
-        queue = self.service.queue
-        if self.reader is None:
-            return self.writer.submit(lambda: queue.plan.draft(jobs)).result()
-        return queue.plan.draft(jobs, self.reader)
-
     def _apply(self, write: PlanWrite, plan: Plan, here: frozenset[str] | None, who: str) -> ReloadReply:
         if here is not None:
             self.service.host_registry.datasets = here
@@ -161,8 +161,7 @@ class Reloader:
         return counts
 
 
-@dataclass(frozen=True, slots=True)
-class PlanProposal:
+class PlanProposal(NamedTuple):
     """A plan that is not in force: its job dicts, the plan, and the data sets that the receiver has (None: not
     checked)."""
 
@@ -272,3 +271,48 @@ def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
             needs = Needs(model=job.model, allowed_hosts=job.allowed_hosts, denied_hosts=job.denied_hosts)
             found.setdefault(job.dataset, set()).add(needs)
     return {dataset_id: frozenset(needs) for dataset_id, needs in found.items()}
+
+
+def kept_beside(db: Path) -> Path:
+    """Return the file in which the plan of a database is kept."""
+    return db.with_name(f"{db.name}.plan")
+
+
+def origin(
+    source: str, known: Catalogue, recorded: Mapping[str, Sequence[str]], remembered: Mapping[str, str], jobs: str
+) -> str:
+    """Digest everything that determines a plan.
+
+    ``source`` is the manifest, ``recorded`` the hosts in each data set, ``remembered`` what the plan's names of data
+    sets stand for, ``jobs`` the digest of the plan's jobs in the queue.
+    """
+    made_from = {
+        "manifest": hashlib.sha256(source.encode()).hexdigest(),
+        "datasets": sorted(known.ids),
+        "names": dict(known.names),
+        "recorded": {each: list(hosts) for each, hosts in recorded.items()},
+        "remembered": dict(remembered),
+        "jobs": jobs,
+        # another version may understand a plan otherwise
+        "program": [own_version(), sys.version, *stamps()],
+    }
+    return hashlib.sha256(canonical(made_from).encode()).hexdigest()
+
+
+def keep(file: Path, made_from: str, plan: Plan) -> None:
+    """Keep the plan under its sources' digest. A failing disk only makes the next start slower."""
+    body = msgspec.json.encode(plan)
+    head = f"{made_from} {hashlib.sha256(body).hexdigest()}\n".encode()
+    with contextlib.suppress(OSError):
+        write_whole(file, head + body, durable=False, mode=0o600)  # variables may hold secrets
+
+
+def kept(file: Path, made_from: str) -> Plan | None:
+    """Return the plan stored under this digest, if it is undamaged."""
+    try:
+        head, _, body = file.read_bytes().partition(b"\n")
+        if head != f"{made_from} {hashlib.sha256(body).hexdigest()}".encode():
+            return None
+        return msgspec.json.decode(body, type=Plan)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.files import mark_of
@@ -27,12 +27,11 @@ from training.fleet.scheduling.orders import Out
 from training.fleet.service.changes import told
 from training.fleet.service.hosts import HostRegistry
 from training.fleet.service.memory import advise
-from training.fleet.service.obstacles import outlook
+from training.fleet.service.obstacles import misfit_of, outlook
 from training.fleet.service.output_views import bundle_gone
 from training.fleet.service.plan import PlanProposal, Reloader
 from training.fleet.service.references import KnownReferences
 from training.fleet.service.rotations import planned
-from training.fleet.service.unavailable import taken_out
 from training.fleet.wire.plans import (
     HOSTS_MAX,
     ROTATIONS_MAX,
@@ -92,14 +91,14 @@ class Previews:
         service = self.reloader.service
         registry = self._registry(proposal)
         synced, jobs = foresee(self.reader, proposal.jobs, self._planned_ids())
-        held = jobs_by_host(self.reader.all("live_jobs_by_host"))
+        held = jobs_by_host(self.reader)
         reload = told(synced, service.compared_with, registry, held, channels)
         waiting = _waiting(jobs)
         hosts, nowhere = self._outlooks(waiting, registry)
         return PlanReply(
             changed=reload.changed,
             reload=reload,
-            states=dict(Counter(_state(each) for each in jobs)),
+            states=dict(Counter(each.status or NEW for each in jobs)),
             jobs=[_planned(each, self._removed(each.job)) for each in jobs[:SHOWN_MAX]],
             waiting=sum(map(len, waiting.values())),
             hosts=hosts[:HOSTS_MAX],
@@ -133,9 +132,9 @@ class Previews:
     ) -> tuple[list[HostOutlook], dict[str, str]]:
         """Return which jobs each host could take, and which jobs no host could."""
         service = self.reloader.service
-        now, out = service.queue.clock.now(), taken_out(self.reader, service.host_registry)
+        out = service.taken_out(self.reader)
         known = sorted(registry.known.values(), key=lambda each: each.name)
-        unheard = {registry.host(each): None if service.alive(each) else now - each.last_seen for each in known}
+        unheard = {registry.host(each): service.silent_s(each) for each in known}
         hosts = [_outlook_of(host, silent, waiting, out) for host, silent in unheard.items()]
         nowhere: dict[str, str] = {}
         for needs, names in waiting.items():
@@ -145,14 +144,10 @@ class Previews:
         return hosts, nowhere
 
 
-def _state(each: Foreseen) -> str:
-    return each.status or NEW
-
-
 def _planned(each: Foreseen, removed: RemovedView | None) -> PlannedJob:
     job, spec = each.job, each.spec
     keys = [key for edit in each.change.edits if edit.kind is EditKind.JOB for key in edit.keys]
-    common = {"name": str(spec["name"]), "job_id": spec["job_id"], "state": _state(each)}
+    common = {"name": str(spec["name"]), "job_id": spec["job_id"], "state": each.status or NEW}
     if job is None:
         return PlannedJob(**common, outcome=each.change.outcome)
     return PlannedJob.of(
@@ -171,11 +166,8 @@ def _waiting(jobs: Sequence[Foreseen]) -> dict[Needs, list[str]]:
     """Group the jobs that would wait for a host by their needs."""
     found: dict[Needs, list[str]] = {}
     for each in jobs:
-        if each.job is None:
-            found.setdefault(Needs.of(each.spec), []).append(str(each.spec["name"]))
-        elif each.status is JobStatus.PENDING and not each.job.held:
-            needs = replace(each.job, spec=dict(each.spec)).needs
-            found.setdefault(needs, []).append(str(each.spec["name"]))
+        if each.waits:
+            found.setdefault(each.needs, []).append(str(each.spec["name"]))
     return found
 
 
@@ -185,9 +177,7 @@ def _outlook_of(
     jobs: list[str] = []
     obstacles: Counter[str] = Counter()
     for needs, names in waiting.items():
-        misfit = rules.fits(needs, host)
-        if misfit is None and host.name in out:
-            misfit = out[host.name].sentence()
+        misfit = misfit_of(needs, host, out)
         if misfit is None:
             jobs += names
         else:

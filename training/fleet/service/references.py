@@ -48,5 +48,5 @@ class KnownReferences(Catalogue):
 
 def unknown(resolved: str | None) -> str | None:
     """Return the reference if its data set is unknown."""
-    prefix = _UNKNOWN if resolved is not None and resolved.startswith(_UNKNOWN) else None
-    return None if prefix is None or resolved is None else resolved.removeprefix(prefix)
+    known = resolved is None or not resolved.startswith(_UNKNOWN)
+    return None if known or resolved is None else resolved.removeprefix(_UNKNOWN)

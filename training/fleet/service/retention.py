@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, Row
@@ -44,8 +45,7 @@ EVENTS_KEPT = 1_000  # the newest, whatever their age
 _ALL = 2**62
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalProposal:
+class RemovalProposal(NamedTuple):
     """Everything that the plan's retention would delete now, and the models kept because they lack a figure."""
 
     removals: list[Removal]
@@ -98,7 +98,8 @@ class Retention:
             some = wanted[first : first + STEP]
             gone += yield Decide(partial(self._let_go, some), "retention")
         if any(each.kind is RemovalKind.EVENTS for each in gone):
-            yield from self._rest_of_events()
+            while (yield Decide(self._forget_events, "retention")):
+                pass
         crashpoint("retention.decided")
         yield from self.finish()
         if gone:
@@ -108,7 +109,7 @@ class Retention:
     def finish(self) -> Steps[None]:
         """Delete the files of removed items, including those that a crash left."""
         after = 0
-        while rows := (yield Look(partial(self._unfinished, after))):
+        while rows := (yield Look(partial(self._reader.all, "unfinished_removals", after=after, most=STEP))):
             after = rows[-1]["seq"]
             noted = yield Disk(partial(_those, self._noted, rows))
             crashpoint("retention.noted")
@@ -119,10 +120,10 @@ class Retention:
 
     def learn(self) -> Steps[int]:
         """Record deletions that this copy of the database lacks, from the store's notes. Returns how many."""
-        found = yield Look(self._bundles_here)
+        found = yield Look(lambda: list(dict.fromkeys(map(artifact_of, self._reader.all("bundle_facts")))))
         told = yield Disk(lambda: [each for each in map(self._told, found) if each is not None])
         if told:
-            yield Decide(lambda: self._learn(told), "retention")
+            yield Decide(partial(self._learn, told), "retention")
         return len(told)
 
     # -- facts --------------------------------------------------------------------------------------------------
@@ -218,10 +219,6 @@ class Retention:
             if figure is not None:
                 self._db.run("keep_figure", job_id=job_id, attempt=row["attempt"], figure=figure)
 
-    def _rest_of_events(self) -> Steps[None]:
-        while (yield Decide(self._forget_events, "retention")):
-            pass
-
     def _forget_events(self) -> bool:
         """Delete some of the oldest events; False if none are that old."""
         asked, now = self.rules, self._clock.now()
@@ -235,9 +232,6 @@ class Retention:
         if not self._db.run("widen_removal", **told):
             self._note(said, done=True, newest=row["newest"])
         return True
-
-    def _unfinished(self, after: int) -> list[Row]:
-        return self._reader.all("unfinished_removals", after=after, most=STEP)
 
     def _unlink(self, row: Row) -> bool:
         """Delete the file, unless the bundle was delivered again meanwhile; this thread also writes the bundle's
@@ -271,27 +265,21 @@ class Retention:
 
     # -- files --------------------------------------------------------------------------------------------------
 
-    def _noted(self, row: Row) -> bool:
+    def _noted(self, row: Row) -> None:
         """Write the note into the bundle's folder, durably, for a rebuild."""
-        if row["what"] != RemovalKind.BUNDLE:
-            return True
-        artifact = replace(Artifact.at(row["subject"]), size=row["size"])
-        self._store.note_removed(Removed(artifact, row["at"], row["why"]))
-        return True
+        if row["what"] == RemovalKind.BUNDLE:
+            artifact = replace(Artifact.at(row["subject"]), size=row["size"])
+            self._store.note_removed(Removed(artifact, row["at"], row["why"]))
 
-    def _settle(self, row: Row) -> bool:
+    def _settle(self, row: Row) -> None:
         """Make a bundle's deletion durable; delete a data set."""
         with suppress(NoDataset):  # removed before a crash
             if row["what"] == RemovalKind.BUNDLE:
                 self._store.settle_removed(Artifact.at(row["subject"]))
             elif self._datasets is not None:
                 self._datasets.remove(row["subject"])
-        return True
 
     # -- an older copy of the database --------------------------------------------------------------------------
-
-    def _bundles_here(self) -> list[Artifact]:
-        return list(dict.fromkeys(artifact_of(row) for row in self._reader.all("bundle_facts")))
 
     def _told(self, artifact: Artifact) -> Removed | None:
         name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
@@ -308,12 +296,12 @@ def note_removed(db: Database, removed: Removed) -> None:
     db.run("add_removal", **said, why=removed.why, at=removed.at, newest=None, done_at=removed.at)
 
 
-def _those(done: Callable[[Row], bool], rows: Iterable[Row]) -> list[Row]:
+def _those(done: Callable[[Row], bool | None], rows: Iterable[Row]) -> list[Row]:
     """Take a step for each row; rows for which the store fails are left for the next time."""
     taken = []
     for row in rows:
         try:
-            if done(row):
+            if done(row) is not False:
                 taken.append(row)
         except StoreError as error:
             logger.warning("retention: left for the next time: %s", error)

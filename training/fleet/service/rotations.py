@@ -6,15 +6,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import structs
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import JobStatus
-from training.fleet.service.results import result_of
 from training.fleet.wire.plans import PlannedRotation
 from training.fleet.wire.views import (
     DeployView,
@@ -35,8 +34,7 @@ DEPLOY_MAX = 3
 SHARE = 100.0  # a look takes at most one part in so many of the time
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One job of a rotation. ``result`` is None until it is done; ``made_by`` has the digests of its data and code."""
 
     job_id: str
@@ -60,8 +58,7 @@ class Rotations:
     def all(self) -> list[RotationView]:
         """Return the rotations with their figures, computed again after something has happened; rarely if there are
         very many jobs."""
-        row = self._db.one("newest_event")
-        head, now = (row["seq"] if row is not None else 0), self._clock.monotonic()
+        head, now = self._db.number("newest_event"), self._clock.monotonic()
         if self._as_of != head and (self._as_of < 0 or now - self._seen_at >= SHARE * self._took_s):
             self._known = self._read()
             self._as_of, self._seen_at = head, self._clock.monotonic()
@@ -80,6 +77,14 @@ class Rotations:
         fits = [row for row in rows if trains_on_all(json.loads(row["spec"]), like, view.hosts)]
         fits.sort(key=lambda row: (not row["in_manifest"], row["status"] != JobStatus.COMPLETED, row["name"]))
         return structs.replace(view, deploy=list(map(DeployView.of, fits[:DEPLOY_MAX])))
+
+
+def result_of(figures: str) -> ResultView:
+    """Convert the row's figures to a view; figures in another form count as not readable."""
+    try:
+        return msgspec.json.decode(figures, type=ResultView)
+    except (msgspec.MsgspecError, RecursionError):
+        return ResultView(why="another release kept its figures; the report itself is in the store")
 
 
 def _member(row: Row) -> Member | None:

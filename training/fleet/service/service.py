@@ -12,35 +12,28 @@ from typing import Any
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_write import PlanWrite
+from training.fleet.queue.rows import jobs_by_host
 from training.fleet.queue.schedule_cache import MadeSchedule, Situation
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.changes import notes, told
 from training.fleet.service.claims import Claims
-from training.fleet.service.endings import Endings
-from training.fleet.service.fleet import ArtifactFinder, FleetState
+from training.fleet.service.endings import Endings, Uploads
+from training.fleet.service.fleet import FleetState
 from training.fleet.service.heartbeats import Heartbeats
 from training.fleet.service.hosts import Plan
 from training.fleet.service.operator_calls import OperatorCalls
 from training.fleet.service.sessions import HostSessions
-from training.fleet.service.unavailable import taken_out
-from training.fleet.service.uploads import Uploads
+from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.wire.messages import ReloadReply
 
 
 class Service(FleetState):
     """All protocol calls, and the plan. One instance, used by the writer thread (or the simulation's only thread)."""
 
-    __slots__ = (
-        "_planned", "as_booked", "cancel", "claim", "claim_again", "completable", "complete", "copied", "deliver",
-        "deliverable", "fail", "heartbeat", "hold", "hosts_of", "no_longer_uploading", "order", "output", "refused",
-        "release", "requeue", "resolve", "resolve_to_change", "resume_host", "unhold", "upload_done",
-        "upload_permission",
-    )  # fmt: skip
-
     def __init__(
         self,
         queue: JobQueue,
-        store: ArtifactFinder,
+        store: ArtifactStore,
         plan: Plan | None = None,
         *,
         new_round: Callable[[], str] = lambda: secrets.token_hex(8),
@@ -59,8 +52,8 @@ class Service(FleetState):
         self.no_longer_uploading, self.hosts_of = uploads.no_longer_uploading, uploads.hosts_of
         self.deliverable, self.deliver = uploads.deliverable, uploads.deliver
         self.resolve, self.resolve_to_change = operator.resolve, operator.resolve_to_change
-        self.cancel, self.requeue = operator.cancel, operator.requeue
-        self.hold, self.unhold = operator.hold, operator.unhold
+        self.cancel, self.requeue, self.readable = operator.cancel, operator.requeue, operator.readable
+        self.hold, self.unhold, self.expel = operator.hold, operator.unhold, operator.expel
         self.release, self.order, self.resume_host = operator.release, operator.order, operator.resume_host
 
     def reload(self, jobs: Iterable[Mapping[str, Any]] | PlanWrite, plan: Plan) -> ReloadReply:
@@ -69,7 +62,7 @@ class Service(FleetState):
         synced = jobs.finish() if isinstance(jobs, PlanWrite) else self.queue.sync(jobs)
         self.host_registry.plan, self._planned = plan, True
         self.queue.plan.keep_datasets(plan.dataset_names)
-        return told(synced, before, self.host_registry, self.queue.hosts.held())
+        return told(synced, before, self.host_registry, jobs_by_host(self.queue.db))
 
     @property
     def compared_with(self) -> Plan | None:
@@ -90,7 +83,7 @@ class Service(FleetState):
 
     def begin_schedule(self) -> Situation:
         """Collect the facts for a new schedule, for :meth:`Scheduler.make`."""
-        return self.queue.ahead.begin(self.fleet(out=taken_out(self.queue.db, self.host_registry)).alive, self.policy)
+        return self.queue.ahead.begin(self.fleet(out=self.taken_out(self.queue.db)).alive, self.policy)
 
     def follow_schedule(self, situation: Situation, made: MadeSchedule) -> list[str]:
         """Put a schedule into force; return the hosts with an open claim that would get a job by it."""

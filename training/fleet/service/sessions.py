@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from training.fleet.scheduling import copies
-from training.fleet.scheduling.copies import SessionLine, Standing
 from training.fleet.scheduling.job import Attempt
 from training.fleet.scheduling.policy import SilenceWatch
-from training.fleet.service.fleet import FleetState
+from training.fleet.service.fleet import Calls, FleetState
 from training.fleet.service.guards import refuse_twin
 from training.fleet.service.hosts import KnownHost
 from training.fleet.wire.attempts import ClaimReply, ClaimRequest, HeartbeatRequest
@@ -20,15 +19,14 @@ from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import duration
 
 
-class HostSessions:
+class HostSessions(Calls):
     """The sessions of every host, as its requests show them."""
 
     def __init__(self, fleet: FleetState, new_round: Callable[[], str]) -> None:
         """``new_round`` draws the token that an answer carries."""
-        self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
-        self._hosts, self._clock = fleet.host_registry, fleet.clock
+        super().__init__(fleet)
         self._new_round = new_round
-        self._lines: dict[str, tuple[str, SessionLine]] = {}  # host → installation, its sessions
+        self._lines: dict[str, tuple[str, copies.SessionLine]] = {}  # host → installation, its sessions
 
     def guard_identity(self, request: ClaimRequest) -> ClaimReply | None:
         """Admit one live installation per host id; only its newest session may claim, and copies may not.
@@ -84,10 +82,10 @@ class HostSessions:
             may_be_silent=watch.may_sweep,
             new_round=self._new_round(),
         )
-        if standing in (Standing.OWN, Standing.NEW):
+        if standing in (copies.Standing.OWN, copies.Standing.NEW):
             return None
         host = request.host_id
-        if standing is Standing.EARLIER:
+        if standing is copies.Standing.EARLIER:
             return ClaimReply(
                 reason=f"another session of host {host} was seen; the living one asks again",
                 ask_again=True,
@@ -99,7 +97,7 @@ class HostSessions:
         self._queue.quarantines.refund(line.lost())
         return ClaimReply(reason=sentence, ask_again=True, echo=line.round)
 
-    def line(self, request: ClaimRequest, known: KnownHost) -> SessionLine:
+    def line(self, request: ClaimRequest, known: KnownHost) -> copies.SessionLine:
         assert request.session_id is not None
         assert request.instance_id is not None
         instance, line = self._lines.get(request.host_id, ("", None))
@@ -107,7 +105,7 @@ class HostSessions:
             current = known.session_id or request.session_id
             silent_s = max(0.0, self._clock.now() - known.last_seen)
             heard = {current: self._clock.monotonic() - silent_s}
-            line = SessionLine(current, self._new_round(), heard)
+            line = copies.SessionLine(current, self._new_round(), heard)
             self._lines[request.host_id] = request.instance_id, line
         return line
 

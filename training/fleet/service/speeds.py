@@ -33,14 +33,15 @@ class SpeedViews:
 
     database: Database
     service: Service
-    _learned: Learned | None = field(default=None, init=False)  # once asked for
+    _learned: Learned = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._learned = self.service.learned(self.database)
 
     def speeds(self) -> SpeedsReply:
         """Return how long each kind of job takes on each known host: kinds of completed attempts, newest first."""
-        learned = self._look()
-        speeds, kinds = learned.speeds(), list(learned.kinds().values())
-        hosts = self.service.known_hosts()
-        machines = [self._machine(known) for known in hosts]
+        learned, hosts = self._learned, self.service.known_hosts()
+        speeds, kinds, machines = learned.speeds(), [*learned.kinds().values()], [known.name for known in hosts]
         return SpeedsReply(
             kinds=[
                 _of_kind(speeds, of_kind, learned.workload(of_kind.spec), machines)
@@ -53,7 +54,7 @@ class SpeedViews:
 
     def doubts(self, hosts: Iterable[KnownHost]) -> dict[str, str]:
         """Name the hosts whose own calibration is not trusted, and why."""
-        speeds = self._look().speeds()
+        speeds = self._learned.speeds()
         slower = speeds.slower_than_measured()
         told = {}
         for known in hosts:
@@ -72,8 +73,8 @@ class SpeedViews:
         since_s = self.service.queue.clock.now() - (job.claimed_at or self.service.queue.clock.now())
         if known is None or since_s < LONG_LEAST_S:
             return None
-        learned = self._look()
-        most_s = learned.speeds().predict(learned.workload(job.spec), self._machine(known)).at(0.9)
+        work = self._learned.workload(job.spec)
+        most_s = self._learned.speeds().predict(work, known.name).at(0.9)
         if since_s < LONG * most_s:
             return None
         named = typed({"name": job.name, "job_id": job.job_id})
@@ -82,14 +83,6 @@ class SpeedViews:
             f"{duration(most_s)} there at most: `cis490-jobs logs {named}` shows what it does, `cis490-jobs cancel "
             f"{named}` ends it, and max_run_s in the manifest bounds it"
         )
-
-    def _look(self) -> Learned:
-        if self._learned is None:
-            self._learned = self.service.learned(self.database)
-        return self._learned
-
-    def _machine(self, known: KnownHost) -> str:
-        return self.service.host_of(known).name
 
 
 def _unmeasured(capability: Mapping[str, Any]) -> str | None:

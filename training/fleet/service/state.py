@@ -1,4 +1,4 @@
-"""The paths of a receiver's state."""
+"""The paths of a receiver's state, and the time of its last backup."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training import strict_json
+from training.files import write_whole
 from training.fleet.store.locking import lock_of, store_lock
 from training.locking import LockedError, exclusive
 
@@ -83,3 +85,22 @@ class Deployment:
             raise RecoveryError(
                 f"a receiver is using {self.db}; stop it first (systemctl stop cis490-trainer-receiver)"
             ) from None
+
+
+def noted_beside(db: Path) -> Path:
+    """Return the file in which the last backup of a database is noted."""
+    return db.with_name(f"{db.name}.backed-up")
+
+
+def note_backup(db: Path, at: float) -> None:
+    """Record that a backup made at ``at`` (epoch seconds) is complete. If the record cannot be written, the time of the
+    backup stays unknown."""
+    with contextlib.suppress(OSError):
+        write_whole(noted_beside(db), strict_json.canonical({"at": at}).encode() + b"\n", durable=False, mode=0o600)
+
+
+def backed_up_at(db: Path) -> float | None:
+    """Return the time of the last backup; None if none is known."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return float(strict_json.loads(noted_beside(db).read_bytes())["at"])
+    return None

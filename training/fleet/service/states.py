@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,8 +35,7 @@ logger = logging.getLogger(__name__)
 OVER = FINAL - {JobStatus.FAILED}  # a failed job may be requeued, and go on
 
 
-@dataclass(frozen=True, slots=True)
-class Calling:
+class Calling(NamedTuple):
     """The caller of a request about a job's saved state, as the request names it."""
 
     job_id: str

@@ -9,16 +9,16 @@ from __future__ import annotations
 from functools import partial
 
 from training.fleet.database.writer import Database
-from training.fleet.service.explain import Explanations
 from training.fleet.service.host_views import HostViews
 from training.fleet.service.incident_table import IncidentViews
 from training.fleet.service.job_views import JobViews
 from training.fleet.service.logs import Logs
-from training.fleet.service.models import Models, Reports
+from training.fleet.service.models import Models
 from training.fleet.service.obstacles import Obstacles
 from training.fleet.service.output_views import OutputViews, bundle_gone
 from training.fleet.service.service import Service
 from training.fleet.service.speeds import SpeedViews
+from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.logs import LogStore
 
 
@@ -26,7 +26,7 @@ class Views:
     """Queries about the fleet, on the last committed state."""
 
     def __init__(
-        self, database: Database, service: Service, files: LogStore | None = None, reports: Reports | None = None
+        self, database: Database, service: Service, files: LogStore | None = None, reports: ArtifactStore | None = None
     ) -> None:
         """``files`` has the output that is no longer in the database, ``reports`` the reports that trainers wrote."""
         clock = service.clock
@@ -36,8 +36,7 @@ class Views:
         jobs = JobViews(database, service, self.models, obstacles)
         self.counts, self.counted, self.held = jobs.counts, jobs.counted, jobs.held
         self.jobs, self.found, self.job, self.live = jobs.jobs, jobs.found, jobs.job, jobs.live
-        self.waiting, self.events = jobs.waiting, jobs.events
-        self.explain = Explanations(database, service, obstacles).explain
+        self.waiting, self.events, self.explain = jobs.waiting, jobs.events, obstacles.explain
         hosts = HostViews(database, service, self.durations)
         self.quarantined, self.resting, self.refused = hosts.quarantined, hosts.resting, hosts.refused
         self.workers = hosts.workers

@@ -19,7 +19,7 @@ SELECT class_id FROM classes WHERE needs = :needs
 SELECT needs FROM classes WHERE class_id = :class_id
 
 -- name: add_class — a new form of needs
-INSERT INTO classes (needs) VALUES (:needs) RETURNING class_id
+INSERT INTO classes (needs) VALUES (:needs)
 
 -- name: pending_classes — the classes that have a pending job
 SELECT class_id, needs FROM classes AS c
@@ -75,10 +75,10 @@ ORDER BY job_id = :ref DESC, name = :ref DESC, seq LIMIT 20
 SELECT count(*) AS n FROM jobs
 WHERE job_id <> :job_id AND ((job_id >= :ref AND job_id < :ref_end) OR (name >= :ref AND name < :ref_end))
 
--- name: jobs_page — a page of jobs in order of arrival
-SELECT * FROM jobs_shown WHERE seq > :after ORDER BY seq LIMIT :most
+-- name: jobs_page — a page of jobs by arrival
+SELECT *, '' AS word, seq AS number FROM jobs_shown WHERE seq > :seq ORDER BY seq LIMIT :most
 
--- name: jobs_found — a page of the jobs that all filters let through ('' lets all), behind a place in the order
+-- name: jobs_found — a page of the jobs that filters ('' lets all) let through, behind a place
 WITH page AS MATERIALIZED (  -- out of one index alone
   SELECT seq, CASE :sort WHEN 'name' THEN name ELSE '' END AS word,
     CASE :sort WHEN 'name' THEN 0 WHEN 'priority' THEN -priority WHEN 'arrival' THEN seq
@@ -478,9 +478,6 @@ UPDATE host_orders SET ended_at = :now, ended_by = :ended_by WHERE host = :host 
 INSERT INTO artifacts (artifact_id, job_id, attempt, model, mode, size, stored_at)
 VALUES (:artifact_id, :job_id, :attempt, :model, :mode, :size, :now)
 ON CONFLICT (artifact_id, job_id, attempt) DO NOTHING
-
--- name: artifact_of — what an attempt delivered
-SELECT * FROM artifacts WHERE job_id = :job_id AND attempt = :attempt AND artifact_id = :artifact_id
 
 -- name: artifacts_of — all that an attempt delivered
 SELECT artifact_id FROM artifacts WHERE job_id = :job_id AND attempt = :attempt

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.queue.orders import orders
-from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import jobs_by_host
+from training.fleet.queue.unavailable import orders, quarantines
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import acting, read_form, read_json
 from training.fleet.receiver.http.context import ReceiverContext
@@ -23,7 +22,6 @@ from training.fleet.service.audit import Act
 from training.fleet.service.guards import check_known, check_release
 from training.fleet.service.job_views import JobFilter
 from training.fleet.service.preview import Previews
-from training.fleet.service.unavailable import taken_out
 from training.fleet.wire.constants import JobAct, ProblemType, Refusal
 from training.fleet.wire.messages import ActReply, ActRequest
 
@@ -192,5 +190,5 @@ def _under_order(context: ReceiverContext, act: Act, host: str) -> tuple[str | N
     check_known(host, {*context.service.host_registry.known, *given})
     if host not in given and act is Act.RESUME:
         raise Refusal(ProblemType.WRONG_STATE, f"host {host} is neither paused nor drained")
-    out = taken_out(database, context.service.host_registry).get(host)
-    return None if out is None else out.sentence(), jobs_by_host(database.all("live_jobs_by_host")).get(host, [])
+    out = context.service.taken_out(database).get(host)
+    return None if out is None else out.sentence(), jobs_by_host(database).get(host, [])

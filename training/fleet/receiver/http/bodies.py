@@ -16,7 +16,6 @@ from training.fleet.receiver.http.problems import decoded
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import who
 from training.fleet.service.guards import whole_number
-from training.fleet.service.membership import readable
 from training.fleet.store.incoming import PartFile
 from training.fleet.wire.constants import JSON_BODY_MAX, ProblemType, Refusal
 from training.fleet.wire.identity import Principal
@@ -219,4 +218,4 @@ async def resolved(context: ReceiverContext, request: Request) -> str:
 
 async def readable_job(context: ReceiverContext, request: Request, ref: str) -> str:
     """Resolve a job by its name, its id or a prefix of it, if the caller may see it."""
-    return await context.act(request, lambda: readable(context.service, ref, proven_host(request)))
+    return await context.act(request, lambda: context.service.readable(ref, proven_host(request)))

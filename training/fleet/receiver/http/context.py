@@ -19,7 +19,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import DatabaseError, Writer, id_of
 from training.fleet.receiver import wake_on_lan
 from training.fleet.receiver.http.origins import own_names
-from training.fleet.receiver.metrics.counters import Tally, newest_event
+from training.fleet.receiver.metrics.counters import Tally
 from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.receiver.security.registry import Registry
@@ -29,7 +29,7 @@ from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import DeliverySteps
 from training.fleet.service.incident_table import IncidentTable
-from training.fleet.service.log_archiving import Folding
+from training.fleet.service.logs import Folding
 from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
@@ -162,7 +162,7 @@ class ReceiverContext:
         self.incidents = IncidentTable(self.service.queue.db, self.clock, self.audit)
         self.tally = Tally()
         self.writer.timed = lambda: self.tally.transactions.timing(self.clock)
-        self.last_event = newest_event(self.reader)  # at the start
+        self.last_event = self.reader.number("newest_event")  # at the start
         self.exposition: Exposition | None = None  # made at the first scrape
         self._threads = {name: ThreadPoolExecutor(n, thread_name_prefix=name) for name, n in _THREADS.items()}
         self._asked = Counter[str]()  # plans and forecasts that are being made, or wait for that
@@ -313,13 +313,13 @@ class ReceiverContext:
 
     async def _wake_sleepers(self) -> None:
         """Send Wake-on-LAN packets to sleeping hosts that would finish a job sooner than any host that is awake."""
-        for due in await self.call(self.wakes.due) if self.wakes.any_can_be else ():
+        for host, mac in (await self.call(self.wakes.due) if self.wakes.any_can_be else {}).items():
             try:
-                await self.disk(partial(self.send_wake, due.mac))
+                await self.disk(partial(self.send_wake, mac))
             except OSError as error:
-                logger.warning("%s cannot be woken: %s", due.host, error.strerror or error)
+                logger.warning("%s cannot be woken: %s", host, error.strerror or error)
             else:
-                logger.info("%s is woken: a job waits that it would have done sooner", due.host)
+                logger.info("%s is woken: a job waits that it would have done sooner", host)
 
     async def forget_uploads(self) -> None:
         """Delete unfinished uploads whose attempts are over."""

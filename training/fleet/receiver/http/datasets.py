@@ -19,8 +19,7 @@ from training.fleet.receiver.http.problems import Answer
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import Act
-from training.fleet.service.data_use import NameMoved, check_name_unused, check_unused, name_moved
-from training.fleet.service.membership import check_fetch
+from training.fleet.service.data_use import NameMoved, check_fetch, check_name_unused, check_unused, name_moved
 from training.fleet.service.states import Calling
 from training.fleet.store.datasets import Shelved
 from training.fleet.wire import messages as wire

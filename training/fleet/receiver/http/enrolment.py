@@ -13,7 +13,6 @@ from training.fleet.receiver.http.problems import Answer
 from training.fleet.receiver.security.authority import Authority, AuthorityError
 from training.fleet.receiver.security.registry import CODE_LIFE_S, Certified, Invitation, Token
 from training.fleet.service.audit import Act
-from training.fleet.service.membership import expel
 from training.fleet.wire import messages as wire
 from training.fleet.wire.constants import HOST_ID_PATTERN, ProblemType, Refusal
 from training.fleet.wire.identity import Role
@@ -97,7 +96,7 @@ async def revoke(context: ReceiverContext, request: Request) -> Answer:
 
     def decide() -> tuple[list[Certified], int]:
         gone = registry.revoke(role, name)
-        jobs = expel(context.service, name) if role is Role.HOST else 0
+        jobs = context.service.expel(name) if role is Role.HOST else 0
         had = {"certificates": len(gone), "jobs": jobs}
         context.audit.write(who, Act.REVOKE, f"{role} {name}", before=had)
         return gone, jobs

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from training.fleet.database.writer import DatabaseError
@@ -23,12 +24,11 @@ from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.receiver.http.bodies import read_json
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import Answer
-from training.fleet.service.notify.notices import Notices
-from training.fleet.service.notify.outbox import NoticeOutbox
+from training.fleet.service.notify.notices import NoticeOutbox, Notices
 from training.fleet.service.notify.rules import Message
 from training.fleet.service.notify.secret import SendError, unreadable
 from training.fleet.wire.constants import ProblemType, Refusal
-from training.fleet.wire.messages import ChannelView, NotifyReply, NotifyTestReply, NotifyTestRequest, NotifyTestView
+from training.fleet.wire.messages import NotifyReply, NotifyTestReply, NotifyTestRequest, NotifyTestView
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -144,7 +144,7 @@ async def notify(context: ReceiverContext, _request: Request) -> Answer:
     outbox = NoticeOutbox(context.reader, context.clock)
     found = await context.look(lambda: outbox.waiting(channels))
     dumb = await context.disk(lambda: {each.name: unreadable(each) for each in channels})
-    shown = [ChannelView.of(each, error=dumb[each.channel] or each.error) for each in found]
+    shown = [replace(each, error=dumb[each.channel] or each.error) for each in found]
     return NotifyReply(channels=shown, now=context.clock.now())
 
 

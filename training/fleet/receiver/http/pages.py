@@ -79,10 +79,9 @@ ENDPOINTS = {row.name: partial(page, module, row) for module, row in PAGES.items
 
 def _tag(context: ReceiverContext, request: Request) -> PageTag:
     who = f"{context.settings.version} {request.state.principal!r}"
-    newest = context.reader.one("newest_event")
     return PageTag(
         hashlib.sha256(who.encode()).hexdigest()[:16],
-        0 if newest is None else newest["seq"],
+        context.reader.number("newest_event"),
         context.reader.version(),
         int(context.clock.now()),
     )

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from training.clock import Clock
-from training.fleet.database.writer import Database
 
 CALL_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 ATTEMPT_S = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0)
@@ -69,9 +68,3 @@ class Tally:
     def notified(self, channel: str, error: str | None) -> None:
         """Count a try to send a message."""
         self.notifications[channel, "sent" if error is None else "failed"] += 1
-
-
-def newest_event(database: Database) -> int:
-    """Return the number of the newest event, 0 without one."""
-    row = database.one("newest_event")
-    return int(row["seq"]) if row else 0

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple, TypeVar
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import jobs_by_host, set_aside_of
-from training.fleet.receiver.metrics.counters import ATTEMPT_S, Histogram, Tally, newest_event
+from training.fleet.receiver.metrics.counters import ATTEMPT_S, Histogram, Tally
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import FAULT_OF, EndReason, Host, Needs
-from training.fleet.service.backed_up import backed_up_at
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.service import Service
+from training.fleet.service.state import backed_up_at
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
@@ -104,7 +104,7 @@ class Ends:
 
     def update(self) -> None:
         """Count what ended since the last look."""
-        newest = newest_event(self._db)  # first: what is noted meanwhile is for the next look
+        newest = self._db.number("newest_event")  # first: what is noted meanwhile is for the next look
         while rows := self._db.all("ended_since", after=self._seen, most=_ROWS):
             for row in rows:
                 self._count(row)
@@ -161,7 +161,7 @@ class Snapshots:
         now = self.clock.now()
         service, out, resting = self.service, self.views.quarantined(), self.views.resting()
         known = service.known_hosts()
-        held = {host: len(names) for host, names in jobs_by_host(self.reader.all("live_jobs_by_host")).items()}
+        held = {host: len(names) for host, names in jobs_by_host(self.reader).items()}
         states = {each.name: _state(each, service, out, resting, held) for each in known}
         yield "jobs", by_one(self.views.counts())
         yield from self._waiting(now, known, out, resting)
@@ -191,9 +191,8 @@ class Snapshots:
         """Find the longest wait for each need, and the number of jobs behind each obstacle."""
         hosts = [(self.service.host_of(each), self.service.alive(each)) for each in known]
         oldest = {"cpu": 0.0, "cuda": 0.0}
-        held = self.reader.one("held_pending")
         blocked = dict.fromkeys(Obstacle, 0)
-        blocked[Obstacle.HELD] = int(held["n"]) if held else 0
+        blocked[Obstacle.HELD] = self.reader.number("held_pending")
         for row in self.reader.all("waiting"):
             needs = Needs.of(json.loads(row["needs"]))
             self._ends.expect(needs.model)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.manifest.channels import ChannelKind, NoticeKind
 
@@ -33,8 +32,10 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+_SENT = ("at", "kind", "subject", "sentence", "event", "job_id")
+
+
+class Notice(NamedTuple):
     """One event that a person may want to know. ``seq`` orders them; ``event`` is the event row's number, if any."""
 
     seq: int
@@ -51,8 +52,7 @@ class Notice:
         return f"cis490-{database_id[:12]}-{number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """The content of one message. ``key`` is that of its last notice."""
 
     key: str
@@ -64,15 +64,7 @@ class Message:
     def to_dict(self) -> dict[str, Any]:
         """Write the message for a webhook or a command; times are epoch seconds."""
         notices = [
-            {
-                "key": each.key(self.database_id),
-                "at": each.at,
-                "kind": each.kind.value,
-                "subject": each.subject,
-                "sentence": each.sentence,
-                "event": each.event,
-                "job_id": each.job_id,
-            }
+            {"key": each.key(self.database_id), **{name: getattr(each, name) for name in _SENT}}
             for each in self.notices
         ]
         return {"key": self.key, "title": self.title, "text": self.text, "notices": notices}

@@ -1,4 +1,6 @@
-"""Write quarantines of hosts, and the failure of jobs that crash hosts. The rules are in scheduling/quarantine.py.
+"""The writes on hosts that get no jobs, by quarantine or an operator's order, and on jobs that crash hosts.
+
+The rules are in scheduling/quarantine.py and scheduling/orders.py.
 
 This state is only in the database: an uncommitted change is lost, and a restart finds all others.
 """
@@ -7,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from training.clock import Clock
 from training.fleet.database.writer import Database
-from training.fleet.queue.attempts import Attempts
-from training.fleet.queue.events import Events
 from training.fleet.queue.rows import known_job
+from training.fleet.queue.state import QueuePart
 from training.fleet.scheduling import quarantine as health
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
-from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.orders import HostOrder, OrderKind
 from training.fleet.scheduling.quarantine import Cause, Death, Quarantine, Weight
 
 
@@ -26,15 +26,8 @@ def quarantines(db: Database) -> dict[str, Quarantine]:
     }
 
 
-class Quarantines:
+class Quarantines(QueuePart):
     """Records hosts' deaths, quarantines and releases, and jobs that fail because they crash hosts."""
-
-    def __init__(self, db: Database, clock: Clock, policy: Policy, attempts: Attempts, events: Events) -> None:
-        self._db = db
-        self._clock = clock
-        self._policy = policy
-        self._attempts = attempts
-        self._events = events
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
@@ -63,7 +56,7 @@ class Quarantines:
         if attempt.host in quarantines(self._db):  # it held this one before
             self._refund([attempt.claim_id])
             return
-        self._db.run("add_death", host=attempt.host, job_id=attempt.job_id, attempt=attempt.attempt)
+        self._db.run("add_death", host=attempt.host, **attempt.key)
         deaths, claims = self._deaths(attempt.host)
         reason = health.sick(deaths, self._policy)
         if reason is not None:
@@ -151,3 +144,29 @@ class Quarantines:
         if why is not None and job.status is JobStatus.PENDING:
             self._db.run("give_up_job", job_id=job.job_id, ended_by=why, now=self._clock.now())
             self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail="suspect_job")
+
+
+def orders(db: Database) -> dict[str, HostOrder]:
+    """Return the orders in force, by host."""
+    return {
+        row["host"]: HostOrder(row["host"], OrderKind(row["kind"]), row["since"], row["by"])
+        for row in db.all("host_orders")
+    }
+
+
+class Orders(QueuePart):
+    """Writes and ends operators' orders. A host has at most one order: a new one replaces it."""
+
+    def give(self, host: str, order: OrderKind, by: str) -> HostOrder:
+        """Put a host under an order; giving the same order again changes nothing, not even its time."""
+        known = orders(self._db).get(host)
+        if known is not None and known.order is order:
+            return known
+        self.end(host, by)
+        now = self._clock.now()
+        self._db.run("add_host_order", host=host, kind=order, now=now, by=by)
+        return HostOrder(host, order, now, by)
+
+    def end(self, host: str, by: str) -> bool:
+        """End a host's order. It returns False if the host had no order."""
+        return self._db.run("end_host_order", host=host, ended_by=by, now=self._clock.now()) == 1

@@ -1,4 +1,4 @@
-"""The history of jobs: one event row for each move, and a count of how often each transition occurred."""
+"""What the parts of the queue share: the database, time, the policy, and rows that most of them write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections import Counter
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database
+from training.fleet.queue.attempts import Attempts
+from training.fleet.queue.classes import RequirementClasses
 from training.fleet.scheduling.job import Attempt, Job, JobStatus, check_transition
+from training.fleet.scheduling.policy import Policy
 
 INSERTED = "at", "job_id", "to_status", "transition"
 
@@ -21,8 +24,7 @@ class Events:
     """The writer of event rows; refuses a move that the transition table does not know."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+        self._db, self._clock = db, clock
         # The number of times that each row of the transition table fired in this process. The rows that lead to pending
         # wake waiting claims; the simulation refuses a run in which a row never fired.
         self.fired: Counter[str] = Counter()
@@ -62,3 +64,19 @@ class Events:
             host=attempt and attempt.host,
             detail=detail,
         )
+
+
+class QueueState:
+    """The base of the queue, which every part of it is given."""
+
+    def __init__(self, db: Database, clock: Clock, policy: Policy) -> None:
+        self.db, self.clock, self.policy = db, clock, policy
+        self.events, self.attempts, self.classes = Events(db, clock), Attempts(db, clock), RequirementClasses(db)
+
+
+class QueuePart:
+    """Rows of one kind, or calls on them."""
+
+    def __init__(self, queue: QueueState) -> None:
+        self._db, self._clock, self._policy = queue.db, queue.clock, queue.policy
+        self._events, self._attempts, self._classes = queue.events, queue.attempts, queue.classes
