@@ -1,4 +1,4 @@
-"""What the parts of the queue share: the database, time, the policy, and rows that most of them write."""
+"""The base of the queue: the database, time, the policy, and rows that most of its parts write."""
 
 from __future__ import annotations
 
