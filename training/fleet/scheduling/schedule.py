@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heapreplace
+from heapq import heappop, heapreplace
 from operator import add
 
 NEVER = math.inf
@@ -148,8 +148,7 @@ class Schedule:
         begin_s, slot = max(share.begin_s, at_s), self.slots[n]
         if share.begin_s <= at_s and here_s <= share.each_s:
             return Take(share.kind, instead_of=slot.host)  # that host could begin it now, and would be no faster
-        late_s = slot.late_s + 2.0 * (share.begin_s + share.each_s - slot.ready_s) - at_s
-        open_s = max(here_s, late_s, _WAIT_LEAST_S)
+        open_s = max(here_s, slot.late_s + 2.0 * (share.begin_s + share.each_s - slot.ready_s) - at_s, _WAIT_LEAST_S)
         return Decline(share.kind, slot.host, begin_s - at_s, begin_s + share.each_s - at_s, here_s, open_s)
 
     def _of_others(self, host: str, without: Collection[str]) -> list[tuple[int, Share, JobKind, float]]:
@@ -237,8 +236,7 @@ class _Level:
     def __init__(self, timed: Sequence[TimedKind], ends: list[float]) -> None:
         able = [each for each in timed if min(each[1], default=NEVER) < NEVER]
         self.kinds, self.times = [kind for kind, _ in able], [row for _, row in able]
-        self.left = [kind.count for kind in self.kinds]
-        self.ends = ends
+        self.left, self.ends = [kind.count for kind in self.kinds], ends  # left: jobs that no slot has
         self.counts: list[dict[int, int]] = [{} for _ in ends]  # of each slot: kind → jobs
 
     def rank(self, k: int, n: int) -> tuple[bool, float]:
@@ -262,7 +260,7 @@ class _Level:
             for share in had[slot.host].pop() if had.get(slot.host) else ():
                 k = known.get(share.kind, -1)
                 if k >= 0 and self.times[k][at] < NEVER and self.left[k]:
-                    self._give(k, at, min(share.count, self.left[k]))
+                    self._move(k, at, min(share.count, self.left[k]))
 
     def assign(self) -> None:
         """Assign every job to a slot, first the jobs that would lose most time without their best slot."""
@@ -271,22 +269,19 @@ class _Level:
             count / (sum([1.0 / each for each in row if each]) or 1.0)
             for row, count in zip(self.times, self.left, strict=True)
         )
-        waiting = [k for k, count in enumerate(self.left) if count]
-        at_once = 1 if len(waiting) * len(self.ends) <= _ONE_BY_ONE else len(self.ends)
-        while waiting:
-            ranked = [*map(self._sufferage, waiting)]
-            heapify(ranked)
+        while waiting := [k for k, count in enumerate(self.left) if count]:
+            ranked = sorted(map(self._sufferage, waiting))
+            at_once = 1 if len(waiting) * len(self.ends) <= _ONE_BY_ONE else len(self.ends)
             for _ in range(min(at_once, len(ranked))):
                 # As slots fill, the losses change: of a kind it is looked at again when it would be the next.
                 while (found := self._sufferage(ranked[0][2])) > ranked[0]:
                     heapreplace(ranked, found)
                 _, each_s, k, at = found
-                self._give(k, at, min(self.left[k], max(1, int(span / _PARTS / max(-each_s, 1e-9)))))
+                self._move(k, at, min(self.left[k], max(1, int(span / _PARTS / max(-each_s, 1e-9)))))
                 if self.left[k]:
                     heapreplace(ranked, self._sufferage(k))
                 else:
                     heappop(ranked)
-            waiting = [k for k in waiting if self.left[k]]
 
     def _sufferage(self, k: int) -> tuple[float, float, int, int]:
         """Return for a kind how much longer it takes without its best slot, and its time there, both negated; and the
@@ -305,11 +300,9 @@ class _Level:
             if not (self._move_some(full) or (swaps and self._swap_one(full))):
                 return
 
-    def _give(self, k: int, at: int, count: int) -> None:
-        self._move(k, at, count)
-        self.left[k] -= count
-
     def _move(self, k: int, at: int, count: int) -> None:
+        """Add jobs of a kind to a slot; a negative count takes them away."""
+        self.left[k] -= count
         self.counts[at][k] = self.counts[at].get(k, 0) + count
         if not self.counts[at][k]:
             del self.counts[at][k]
@@ -338,9 +331,7 @@ class _Level:
         most, found = self.ends[full], None
         for k in self.counts[full]:
             for at, end in enumerate(self.ends):
-                if at == full or self.times[k][at] == NEVER:
-                    continue
-                for other in self.counts[at]:
+                for other in self.counts[at] if at != full and self.times[k][at] < NEVER else ():
                     here = self.ends[full] - self.times[k][full] + self.times[other][full]
                     there = end - self.times[other][at] + self.times[k][at]
                     if max(here, there) < most * _GAIN_LEAST:
