@@ -26,7 +26,7 @@ ROUNDS = 3
 LABELS = Classes(("benign", "malicious"), ("benign",))
 
 
-def make_windows(n_windows: int, n_episodes: int, seed: int = 0):
+def make_windows(n_windows: int, n_episodes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores that share a part inside each episode, in random order; three in ten episodes are malicious-like."""
     rng = np.random.default_rng(seed)
     episode = rng.permutation(np.arange(n_windows) % n_episodes)

@@ -28,16 +28,19 @@ from receivers import (
     workplace,
 )
 
+WAIT_S = 20.0  # while the receiver works out which host trains what
+
 
 def claim(call: Caller, client: int) -> None:
-    answer = call("POST", "/v1/job/claim", {"host_id": f"bench-{client}", "capability": CAPABILITY})
+    body = {"host_id": f"bench-{client}", "capability": CAPABILITY, "wait_s": WAIT_S}
+    answer = call("POST", "/v1/job/claim", body)
     if answer["job_id"] is None:
         raise SystemExit(f"no job left: {answer['reason']}")
 
 
 def cycle(call: Caller, client: int) -> None:
     """Claim, heartbeat, end. The end is a failure that is not retried: as many writes as a completion, no artifact."""
-    body = {"host_id": f"bench-{client}", "capability": CAPABILITY}
+    body = {"host_id": f"bench-{client}", "capability": CAPABILITY, "wait_s": WAIT_S}
     grant = call("POST", "/v1/job/claim", body)
     who = {"claim_id": grant["claim_id"]}
     job = f"/v1/job/{grant['job_id']}"

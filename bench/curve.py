@@ -26,8 +26,8 @@ def with_epochs(path: Path, epochs: int) -> str:
             attempt = epoch // POINTS_KEPT + 1
             if epoch % POINTS_KEPT == 0:
                 key = {"job_id": job_id, "attempt": attempt, "claim_id": f"claim-{attempt}", "generation": 1}
-                nobody = dict.fromkeys(["instance_id", "session_id", "slot", "request_id", "granted"])
-                database.one("add_attempt", **key, **nobody, host="pi", now=0.0)
+                nobody = dict.fromkeys(["instance_id", "session_id", "slot", "request_id"])
+                database.one("add_attempt", **key, **nobody, granted="{}", booked="{}", host="pi", now=0.0)
                 database.run(
                     "end_attempt",
                     **dict.fromkeys(["error", "exit_code", "artifact_id", "record", "lived_s", "out_of_memory"]),

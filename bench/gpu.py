@@ -58,6 +58,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import slots
 import zstandard
+from fleet_makespan import _wait as wait
 from receivers import receiver
 from trainers import arguments
 
@@ -330,7 +331,7 @@ LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaun
 def profile(run: Run) -> None:
     import torch
     import train_speed
-    from torch.autograd import DeviceType
+    from torch._C._autograd import DeviceType
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
 
@@ -514,7 +515,7 @@ def foreign(run: Run, fact: dict[str, Any]) -> None:
             (folder / "enough").touch()
             other.wait()
             freed = time.time()
-            slots.wait(folder)
+            wait(folder)
             told = attempts(client, "small")
             fact |= {"attempts": told, "begun_after_s": round(told[0]["granted_at"] - freed, 1)}
             fact["said"] = log_of(client, "small")
@@ -528,7 +529,7 @@ def crowded(run: Run, fact: dict[str, Any]) -> None:
     plan = hogs(folder, {"hold": ("hold", 0.6, 1.0), "want": ("want", 0.6, 1.0)})
     try:
         with fleet(folder, run.sample, plan) as client:
-            slots.wait(folder)
+            wait(folder)
             for name in ("hold", "want"):
                 fact |= {name: attempts(client, name), f"{name}_said": log_of(client, name)}
             fact["want_failures"] = client.job("want")["job"]["trainer_failures"]

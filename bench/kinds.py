@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -99,7 +100,7 @@ def measure(queue: JobQueue, folder: Path, hosts: int, claims: int) -> tuple[lis
     for number in range(claims + 2 * hosts):
         host = f"bench-{number % hosts}"
         request = ClaimRequest(host_id=host, capability=machines[host])
-        reply = timed(asks, lambda request=request: service.claim(request))
+        reply = timed(asks, partial(service.claim, request))
         if reply.job_id is not None:
             fail = FailRequest(claim_id=reply.claim_id, error="bench", exit_code=2)
             with queue.db.transaction():

@@ -119,7 +119,7 @@ def _in_a_row(
     t, values = np.concatenate(times), np.concatenate(rows)
     keep = t < length
     labels = [number for number, at in enumerate(label_t) if at < length]
-    digits = np.float32(values[keep]).astype(np.float64)  # no recorder measures more
+    digits = values[keep].astype(np.float32).astype(np.float64)  # no recorder measures more
     return t[keep], digits, [label_t[n] for n in labels], [phases[n] for n in labels]
 
 

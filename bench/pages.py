@@ -19,6 +19,7 @@ from receivers import Report, arguments, fill, workplace
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.pages import events, fleet, jobs
+from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.service.service import Service
@@ -73,9 +74,7 @@ def measure(report: Report, folder: Path) -> None:
             taken.append((time.process_time() - begun) * 1000)
         return statistics.median(taken), len(page.encode())
 
-    found = {
-        str(each): timed(lambda views, each=each: jobs.page(views, jobs.JobsQuery.of(each), frame)) for each in asked
-    }
+    found = {str(each): timed(lambda views, each=each: jobs.page(PageRequest(views, each), frame)) for each in asked}
     largest = max(size for _, size in found.values())
     report.row("/jobs, all of them", found["{}"][0], "ms", "limit: 100", kB=found["{}"][1] / 1000)
     two = {each: took for each, (took, _) in found.items() if each != "{}"}
@@ -83,11 +82,11 @@ def measure(report: Report, folder: Path) -> None:
     report.row("/jobs, two filters, the median pair", statistics.median(two.values()), "ms", "limit: 100")
     report.row("/jobs, two filters, the slowest", two[slowest], "ms", "limit: 100", which=slowest)
     report.row("… the largest page, not compressed", largest / 1000, "kB", "limit: 50")
-    took, size = timed(lambda views: fleet.page(views, health, frame))
+    took, size = timed(lambda views: fleet.page(PageRequest(views, health=health), frame))
     report.row("/", took, "ms", "limit: 100", kB=size / 1000)
-    took, size = timed(lambda views: events.page(views, events.EventsQuery(host="host-03"), frame))
+    took, size = timed(lambda views: events.page(PageRequest(views, {"host": "host-03"}), frame))
     report.row("/events of a host", took, "ms", "limit: 100", kB=size / 1000)
-    first = fleet.page(Views(reader, service), health, frame)
+    first = fleet.page(PageRequest(Views(reader, service), health=health), frame)
     report.row("… the first page, compressed", len(gzip.compress(first.encode())) / 1000, "kB")
     reader.close()
     queue.close()

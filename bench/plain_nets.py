@@ -147,9 +147,9 @@ def network(family: str) -> Method:
                 cycle.step()
             net.eval()
             with torch.no_grad():
-                loss = float(functional.cross_entropy(net(given[judge]), truth[judge]))
-            if loss < best_loss:
-                best_loss, best_epoch = loss, epoch
+                judged = float(functional.cross_entropy(net(given[judge]), truth[judge]))
+            if judged < best_loss:
+                best_loss, best_epoch = judged, epoch
                 best = {name: value.clone() for name, value in net.state_dict().items()}
             if epoch - best_epoch >= PATIENCE:
                 break

@@ -8,6 +8,7 @@ Over HTTP, with the whole product behind it: the bar is 100 ms in the receiver, 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from receivers import CAPABILITY, Caller, Report, arguments, fill, latencies_ms, p50, p99, receiver, workplace
 
@@ -45,7 +46,11 @@ def measure(report: Report, place: Path, count: int, plan: str, words: str) -> N
             ("explain", "GET", f"/v1/job/{waiting}/explain", None),
         ):
             before = served.cpu_s()
-            times = latencies_ms(served.port, lambda c, _n, m=method, p=path, b=body: c(m, p, b), count)
+
+            def ask(call: Caller, _: int, request: tuple[str, str, Any] = (method, path, body)) -> object:
+                return call(*request)
+
+            times = latencies_ms(served.port, ask, count)
             cpu_ms = (served.cpu_s() - before) / count * 1e3
             bar = "" if name.startswith("the receiver's") and "20,000" in words else "bar: 100 ms"
             report.row(f"{name}, {words}", p50(times), "ms", bar, p99=p99(times), cpu_ms=cpu_ms)

@@ -22,7 +22,7 @@ from trainers import FAMILIES, ROOT, Table, arguments, own_python, train, words_
 from training.data.features import extract
 from training.trainer import reasons
 from training.trainer.judging import Judged, judge
-from training.trainer.task import GivenWindows
+from training.trainer.task import GivenWindows, thinned
 
 SEED = 7
 TRAIN_HOSTS = ("build-box", "front-desk", "ledger")  # as in the demo's manifest: attic-pi is unseen
@@ -60,7 +60,7 @@ def tell(table: Table, model: str, checkpoint: Path, data: Path) -> bool:
     judged = judge(checkpoint, data)
     assert judged.alarm is not None
     rows = np.flatnonzero(judged.alarm & ~np.isin(judged.inputs.rows.host, TRAIN_HOSTS))
-    rows = reasons.spread(rows, MOST)
+    rows = thinned(rows, MOST)
     found, deleted = reasons.explain(judged.fitted, judged.inputs, rows), Deleted.of(judged, rows)
     rng = np.random.default_rng(0)
 

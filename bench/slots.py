@@ -20,12 +20,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fleet_makespan import _wait as wait
 from receivers import receiver
 from trainers import Table, arguments
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from bench.fleet_makespan import _wait as wait
 from training.checkout import ROOT
 from training.fleet.manifest.load import load_manifest
 from training.fleet.worker.trainer_command import TrainerInputs, trainer_command

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from trainers import FAMILIES, Table, arguments, ingest, train, workplace
@@ -85,7 +86,7 @@ def make_windows(file: Path, count: int) -> Path:
     for number, shape in enumerate(shapes):
         mine = bad & (kind == number)
         X[mine, number * 3 : number * 3 + 4] += 0.8 * shape[mine, None, :].astype(np.float32)
-    names = {
+    names: dict[str, Any] = {
         "episode": np.array([f"recording{n:04}" for n in episode]),
         "host": np.array([f"host{n}" for n in host]),
         "oracle": np.arange(CHANNELS) >= CHANNELS - 4,

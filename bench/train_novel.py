@@ -21,7 +21,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -140,9 +140,10 @@ class Trial:
         if model != "combined":
             fitted = self._supervised(self._task(model, joined), None)
             return inputs.classes.alarm_score(fitted.predict(given, rows).proba), None
-        combined._supervised, combined._anomaly = self._supervised, self._anomaly
+        stand_ins: tuple[Callable[..., Any], Callable[..., Any]] = self._supervised, self._anomaly
+        combined._supervised, combined._anomaly = stand_ins
         try:
-            whole = combined.fit(self._task("gbt", joined))
+            whole: Any = combined.fit(self._task("gbt", joined))
         finally:
             combined._supervised, combined._anomaly = self._real
         return inputs.classes.alarm_score(whole.predict(given, rows).proba), whole.weights.to_dict()
@@ -156,7 +157,7 @@ class Trial:
         progress = Progress(io.StringIO(), SystemClock())
         return RunSetup(args, self._inputs, "cpu", progress, Stop()).task(joined, Forgetful())
 
-    def _supervised(self, task: Any, _keeper: Any) -> Kept:
+    def _supervised(self, task: Any, _keeper: Any) -> Any:
         from training.trainer import combined
 
         name = str(task.hyper["supervised"])
@@ -167,7 +168,7 @@ class Trial:
 
         return Kept(proba=self._answers("s" if name == "gbt" else name, task, "proba", made))
 
-    def _anomaly(self, task: Any, _keeper: Any) -> Kept:
+    def _anomaly(self, task: Any, _keeper: Any) -> Any:
         def made() -> Any:
             model = self._real[1](task, Forgetful()).settled(task.ordinary)
             return model.surprised(task.given, np.arange(task.y.size))
@@ -210,7 +211,8 @@ class Kept:
     def weighed(self, surprises: Any) -> Any:
         from training.trainer.anomaly import shares_of
 
-        return surprises @ np.array(list(shares_of(range(surprises.shape[1]), self.lead).values()))
+        names = [str(view) for view in range(surprises.shape[1])]
+        return surprises @ np.array(list(shares_of(names, self.lead).values()))
 
     def led(self, lead: float) -> Kept:
         return replace(self, lead=lead)

@@ -14,6 +14,7 @@ import beside another.
 from __future__ import annotations
 
 import sys
+import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ from trainers import (
     Table,
     among_peers,
     arguments,
-    cpu_s,
     ingest,
     mean_and_spread,
     train,
@@ -180,6 +180,8 @@ def other(name: str, given: Given, data: Path, seeds: int) -> Runs:
         data / "feature_schema_v1.json",
         "oracle",
     )
+    assert read.tensors is not None
+    assert read.features is not None
     X = read.features if on_features else np.array(read.tensors)
     side = np.isin(read.rows.host, given.train_hosts)
     truth = read.rows.label[~side]
@@ -187,13 +189,10 @@ def other(name: str, given: Given, data: Path, seeds: int) -> Runs:
     if name == "MiniRocket":  # numba compiles at the first call
         method(X[side][:64], read.rows.label[side][:64], read.rows.episode[side][:64], X[~side][:4], 0)
     for seed in range(seeds):
-        said: list[Any] = []
-        seconds = cpu_s(
-            lambda seed=seed, said=said: said.append(
-                method(X[side], read.rows.label[side], read.rows.episode[side], X[~side], seed)
-            )
-        )
-        proba = np.asarray(said[0], dtype=np.float64)
+        began = time.process_time()
+        said = method(X[side], read.rows.label[side], read.rows.episode[side], X[~side], seed)
+        seconds = time.process_time() - began
+        proba = np.asarray(said, dtype=np.float64)
         proba /= proba.sum(axis=1, keepdims=True)
         asked = proba[:, 1] if proba.shape[1] == 2 else proba
         runs.append(
@@ -212,8 +211,8 @@ def other(name: str, given: Given, data: Path, seeds: int) -> Runs:
 
 def tell(table: Table, given: Given, name: str, runs: Runs, all_found: dict[str, Runs] | None = None) -> bool:
     """A row; False when one of ours stays behind a rival."""
-    rivals = [r for r in RIVALS.get(name, ()) if all_found is not None and r in all_found]
-    gaps = {rival: mean(runs) - mean(all_found[rival]) for rival in rivals}
+    beside = all_found or {}
+    gaps = {rival: mean(runs) - mean(beside[rival]) for rival in RIVALS.get(name, ()) if rival in beside}
     behind = [f"{rival} {gap:+.3f}" for rival, gap in gaps.items() if gap < 0]
     words = "" if all_found is None else ", ".join(behind) or "✓"
     scores = [mean_and_spread([run[score] for run in runs]) for score in SCORES]

@@ -243,18 +243,20 @@ def ours(work: Work) -> float:
         seconds.append(timed(lambda: answer.append(real(*args, **kwargs))))
         return answer[0]
 
-    loop.train, normalised = measured, (ssl.windows, ssl.to_learn_from)
+    loop.train, windows, to_learn_from = measured, ssl.windows, ssl.to_learn_from
     # What all contenders learn from.
-    ssl.windows = ssl.to_learn_from = lambda _X, some, *_more: Resident(work.x[: len(some)])
+    ssl.windows = lambda _X, some, *_more, **_: Resident(work.x[: len(some)])
+    ssl.to_learn_from = lambda _X, some, *_more: Resident(work.x[: len(some)])
     try:
         if work.ssl:
             detector = ssl.ViewMaker(CHANNELS, SAMPLES, work.features.shape[1], work.hyper)
+            assert detector.body is not None
             detector.body.to(work.device)
             ssl._pretrain(task, detector, rows, rows[:64], torch.device(work.device))
         else:
             supervised._train(task, rows, None, Keeper())
     finally:
-        loop.train, (ssl.windows, ssl.to_learn_from) = real, normalised
+        loop.train, ssl.windows, ssl.to_learn_from = real, windows, to_learn_from
     return seconds[0]
 
 

@@ -101,7 +101,7 @@ class Answers:
     test: Any
     references: Any
     elsewhere: bool = False  # the host is of another data set
-    kept: Mapping[str, float] | None = None  # thresholds of an adapted model
+    kept: dict[str, float] | None = None  # thresholds of an adapted model
 
 
 def main() -> int:
@@ -218,13 +218,12 @@ class Trial:
                 by = replace(point, hosts=replace(point.hosts, rule=type(point.hosts.rule)(rule), kept={}))
             alarm = by.alarms(answers.test)
             assert alarm is not None
-            rates = [float(alarm[rows].mean()) if rows.any() else float("nan") for rows in (benign, ~benign)]
+            fpr, tpr = (float(alarm[rows].mean()) if rows.any() else float("nan") for rows in (benign, ~benign))
             stride_s, rows = schema.stride_s, self._split().cal
             _, made = called(answers.cal, answers.test, by, classes, rows=rows, nominal_s=stride_s, curve=False)
             calls = {name: of(made, key) for name, key in CALLS.items()}
-            yield Cell(
-                answers.method, rule, answers.host, *rates, auroc=float("nan") if area is None else area, **calls
-            )
+            ranked = float("nan") if area is None else area
+            yield Cell(answers.method, rule, answers.host, fpr, tpr, ranked, **calls)
 
     def _point(self, answers: Answers) -> Any:
         from training.trainer.evaluation.metrics import operating_point
@@ -364,7 +363,8 @@ def _scored(file: Mapping[str, Any], sides: Mapping[str, Any]) -> tuple[Any, ...
 
 def archives(folder: Path | None) -> list[Path]:
     """Return where the archives lie; fetched without installing the package when they are nowhere."""
-    if folder is None and not (folder := PLACE).exists():
+    folder = folder or PLACE
+    if folder == PLACE and not folder.exists():
         folder = CACHE / PLACE.relative_to("/")
         if not folder.exists():
             print(f"fetching pcp-testsuite into {CACHE} …", file=sys.stderr)

@@ -171,7 +171,8 @@ class Table:
 
     def __init__(self, title: str, columns: Mapping[str, int], *, as_json: bool) -> None:
         self._out = sys.stderr if as_json else sys.stdout
-        self._as_json, self._columns, self.rows = as_json, columns, []
+        self._as_json, self._columns = as_json, columns
+        self.rows: list[dict[str, Any]] = []
         self.say(f"{title} — load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         self.say("  ".join(f"{name:<{width}}" for name, width in columns.items()))
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from claim import claim
+from claim import WAIT_S, claim
 from receivers import (
     CAPABILITY,
     MIB,
@@ -74,7 +74,7 @@ def touch_up(path: Path) -> None:
 def upload(served: Served, bundle: Path) -> float:
     """Seconds from the first request of an upload to its answer; the digest is the worker's and is made before."""
     client = FleetClient(f"http://127.0.0.1:{served.port}", "bench-0", tries=1)
-    grant = client.claim(CAPABILITY)
+    grant = client.claim(CAPABILITY, wait_s=WAIT_S)
     assert grant is not None
     digest = sha256(bundle)
     seconds = timed(lambda: client.upload_artifact(grant.job_id, bundle, sha256=digest))
