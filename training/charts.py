@@ -1,7 +1,7 @@
 """Small charts as inline SVG, written without a library, so that a report needs no library, script or network.
 
-Everything is text: equal data give equal bytes. Colours are CSS classes (`s0`, `s1`, …; `grid`, `axis`), so that the
-page decides about light and dark. Coordinates are rounded to tenths of a unit of the view box.
+The output is text only, and equal data give equal bytes. Colours are CSS classes (`s0`, `s1`, …; `grid`, `axis`), so
+that the page decides about light and dark. Coordinates are rounded to tenths of a unit of the view box.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Range = tuple[float, float]
 
 
 class Series(NamedTuple):
-    """A line: its label and its points [x, y]; with ``dots``, one of that radius stands on each point."""
+    """A line of a chart: its label, its points [x, y], and the radius of the dot drawn on each point (``dots``; empty:
+    no dots)."""
 
     label: str
     points: Sequence[Point]
@@ -28,7 +29,7 @@ class Series(NamedTuple):
 
 
 class Whisker(NamedTuple):
-    """A value with its interval, one row of a whisker chart."""
+    """A row of a whisker chart: a value and its interval; a ``strong`` row is drawn bold and in colour."""
 
     label: str
     value: float
@@ -38,7 +39,7 @@ class Whisker(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """The conversion of data coordinates to those of the view box."""
+    """The ranges of a chart's two axes, which convert data coordinates to those of the view box."""
 
     x: Range
     y: Range
@@ -77,7 +78,8 @@ def line_chart(
 
 
 def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float | None = None) -> Markup:
-    """Draw one row for each value with its 95 % interval, on a common scale from 0 (or the smallest value) to 1."""
+    """Draw one row for each value with its interval. All share a scale that ends at 1 and begins just below the
+    smallest value or bound, at 0 or above."""
     row_height, label_width = 26.0, 138.0
     bounds = [v for row in rows for v in (row.value, row.low, row.high) if v is not None]
     lowest = min([*bounds, guide if guide is not None else 1.0])
@@ -107,7 +109,8 @@ def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float | None = 
 
 
 def nice_range(values: Sequence[float], *, floor: float | None = None) -> Range:
-    """A range that holds all values with some margin; never of zero width."""
+    """Return a range that holds all values with some margin and is never empty. It begins at ``floor``, without margin,
+    unless a value is below ``floor``."""
     low, high = min(values), max(values)
     if floor is not None and low >= floor:
         low = floor
@@ -135,7 +138,7 @@ def _axes(frame: _Frame, x_label: str, y_label: str) -> Markup:
 
 
 def _ticks(span: Range, about: int) -> list[float]:
-    """Round numbers inside the range, about as many as asked for."""
+    """Return the round numbers inside the range at which an axis has ticks, ``about`` as many as asked for."""
     low, high = span
     rough = (high - low) / about
     magnitude = 10.0 ** _floor_log10(rough)

@@ -1,4 +1,4 @@
-"""The folder of this checkout. All paths relative to it start here."""
+"""The root folder of this checkout, and stamps that change when an update changes its Python files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def stamps(folder: str = "") -> list[str]:
-    """Return the size and time of each Python file below a folder of ``training/``: an update of the checkout changes
-    some."""
+    """Return the stamp of each Python file below ``training/<folder>``. An update that changes any of them changes the
+    list."""
     return [stamp(file) for file in sorted((ROOT / "training" / folder).rglob("*.py"))]
 
 
 def stamp(file: Path) -> str:
-    """Return the name, time and size of a file. Raises OSError."""
+    """Return a file's name, modification time and size as one text. Raises OSError."""
     stat = file.stat()
     return f"{file} {stat.st_mtime_ns} {stat.st_size}"

@@ -1,4 +1,4 @@
-"""The only module that reads a clock. All other code is given a clock, so that tests and the simulation control
+"""The fleet's clocks. Code whose decisions depend on time is given a `Clock`, so that tests and the simulation control
 time."""
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ class Clock(Protocol):
     """Three kinds of time; each rule states which kind it uses."""
 
     def now(self) -> float:
-        """Wall time in epoch seconds (UTC). The system may set it forwards or back; only the receiver decides by it."""
+        """Return the wall time in epoch seconds (UTC). The system may set this clock forwards or back."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back and, if the system offers such a clock, include the time spent asleep."""
+        """Return seconds that never go back and, if the system offers such a clock, include the time that the machine
+        sleeps."""
         ...
 
     def awake(self) -> float:
-        """Seconds that never go back and, if the system offers such a clock, stop while the machine sleeps."""
+        """Return seconds that never go back and, if the system offers such a clock, stop while the machine sleeps."""
         ...
 
 
@@ -29,7 +30,8 @@ class SystemClock:
     """The machine's own clocks.
 
     On Linux ``monotonic`` is CLOCK_BOOTTIME, because Python's ``time.monotonic`` is CLOCK_MONOTONIC there and stands
-    still during suspend (clock_gettime(2)). On Windows and macOS ``time.monotonic`` is what there is.
+    still during suspend (clock_gettime(2)). Windows and macOS have no such clock, so ``monotonic`` is
+    ``time.monotonic`` there.
     """
 
     def now(self) -> float:

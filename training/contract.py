@@ -1,7 +1,7 @@
 """The contract between the fleet and trainers; neither imports the other.
 
-Modes, split recipes, exit codes, the files of data sets and checkpoints, the call of our own trainers, and the identity
-of a job. Standard library only. docs/trainer-contract.md describes it for people.
+It defines modes, split recipes, exit codes, the names of data sets' and trainers' files, the arguments of our trainers,
+and a job's identity. Standard library only. docs/trainer-contract.md describes it for people.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from training.families import FAMILIES, family_of
 
 
 class Mode(StrEnum):
-    """The channels that a model may see: a deployed detector's, or also the laboratory's."""
+    """The telemetry channels that a model may see: only those that a deployed detector has (realistic), or also those
+    of the laboratory (oracle)."""
 
     REALISTIC = "realistic"
     ORACLE = "oracle"
@@ -32,7 +33,7 @@ class Recipe(StrEnum):
 
     @property
     def by_host(self) -> bool:
-        """Tell whether hosts decide which episodes train, so that ``train_hosts`` names some."""
+        """Tell whether this recipe splits episodes by their recording host, so that a job must name ``train_hosts``."""
         return self in (Recipe.HOST, Recipe.BEHAVIOUR)
 
 
@@ -65,12 +66,13 @@ TIMING_ENDING = "_timing.json"  # outside the bundle, so that equal bundles stay
 
 
 def file_name(model: str, mode: str, ending: str) -> str:
-    """The name of a job's file, for example ``gbt_oracle.ckpt.json``."""
+    """Return the name of a file that belongs to a model and mode, for example ``gbt_oracle.ckpt.json``."""
     return f"{model}_{mode}{ending}"
 
 
 def bundled(model: str, mode: str) -> tuple[str, ...]:
-    """Every file that one of our trainers may write for a job and that a bundle may contain."""
+    """Return the names of all files that one of our trainers may write for this model and mode and that a bundle may
+    contain."""
     sidecars = sorted({family.sidecar for family in FAMILIES.values()})
     endings = (CHECKPOINT_ENDING, *sidecars, REPORT_ENDING, PRETRAIN_REPORT_ENDING)
     return tuple(file_name(model, mode, ending) for ending in endings)
@@ -106,14 +108,14 @@ def reads(spec: Mapping[str, Any], path: str) -> bool:
 
 
 def outputs(spec: Mapping[str, Any]) -> Sequence[str]:
-    """The files that a custom trainer promises to write; empty for our trainers."""
+    """Return the names of the files that a job dict's custom trainer promises to write; empty for our trainers."""
     own = spec.get("trainer") or {}
     model, mode = str(spec.get("model")), str(spec.get("mode"))
     return [filled_in(str(name), model, mode) for name in own.get("outputs") or ()]
 
 
 def filled_in(name: str, model: str, mode: str) -> str:
-    """An output's file name, with this job's name and mode filled in."""
+    """Return an output's file name with ``{model}`` and ``{mode}`` replaced by their values."""
     return name.replace("{model}", model).replace("{mode}", mode)
 
 
@@ -121,7 +123,7 @@ SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "KEY")  # end
 
 
 def no_variable_because(name: str) -> str | None:
-    """The reason why the plan may not set this environment variable for a trainer; None if it may."""
+    """Return the reason why the plan may not set this environment variable for a trainer; None if the plan may."""
     if name.upper().endswith(SECRETS):
         return (
             "a plan is no place for secrets: everybody who may read it and every host would have it; "
@@ -139,7 +141,7 @@ IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed"
 
 
 def job_identity(spec: Mapping[str, Any]) -> str:
-    """The id of the training that a job dict describes: SHA-256 of what determines the model.
+    """Return the id of the training that a job dict describes: the SHA-256 of everything that determines the model.
 
     A data set, test hosts and a custom trainer's command are included if the job has them.
     """
@@ -147,22 +149,22 @@ def job_identity(spec: Mapping[str, Any]) -> str:
 
 
 def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that determines the model of a job dict; its digest is the job's id."""
+    """Return everything that determines the model of a job dict, as a dict whose digest is the job's id."""
     own = spec.get("trainer")
     command = own.get("command") if isinstance(own, Mapping) else None
     return _asked(spec) | ({"command": list(command)} if command else {})
 
 
 def spec_hash(spec: Mapping[str, Any]) -> str:
-    """The digest by which workers and records name a job dict: its identity without a trainer's command.
+    """Return the digest by which workers and records name a job dict: its identity without a custom trainer's command.
 
-    The command lies on the receiver's machine only, so receiver and worker compute the same digest.
+    Only the receiver knows that command, and without it receiver and worker compute the same digest.
     """
     return digest(_asked(spec))
 
 
 def digest(value: Any) -> str:
-    """SHA-256 (hex) of the canonical JSON of ``value``."""
+    """Return the SHA-256 (hex) of the canonical JSON of ``value``."""
     return hashlib.sha256(strict_json.canonical(value).encode()).hexdigest()
 
 

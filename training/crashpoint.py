@@ -1,8 +1,8 @@
 """Named places at which a test may kill this process abruptly, as a power cut would.
 
 ``CIS490_CRASH_AT=NAME`` kills the process the first time it passes the place of that name, ``NAME:7`` the seventh time,
-``NAME:7:STOP`` suspends it there instead. Without the variable a place costs one lookup in an empty dict. The places
-are listed in ``tests/torture/points.py``; a test holds the list equal to the code.
+``NAME:7:STOP`` suspends it there instead. Without the variable, passing a place costs only the check that none is set.
+The places are listed in ``tests/torture/points.py``; a test checks that the list agrees with the code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ VARIABLE = "CIS490_CRASH_AT"
 
 
 def armed(environment: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Parse the variable's value into place → (passes left, signal). Raises ValueError when it makes no sense."""
+    """Parse the variable into a dict of place → (passes left, signal); empty if the variable is not set. Raises
+    ValueError if the count is no number."""
     wanted = environment.get(VARIABLE)
     if not wanted:
         return {}
@@ -29,8 +30,8 @@ _armed = armed(os.environ)
 
 
 def crashpoint(name: str, detail: str = "") -> None:
-    """Kill the process here if a test asked for it; the place is ``name``, or ``name.detail`` where one line marks
-    several places."""
+    """Kill or suspend the process here if a test asked for that. The place is ``name``, or ``name.detail`` where one
+    line marks several places."""
     if not _armed:
         return
     place = f"{name}.{detail}" if detail else name

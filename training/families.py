@@ -56,7 +56,7 @@ class Family:
     parallel: float = 0.0
 
     def fit(self, task: Any) -> Any:
-        """Train; takes a ``Task`` and returns a ``Fitted`` of the trainers."""
+        """Train a model of this family on a ``Task`` (of the trainers) and return it as a ``Fitted``."""
         return import_module(self.module).fit(task)
 
     def load(
@@ -96,7 +96,7 @@ def _torch(
     patience: int,
     step: str = "windows in one step",
 ) -> tuple[Hyper, ...]:
-    """The flags that every network takes; the defaults are chosen per family (see docs/trainer-contract.md)."""
+    """Return the flags that every network takes, with one family's defaults (listed in docs/trainer-contract.md)."""
     return (
         *_common(patience),
         whole("epochs", epochs, 1, 10_000, "most passes over the training windows"),
@@ -281,7 +281,7 @@ def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
 
 
 def markdown() -> str:
-    """The hyperparameters as the tables of docs/trainer-contract.md."""
+    """Return all families' hyperparameters as the Markdown tables of docs/trainer-contract.md."""
     lines: list[str] = []
     for model, family in FAMILIES.items():
         lines += [f"### `{model}`", "", "| key | value | default | meaning |", "|---|---|---|---|"]

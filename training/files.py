@@ -1,8 +1,8 @@
 """Write files durably, by a few operations that a test can make fail, or interrupt with a simulated power cut.
 
-Most code calls :func:`write_whole` and :func:`settle`; the store passes its own :class:`Fs` to the operations below
-them. ``create`` and ``reopen`` return a handle that other operations take. Failures are :class:`OSError` with the
-operating system's message.
+Most code calls :func:`write_whole` and :func:`settle`; the store passes its own :class:`Fs` to the operations that
+these two use. ``create`` and ``reopen`` return a handle that other operations take. Failures are :class:`OSError` with
+the operating system's message.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 class LocalFs:
     """The machine's own disk.
 
-    On Windows a virus scanner may hold a file that was just written, and Windows refuses renames meanwhile: they are
-    tried again for about two seconds.
+    On Windows a virus scanner may hold a file that was just written, and Windows refuses to rename the file meanwhile;
+    so each rename is tried again for about two seconds.
     """
 
     _mode = _PRIVATE_FILE
@@ -69,7 +69,7 @@ class LocalFs:
         os.close(handle)
 
     def read(self, path: Path) -> Iterator[bytes]:
-        """The file's bytes in blocks of at most BLOCK_BYTES."""
+        """Yield the file's bytes in blocks of at most BLOCK_BYTES."""
         with path.open("rb", buffering=0) as file:
             while block := file.read(BLOCK_BYTES):
                 yield block
@@ -128,7 +128,7 @@ class LocalFs:
         path.unlink(missing_ok=True)
 
     def size(self, path: Path) -> int | None:
-        """The number of bytes in a file, None if it does not exist."""
+        """Return the number of bytes in a file; None if the file does not exist."""
         try:
             return path.stat().st_size
         except FileNotFoundError:
@@ -139,7 +139,7 @@ class LocalFs:
         return path.stat().st_mtime
 
     def names(self, path: Path) -> list[str]:
-        """List a folder, sorted; empty if the folder does not exist."""
+        """Return the sorted names in a folder; empty if the folder does not exist."""
         try:
             return sorted(entry.name for entry in path.iterdir())
         except FileNotFoundError:
@@ -154,14 +154,14 @@ Fs = LocalFs  # the file system as the store uses it; a test hands it a class of
 
 
 def free_bytes(path: Path) -> int:
-    """Free space on the disk where ``path`` is, or will be."""
+    """Return the free bytes on the disk where ``path`` is, or will be."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return shutil.disk_usage(path).free
 
 
 def file_sha256(path: Path, fs: Fs | None = None) -> str:
-    """SHA-256 (hex) of a file's bytes, on the machine's own disk unless ``fs`` is another."""
+    """Return the SHA-256 (hex) of a file's bytes, read from the machine's own disk unless ``fs`` is given."""
     digest = hashlib.sha256()
     for block in (fs or LocalFs()).read(path):
         digest.update(block)
@@ -169,8 +169,8 @@ def file_sha256(path: Path, fs: Fs | None = None) -> str:
 
 
 def mark_of(path: Path) -> str | None:
-    """Digest of a file's content and its place on the disk; None if it cannot be read. Two machines' files have two
-    marks."""
+    """Return a digest of a file's content, inode, size and modification time; None if the file cannot be read. Copies
+    of a file on two machines have different marks."""
     try:
         there = path.stat()
         told = f"{there.st_dev} {there.st_ino} {there.st_mtime_ns} {there.st_size} {file_sha256(path)}"
@@ -182,8 +182,8 @@ def mark_of(path: Path) -> str | None:
 def replace_all(fs: Fs, wanted: Sequence[tuple[Path, Path, bytes | memoryview]]) -> None:
     """Replace many small files (temporary, target, content): all written, all synced, then all renamed.
 
-    One sync of the journal covers the other files, so each costs a fraction of a file written alone. Syncing the
-    folders is the caller's.
+    One sync of the journal covers the other files, so each costs a fraction of a file written alone. The caller syncs
+    the folders.
     """
     handles: list[int] = []
     try:
@@ -211,11 +211,12 @@ def replace_whole(
     *,
     durable: bool = True,
 ) -> bool:
-    """Replace ``target`` atomically: write ``temporary``, sync it, rename it over ``target``. Syncing the folder is the
-    caller's.
+    """Replace ``target`` atomically: write ``temporary``, sync it, rename it over ``target``. The caller syncs the
+    folder.
 
-    ``only_if`` is called after writing; if it returns False, ``target`` is unchanged and this returns False.
-    ``durable=False`` syncs nothing: the file is whole after a crash of this process, not after a power cut.
+    ``only_if`` is called after writing; if ``only_if`` returns False, ``target`` stays unchanged and this function
+    returns False, otherwise True. ``durable=False`` syncs nothing: the file is whole after a crash of this process, not
+    after a power cut.
     """
     fs.unlink(temporary)  # what a crash may have left
     handle = fs.create(temporary)
@@ -237,7 +238,8 @@ def replace_whole(
 
 
 def sync_ways(fs: Fs, paths: Iterable[Path], root: Path) -> None:
-    """Make the names of these files durable, and those of the folders between ``root`` and them."""
+    """Sync ``root`` and the folders below it on the way to these files, so that the files' names survive a power
+    cut."""
     folders = {root, *(folder for path in paths for folder in path.parents if root in folder.parents)}
     for folder in sorted(folders, reverse=True):
         fs.sync_folder(folder)
@@ -249,8 +251,9 @@ def write_whole(
     """Replace a file's content, or on failure leave the file unchanged; once this returns, the content survives a power
     cut.
 
-    ``durable=False`` does not protect against a power cut. ``mode``: the permissions, regardless of the umask; without
-    it what the umask leaves. ``part``: the unfinished file's name, where two may write at once.
+    With ``durable=False`` the content may be lost in a power cut. ``mode``: the permissions, regardless of the umask;
+    without ``mode``, the umask decides. ``part``: the temporary file's name, needed where two processes may write at
+    once.
     """
     fs = LocalFs(mode=0o666 if mode is None else _PRIVATE_FILE)
     part = part or path.with_name(f"{path.name}.part")
@@ -284,7 +287,8 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def settle(part: Path, target: Path) -> None:
-    """Rename a written file, replacing any file of that name; once this returns, the rename survives a power cut."""
+    """Sync a written file and rename it to ``target``, replacing any file of that name; once this returns, the rename
+    survives a power cut."""
     fs = LocalFs()
     fs.sync_file(part)
     fs.replace(part, target)

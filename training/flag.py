@@ -43,7 +43,7 @@ class Flag:
         return "--" + self.key.replace("_", "-")
 
     def permits_number(self, number: float) -> bool:
-        """Permit a finite number within the bounds."""
+        """Tell whether a number is finite and within the bounds."""
         if isinstance(number, float) and not math.isfinite(number):
             return False
         low = self.min is None or (number > self.min if self.min_open else number >= self.min)

@@ -1,6 +1,6 @@
 """A hyperparameter: its permitted values, used by the parser, the help and ``--describe``.
 
-The families declare theirs in `families`. Standard library only, as these are.
+The model families declare their hyperparameters in `families`. Both modules use the standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONVERTED: dict[FlagType, Callable[[str], Value]] = {FlagType.INT: int, FlagTyp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyper(Flag):
-    """One hyperparameter."""
+    """A hyperparameter: its permitted values, its default and its help text."""
 
     default: Value
     help: str
@@ -38,7 +38,8 @@ class Hyper(Flag):
         return f"{noun} {bounds}".strip()
 
     def parse(self, text: str) -> Value:
-        """The value of ``text``; raises ``ArgumentTypeError`` that says what is allowed instead."""
+        """Return the value that ``text`` stands for. Raises ``ArgumentTypeError``, which says what is allowed
+        instead."""
         value: Value | None = None
         with suppress(ValueError):
             value = _CONVERTED.get(self.type, str)(text)
@@ -63,12 +64,12 @@ def whole(key: str, default: int, low: int, high: int | None, help: str) -> Hype
 
 
 def share(key: str, default: float, help: str) -> Hyper:  # noqa: A002
-    """A share that may be 1: 0 < x ≤ 1."""
+    """Declare a hyperparameter that is a share and may be 1: 0 < x ≤ 1."""
     return Hyper(key=key, type=FlagType.FLOAT, default=default, min=0, max=1, min_open=True, help=help)
 
 
 def weight(key: str, default: float, help: str) -> Hyper:  # noqa: A002
-    """A penalty: at least 0, without an upper bound."""
+    """Declare a hyperparameter that is a penalty: at least 0, without an upper bound."""
     return Hyper(key=key, type=FlagType.FLOAT, default=default, min=0, help=help)
 
 
@@ -77,7 +78,7 @@ def learning_rate(default: float, high: float, help: str) -> Hyper:  # noqa: A00
 
 
 def fraction(key: str, default: float, help: str, *, low_open: bool = False) -> Hyper:  # noqa: A002
-    """A share that may not be 1: 0 ≤ x < 1 (or 0 < x < 1)."""
+    """Declare a hyperparameter that is a share and may not be 1: 0 ≤ x < 1, or with ``low_open`` 0 < x < 1."""
     return Hyper(
         key=key, type=FlagType.FLOAT, default=default, min=0, max=1, min_open=low_open, max_open=True, help=help
     )

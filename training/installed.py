@@ -11,7 +11,8 @@ from pathlib import Path
 
 
 def version(distribution: str, folders: Iterable[str | Path] | None = None) -> str | None:
-    """Return the version found first in ``folders``, else on this program's path; None where there is none."""
+    """Return the version of a distribution, from the first of ``folders`` that has it; None if none has. Without
+    ``folders``: from this program's import path."""
     stem = f"{distribution.replace('-', '_')}-"
     for folder in sys.path if folders is None else folders:
         for found in sorted(Path(folder).glob(f"{stem}*.dist-info")):
@@ -20,5 +21,5 @@ def version(distribution: str, folders: Iterable[str | Path] | None = None) -> s
 
 
 def own_version() -> str:
-    """Return the version of this project."""
+    """Return the installed version of this project, or ``unknown``."""
     return version("cis490-training-fleet") or "unknown"

@@ -1,4 +1,4 @@
-"""Let one process at a time do something: a lock file that the operating system releases however its holder ends."""
+"""A lock file that one process at a time can hold; the operating system releases the lock however its holder ends."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ class LockedError(Exception):
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Lock ``path`` for this process; LockedError if another one holds the lock. The file is not removed. If its last
-    holder removed it before we locked it, the file that now has the name is locked instead. Raises OSError when it
-    cannot be made, or is a link: root would otherwise create a file wherever the link points."""
+    """Hold the lock file ``path`` in a ``with`` block, and leave the file there afterwards. Raises LockedError if
+    another process holds the lock.
+
+    If the file is removed while we lock it, the file that then has the name is locked instead. Raises OSError if the
+    file cannot be made or is a link: root would otherwise create a file wherever the link points.
+    """
     handle = _held(path)
     try:
         _note(handle)
@@ -35,7 +38,8 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def _held(path: Path) -> int:
-    """A handle of the locked file, which still has this name."""
+    """Lock the file that has this name, and return its open handle. Raises LockedError if another process holds the
+    lock."""
     while True:
         handle = _open(path)
         try:

@@ -12,9 +12,10 @@ _Info = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[
 
 
 class OneLine(logging.Formatter):
-    """Writes control characters as escapes, so that no text can start a new log line or control a terminal.
+    """A formatter that writes control characters as escapes, so that no text can start a new log line or control a
+    terminal.
 
-    A traceback's lines are indented, so that none looks like a log entry.
+    The lines of a traceback are indented, so that none of them looks like a log entry.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
@@ -25,7 +26,7 @@ class OneLine(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Send the log to standard error, where systemd and people look."""
+    """Send this program's log, from ``level`` up, to standard error, where systemd and people look."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])

@@ -15,7 +15,7 @@ _UNSEEN = frozenset((*_SINGLY, *map(chr, (*range(0x180B, 0x1810), *range(0xFE00,
 
 
 def printable(text: object) -> str:
-    """``text`` in one line, with control, bidirectional and invisible characters written out as escapes."""
+    """Return ``text`` in one line, with control, bidirectional and invisible characters written out as escapes."""
     plain = str(text)
     if plain.isprintable() and (plain.isascii() or _UNSEEN.isdisjoint(plain)):
         return plain  # as nearly all text, at a tenth of the price
@@ -23,7 +23,8 @@ def printable(text: object) -> str:
 
 
 def one_line(text: object, chars_max: int = 300) -> str:
-    """The non-empty lines of ``text``, joined; if too long, the middle is cut, as beginning and end say most."""
+    """Return the non-empty lines of ``text`` joined by bars and made printable. Of more than ``chars_max`` characters
+    the middle is cut out, because beginning and end say most."""
     joined = " | ".join(line.strip() for line in str(text).splitlines() if line.strip())
     shown = printable(joined)
     if len(shown) <= chars_max:
@@ -33,12 +34,13 @@ def one_line(text: object, chars_max: int = 300) -> str:
 
 
 def printable_lines(text: object) -> list[str]:
-    """Each line of ``text`` made safe; tabs become blanks and Windows' line ends are removed."""
+    """Return each line of ``text`` made printable; tabs become blanks and Windows' line ends are removed."""
     return [printable(line.rstrip("\r").expandtabs(8)) for line in str(text).split("\n")]
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its two largest units, rounded; below two minutes in seconds."""
+    """Return a length of time as text, such as ``2 h 05 min``, rounded: to seconds below two minutes, to minutes below
+    a day, else to hours."""
     left = max(0, round(seconds))
     if left < 120:
         return f"{left} s" if left < 60 else f"1 min {left % 60} s" if left > 60 else "1 min"
@@ -55,9 +57,10 @@ def _nearest(count: int, unit: int) -> int:
 
 
 def clock_time(at: float, now: float, *, here: bool = False) -> str:
-    """A time of day for a person who reads it at ``now`` (epoch seconds); with the date if it is far from now.
+    """Return the time ``at`` as text for a person who reads it at ``now`` (epoch seconds). Seconds are shown within 10
+    minutes of now, the date beyond 20 hours.
 
-    ``here``: in this machine's time zone, instead of UTC.
+    ``here``: show this machine's time zone, instead of UTC.
     """
     away = abs(at - now)
     form = "%H:%M:%S" if away < 600 else "%H:%M" if away < 72_000 else "%Y-%m-%d %H:%M"
@@ -69,13 +72,15 @@ def clock_time(at: float, now: float, *, here: bool = False) -> str:
 
 
 def left_to(by: object, name: object, *, done: str, here: str, free: str = "") -> str:
-    """The reason why a job is left to another host than this one; the last three arguments are times of day."""
+    """Return the reason why this host does not get the job ``name``: the host ``by`` will have finished it at ``done``,
+    this one only at ``here``. ``free`` is when this host gets it at the latest. All three are times as text."""
     done = f"{by} will have {name} done at {done}, here it would take until {here}"
     return f"{done}; free for this host at {free} at the latest" if free else done
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that leaves one to three digits."""
+    """Return a number of bytes as text, in the first of B, KiB, MiB and GiB in which it is below 1024, or else in
+    GiB."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -84,7 +89,7 @@ def size(count: float) -> str:
 
 
 def json_text(value: Any) -> str:
-    """JSON for machines that is also safe on a terminal: everything outside plain ASCII is escaped."""
+    """Return ``value`` as JSON that is also safe on a terminal: all characters outside plain ASCII are escaped."""
     return json.dumps(value, indent=2, ensure_ascii=True)
 
 
@@ -99,11 +104,12 @@ def say(text: str) -> None:
 
 
 def some(names: Sequence[object], most: int = 3, in_all: int = 0) -> str:
-    """The first few names, and the number of the others: of ``names``, or of ``in_all``."""
+    """Return the first ``most`` names as text, and how many more there are: of ``names``, or of ``in_all`` things if
+    that is more."""
     rest = max(in_all, len(names)) - len(names[:most])
     return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def counted(count: int, things: str) -> str:
-    """``1 job``, ``2 jobs``."""
+    """Return a count with its noun, as ``1 job`` or ``2 jobs``; ``things`` is the plural."""
     return f"{count} {things[:-1] if count == 1 else things}"

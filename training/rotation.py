@@ -1,8 +1,8 @@
 """Rotations: jobs that differ only in the tested host and the seed, and the averages of their figures. PURE: values in
 and out.
 
-One host and one seed are an anecdote. A rotation tests every host in turn, and is read by three numbers: the mean over
-hosts of each host's mean over seeds, the spread between hosts, and the worst host.
+The result of one host and one seed proves little. A rotation tests every host in turn, and three numbers summarize it:
+the mean over hosts of each host's mean over seeds, the spread between hosts, and the worst host.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Turn(NamedTuple):
 
 
 def turn_of(spec: Mapping[str, Any]) -> Turn | None:
-    """Find a job dict's place in a rotation; None unless it tests exactly one host, which does not train."""
+    """Return a job dict's place in its rotation; None unless the job splits by host, has a seed, and tests exactly one
+    host that it does not train on."""
     tested, trained = list(spec.get("test_hosts") or []), list(spec.get("train_hosts") or [])
     seed = spec.get("seed")
     if spec.get("split_recipe") != Recipe.HOST or len(tested) != 1 or not trained or tested[0] in trained:
@@ -39,7 +40,8 @@ def turn_of(spec: Mapping[str, Any]) -> Turn | None:
 
 
 def trains_on_all(spec: Mapping[str, Any], like: Mapping[str, Any], hosts: Sequence[str]) -> bool:
-    """Tell whether a job trains the model of ``like`` on all of these hosts: the model to deploy."""
+    """Tell whether a job trains the same model as ``like``, split aside, on all ``hosts``: the model to deploy. Any
+    recipe but ``host`` counts as training on all."""
     split = dict.fromkeys(("split_recipe", "train_hosts", "test_hosts", "seed"))
     if {**identity_of(spec), **split} != {**identity_of(like), **split}:
         return False
@@ -48,7 +50,7 @@ def trains_on_all(spec: Mapping[str, Any], like: Mapping[str, Any], hosts: Seque
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One figure of a rotation: its mean over hosts, spread and worst host."""
+    """A figure of a rotation, such as its AUROC: the mean over hosts, the spread, and the worst host with its value."""
 
     mean: float  # over hosts, of each host's mean over seeds
     spread: float | None  # standard deviation between the hosts' means (n - 1); None: of one host there is none
@@ -58,7 +60,8 @@ class Fold:
 
 
 def fold(values: Mapping[str, Sequence[float]], *, low_is_worst: bool = True) -> Fold | None:
-    """Combine the values of each host, one for each seed; None if there are none. Every host counts the same."""
+    """Combine the values of each host (one for each seed) into a Fold in which every host counts the same; None if
+    there are no values."""
     means = {host: math.fsum(found) / len(found) for host, found in sorted(values.items()) if found}
     if not means:
         return None

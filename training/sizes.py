@@ -14,7 +14,7 @@ from training.printable import size
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """One folder or group of files that grows."""
+    """The present size of a folder, a group of files or a database table that grows, and its limit."""
 
     what: str
     count: int
@@ -36,7 +36,7 @@ class Grown:
 
 
 def walk(root: Path) -> Iterator[os.DirEntry[str]]:
-    """Every file and every link below a folder; folders that cannot be read are left out."""
+    """Yield every file and every link below a folder, at any depth; folders that cannot be read are left out."""
     waiting = [root]
     while waiting:
         try:

@@ -1,4 +1,4 @@
-"""Keep a program from ending because of a character that its output cannot show, or a closed pipe."""
+"""Keep a program from failing at a character that its output cannot show, or at a closed pipe."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import IO, Any
 def replace_unprintable(*streams: IO[Any]) -> None:
     """Make streams print a question mark for each character that their encoding lacks.
 
-    A pipe on Windows knows some 250 characters (its old code page), and a program that prints an arrow into one would
-    end with a UnicodeEncodeError. Without arguments: standard output and standard error.
+    A pipe on Windows can encode some 250 characters (its old code page), and a program that prints an arrow into such a
+    pipe would end with a UnicodeEncodeError. Without arguments, standard output and standard error are changed.
     """
     for stream in streams or (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a text stream of the interpreter's own

@@ -12,7 +12,8 @@ from typing import Any
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse ``text``. Raises ValueError when it is not JSON, or could not be written again as strict JSON."""
+    """Parse ``text``. Raises ValueError when ``text`` is not JSON, or its value could not be written again as strict
+    JSON."""
     try:
         document = json.loads(text)
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
@@ -38,7 +39,8 @@ def canonical(value: Any, *, ascii_only: bool = False) -> str:
 
 
 def dumps(document: Any) -> bytes:
-    """``document`` as JSON on one line; half a character in it (from an undecodable file name) becomes a question mark.
+    """Return ``document`` as JSON on one line; half a character in it (from an undecodable file name) becomes a
+    question mark.
 
     Raises ValueError for NaN and infinity.
     """

@@ -2,8 +2,8 @@
 
 The key is made on this machine and never leaves it. The receiver's authority is fetched over a connection that is not
 verified yet, and is believed only if it has the fingerprint from the printed line; the code is sent only after that,
-encrypted for the receiver that this authority certifies. Exit codes: 0 joined (or had joined before), 1 refused, 2
-wrong usage, 75 receiver not reached.
+encrypted for the receiver that this authority certifies. Exit codes: 0 joined (now or before), 1 refused or not stored,
+2 wrong usage, 75 receiver not reached or not ready.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Connect = Callable[[str, ssl.SSLContext], FleetClient]
 
 
 class JoinError(Exception):
-    """This machine cannot join. The text is one sentence."""
+    """The receiver's answer cannot be trusted, so this machine does not join. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateRequest:
-    """The request that the printed line makes."""
+    """The checked arguments of the command line that `cis490-jobs enroll` printed."""
 
     url: str
     role: Role
@@ -57,8 +57,8 @@ def connect(url: str, tls: ssl.SSLContext) -> FleetClient:
 
 
 def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -> str:
-    """Join the fleet, unless this machine has joined; return a sentence that says what was done. Raises JoinError,
-    CredentialsError, ClientError, OSError."""
+    """Join the fleet, unless this machine has joined before; return a sentence that says what was done. Raises
+    JoinError, CredentialsError, ClientError, OSError."""
     credentials = Credentials(wanted.folder)
     if _joined(wanted, credentials, connect):
         return f"{wanted.name} has joined {wanted.url} before; nothing was changed"
@@ -79,7 +79,7 @@ def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -
 
 
 def _joined(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> bool:
-    """Return True if the folder holds a valid certificate of this receiver and name."""
+    """Tell whether the folder holds a certificate for this receiver, role and name that the receiver accepts."""
     try:
         known = credentials.identity() if credentials.present else None
         if known is None or (known.role, known.name, known.receiver_url) != (wanted.role, wanted.name, wanted.url):
@@ -93,13 +93,14 @@ def _joined(wanted: CertificateRequest, credentials: Credentials, connect: Conne
 
 
 def _try(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> None:
-    """Make a call with the certificate, to test it. Raises ClientError when it is not accepted."""
+    """Test the stored certificate with one call. Raises ClientError when the receiver does not accept it."""
     with closing(connect(wanted.url, credentials.context())) as receiver:
         receiver.health()
 
 
 def _authority(wanted: CertificateRequest, connect: Connect) -> str:
-    """Fetch the receiver's authority and check it against the printed fingerprint."""
+    """Fetch the receiver's authority and return its certificate (PEM). Raises JoinError unless it has the printed
+    fingerprint."""
     nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     nobody.check_hostname = False
     nobody.verify_mode = ssl.CERT_NONE  # the answer is believed for its fingerprint alone
@@ -114,7 +115,8 @@ def _authority(wanted: CertificateRequest, connect: Connect) -> str:
 
 
 def _certificate(pem: object) -> str:
-    """Read the one certificate in ``pem``, in our own spelling. Raises JoinError unless that is all there is in it.
+    """Return the certificate in ``pem``, encoded again by us. Raises JoinError unless ``pem`` holds exactly one
+    certificate and nothing else.
 
     A text may hold a second certificate after one with the right fingerprint: the fingerprint is computed from the
     first, but both would be trusted. So the trusted text is made from exactly the bytes whose fingerprint was checked.
@@ -146,7 +148,7 @@ def default_folder(role: Role, name: str) -> Path:
 
 
 def _request(args: argparse.Namespace) -> CertificateRequest:
-    """Check the line's parts. ValueError in one sentence."""
+    """Check the arguments and return them as a request. Raises ValueError with one sentence."""
     name = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
     if not re.fullmatch(HOST_ID_PATTERN, name):
         raise ValueError(

@@ -1,7 +1,7 @@
 """A channel of the manifest's ``[notify.*]``: its kind, the notices that it carries, and where its secrets are. Pure.
 
 A secret (a webhook's address, a token, a password) is never written in the manifest: the channel names the file or the
-environment variable that holds it.
+environment variable that holds the secret.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class NotifyChannel:
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """The secrets that this channel needs."""
+        """The places of the secrets that this channel uses."""
         return tuple(each for each in (self.url, self.token, self.password) if each is not None)
 
 

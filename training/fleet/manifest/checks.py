@@ -1,6 +1,6 @@
 """Checks that turn a TOML document into a plan, and report every problem with every key. Pure: no file, no process.
 
-The names a model can have, and the hyperparameters of each, come as values (:class:`Trainers`).
+The caller passes the known models and their hyperparameters as :class:`Trainers`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Trainers:
 
 
 def dataset_among(known: Catalogue | None) -> Kind[str]:
-    """Return the id of the data set that is written as an id, the beginning of an id, or a name. ``None``: there is no
-    catalogue, and possible references stay as written."""
+    """Make the check of a value that names a data set by id, the beginning of an id, or name; the check returns the id.
+    Without a catalogue (``None``) well-formed values stay as written."""
 
     def kind(value: Any) -> str:
         if not isinstance(value, str) or not is_reference(value):
@@ -74,7 +74,8 @@ def dataset_among(known: Catalogue | None) -> Kind[str]:
 
 
 def check_head(root: TomlTable, *, stem: str) -> str:
-    """Check the plan's name; without one, use the file's name."""
+    """Check the schema version and the plan's name, and return the name; ``stem`` (from the file's name) if the plan
+    has none."""
     version = root.take("schema_version", whole(0, 2**31), SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         message = f"this program reads schema_version {SCHEMA_VERSION}, not {version}"
@@ -83,7 +84,7 @@ def check_head(root: TomlTable, *, stem: str) -> str:
 
 
 def check_trainers(root: TomlTable, builtin: Collection[str]) -> dict[str, TrainerSpec]:
-    """Check ``[trainers.<name>]``: custom trainers."""
+    """Check the custom trainers, ``[trainers.<name>]``, and return them by name."""
     found = {}
     for name, table in root.tables("trainers"):
         table.judge(kinds.model_name, name)
@@ -96,7 +97,8 @@ def check_trainers(root: TomlTable, builtin: Collection[str]) -> dict[str, Train
 
 
 def _check_outputs(table: TomlTable, model: str, names: Sequence[str]) -> None:
-    """Check that the files have different names that are valid in a bundle, for every mode."""
+    """Report output files whose names are equal or too long for a bundle. The longest mode is filled in, so the check
+    holds for every mode."""
     filled: set[str] = set()
     for index, name in enumerate(names):
         full = filled_in(name, model, Mode.REALISTIC.value)
@@ -108,7 +110,8 @@ def _check_outputs(table: TomlTable, model: str, names: Sequence[str]) -> None:
 
 
 def check_defaults(root: TomlTable, dataset: Kind[str]) -> dict[str, Any]:
-    """Check ``[defaults]``. A wrong split recipe is replaced by an empty text."""
+    """Check ``[defaults]`` and return its values. A missing split recipe becomes ``sample``, a wrong one an empty
+    text."""
     table = root.table("defaults")
     checked = read(table, JobSpec, {"dataset": dataset}, {"split_recipe": ""}, INHERITED)
     table.finish("[defaults]")
@@ -116,7 +119,7 @@ def check_defaults(root: TomlTable, dataset: Kind[str]) -> dict[str, Any]:
 
 
 def check_hosts(root: TomlTable, trainers: Trainers) -> dict[str, HostSpec]:
-    """Check ``[hosts.<name>]``: the operator's declarations of machines."""
+    """Check ``[hosts.<name>]``, the operator's declarations of machines, and return them by name."""
     models = list_of(one_of(trainers.flags, "model"))
     found: dict[str, HostSpec] = {}
     for name, table in root.tables("hosts"):
@@ -141,7 +144,7 @@ _NOTICES = list_of(one_of([kind.value for kind in NoticeKind], "kind of notice")
 
 
 def check_notify(root: TomlTable) -> tuple[NotifyChannel, ...]:
-    """Check ``[notify.<name>]``: the channels that carry notices to people."""
+    """Check ``[notify.<name>]`` and return the channels that carry notices to people."""
     found = []
     for name, table in root.tables("notify"):
         table.judge(kinds.host_name, name, "rename it")
@@ -183,7 +186,8 @@ def _mail_server(table: TomlTable) -> dict[str, Any]:
 
 
 def _secret(table: TomlTable, key: str, *, required: bool = False) -> Secret | None:
-    """Read where a secret is, in a file or a variable; refuse the secret itself."""
+    """Return the file or variable in which a secret is; None if neither is given, or after reporting a mistake. A
+    secret written in the plan itself is a mistake."""
     if table.has(key):
         table.take(key, lambda value: value, None)
         hint = f"write it into a file and name that: {key}_file"
@@ -210,7 +214,7 @@ _days = real(0.0, DAYS_MAX)
 
 
 def check_retention(root: TomlTable) -> Rules:
-    """Check ``[retention]``: what the receiver keeps, and how long."""
+    """Check ``[retention]`` and return the rules of what the receiver keeps, and how long."""
     table = root.table("retention")
     ages: dict[str, Any] = {each.name: table.take(each.name, _days, each.default) for each in fields(Rules)[1:]}
     checked = Rules(best=table.take("keep", _keep, None), **ages)
@@ -229,7 +233,8 @@ def _keep(value: Any) -> int | None:
 
 
 def check_jobs(root: TomlTable, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> list[JobSpec]:
-    """Check ``[[jobs]]``. Jobs with a problem are left out of the comparison of ids."""
+    """Check ``[[jobs]]`` and return the jobs of all entries without a mistake of their own. Only these are compared for
+    equal ids."""
     sound: list[JobSpec] = []
     names: set[str] = set()
     by_id: dict[str, JobSpec] = {}
@@ -268,8 +273,8 @@ def check_jobs(root: TomlTable, defaults: Defaults, trainers: Trainers, dataset:
 
 
 def _jobs(tables: Sequence[TomlTable], defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> Iterator[JobSpec]:
-    """Check the jobs of an entry: if a matrix makes a thousand, one completely, and the others only where they
-    differ."""
+    """Check and yield the jobs of an entry. Of jobs that differ only in name, seed and hyperparameters, the first is
+    checked completely and the others only in those."""
     sound: dict[tuple[Any, ...], tuple[TomlTable, JobSpec]] = {}
     for table in tables:
         others = tuple(repr(table.values[key]) for key in table.varied if key not in _FREE)
@@ -284,7 +289,7 @@ def _jobs(tables: Sequence[TomlTable], defaults: Defaults, trainers: Trainers, d
 
 
 def _varied(table: TomlTable, like: TomlTable, job: JobSpec, defaults: Defaults, trainers: Trainers) -> JobSpec:
-    """Check a job that differs from a correct job of its entry only in name, seed and hyperparameters."""
+    """Check and return a job that differs from a correct job of its entry only in name, seed and hyperparameters."""
     same = table.values.get("hyper") is like.values.get("hyper")
     hyper = job.hyper if same else _hyper(table, job.model, trainers)
     seed = table.take("seed", kinds.seed, defaults["seed"])
@@ -308,7 +313,8 @@ def _job(table: TomlTable, defaults: Defaults, trainers: Trainers, dataset: Kind
 
 
 def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
-    """Return the hosts over which an entry rotates, sorted; none if it does not rotate, or has a mistake there."""
+    """Return the hosts over which an entry rotates, sorted; none if the entry does not rotate, or has a mistake in its
+    rotation."""
     at: KeyPath = (matrix.ROTATE,)
     if not entry.has(matrix.ROTATE):
         entry.skip(matrix.ROTATE)
@@ -350,8 +356,8 @@ def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
 
 
 def _split(table: TomlTable, keys: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
-    """Check the job's training and test hosts together. An option that has no effect is refused if the job itself sets
-    it."""
+    """Check the job's training and test hosts together and return them. Hosts that the job itself names are a mistake
+    if its split recipe ignores them."""
     recipe, tested = keys["split_recipe"], keys["test_hosts"]
     if not recipe or table.is_wrong("split_recipe", "train_hosts", "test_hosts"):
         return {}  # reported, and nothing can be said of them together
@@ -371,8 +377,8 @@ def _split(table: TomlTable, keys: Mapping[str, Any], defaults: Defaults) -> dic
 
 
 def _report_no_train_hosts(table: TomlTable, recipe: str) -> None:
-    """Report missing train hosts: at the job if it rotates or sets the recipe itself, otherwise once, at the
-    defaults."""
+    """Report that ``train_hosts`` is missing: at the job if the job rotates or sets the recipe itself, otherwise once,
+    at the defaults."""
     if table.has(matrix.ROTATE):
         message = "needs train_hosts, the recording hosts that are tested one at a time"
         table.report((matrix.ROTATE,), message, 'add train_hosts = ["…", "…"]', missing=True)
@@ -385,7 +391,8 @@ def _report_no_train_hosts(table: TomlTable, recipe: str) -> None:
 
 
 def _hyper(table: TomlTable, model: str, trainers: Trainers) -> dict[str, HyperValue]:
-    """Read the job's hyperparameters in their flags' types; do not check them while the model itself is wrong."""
+    """Check the job's hyperparameters and return the correct ones in their flags' types; none if the model itself is
+    unknown."""
     values: dict[str, Any] = table.take("hyper", kinds.table, {})
     checked: dict[str, HyperValue] = {}
     if model not in trainers.flags:
@@ -411,7 +418,7 @@ def _hyper(table: TomlTable, model: str, trainers: Trainers) -> dict[str, HyperV
 
 
 def _unchecked(key: str, value: object) -> tuple[str, str] | None:
-    """Check a hyperparameter as far as possible without the trainer's flags."""
+    """Check a hyperparameter without the trainer's flags; return (mistake, remedy), or None if no mistake is found."""
     if key in ARGUMENTS or any(each.startswith(key) for each in ("out_dir", "reports_dir")):
         return f"`{key}` is set by the worker and cannot be a hyperparameter", "remove it"
     if not _HYPER_KEY.fullmatch(key):
@@ -433,7 +440,8 @@ def _unchecked(key: str, value: object) -> tuple[str, str] | None:
 def check_plan(
     root: TomlTable, trainers: Trainers, datasets: Catalogue | None = None, *, stem: str = "plan"
 ) -> Manifest:
-    """Check everything except the trainers, and refuse unknown keys at the top level."""
+    """Check everything except the trainers, report unknown keys at the top level, and return the plan. Mistakes are
+    added to ``root.problems``."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)
     plan = Manifest(

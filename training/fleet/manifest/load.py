@@ -1,7 +1,8 @@
 """The operator's manifest: read it, check it key by key, and turn it into jobs.
 
-``load_manifest`` returns a plan without a mistake or raises :class:`ManifestError` with all of them, each with file,
-line, key and a suggestion. ``python -m training.fleet.manifest FILE [--json]`` does the same for people.
+``load_manifest`` returns a plan without a mistake, or raises :class:`ManifestError` with all mistakes, each with file,
+key and, where known, line and suggestion. ``python -m training.fleet.manifest FILE [--json]`` prints the plan's jobs,
+or the mistakes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def read_manifest(path: Path) -> str:
 
 
 def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None) -> Manifest:
-    """Parse the plan in ``source``, reported as ``path``."""
+    """Check the text ``source`` and return the plan. Raises :class:`ManifestError` with every mistake, in which the
+    file is called ``path``."""
     problems: list[UnplacedMistake] = []
     try:
         with ThreadPoolExecutor(1) as beside:  # they start while a long plan is read
@@ -95,8 +97,8 @@ def check_values(
 ) -> Manifest:
     """Check a plan that was read on another machine; raises :class:`ManifestError` with every mistake, without lines.
 
-    Only built-in trainers are asked for their flags: hyperparameters of custom ones are checked only in their form.
-    Channels are not checked, because they name files on the other machine.
+    Only built-in trainers are asked for their flags, so the hyperparameters of custom trainers are checked only in
+    their form. Channels are not checked, because they name files on the other machine.
     """
     problems = [
         UnplacedMistake(("jobs", index, key), "cannot be sent", "send each of its jobs separately")
@@ -120,7 +122,7 @@ def check_values(
 
 
 def _builtin(describer: Describer) -> Trainers:
-    """Ask the built-in trainers for their flags."""
+    """Ask the built-in trainers for their flags, and return those. Raises DescribeError."""
     told = {program: describer(describe_command(program)) for program in PROGRAMS}
     return Trainers(
         flags={model: hyper for each in told.values() for model, hyper in each.models.items()},
@@ -132,7 +134,8 @@ def _builtin(describer: Describer) -> Trainers:
 def _with_own(
     builtin: Trainers, own: Mapping[str, TrainerSpec], describer: Describer, problems: list[UnplacedMistake]
 ) -> Trainers:
-    """Ask custom trainers too; the flags of those without `describe` are unknown."""
+    """Return the trainers with the custom ones added, asked for their flags. Flags stay unknown without `describe`, or
+    if it fails, which is added to ``problems``."""
     flags: dict[str, Mapping[str, HyperFlag] | None] = dict.fromkeys(own)
     bound_by = dict(builtin.bound_by)
     for name, trainer in own.items():
@@ -150,14 +153,15 @@ def _with_own(
 
 
 def _described(name: str, models: Collection[str]) -> str:
-    """Return the name of a custom trainer in its description: its own, or that of the only model in it."""
+    """Return the model in a custom trainer's description that is meant: the one with its name, or the only one. Raises
+    DescribeError if there is neither."""
     if name not in models and len(models) != 1:
         raise DescribeError(f"the description has no model `{name}`")
     return name if name in models else next(iter(models))
 
 
 def _located(problems: Sequence[UnplacedMistake], path: Path, source: str) -> list[Mistake]:
-    """Give problems their lines, in the order of the file."""
+    """Return the problems as mistakes with file and line, sorted by line; beyond MISTAKES_MAX only their number."""
     from training.fleet.manifest.positions import Positions
 
     positions = Positions(source)
@@ -179,7 +183,7 @@ def _located(problems: Sequence[UnplacedMistake], path: Path, source: str) -> li
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check a manifest. Exit code 0 for a good one, 2 for a bad one."""
+    """Check a manifest and print its jobs or its mistakes; return exit code 0, or 2 if it has mistakes."""
     replace_unprintable()
     parser = argparse.ArgumentParser(
         prog="python -m training.fleet.manifest",
@@ -217,12 +221,13 @@ def _table(plan: Manifest) -> str:
 
 
 def _is_known(job: JobSpec) -> bool:
-    """Return True if the job's id can be computed here: only the receiver can resolve a data set's name."""
+    """Tell whether the job's id can be computed on this machine, because its data set is absent or given as an id. Only
+    the receiver can resolve a name."""
     return job.dataset is None or DATASET_ID.fullmatch(job.dataset) is not None
 
 
 def _offline(plan: Manifest) -> dict[str, Any]:
-    """Write the plan as JSON, with null for ids that only the receiver knows."""
+    """Return the plan as JSON values, with None for the ids of jobs that only the receiver can compute."""
     whole = plan.to_dict()
     for job, spec in zip(plan.jobs, whole["jobs"], strict=True):
         spec["job_id"] = spec["job_id"] if _is_known(job) else None

@@ -27,7 +27,7 @@ ROTATE = "rotate"
 
 
 class Axis(NamedTuple):
-    """One key of a matrix: its place in a job and in the file, and its values."""
+    """A key of a matrix: its place in a job (``in_job``), its place in the file (``at``), and its values."""
 
     key: str
     in_job: KeyPath
@@ -40,7 +40,7 @@ class Axis(NamedTuple):
         return self.label or str(self.in_job[-1])
 
     def put(self, values: dict[str, Any], index: int) -> None:
-        """Set this key in a job's table to one of its values."""
+        """Set this key in a job's table ``values`` to the value number ``index``."""
         key, *below = map(str, self.in_job)
         inside = values.get(key, {}) if below else None
         if inside is None:
@@ -49,11 +49,11 @@ class Axis(NamedTuple):
             values[key] = {**inside, below[0]: self.values[index]}
 
     def place(self, index: int) -> KeyPath:
-        """Return where in the file one of the values is."""
+        """Return the place in the file of the value number ``index``."""
         return (*self.at, index)
 
     def part(self, label: str, index: int) -> str:
-        """Write one value as a part of a job's name."""
+        """Write the value number ``index`` as a part of a job's name, as ``seed=0``."""
         value = self.values[index]
         if isinstance(value, str):
             return f"{label}={printable(value)}"
@@ -61,7 +61,7 @@ class Axis(NamedTuple):
 
 
 class Rotation(Axis):
-    """The hosts of ``train_hosts``; each is tested once while the others train."""
+    """The axis of a rotation: each host in ``train_hosts`` is tested once by a model that is trained on the others."""
 
     def put(self, values: dict[str, Any], index: int) -> None:
         values["train_hosts"] = [host for host in self.values if host != self.values[index]]
@@ -78,11 +78,11 @@ def rotation(hosts: Sequence[str]) -> Rotation:
 
 
 def spread(entry: TomlTable, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = ()) -> list[TomlTable]:
-    """Make the jobs of an entry: one table for each, which reports mistakes at the value's place in the file.
+    """Expand an entry's matrix and rotation: return one table for each job, which reports mistakes at the value's place
+    in the file.
 
-    ``room`` is how many more jobs the matrices and rotations of this plan may make. From a matrix with mistakes only as
-    many jobs are made as are needed to check each value once. ``hosts``: the hosts of the entry's rotation, if it has
-    one.
+    ``room`` is how many more jobs the matrices and rotations of this plan may make. A matrix with mistakes makes only
+    as many jobs as are needed to check each value once. ``hosts``: the hosts of the entry's rotation, if it has one.
     """
     if "matrix" not in entry.values:
         entry.skip("matrix")
@@ -105,7 +105,8 @@ def spread(entry: TomlTable, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = (
 
 
 def _choices(axes: Sequence[Axis], *, whole: bool) -> list[tuple[int, ...]]:
-    """List for each job which value it takes on each axis; or fewer jobs, in which each value occurs once."""
+    """Return one tuple for each job: the number of its value on each axis. If not ``whole``, make only enough jobs that
+    each value occurs."""
     if whole:
         return list(product(*(range(len(axis.values)) for axis in axes)))
     longest = max((len(axis.values) for axis in axes), default=1)
@@ -113,7 +114,8 @@ def _choices(axes: Sequence[Axis], *, whole: bool) -> list[tuple[int, ...]]:
 
 
 def _names(entry: TomlTable, axes: Sequence[Axis], choices: Sequence[tuple[int, ...]]) -> list[Any]:
-    """Name each job after its values; a wrong name is kept, and reported by the check that reads it."""
+    """Return each job's name: the entry's name with the job's values. A wrong name is kept, and the later check of
+    names reports it."""
     name = entry.values.get("name")
     if not isinstance(name, str) or not name or not axes:
         return [name] * len(choices)
@@ -147,13 +149,13 @@ def _one(
 
 
 def _labels(axes: Sequence[Axis]) -> list[str]:
-    """Shorten the keys for a job's name to their last part; if two would be equal, keep whole keys."""
+    """Return each axis's key as it appears in names: its last part, or the whole key if two last parts are equal."""
     short = [axis.short for axis in axes]
     return [axis.key if short.count(label) > 1 else label for axis, label in zip(axes, short, strict=True)]
 
 
 def _axes(entry: TomlTable) -> list[Axis]:
-    """Read the matrix; report every mistake in it, and leave out what is wrong."""
+    """Read the matrix and return its axes; report every mistake, and leave out the keys with wrong lists of values."""
     before = len(entry.problems)
     matrix: dict[str, Any] = entry.take("matrix", _table, {})
     found: dict[str, Axis] = {}
@@ -178,7 +180,7 @@ def _axes(entry: TomlTable) -> list[Axis]:
 
 
 def _entries(matrix: Mapping[str, Any]) -> list[tuple[str, KeyPath, Any]]:
-    """List keys, places and values: ``"hyper.lr" = […]`` and ``hyper.lr = […]`` mean the same."""
+    """Return the matrix as (key, place, values); ``"hyper.lr" = […]`` and ``hyper.lr = […]`` give the same key."""
     found: list[tuple[str, KeyPath, Any]] = []
     for key, value in matrix.items():
         if key == _HYPER and isinstance(value, Mapping):
@@ -189,7 +191,7 @@ def _entries(matrix: Mapping[str, Any]) -> list[tuple[str, KeyPath, Any]]:
 
 
 def _listed(entry: TomlTable, at: KeyPath, values: Any) -> bool:
-    """Check the values of a key: a list of different single values."""
+    """Tell whether the values of a key are a list of different single values; report each mistake."""
     before = len(entry.problems)
     if not isinstance(values, list):
         entry.report(at, f"must be a list of values, not {shown(values)}", "put it in brackets: […]")

@@ -15,7 +15,7 @@ _HOSTS_LISTED = 8  # of a data set, in a sentence
 
 
 def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[str]:
-    """Write a warning for each doubtful point.
+    """Return a warning for each doubtful point of a valid plan.
 
     ``recorded``: data set → the hosts that it was recorded on, where that is known.
     """
@@ -29,7 +29,7 @@ def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyTy
 
 
 def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """Warn of hosts that are not in the job's data set, once each: the trainer would refuse them."""
+    """Warn once of each host that a job names but its data set does not have: the trainer would refuse such a host."""
     said = set()
     for job in jobs:
         hosts = recorded.get(job.dataset or "", ())
@@ -64,7 +64,8 @@ def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
 
 
 def _plain(value: HyperValue) -> object:
-    """Convert a value that may be read as a number to one form."""
+    """Return a value that can be read as a number as a float, so that 1, 1.0 and "1" are equal; other values
+    unchanged."""
     if isinstance(value, bool):
         return value
     try:

@@ -1,6 +1,7 @@
-"""The position of a key in the file. This module is loaded only to report a mistake.
+"""The lines of a manifest's keys. This module is loaded only to report a mistake.
 
-``tomllib`` keeps no positions; tree-sitter's TOML grammar does. Without it mistakes are reported without a line.
+``tomllib`` keeps no positions; tree-sitter's TOML grammar does. Where tree-sitter is not installed, mistakes are
+reported without a line.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Positions:
         self._source = source
 
     def line(self, path: KeyPath) -> int | None:
-        """Find the line of ``path``, or of the nearest table around it when the key is absent."""
+        """Return the line of the key ``path``, or else of the nearest table around it; None if neither is found."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines[path] if path else None
@@ -58,7 +59,8 @@ def _document(source: str) -> Iterator[tuple[KeyPath, int]]:
 
 
 def _table(node: Node, counts: dict[KeyPath, int]) -> Iterator[tuple[KeyPath, int]]:
-    """Read a ``[table]`` or ``[[element]]`` with its pairs; ``counts`` numbers the elements so far."""
+    """Yield (path, line) of the keys in a ``[table]`` or ``[[element]]``; ``counts`` holds the number of the latest
+    element of each array."""
     key = next((child for child in node.children if child.type in _KEYS), None)
     if key is None:
         return
@@ -97,13 +99,13 @@ def _value(node: Node, path: KeyPath, depth: int) -> Iterator[tuple[KeyPath, int
 
 
 def _prefixes(path: KeyPath, node: Node) -> Iterator[tuple[KeyPath, int]]:
-    """List the tables above a table, too: ``[jobs.hyper]`` may be the first mention of ``jobs``."""
+    """Yield (path, line) of a key and of each table above it: ``[jobs.hyper]`` may be the first mention of ``jobs``."""
     for length in range(1, len(path) + 1):
         yield path[:length], node.start_point.row + 1
 
 
 def _key(node: Node) -> KeyPath:
-    """Split a key as tomllib does, with quotes and escapes."""
+    """Split a key into its parts as tomllib does, with quotes and escapes; empty if the key cannot be read."""
     text = (node.text or b"").decode()
     if text.count(".") > DOTS_A_LINE_MAX:
         return ()

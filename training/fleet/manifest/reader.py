@@ -1,7 +1,7 @@
 """Read one TOML table key by key, collecting every problem instead of stopping at the first.
 
-A *kind* turns a raw value into a checked one or raises :class:`WrongValueError`. A :class:`TomlTable` notes the keys
-that were read; every other key is unknown and is reported with the nearest right name.
+A *kind* is a function that returns a raw value checked, or raises :class:`WrongValueError`. A :class:`TomlTable` notes
+the keys that were read; every other key is unknown and is reported with the nearest right name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SUGGESTIONS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class UnplacedMistake:
-    """A mistake whose line is not known yet."""
+    """A mistake in the manifest, at the key ``path``; its line may not be known yet."""
 
     path: KeyPath
     message: str
@@ -34,7 +34,7 @@ class UnplacedMistake:
 
 
 class WrongValueError(ValueError):
-    """A value is not allowed for its key. ``more`` has further mistakes, as a list may have several."""
+    """The value of a key is not allowed. ``more`` holds the further mistakes of a list that has several."""
 
     def __init__(
         self, message: str, suggestion: str = "", *, at: KeyPath = (), more: Sequence[WrongValueError] = ()
@@ -44,7 +44,7 @@ class WrongValueError(ValueError):
 
     @classmethod
     def of(cls, wrong: Sequence[WrongValueError]) -> WrongValueError:
-        """Join several."""
+        """Join several mistakes of one value into one error."""
         return cls(wrong[0].message, wrong[0].suggestion, at=wrong[0].at, more=wrong[1:])
 
 
@@ -52,10 +52,10 @@ Kind = Callable[[Any], T]
 
 
 class TomlTable:
-    """One table of the manifest, by its path; problems go into a list shared by all tables.
+    """A table of the manifest at ``path``; its mistakes are added to the list ``problems``, which all tables share.
 
-    ``moved`` maps a key's place here to its place elsewhere in the file, for values from a list there. ``once`` has the
-    problems of all tables made from one entry, so that each is reported once.
+    ``moved`` maps a key of a table that a matrix made to the place of its value in the file. ``once`` holds the
+    problems of all tables made from one entry, so that each problem is reported once.
     """
 
     def __init__(
@@ -74,25 +74,25 @@ class TomlTable:
 
     @property
     def varied(self) -> Iterable[str]:
-        """Return the keys whose values differ from those of other tables made from the same entry."""
+        """The keys whose values may differ from those of other tables made from the same entry."""
         return (str(place[0]) for place in self._moved)
 
     def has(self, key: str) -> bool:
         return key in self.values
 
     def is_wrong(self, *keys: str) -> bool:
-        """Return True when one of these keys was found wrong."""
+        """Tell whether the value of one of these keys was found wrong."""
         return not self._wrong.isdisjoint(keys)
 
     def judge(self, kind: Kind[T], name: str, suggestion: str = "") -> None:
-        """Check the table's own name."""
+        """Check the table's own name, and report it if it is wrong."""
         try:
             kind(name)
         except WrongValueError as wrong:
             self.report((), wrong.message, suggestion)
 
     def table(self, key: str) -> TomlTable:
-        """Read the one sub-table under ``key``; an empty one if it is absent or not a table."""
+        """Return the sub-table under ``key``; an empty one if it is absent or, after reporting, not a table."""
         found = self.values.get(key, {})
         self._asked[key] = None
         if not isinstance(found, dict):
@@ -102,7 +102,8 @@ class TomlTable:
         return TomlTable(found, (*self.path, key), self.problems)
 
     def take(self, key: str, kind: Kind[T], default: T, *, required: bool = False) -> T:
-        """Read and check ``key``; ``default`` when it is absent or, after reporting, wrong."""
+        """Return the checked value of ``key``; ``default`` when it is absent or, after reporting, wrong. An absent
+        ``required`` key is reported."""
         self._asked[key] = None
         if key not in self.values:
             if required:
@@ -121,7 +122,8 @@ class TomlTable:
         self._asked[key] = None
 
     def tables(self, key: str, *, array: bool = False) -> list[tuple[str, TomlTable]]:
-        """Read the sub-tables under ``key``: ``[key.<name>]``, or each ``[[key]]`` when ``array``."""
+        """Return (name, table) for each ``[key.<name>]``, or with ``array`` (number, table) for each ``[[key]]``. What
+        is not a table is reported."""
         self._asked[key] = None
         value = self.values.get(key, [] if array else {})
         if array and not isinstance(value, list):
@@ -152,7 +154,8 @@ class TomlTable:
         self._once.add(same)
 
     def finish(self, what: str, instead: Mapping[str, str] | None = None) -> None:
-        """Report the unknown keys; ``what`` names the table in the sentence, ``instead`` hints by key."""
+        """Report the keys that were not read, as unknown. ``what`` names the table in the sentence, and ``instead``
+        maps a key to its hint."""
         for key in self.values:
             if key not in self._asked:
                 hint = (instead or {}).get(key) or nearest(key, self._asked, self.problems)
@@ -160,7 +163,8 @@ class TomlTable:
 
 
 def nearest(name: str, known: Iterable[str], problems: Sequence[UnplacedMistake] = ()) -> str:
-    """Hint at the right name: the nearest one, or all of them when none is near."""
+    """Return a hint at the right name: the nearest known one, or all when none is near or there are too many
+    ``problems``."""
     names = sorted(known)
     if len(problems) < _SUGGESTIONS_MAX and (near := closest(name, names)) is not None:
         return f"did you mean `{near}`?"
@@ -168,7 +172,7 @@ def nearest(name: str, known: Iterable[str], problems: Sequence[UnplacedMistake]
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Find the known name nearest to a misspelling, if one is near."""
+    """Return the known name nearest to a misspelled one; None if none is near."""
     if len(name) > 80:
         return None
     plain = {other.replace("_", "").lower(): other for other in sorted(known)}
@@ -180,7 +184,8 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def whole(low: int, high: int) -> Kind[int]:
-    """A whole number; 3.0 is one too, so that a value's spelling never matters."""
+    """Make the check for a whole number from ``low`` to ``high``. 3.0 is accepted as 3, so that a value's spelling
+    never matters."""
 
     def kind(value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -208,7 +213,7 @@ def switch(value: Any) -> bool:
 
 
 def text(chars_max: int, *, empty: bool = False) -> Kind[str]:
-    """Printable text in one line, without blanks around it."""
+    """Make the check for printable text in one line, without blanks around it."""
 
     def kind(value: Any) -> str:
         if (
@@ -237,7 +242,7 @@ def matching(pattern: re.Pattern[str], description: str) -> Kind[str]:
 
 
 def one_of(options: Iterable[str], what: str) -> Kind[str]:
-    """One of a closed list of names."""
+    """Make the check for one of the names in ``options``; ``what`` says in errors what they name."""
     known = list(options)
 
     def kind(value: Any) -> str:
@@ -253,7 +258,8 @@ def one_of(options: Iterable[str], what: str) -> Kind[str]:
 def list_of(
     kind: Kind[str], *, least: int = 0, most: int = 10_000, words: Callable[[str], Iterable[str]] = lambda text: (text,)
 ) -> Kind[tuple[str, ...]]:
-    """A list whose every wrong entry is reported. ``words`` says what a text in the list's place probably means."""
+    """Make the check for a list of ``kind``, which reports every wrong entry. ``words`` splits a text given instead of
+    a list into the entries that are probably meant."""
 
     def whole_list(value: Any) -> tuple[str, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:
@@ -281,7 +287,7 @@ def _quoted(value: str) -> str:
 
 
 def path_text(path: KeyPath) -> str:
-    """``("jobs", 2, "hyper", "lr")`` as a person writes it: ``jobs[2].hyper.lr``."""
+    """Return a key path as a person writes it: ``("jobs", 2, "hyper", "lr")`` as ``jobs[2].hyper.lr``."""
     written = ""
     for part in path:
         if isinstance(part, int):

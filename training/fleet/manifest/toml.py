@@ -1,4 +1,4 @@
-"""Parsing a file as TOML, with every syntax mistake that can be separated from its neighbours.
+"""The parser of a manifest's TOML, which finds every syntax mistake that can be separated from its neighbours.
 
 ``tomllib`` stops at the first mistake. When a mistake lies within one ``key = value`` line, that line is skipped and
 reading continues, so one wrong quote does not hide ten wrong names further down.
@@ -42,9 +42,9 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The part of the file that could be read.
+    """The values of a manifest that could be parsed, and its syntax mistakes.
 
-    ``partial``: lines were skipped, so a missing key may be among them.
+    ``partial``: unreadable lines were skipped, so a key that seems missing may be in one of them.
     """
 
     values: dict[str, Any]
@@ -76,7 +76,7 @@ def read_source(path: Path) -> str:
 
 
 def parse(source: str) -> Document:
-    """Read the document, skipping single lines that cannot be read. Raises nothing."""
+    """Parse TOML, skipping single lines that cannot be read; mistakes are in the returned document, none is raised."""
     lines = source.split("\n")
     for number, line in enumerate(lines, 1):
         if line.count(".") > DOTS_A_LINE_MAX:
@@ -98,7 +98,7 @@ def parse(source: str) -> Document:
 
 
 def _explain(error: str, lines: list[str]) -> tuple[UnplacedMistake, int]:
-    """Turn tomllib's error into a problem with its line."""
+    """Return tomllib's error as a problem with its line, and the number of that line."""
     place = _PLACE.search(error)
     number = min(int(place[1]), len(lines)) if place and place[1] else len(lines)
     message = _PLACE.sub("", error)
@@ -111,7 +111,7 @@ def _explain(error: str, lines: list[str]) -> tuple[UnplacedMistake, int]:
 
 
 def _stands_alone(lines: list[str], number: int) -> bool:
-    """Return True if the mistake is in this line alone: it is one statement, and everything before it parses."""
+    """Tell whether the mistake is in this line alone: the line begins a statement, and all lines before it parse."""
     if not _STATEMENT.match(lines[number - 1]):
         return False
     try:

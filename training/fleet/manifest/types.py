@@ -1,5 +1,5 @@
-"""The operator's plan as values: each key is declared by one line, with its allowed values; and the mistakes of a wrong
-plan.
+"""The types of the operator's plan, in which each key is declared by one line with its allowed values, and of a plan's
+mistakes.
 
 All classes here are immutable. :func:`read` checks a manifest by these declarations, and ``to_dict`` returns the plain
 values for the queue and the wire.
@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 
 def _key(kind: Kind[Any], default: Any = None, *, required: bool = False) -> Any:
-    """Declare a key whose values are of this kind."""
+    """Declare a key of the manifest whose values this kind checks."""
     return field(default=default, metadata={"kind": kind, "required": required})
 
 
@@ -64,7 +64,7 @@ class HostSpec:
     env: Mapping[str, str] = _key(kinds.variables)  # for every trainer there; None: none
 
     def to_dict(self) -> dict[str, Any]:
-        """Write what the host declares; keys without a value are left out."""
+        """Return what the manifest declares for the host; keys that have their defaults are left out."""
         return _plain(self, without=defaults_of(HostSpec))
 
 
@@ -84,7 +84,7 @@ class TrainerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(Constraints):
-    """One model to be trained once. Memory in GiB; hyper values are in their flag's type."""
+    """A job of the plan: a model to be trained once. Memory is in GiB, and hyperparameters have their flags' types."""
 
     name: str = _key(text(128), "", required=True)
     job_id: str = ""
@@ -100,7 +100,8 @@ class JobSpec(Constraints):
     max_silence_s: float | None = _key(kinds.seconds)  # 0: for ever; None: each worker's flag
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the job dict of the queue and the wire; keys not given are left out."""
+        """Return the job as the dict that the queue stores and the wire carries; keys that are None are left out, and
+        empty ``test_hosts``."""
         return {"name": self.name, "job_id": self.job_id} | _plain(self, without={"test_hosts": []})
 
 
@@ -111,7 +112,8 @@ INHERITED = frozenset(
 
 
 def _kind_of(declared: dataclasses.Field[Any]) -> Kind[Any] | None:
-    """Return the allowed values of a declared key; None if they depend on more than the declaration."""
+    """Return the check of a declared key's values; None if the key has none, or the check depends on more than the
+    declaration."""
     if declared.name not in CONSTRAINTS or declared.name in ("model", "dataset"):
         kind: Kind[Any] | None = declared.metadata.get("kind")
         return kind
@@ -130,9 +132,10 @@ def read(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     only: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Check the keys that a class declares, or ``only`` some of them; return their values or defaults.
+    """Check the keys that the class ``of`` declares, or ``only`` some of them; return each key's value, or its default
+    if absent or wrong.
 
-    ``given`` has the allowed values of keys that depend on more than the declaration.
+    ``given`` has the checks of keys whose allowed values depend on more than the declaration.
     """
     found = {}
     for name, declared_kind, default, required in _keys(of):
@@ -144,7 +147,7 @@ def read(
 
 @cache
 def _keys(of: type) -> Sequence[tuple[str, Kind[Any] | None, Any, bool]]:
-    """List the keys that a class declares: name, values, default, and if each must be there."""
+    """Return (name, check, default, whether required) for each key that a class declares."""
     return [(each.name, _kind_of(each), each.default, each.metadata.get("required", False)) for each in fields(of)]
 
 
@@ -164,7 +167,7 @@ class Manifest:
     bound_by: Mapping[str, str]  # model → what bounds it, as its trainer declares
 
     def job_dict(self, job: JobSpec) -> dict[str, Any]:
-        """Write a job as the queue stores it, with its trainer if the trainer is a custom one of the plan."""
+        """Return a job as the queue stores it, with its trainer if that is a custom trainer of the plan."""
         own = self.trainers.get(job.model)
         return job.to_dict() | ({} if own is None else {"trainer": own.to_dict()})
 
@@ -173,7 +176,8 @@ class Manifest:
 
 
 def retention_table(rules: Rules) -> dict[str, Any]:
-    """Write what is kept as the manifest says it; things that are kept without limit are left out."""
+    """Return the retention rules as the manifest's table ``[retention]``; things that are kept without limit are left
+    out."""
     ages = {key: age for key, age in _plain(rules).items() if key != "best"}
     return ({} if rules.best is None else {"keep": f"best {rules.best} per model and mode"}) | ages
 
@@ -207,12 +211,12 @@ class ManifestError(Exception):
 
 @cache
 def defaults_of(declared: type) -> dict[str, Any]:
-    """Return the default of every key that this type declares, as JSON values."""
+    """Return the default of every field of this type, as JSON values."""
     return {each.name: _as_json(each.default) for each in fields(declared)}
 
 
 def _plain(record: Any, without: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Write a record's fields as JSON values, except those that are None or as in ``without``."""
+    """Return a record's fields as JSON values, except those that are None or equal to their value in ``without``."""
     plain = {name: _as_json(getattr(record, name)) for name in record.__dataclass_fields__}
     return {
         name: value
@@ -225,7 +229,7 @@ _AS_IT_IS = frozenset({str, int, float, bool, type(None)})
 
 
 def _as_json(value: Any) -> Any:
-    """Write a field as a JSON value: a tuple becomes a list, an enumeration its text."""
+    """Return a field as a JSON value: a tuple becomes a list, an enumeration's member its text."""
     if type(value) in _AS_IT_IS:  # nearly all, in plans of thousands of jobs
         return value
     if isinstance(value, tuple):

@@ -1,4 +1,5 @@
-"""Kinds of values that only manifests have: shares, hours of the week, hardware addresses, variables. Pure."""
+"""Checks of values that only manifests have, such as shares, hours of the week, hardware addresses and variables.
+Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def n_resamples(value: Any) -> int:
 
 
 def _hour(value: Any) -> str:
-    """Check hours of the week."""
+    """Check one text of ``hours``, such as ``mo-fr 18:00-08:00``, and return it."""
     said = text(100)(value)
     try:
         parse_hours(said)
@@ -86,7 +87,7 @@ def celsius(value: Any) -> float:
 
 
 def mac(value: Any) -> str:
-    """Check a hardware address, and write it in the usual form."""
+    """Check a hardware address, and return it in the form ``a0:b1:c2:d3:e4:f5``."""
     digits = value.replace("-", ":").lower() if isinstance(value, str) else ""
     if not _MAC.fullmatch(digits):
         hint = "`ip link` or `ipconfig /all` on that machine shows it"
@@ -98,7 +99,7 @@ def mac(value: Any) -> str:
 
 
 def slots(value: Any) -> int | str:
-    """Check how many jobs a host trains at once."""
+    """Check the number of jobs that a host may train at once: a whole number from 1, or ``auto``."""
     if value == SLOTS_AUTO:
         return SLOTS_AUTO
     if value == 0 and not isinstance(value, bool):
@@ -115,7 +116,7 @@ def slots(value: Any) -> int | str:
 
 
 def variables(value: Any) -> dict[str, str]:
-    """Check environment variables for trainers; every wrong one is reported."""
+    """Check environment variables for trainers and return them. Raises WrongValueError with every mistake."""
     given = table(value)
     if len(given) > VARIABLES_MAX:
         raise WrongValueError(f"has more than {VARIABLES_MAX} variables", "leave some out")
@@ -136,7 +137,7 @@ def variables(value: Any) -> dict[str, str]:
 
 
 def table(value: Any) -> dict[str, Any]:
-    """Accept a table with any keys."""
+    """Return ``value`` if it is a table, with any keys. Raises WrongValueError."""
     if isinstance(value, dict):
         return value
     raise WrongValueError(f"must be a table, not {shown(value)}", "write key = value pairs below its header")
