@@ -1,4 +1,4 @@
-"""``cis490-jobs audit``: who did what to the fleet, and a check of the record."""
+"""``cis490-jobs audit``: list who did what to the fleet, and check that no row was changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cis490-jobs open``: the dashboard in this machine's browser."""
+"""``cis490-jobs open``: open the dashboard in this machine's browser."""
 
 from __future__ import annotations
 
@@ -43,5 +43,6 @@ def open_pages(
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:
-    """Return True if a browser would open in a window; a text browser would take over the terminal."""
+    """Tell whether this machine has a desktop on which a browser opens in a window; a text browser would take over the
+    terminal."""
     return platform in ("win32", "darwin") or any(environ.get(each) for each in _DISPLAYS)

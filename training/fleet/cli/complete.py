@@ -1,7 +1,7 @@
-"""Shell completion of the names of jobs and hosts. After any error the list is empty. Shells insert a completion into
-the command line unchanged, and zsh evaluates it first: a name from a plan, or from a false receiver, would run as a
-command. So only names are offered that every shell takes literally, and names with the brackets of a matrix: zsh and
-fish quote brackets themselves, for bash this module does."""
+"""Shell completion of the names of jobs and hosts. After any error the list of completions is empty. Shells insert a
+completion into the command line unchanged, and zsh evaluates it first: a name from a plan, or from a false receiver,
+would run as a command. So only names are offered that every shell takes literally, and names with the brackets of a
+matrix: zsh and fish quote brackets themselves, and for bash this module quotes them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PATIENCE_S = 2.0  # seconds; a person pressed a key and waits
 
 
 def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """List the names of jobs with this prefix."""
+    """Return the names of jobs that begin with ``incomplete``."""
     return _names(ctx, incomplete, lambda client: [each["name"] for each in client.jobs()["jobs"]])
 
 
 def hosts(ctx: typer.Context, incomplete: str) -> list[str]:
-    """List the names of hosts with this prefix."""
+    """Return the names of hosts that begin with ``incomplete``."""
     return _names(ctx, incomplete, lambda client: [each["hostname"] for each in client.workers()["workers"]])
 
 
@@ -50,8 +50,8 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], lis
 
 
 class _Quoted(str):
-    """A completion in the form in which bash takes it. Typer would drop a completion that does not begin with the typed
-    text."""
+    """A completion as bash takes it: quoted, and without the part before the last ``=``. It claims to begin with any
+    text, because Typer drops completions that do not begin with the typed text."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The objects that every command of ``cis490-jobs`` uses: network, two streams, environment, time."""
+"""The objects that every command of ``cis490-jobs`` uses: network, input and output, environment, time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ TRIED_OUT_TLS_DIR = Path("var/tls")  # a receiver's, started in a checkout with 
 
 
 def connect(url: str, token: str | None, *, patience_s: float | None = None) -> FleetClient:
-    """Make a client that tries once, since a person is waiting. ``patience_s`` limits the wait for an answer."""
+    """Make a client that tries each call once, since a person is waiting, and renew this user's certificate if that is
+    due. ``patience_s`` limits the wait for an answer."""
     credentials = find_credentials(os.environ) if url.startswith("https:") else None
     tls = None if credentials is None else credentials.context()
     client = FleetClient(
@@ -53,7 +54,8 @@ def connect(url: str, token: str | None, *, patience_s: float | None = None) -> 
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
-    """Find this user's credentials from `join`; on the receiver's own host, the receiver's authority."""
+    """Return the credentials in ``$CIS490_TLS_DIR``, or if that is not set, this user's from `join`, or else those of a
+    receiver on this machine. None if there are none."""
     named = environ.get(TLS_VARIABLE)
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls")
     folders = [Path(named)] if named else [home, RECEIVERS_TLS_DIR]
@@ -63,7 +65,7 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Check that the folder belongs to this user: another user's folder in the present directory is not trusted."""
+    """Tell whether the folder belongs to this user: another user's folder in the present directory is not trusted."""
     try:
         return os.name != "posix" or folder.stat().st_uid == os.geteuid()
     except OSError:
@@ -71,7 +73,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def usual_url(environ: Mapping[str, str]) -> str:
-    """Return the URL of the joined receiver, or else of this machine's."""
+    """Return the URL of the receiver that this user has joined, or else of a receiver on this machine."""
     found = find_credentials(environ)
     if found is None:
         return DEFAULT_URL
@@ -80,7 +82,7 @@ def usual_url(environ: Mapping[str, str]) -> str:
 
 
 def browse(address: str) -> bool:
-    """Open an address in the browser of this desktop; the module is loaded for this alone."""
+    """Open an address in the browser of this desktop, and tell whether that worked."""
     import webbrowser
 
     return webbrowser.open(address)
@@ -96,7 +98,7 @@ class CannotError(Exception):
 
 @dataclass(frozen=True)
 class CommandContext:
-    """The objects that a command uses: network, two streams, environment, time. Tests inject their own."""
+    """The objects that a command uses: network, input and output, environment, time. Tests inject their own."""
 
     connect: Connect = connect
     out: IO[str] = field(default_factory=lambda: sys.stdout)
@@ -127,7 +129,7 @@ class CommandContext:
         return Console(file=self.out, highlight=False, markup=False, emoji=False, width=wide)
 
     def can_show(self, signs: str) -> bool:
-        """Return True if the output's encoding has these characters."""
+        """Tell whether the output's encoding has these characters."""
         try:
             signs.encode(getattr(self.out, "encoding", None) or "utf-8")
         except (UnicodeEncodeError, LookupError):
@@ -135,7 +137,8 @@ class CommandContext:
         return True
 
     def show(self, data: Any, drawn: RenderableType | Callable[[Any], RenderableType]) -> None:
-        """Print the answer, as JSON or for people."""
+        """Print an answer: with ``--json`` the values ``data``, otherwise ``drawn``, the answer formatted for
+        people."""
         if self.as_json:
             print(json_text(data), file=self.out)
         else:
@@ -154,8 +157,8 @@ class CommandContext:
         call: Callable[[str], Mapping[str, Any]],
         line: Callable[[str, Mapping[str, Any]], str],
     ) -> int:
-        """Act on each name; if one is refused, the others are still processed. The answers are printed under the key
-        ``key``."""
+        """Do ``call`` for each name, also after a refusal of another name, and print the answers; in JSON they are
+        under ``key``. Return exit code 0, or 1 after a refusal."""
         answers, lines, code = [], [], DONE
         for name in names:
             try:
@@ -171,7 +174,8 @@ class CommandContext:
         return code
 
     def confirm(self, question: str, *, look: str = "cis490-jobs plan") -> bool:
-        """Ask for confirmation on the terminal; without a terminal, CannotError names the flag to use instead."""
+        """Ask for confirmation on the terminal, and tell whether the answer was yes. Without a terminal, CannotError
+        names the flag to use instead."""
         if not (self.into.isatty() and self.err.isatty()):
             raise CannotError(f"there is no terminal to ask on: look at `{look}`, then add --yes", USAGE)
         print(f"{question} [y/N] ", end="", file=self.err, flush=True)
@@ -199,7 +203,8 @@ def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> Renderab
 
 @contextmanager
 def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iterator[Callable[..., object]]:
-    """Show a progress bar on a terminal; elsewhere, for bytes, print a line from time to time."""
+    """Give a function that shows progress: as a bar on a terminal; elsewhere, if it counts bytes, as a line from time
+    to time."""
     if not context.err.isatty():
         yield _lines(context, words) if of_bytes else lambda *_: None
         return
@@ -216,7 +221,7 @@ def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iter
 
 
 def _lines(context: CommandContext, words: str) -> Callable[[int, int], object]:
-    """Print the progress as lines, at intervals."""
+    """Return a function that prints the progress in bytes as a line, at most every ten seconds."""
     said_at = context.monotonic()
 
     def progress(done: int, whole: int) -> None:

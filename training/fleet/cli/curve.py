@@ -1,4 +1,4 @@
-"""``cis490-jobs curve``: loss and metric of jobs by epoch, and what their trainers use, drawn in the terminal."""
+"""``cis490-jobs curve``: draw jobs' loss and metric by epoch, and what their trainers use, in the terminal."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def _series(reply: Json, name: str) -> list[tuple[float, float]]:
 def _panel(
     name: str, replies: Sequence[Json], curves: Sequence[Points], width: int, *, plain: bool, log: bool
 ) -> Iterator[Text]:
-    """Draw one series of all jobs under its heading: a single job with dots, several with dots and letters."""
+    """Draw one series (loss or metric) of all jobs under a heading, with a summary line for each job. Several jobs are
+    told apart by letters and colours."""
     yield Text(f"{name} by epoch{' (logarithmic)' if log else ''}", "bold")
     shown = [[(x, math.log10(y) if log else y) for x, y in curve if y > 0 or not log] for curve in curves]
     if not any(shown):
@@ -104,7 +105,8 @@ def _panel(
 def _picture(
     name: str, curves: Sequence[Points], begun: Sequence[float], width: int, *, plain: bool, log: bool
 ) -> Iterator[Text]:
-    """Draw curves with their axes, and a bar where each later attempt begins; ``plain``: in ASCII alone."""
+    """Draw curves with their axes, and a bar at each epoch in ``begun``, where a later attempt begins. ``plain``: in
+    ASCII, without bars."""
     import plotille  # for this command alone
 
     def label(value: float, chars: int, delta: object = None, left: bool = False) -> str:
@@ -137,7 +139,7 @@ def _picture(
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the range of an axis; one value gets some room around it."""
+    """Return the range of an axis that holds these values; if all are equal, with some room around them."""
     low, high = min(values), max(values)
     room = 0.0 if high > low else abs(low) * 0.1 or 1.0
     return low - room, high + room
@@ -172,7 +174,8 @@ def _summary(points: Points) -> str:
 
 
 def _notes(reply: Json, mark: str) -> Iterator[Text]:
-    """Say what the drawing cannot show: which attempts it has, that it was thinned, or that there are no data."""
+    """Say what the drawing cannot show: which attempts are drawn, that epochs are left out, or that there are no
+    data."""
     name, attempts = one_line(reply["name"], NAME_MAX), reply["attempts"]
     if not attempts:
         gone = reply["removed"]

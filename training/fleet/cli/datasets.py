@@ -1,4 +1,4 @@
-"""``cis490-jobs dataset push``, ``list`` and ``remove``: data on the receiver, for workers to fetch."""
+"""``cis490-jobs dataset push``, ``list`` and ``remove``: manage the data sets on the receiver, which workers fetch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def push_dataset(
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
-    """Say which jobs change because the name now means another data set than it did on the receiver, or in the plan."""
+    """Return the lines that say which jobs change because the name now means another data set than before."""
     anew, waiting = view["jobs_anew"], view["jobs_waiting"]
     was, lines = "another one", []
     if view["was"]:

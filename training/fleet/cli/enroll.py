@@ -1,4 +1,5 @@
-"""``cis490-jobs enroll``, ``revoke``, ``certificates`` and ``tokens``: certificates and tokens."""
+"""``cis490-jobs enroll``, ``revoke``, ``certificates`` and ``tokens``: issue, list and revoke certificates and
+tokens."""
 
 from __future__ import annotations
 
@@ -81,8 +82,11 @@ def enroll(
 
 
 def command(answer: Mapping[str, Any], *, windows: bool) -> str:
-    """Write the line to paste on the new machine. Raises CannotError if a part from the receiver has special
-    characters. Parts are quoted as well, but shells quote differently, and a user pastes this line as root."""
+    """Return the line to paste on the new machine. Raises CannotError if a part from the receiver has special
+    characters.
+
+    The parts are quoted as well, but shells quote differently, and a user pastes this line as root.
+    """
     given = _plain(answer)
     flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
     program = INSTALL
@@ -96,7 +100,8 @@ def command(answer: Mapping[str, Any], *, windows: bool) -> str:
 
 
 def _plain(answer: Mapping[str, Any]) -> list[str]:
-    """Check that URL, name, code and fingerprint have no character that is special to a shell."""
+    """Return URL, name, code and fingerprint of an invitation. Raises CannotError if any of them has a character that
+    is special to a shell."""
     patterns = {"url": PLAIN_URL_PATTERN, "name": HOST_ID_PATTERN, "code": CODE_PATTERN}
     odd = [name for name, pattern in patterns.items() if not _is_plain(answer[name], pattern)]
     try:
@@ -123,7 +128,8 @@ def _powershell(text: str) -> str:
 def revoke(
     context: CommandContext, name: Name, operator: Operator = False, reader: Reader = False, watcher: Watcher = False
 ) -> None:
-    """Revoke a host, operator or reader: its certificates and codes become void, and other hosts get its jobs."""
+    """Revoke a host, operator, reader or watched host: its certificates and codes become void, and other hosts get its
+    jobs."""
     role = _role(operator, reader, watcher)
     answer = context.client().call("revoke", name=name, role=role)
     line = (

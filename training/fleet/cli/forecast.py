@@ -1,4 +1,5 @@
-"""``cis490-jobs forecast``: who trains what and when, and when all is done; also with imagined hosts, or another plan.
+"""``cis490-jobs forecast``: predict which host trains what and when, and when all is done; also with imagined hosts, or
+another plan.
 
 ``--with NAME=SPEC`` imagines a host that the fleet does not have: SPEC is one or several of ``like:HOST``, ``gpu:GIB``,
 ``ram:GIB`` and ``cores:N``, joined by commas.
@@ -45,8 +46,8 @@ def forecast(
         Path | None, typer.Option("--plan", metavar="FILE", help="Use this manifest; it is read here.")
     ] = None,
 ) -> int:
-    """Predict which host trains which job when, and when all jobs are done. Four of five such forecasts are
-    right."""
+    """Predict which host trains which job when, and when all jobs are done, with intervals that should hold in four of
+    five cases."""
     hosts: dict[str, dict[str, Any]] = {}
     for each in imagined or ():
         name, can = spec_of(each)
@@ -69,7 +70,8 @@ def forecast(
 
 
 def spec_of(text: str) -> tuple[str, dict[str, Any]]:
-    """Read an imagined host, ``NAME=SPEC``; CannotError says what is wrong with it."""
+    """Return the name and the capability of an imagined host, given as ``NAME=SPEC``. Raises CannotError with the
+    mistake in it."""
     name, equals, spec = text.partition("=")
     found: dict[str, Any] = {}
     for part in spec.split(",") if equals else ():
@@ -105,7 +107,7 @@ def _check_host(option: str, name: str) -> None:
 
 
 def rendered(answer: Json) -> RenderableType:
-    """Render the sentence, the picture of the hosts, and the next jobs."""
+    """Render a forecast: when all is done, a picture of the hosts' future, notes, and the next jobs."""
     jobs, now = answer["jobs"], answer["now"]
     parts: list[RenderableType] = [Text(sentence(answer), "bold")]
     if jobs:
@@ -117,7 +119,8 @@ def rendered(answer: Json) -> RenderableType:
 
 
 def sentence(answer: Json) -> str:
-    """Say when all is done."""
+    """Return the sentence that says when all jobs are done, with the 80 % interval; or that no job waits, or none can
+    be trained."""
     now, done = answer["now"], answer["done_at"]
     count = answer["count"]
     if done is None:

@@ -49,7 +49,7 @@ def gc(
 
 
 def _together(parts: Sequence[Json]) -> Json:
-    """Add up what several calls deleted."""
+    """Return one answer that adds up what several calls deleted."""
     totals: dict[str, dict[str, Any]] = {}
     for each in (total for part in parts for total in part["totals"]):
         of = totals.setdefault(str(each["what"]), {"what": each["what"], "count": 0, "bytes": 0})
@@ -81,7 +81,7 @@ def render(found: Json) -> RenderableType:
 
 
 def _sum(found: Json) -> str:
-    """``3 models (12 MiB), 40 logs (1 MiB)``."""
+    """Return the totals in words, as ``3 models (12 MiB), 40 logs (1 MiB)``."""
     said = [
         counted(each["count"], _THINGS.get(str(each["what"]), "things"))
         + (f" ({size(each['bytes'])})" if each["bytes"] else "")

@@ -17,7 +17,7 @@ Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.",
 
 @as_command()
 def release(context: CommandContext, hosts: Hosts) -> int:
-    """Release hosts from quarantine; `workers` shows which hosts are in quarantine, and why."""
+    """Release hosts from quarantine; `cis490-jobs workers` shows which hosts are in quarantine, and why."""
 
     def line(host: str, answer: Mapping[str, Any]) -> str:
         why = one_line(answer["reason"], 300)
@@ -28,7 +28,7 @@ def release(context: CommandContext, hosts: Hosts) -> int:
 
 @as_command()
 def pause(context: CommandContext, hosts: Hosts) -> int:
-    """Pause hosts: at the next heartbeat their trainers stop where they are; they get no new jobs."""
+    """Pause hosts: at the next heartbeat their trainers stop where they are; the hosts get no new jobs."""
     return context.each(hosts, "hosts", context.client().pause_host, _line)
 
 
@@ -38,7 +38,7 @@ def drain(
     hosts: Hosts,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for running jobs: hand them back.")] = False,
 ) -> int:
-    """Drain hosts: their running jobs finish; they get no new jobs."""
+    """Drain hosts: their running jobs finish; the hosts get no new jobs."""
     client = context.client()
     return context.each(hosts, "hosts", lambda host: client.drain(host, now=now), _line)
 
@@ -57,7 +57,8 @@ _WILL = {
 
 
 def _line(_: str, answer: Mapping[str, Any]) -> str:
-    """Say what an order does to a host, and how the order ends."""
+    """Return the line that says what an order (pause, drain, none) does to a host and its jobs, and which command ends
+    the order."""
     name, order, jobs = printable(answer["host"]), answer["order"], answer["jobs"]
     if order is None:
         note = answer["note"]

@@ -1,4 +1,4 @@
-"""``cis490-jobs incidents`` and ``judge``: what watched hosts reported, and what a person found out."""
+"""``cis490-jobs incidents`` and ``judge``: list what watched hosts reported, and record what a person found out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def judge(
 
 
 def rendered(answer: Json) -> RenderableType:
-    """Format the answer for people."""
+    """Render the watches and their incidents for people."""
     found, watches, now = answer["incidents"], answer["watches"], answer["now"]
     watched: list[RenderableType] = [
         Text(_watch(each, now), style="yellow" if each["silent"] else "dim") for each in watches

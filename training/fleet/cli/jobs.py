@@ -127,7 +127,7 @@ def wait(
 
 
 def _move(context: CommandContext, refs: Sequence[str], call: Callable[[str], MovedReply]) -> int:
-    """Move each job to another state."""
+    """Do an act, ``call``, on each job and print the state that each has now; return the exit code."""
     return context.each(refs, "jobs", lambda ref: call(ref).to_dict(), render.moved_line)
 
 

@@ -1,4 +1,4 @@
-"""``cis490-jobs logs``: print a trainer's whole output and new lines as they come, each line once."""
+"""``cis490-jobs logs``: print a trainer's whole output, and with --follow new lines as they come, each line once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def logs(
 
 @dataclass
 class LogReader:
-    """Reads the lines of one attempt, each once. It keeps reading the attempt of the first answer."""
+    """A reader of one attempt's lines, each once. Without ``attempt``, it reads the attempt that is the job's last at
+    the first call."""
 
     client: FleetClient
     job: str
@@ -69,7 +70,7 @@ class LogReader:
     last: Json = field(default_factory=dict)  # the last answer
 
     def pages(self) -> Iterator[Json]:
-        """Iterate over the answers with lines that were not read yet."""
+        """Yield the receiver's answers with lines that were not read yet, until there are no more."""
         while True:
             page = self.client.log(self.job, attempt=self.attempt, after=self.after)
             self.attempt, self.job, self.last = page["attempt"] or self.attempt, page["job_id"], page
@@ -106,7 +107,8 @@ def _follow(context: CommandContext, reader: LogReader) -> None:
 
 
 def _outcome(context: CommandContext, reader: LogReader) -> int:
-    """Return the exit code for the attempt's end, and print that end if the job's state differs."""
+    """Return the exit code for the attempt's end: 0 if it completed or has not ended, 4 if it was cancelled, else 3.
+    Print any end but completion."""
     if not reader.attempt:
         return DONE
     found = [each for each in reader.client.job(reader.job)["attempts"] if each["attempt"] == reader.attempt]

@@ -1,4 +1,4 @@
-"""Unpack a fetched bundle: only regular files with known names and limited sizes are accepted.
+"""Fetch a model's bundle and unpack it: only regular files with known names and limited sizes are accepted.
 
 This module reads the archive header by header instead of asking ``tarfile`` to extract: links, devices, folders, sparse
 files and extended headers are refused, so that none of them can be handled wrongly.
@@ -31,7 +31,7 @@ class BundleRefused(Exception):  # noqa: N818 - a refusal
 
 
 class Unpacked(NamedTuple):
-    """One file of the bundle, now on this machine's disk."""
+    """A file that was unpacked from a bundle to this machine's disk."""
 
     name: str
     size: int
@@ -39,7 +39,7 @@ class Unpacked(NamedTuple):
 
 
 def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Name the files that a bundle of this job may hold."""
+    """Return the names of the files that a bundle of this job may hold."""
     promised = outputs(spec)
     if promised:
         return frozenset(name for name in promised if bundles.NAME.fullmatch(name))
@@ -48,7 +48,8 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
 
 
 def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
-    """Map each attempt that completed the job, including those before requeues, to its bundle."""
+    """Map the number of each attempt that delivered a model, including those before requeues, to the model's artifact
+    id."""
     return {each["attempt"]: each["artifact_id"] for each in detail["attempts"] if each["artifact_id"]}
 
 
@@ -73,9 +74,10 @@ def fetch_model(
     attempt: int | None = None,
     force: bool = False,
 ) -> tuple[str, list[Unpacked]]:
-    """Fetch the model of the job ``detail`` into ``folder``: its artifact id and its files, all verified.
+    """Fetch the model of the job ``detail`` into ``folder``; return its artifact id and its files, all verified. Raises
+    BundleRefused.
 
-    ``attempt``: that attempt's model. Another model in the folder is replaced only with ``force``.
+    ``attempt``: fetch the model of that attempt. Another model in the folder is replaced only with ``force``.
     """
     view, left = detail["job"], delivered(detail)
     wanted = view["artifact_id"] if attempt is None else left.get(attempt)
@@ -108,12 +110,13 @@ def fetch_model(
 def unpack(
     bundle: Path, target: Path, allowed: Collection[str], *, force: bool = False, shared: bool = True
 ) -> list[Unpacked]:
-    """Unpack ``bundle`` into the folder ``target``; files appear only when all of them are good.
+    """Unpack ``bundle`` into the folder ``target`` and return its files; none of them appears there before all are
+    checked.
 
     ``shared``: the files' names show their model, so that other models may be in the folder.
 
-    Raises BundleRefused for a bundle that breaks a rule, and for a folder that holds something else under its names, or
-    would hold files of two models that look like one; OSError when the disk fails.
+    Raises BundleRefused if the bundle breaks a rule, and without ``force`` if the folder has other files of the same
+    names, or would mix files of two models. Raises OSError when the disk fails.
     """
     import zstandard
 
@@ -158,7 +161,7 @@ def _refuse_to_mix(target: Path, allowed: Collection[str], found: list[Unpacked]
 
 
 def _is_the_same(path: Path, member: Unpacked) -> bool:
-    """Return True if the path does not exist, or holds exactly this file."""
+    """Tell whether the path does not exist, or holds exactly this file."""
     if not os.path.lexists(path):
         return True
     if path.is_symlink() or not path.is_file() or path.stat().st_size != member.size:
@@ -167,7 +170,8 @@ def _is_the_same(path: Path, member: Unpacked) -> bool:
 
 
 def _take_away(target: Path, allowed: Collection[str], found: list[Unpacked]) -> None:
-    """Remove files of another model of this kind: parts of two models would look like one."""
+    """Remove from the folder the files of another model of this kind, because parts of two models would look like
+    one."""
     for name in sorted(set(allowed) - {member.name for member in found}):
         (target / name).unlink(missing_ok=True)
 
@@ -197,7 +201,8 @@ def _members(stream: IO[bytes], staging: Path, allowed: Collection[str]) -> list
 
 
 def _header(stream: IO[bytes]) -> tarfile.TarInfo | None:
-    """Read the next member's header; ``None`` at the end of the archive."""
+    """Return the header of the archive's next member; None at the end. Raises BundleRefused if the archive is
+    damaged."""
     block = _exactly(stream, tarfile.BLOCKSIZE)
     if not any(block):
         return None
@@ -230,7 +235,8 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 
 
 def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
-    """Check a checkpoint's sidecar against the size and SHA-256 in the checkpoint."""
+    """Check each checkpoint's sidecar against the size and SHA-256 in the checkpoint. Raises BundleRefused if they
+    differ."""
     files = {member.name: (member.size, member.sha256) for member in found}
     for name in files:
         if name.endswith(CHECKPOINT_ENDING):

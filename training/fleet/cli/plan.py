@@ -72,7 +72,8 @@ def apply(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
-    """Show what a manifest would change, ask, and apply it: FILE replaces the receiver's manifest."""
+    """Show what a manifest would change, ask, and apply it: FILE replaces the receiver's manifest; without FILE the
+    receiver reads its own again."""
     client = context.client()
     seen = None if file is None else mark_of(file)
     answer = _judged(context, client, file)
@@ -117,7 +118,8 @@ def apply(
 
 
 def _judged(context: CommandContext, client: FleetClient, file: Path | None) -> Json | None:
-    """Ask the receiver what a manifest would change; None if the manifest is invalid, which has been reported."""
+    """Return the receiver's answer to what a manifest would change; None if the manifest is invalid, after printing its
+    mistakes."""
     manifest = None
     if file is not None:
         manifest = read_plan(context, file)
@@ -134,7 +136,7 @@ def _judged(context: CommandContext, client: FleetClient, file: Path | None) -> 
 
 
 def read_plan(context: CommandContext, file: Path) -> Manifest | None:
-    """Read and check a file with this user's rights; None if it has mistakes, which have been printed."""
+    """Return the checked plan in a file, read with this user's rights; None if it has mistakes, after printing them."""
     from training.fleet.manifest.load import load_manifest  # for these commands only
     from training.fleet.manifest.types import ManifestError
 
@@ -146,7 +148,8 @@ def read_plan(context: CommandContext, file: Path) -> Manifest | None:
 
 
 def sent_plan(manifest: Manifest, file: Path) -> dict[str, Any]:
-    """Write a checked plan as the request: jobs without ids, tables without their names."""
+    """Return a checked plan as the body of a request: jobs without ids, tables without their names, channels only as
+    digests."""
     from training.fleet.manifest.channels import digests
     from training.fleet.manifest.types import retention_table
 
@@ -166,8 +169,8 @@ def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _located(mistakes: Sequence[Json], manifest: Manifest | None, file: Path | None) -> list[Json]:
-    """Replace the numbers of jobs in the receiver's mistakes by their names: it counts the jobs that a matrix makes one
-    by one."""
+    """Return the receiver's mistakes with the names of jobs instead of numbers, because the receiver counts every job
+    that a matrix makes."""
     if manifest is None or file is None:
         return list(mistakes)
     found: list[Json] = []
@@ -184,7 +187,8 @@ def _located(mistakes: Sequence[Json], manifest: Manifest | None, file: Path | N
 
 
 def _place(answer: Json, file: Path) -> Path:
-    """Find the receiver's manifest on this machine; CannotError says where FILE must be put instead."""
+    """Return the path of the receiver's manifest if it is on this machine; otherwise CannotError says where FILE must
+    be put."""
     said, mark, machine = answer["file"], answer["mark"], printable(answer["machine"] or "")
     target = Path(str(said))
     if not said or not mark or mark_of(target) != mark:
@@ -197,8 +201,8 @@ def _place(answer: Json, file: Path) -> Path:
 
 
 def _put(file: Path, seen: str | None, target: Path, answer: Json) -> Path:
-    """Write FILE durably as the receiver's manifest, and keep the earlier manifest next to it; return the kept file's
-    path."""
+    """Write FILE durably as the receiver's manifest, and keep the earlier manifest beside it; return the kept file's
+    path. Raises CannotError if either file has changed since the plan was shown."""
     kept = target.with_name(target.name + BEFORE)
     try:
         content, before, mode = file.read_bytes(), target.read_bytes(), target.stat().st_mode & 0o777
@@ -232,7 +236,7 @@ def _why(context: CommandContext, names: Sequence[str], within: Path | None) -> 
 
 
 def _asked(client: FleetClient, manifest: Manifest | None, name: str) -> JobIdentity:
-    """Find a job in the file, or else at the receiver."""
+    """Return the identity of the job with this name in the file, or else of the receiver's job."""
     if manifest is not None:
         job = next((each for each in manifest.jobs if each.name == name), None)
         if job is not None:
@@ -242,8 +246,8 @@ def _asked(client: FleetClient, manifest: Manifest | None, name: str) -> JobIden
 
 
 def _of_file(client: FleetClient, manifest: Manifest, job: JobSpec) -> JobIdentity:
-    """Make the job dict that the receiver would make: with the id of its data set, and the command of a custom
-    trainer."""
+    """Return the identity of a job in a file, from the job dict that the receiver would make: with its data set's id
+    and a custom trainer's command."""
     from training.contract import job_identity
 
     spec = manifest.job_dict(job)

@@ -82,7 +82,7 @@ def _line(words: object) -> Text:
 
 
 def _rotation(each: Json) -> str:
-    """Say into which jobs a rotation expands."""
+    """Return the line that says which jobs a rotation makes: how many, the tested hosts and the seeds."""
     tested, seeds = each["tested"], [str(seed) for seed in each["seeds"]]
     whole = f"seed{'' if len(seeds) == 1 else 's'} {some(seeds, 8)}"
     jobs = counted(each["jobs"], "jobs")
@@ -101,7 +101,7 @@ def _trained(jobs: Sequence[Json], now: object) -> RenderableType:
 
 
 def _hosts(answer: Json) -> list[RenderableType]:
-    """List what each host could take of the waiting jobs, and which jobs no host could."""
+    """Render which of the waiting jobs each host could take, and which jobs no host could take."""
     waiting = answer["waiting"]
     if not waiting:
         return []
@@ -128,7 +128,7 @@ def _hosts(answer: Json) -> list[RenderableType]:
 
 
 def _memory(advice: Json) -> str:
-    """Propose how much memory jobs should ask for, beside what they ask for now."""
+    """Return the line that proposes how much memory jobs should ask for, and says what they ask for now."""
     now = f"it is {advice['asked_gib']:g}" if advice["asked_gib"] else "nothing is asked"
     held = size(advice["held_gib"] * 2**30)
     of, ask = some(advice["jobs"], 3, advice["count"]), advice["propose_gib"]

@@ -1,7 +1,8 @@
 """``cis490-jobs``: show the fleet, and change it.
 
 Exit codes: 0 done, 1 refused by the receiver or by the command's own checks, 2 wrong usage, 75 receiver unreachable.
-The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an argument would show in the process list.
+`plan`, `wait` and `logs` have further ones. The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an
+argument would show in the process list.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ _REMEDIES = {  # for a file that cannot be used
 
 
 def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = None) -> int:
-    """Run one command; returns the exit code. Every error is one sentence on standard error."""
+    """Run one command and return its exit code. Every error is printed as one sentence on standard error."""
     context = context or CommandContext()
     replace_unprintable(context.out, context.err)
     context.callers.update(callers())
@@ -122,12 +123,13 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
 
 @cache
 def command() -> Any:
-    """All commands with their flags, built from the functions once, since building takes longer than most commands."""
+    """Return the parser of all commands with their flags. It is built once, since building takes longer than most
+    commands."""
     return typer.main.get_command(app)
 
 
 def callers() -> set[str]:
-    """Map the commands that call a receiver to their flag for its address."""
+    """Return the names of the commands that call a receiver and so take its address, ``--receiver-url``."""
     found: dict[str, Any] = command().commands
     groups = {name: list(getattr(each, "commands", {name: each}).values()) for name, each in found.items()}
     return {
@@ -138,7 +140,7 @@ def callers() -> set[str]:
 
 
 def _run(given: list[str], context: CommandContext) -> int:
-    """Run one command; a group without a command prints its help."""
+    """Run one command and return its exit code; a group without a command prints its help."""
     try:
         code = command().main(given, prog_name="cis490-jobs", standalone_mode=False, obj=context)
     except typer.TyperException as error:

@@ -66,7 +66,7 @@ def backup(
     models_dir: ModelsDir = None,
     keep: Annotated[int, typer.Option(help="Number of databases to keep; bundles stay.", min=1)] = 10,
 ) -> int:
-    """Copy database and store while the receiver works; repeated, it copies only new files."""
+    """Copy database and store while the receiver works; of the store, a repeated backup copies only new files."""
     from training.fleet.recovery.backup import Backup
 
     state = Deployment.of(state_dir, db, models_dir)
@@ -184,7 +184,7 @@ def printable_text(lines: list[str]) -> Text:
 
 @contextmanager
 def explained(state: Deployment) -> Iterator[None]:
-    """Turn recovery errors into errors of the command line."""
+    """Turn a RecoveryError into a CannotError, whose text names commands with this deployment's flags."""
     try:
         yield
     except RecoveryError as error:
@@ -213,6 +213,6 @@ def _line(finding: Finding) -> Text:
 
 @contextmanager
 def stages(context: CommandContext) -> Iterator[Callable[[str, int, int], object]]:
-    """Show a progress bar with the present stage on a terminal; nothing elsewhere."""
+    """Give a function that shows the present stage as a progress bar on a terminal; elsewhere it shows nothing."""
     with meter(context, "", of_bytes=False) as show:
         yield lambda what, done, whole: show(done, whole, what)

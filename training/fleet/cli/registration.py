@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def group(name: str, words: str) -> typer.Typer:
-    """Make a group of commands under one name."""
+    """Make a group of commands under one name, with the help text ``words``."""
     made = typer.Typer(help=words, rich_markup_mode=None)
     app.add_typer(made, name=name)
     return made
@@ -36,7 +36,7 @@ def surroundings(ctx: typer.Context, receiver_url: str | None, as_json: bool) ->
 def as_command(
     name: str | None = None, *, group: typer.Typer = app, calls: bool = True, as_json: object = AsJson
 ) -> Callable[[Run], Run]:
-    """Make a command from a function that takes its context and its own arguments.
+    """Return a decorator that registers a function, which takes its context and its own arguments, as a command.
 
     The command has ``--json`` and, if it ``calls`` a receiver, ``--receiver-url``: both are in the context.
     """

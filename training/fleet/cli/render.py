@@ -37,7 +37,8 @@ _ID_IN_LINE = 8
 
 
 def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
-    """Make remote text safe for a table's cell: one line, without control characters or markup."""
+    """Return remote text as a table's cell: in one line, cut to ``chars_max`` characters, without control characters or
+    markup."""
     return Text("" if value is None else one_line(value, chars_max), style=style)
 
 
@@ -66,7 +67,7 @@ def _state(view: Json) -> tuple[str, str]:
 
 
 def not_shown(count: int) -> str:
-    """Say how many jobs that are no longer in the plan are not shown."""
+    """Return the sentence that ``count`` jobs that left the plan are not shown."""
     verb = "is" if count == 1 else "are"
     return f"{counted(count, 'jobs')} that left the plan {verb} not shown: `cis490-jobs list --all`"
 
@@ -91,7 +92,7 @@ class Lines:
         self._rows: list[list[tuple[str, str]]] = []
 
     def add_row(self, *cells: tuple[object, str]) -> None:
-        """Add remote values, each with its style; they are made safe to show here."""
+        """Add a row of (remote value, style); the values are made safe to show."""
         self._rows.append([("" if value is None else one_line(value, 60), style) for value, style in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
@@ -172,7 +173,7 @@ def render_workers(answer: Json) -> RenderableType:
 
 
 def _note(worker: Json) -> Text:
-    """Return the one most important warning about a host, styled for the table."""
+    """Return the most important warning about a host, styled for the table; empty if there is none."""
     if worker["quarantine"]:
         return cell(worker["quarantine"], "bold red", chars_max=500)
     note = worker["conflict"] or worker["resting"] or worker["obstacle"]
@@ -202,7 +203,8 @@ def _gpu(capability: Json) -> str:
 
 
 def _data(worker: Json) -> str:
-    """Say how much data sets take on a host, how much they may take, and which was used last."""
+    """Return the text that says how much data sets take on a host, how much they may take, and which are there; empty
+    if unknown."""
     told = worker["capability"].get("data_sets")
     here, most = (number(told.get(key)) if isinstance(told, Mapping) else None for key in ("bytes", "bytes_max"))
     if not here or most is None:
@@ -214,7 +216,7 @@ def _data(worker: Json) -> str:
 
 
 def moved_line(ref: str, answer: Json) -> str:
-    """Say what an act did to the job that ``ref`` named."""
+    """Return the line that says which state an act left the job in, and how many other jobs begin with ``ref``."""
     who, near = printable(answer["name"] or ref), answer["near"]
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
     if answer["held_by"]:
@@ -228,7 +230,7 @@ def moved_line(ref: str, answer: Json) -> str:
 
 
 def render_reload(answer: Json) -> str:
-    """Render what a reload changed: the counts in one line, then each edit and from when it holds."""
+    """Return as text what a reload changed: the counts in one line, then each edit with its age, then notes."""
     now, edits = answer["now"], answer["edits"]
     saved = ago(answer["saved_at"], now)
     file = f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer["file"] else ""
@@ -248,6 +250,6 @@ def render_reload(answer: Json) -> str:
 
 
 def cancelled_line(count: int) -> str:
-    """Warn that jobs of the plan are cancelled."""
+    """Return the warning that ``count`` jobs of the plan are cancelled."""
     verb, pronoun = ("is", "it") if count == 1 else ("are", "them")
     return f"{counted(count, 'jobs')} of the plan {verb} cancelled: requeue {pronoun}"

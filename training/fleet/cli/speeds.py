@@ -1,4 +1,4 @@
-"""``cis490-jobs speeds``: how long jobs take on each host, as learned from completed jobs."""
+"""``cis490-jobs speeds``: show how long jobs take on each host, as learned from completed jobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def speeds(
 
 
 def _on(host: str | None, kind: Json) -> Json:
-    """Keep only the host that was asked for in a kind's times."""
+    """Return a kind of jobs with the times on ``host`` alone, if that is given."""
     if host is None:
         return kind
     return {**kind, "hosts": [each for each in kind["hosts"] if each["host"].lower() == host.lower()]}
@@ -71,7 +71,7 @@ def rendered(answer: Json) -> RenderableType:
 
 
 def named(kind: Json) -> str:
-    """Describe a kind: model, mode, settings, memory."""
+    """Describe a kind of jobs in words: model, mode, hyperparameters, memory."""
     hyper = ", ".join(f"{name} {value}" for name, value in sorted(kind["hyper"].items()))
     parts = [f"{kind['model']} {kind['mode']}"]
     parts += [one_line(hyper, _HYPER_MAX)] if hyper else []

@@ -1,4 +1,4 @@
-"""``cis490-jobs status``: the whole fleet on one screen. Pure: values in, a shape or a renderable out."""
+"""``cis490-jobs status``: collect and render the state of the whole fleet on one screen. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ HOSTS_AND_DATA = {  # of the receiver's health
 
 
 def status_data(jobs: Sequence[Json], page: Json, health: Json, *, whole: bool) -> Json:
-    """Collect the data of ``status``, for people and for ``--json``."""
+    """Return the data of ``status``, which ``--json`` prints and `render_status` shows. ``whole``: ``jobs`` are all
+    jobs."""
     pending = [view for view in jobs if view["status"] == "pending"]
     cancelled = [view for view in jobs if view["status"] == "cancelled" and view["in_manifest"]]
     return {
@@ -69,7 +70,7 @@ def render_status(data: Json, health: Json) -> RenderableType:
 
 
 def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
-    """List the cancelled jobs that the plan names."""
+    """Render the cancelled jobs that the plan names, under a warning; nothing if there are none."""
     if not entries:
         return []
     told = [{"name": each["name"], "why": f"{each['ended_by']}, {ago(each['finished_at'], now)}"} for each in entries]
@@ -78,7 +79,7 @@ def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
 
 
 def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
-    """Group jobs with the same value of ``key`` into one line."""
+    """Return one entry for all jobs with the same value of ``key``, in which a few of them are named."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
         name = one_line(entry["name"], _NAME_SHOWN)

@@ -1,4 +1,4 @@
-"""``cis490-jobs wait``: wait until jobs are over; the exit code says how they ended."""
+"""``cis490-jobs wait``: wait until jobs have ended; the exit code says how they ended."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OVER = ("completed", "failed", "cancelled")
 
 
 def outcome(statuses: Iterable[str]) -> int:
-    """Return the exit code for finished jobs: the one of the worst end."""
+    """Return the exit code for ended jobs: 3 if any failed, else 4 if any was cancelled, else 0."""
     seen = set(statuses)
     return FAILED if "failed" in seen else CANCELLED if "cancelled" in seen else DONE
 
 
 def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, quiet: bool) -> list[Json]:
-    """Poll until every job is over; without ``refs``, every job of the plan. Returns the jobs.
+    """Poll until every job has ended (without ``refs``, every job of the plan), and return the jobs.
 
     A job is looked up by its name once, and then by its id. While the receiver does not answer, the wait continues.
     """
@@ -54,7 +54,7 @@ def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, q
 
 
 def _look(context: CommandContext, client: FleetClient, ids: Sequence[str], told: set[str]) -> list[Json]:
-    """Ask for the state of these jobs; None while the receiver does not answer, which is reported once."""
+    """Return these jobs as they are now; empty while the receiver does not answer, which is reported once."""
     try:
         if len(ids) <= _EACH_MAX:
             views = [client.job(job_id)["job"] for job_id in ids]

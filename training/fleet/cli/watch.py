@@ -63,7 +63,7 @@ def watch(context: CommandContext) -> None:
 
 
 def _print(context: CommandContext, client: FleetClient) -> None:
-    """Print the status, or a line of JSON, at each change, until the user quits."""
+    """Print the status, or with ``--json`` a line of JSON, at each change, until the user quits."""
     before: Json | None = None
     while True:
         with suppress(Unreachable, Unavailable):
@@ -78,7 +78,8 @@ def _print(context: CommandContext, client: FleetClient) -> None:
 
 
 def _look(client: FleetClient) -> tuple[Json, Json]:
-    """Request all jobs of a short queue; of a long one only the running, the failed and the next jobs."""
+    """Return the status data and the receiver's health. Of a queue longer than one page, only the first page of jobs in
+    each status but completed is requested."""
     page, health = client.jobs(), client.health()
     jobs, whole = page["jobs"], page["next_after"] is None
     if not whole:

@@ -1,4 +1,5 @@
-"""``cis490-jobs plan --why``: the fields that a job's id is computed from, and those in which two jobs differ. Pure."""
+"""``cis490-jobs plan --why``: show the fields that a job's id is computed from, or those in which two jobs differ.
+Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _NOT_THERE = "—"
 
 
 class JobIdentity(NamedTuple):
-    """A job's fields, from the receiver or from a file."""
+    """A job's name, id and job dict, from the receiver or from a file."""
 
     name: str
     job_id: str
@@ -34,7 +35,8 @@ class JobIdentity(NamedTuple):
 
 
 def why_data(jobs: Sequence[JobIdentity]) -> dict[str, Any]:
-    """Return the answer for machines; with two jobs also what differs: in the id (`differ`), and outside it."""
+    """Return the answer for ``--json``: each job's fields; of two jobs also which fields differ, in the id (`differ`)
+    and outside the id (`beside`)."""
     data: dict[str, Any] = {"jobs": [{"name": job.name, "job_id": job.job_id, "fields": job.fields} for job in jobs]}
     if len(jobs) == 2:
         one, other = jobs
@@ -44,7 +46,7 @@ def why_data(jobs: Sequence[JobIdentity]) -> dict[str, Any]:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """List the fields whose values differ in JSON."""
+    """Return the names of the fields whose values differ when written as JSON."""
     return [key for key in {**one, **other} if _shown(one, key) != _shown(other, key)]
 
 
@@ -54,7 +56,7 @@ def _beside(one: Json, other: Json) -> list[str]:
 
 
 def render_why(jobs: Sequence[JobIdentity]) -> RenderableType:
-    """Draw one job's fields, or only those in which two differ."""
+    """Render the fields of one job, or of two jobs the fields in which they differ."""
     if len(jobs) == 1:
         (job,) = jobs
         rows = ((key, cell(_shown(job.fields, key), chars_max=2000)) for key in job.fields)

@@ -1,1 +1,2 @@
-"""Install the receiver or a worker as a service: checks, steps, and what differs between systems."""
+"""Install the receiver or a worker as a service: check the machine, then do one step after another, on Linux or
+Windows."""

@@ -2,8 +2,8 @@
 
 This is the logic of scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
 installed with ``python -m training.fleet.install receiver``. It always examines the machine first, and stops with all
-reasons at once if the machine is not ready. Then it does one step at a time and announces each. The same command may be
-repeated.
+reasons at once if the machine is not ready. Then it does one step at a time and announces each. Repeating the same
+command does only what is not done yet.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def _start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
 
 
 def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
-    """Read the arguments; settings without an argument keep their values from the last installation."""
+    """Return the request that the arguments make; settings without an argument keep their values from the last
+    installation."""
     role, system = MachineRole(args.role), System(args.system)
     if role is MachineRole.RECEIVER and system is System.WINDOWS:
         raise InstallError(
@@ -158,7 +159,8 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
 
 
 def _settings_before(role: MachineRole, system: System, site: Site) -> dict[str, str]:
-    """Read receiver_url, host_id, flags and token from an earlier installation; empty if none can be read."""
+    """Return receiver_url, host_id, flags and token of an earlier installation, as far as it has them; empty if none
+    can be read."""
     try:
         if system is System.WINDOWS:
             return install_windows.earlier(site.at(install_windows.SETTINGS).read_text("utf-8"))

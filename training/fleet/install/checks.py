@@ -31,7 +31,7 @@ Check = Callable[[InstallRequest, MachineFacts], Iterator[CheckResult]]
 
 
 def judge(request: InstallRequest, facts: MachineFacts) -> list[CheckResult]:
-    """Run every check, in the order in which a person would fix them."""
+    """Run every check and return the results, in the order in which a person would fix the faults."""
     return [finding for check in CHECKS for finding in check(request, facts)]
 
 

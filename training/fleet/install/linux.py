@@ -1,5 +1,5 @@
-"""The steps of an installation on Linux with systemd: a user, folders, settings, a unit. Pure: it only plans the
-steps."""
+"""The steps of an installation on Linux with systemd: make a user, folders, settings and a unit. Pure: this module only
+lists the steps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def settings_file(role: MachineRole) -> PurePosixPath:
 def prepare(
     request: InstallRequest, unit: str, *, example: str = "", token: str = "", image: PurePath | None = None
 ) -> list[InstallStep]:
-    """List the steps before the start. ``unit`` is etc/'s unit file, ``example`` the example manifest, as text."""
+    """Return the steps before the service starts. ``unit`` and ``example`` are the texts of the unit file and the
+    example manifest in ``etc/``."""
     state = STATE[request.role]
     steps: list[InstallStep] = []
     if image is None:
@@ -69,7 +70,7 @@ def prepare(
 
 
 def start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
-    """List the steps that enable the service and start it; with ``changed`` a running one is restarted."""
+    """Return the steps that enable the service and start it; with ``changed``, restart a running one."""
     name = service(request.role)
     reread = [Command("have systemd read its units", ["systemctl", "daemon-reload"])] if changed else []
     enabled = ["systemctl", "is-enabled", "--quiet", name]
@@ -80,8 +81,8 @@ def start(request: InstallRequest, *, changed: bool) -> list[InstallStep]:
 
 
 def uninstall(role: MachineRole, *, image: PurePath | None = None) -> list[InstallStep]:
-    """Uninstall. A worker's files are all removed; a receiver's jobs, models and plan are kept, because they belong to
-    the operator."""
+    """Return the steps that uninstall. All of a worker's files but the checkout are removed; a receiver's jobs, models
+    and plan are kept, because they have no other copy."""
     name = service(role)
     unit = UNITS / name
     reach = [] if image is None else [f"--root={image}"]
@@ -102,14 +103,14 @@ def uninstall(role: MachineRole, *, image: PurePath | None = None) -> list[Insta
 
 
 def rendered(unit: str, request: InstallRequest) -> str:
-    """Write the unit file for this checkout and interpreter; another commit changes its text, so that the service
-    restarts."""
+    """Return the text of the unit file for this checkout and interpreter. Another commit changes the text, so that the
+    service restarts."""
     text = WRITTEN_FOR.sub(lambda at: str(request.python if at[1] else request.checkout), unit)
     return f"{text}\n# installed from commit {request.commit or 'unknown'}\n"
 
 
 def earlier(role: MachineRole, text: str) -> dict[str, str]:
-    """Read receiver_url, host_id, flags and token from our settings file, as far as it has them."""
+    """Return receiver_url, host_id, flags and token from the text of our settings file, as far as it has them."""
     pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
     said = {name.strip(): value.strip() for name, equals, value in pairs if equals}
     names = {

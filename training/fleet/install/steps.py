@@ -1,6 +1,6 @@
 """The steps of an installation. Each step can describe itself, check whether it is done already, and do it.
 
-A plan is a list of steps; install/linux.py and install/windows.py make one. Paths in a step are those on the machine
+install/linux.py and install/windows.py list the steps of an installation. Paths in a step are those on the machine
 itself; a :class:`Site` may put them below another folder, for an image or a test.
 """
 
@@ -32,7 +32,7 @@ class Ran:
     output: str = ""
 
     def last_words(self) -> str:
-        """Return the last non-empty line of output."""
+        """Return the last non-empty line of output; without any, the exit status or ``no output``."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         silence = f"exit status {self.code}" if self.code else "no output"
         return lines[-1][-LAST_WORDS:] if lines else silence
@@ -42,7 +42,8 @@ class TargetMachine(Protocol):
     """The operations that steps need from the machine besides files; tests inject their own."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
-        """Run a command to its end, as ``user`` where possible; code 127 when there is no such command."""
+        """Run a command to its end, as ``user`` where possible, and return how it ended; code 127 when there is no such
+        command."""
         ...
 
     def pause(self, seconds: float) -> None: ...
@@ -62,12 +63,12 @@ class Site:
     image: Path | None = None
 
     def at(self, path: PurePath) -> Path:
-        """Map a path of the machine to its place here."""
+        """Return where a path of the machine is: itself, or below the folder of the image."""
         return Path(path) if self.image is None else self.image.joinpath(*path.parts[1:])
 
 
 class InstallStep:
-    """One step. ``is_done`` and ``do`` raise InstallError or OSError."""
+    """A step of an installation. ``is_done`` and ``do`` raise InstallError or OSError."""
 
     words: ClassVar[str] = ""  # its description for people; {0} is the step
     already: ClassVar[str] = "there"  # its state where it is done
@@ -79,7 +80,7 @@ class InstallStep:
 
     @property
     def shown(self) -> str:
-        """Describe the step for a dry run."""
+        """The description of the step that a dry run prints."""
         return self.says
 
     def is_done(self, site: Site) -> bool:  # noqa: ARG002 - most steps look
@@ -134,7 +135,7 @@ class MakeFolder(InstallStep):
 
 @dataclass(frozen=True)
 class NoLink(InstallStep):
-    """Refuse a link or junction, because steps would change its target."""
+    """Refuse a path that is a link or junction, because later steps would change the link's target."""
 
     path: PurePath
 
@@ -155,7 +156,7 @@ class NoLink(InstallStep):
 
 @dataclass(frozen=True)
 class WriteFile(InstallStep):
-    """Write a file of ours. With ``keep`` an existing file is not changed, because it belongs to the operator."""
+    """Write a file of the service. With ``keep`` an existing file is not changed, because the operator edits it."""
 
     path: PurePath
     text: str
@@ -183,7 +184,7 @@ class WriteFile(InstallStep):
 
 @dataclass(frozen=True)
 class Command(InstallStep):
-    """Run a command, as ``user`` and in ``cwd`` where they are named."""
+    """Run a command, then those in ``then``, as ``user`` and in the folder ``cwd`` if these are given."""
 
     title: str
     argv: Sequence[str]
@@ -316,8 +317,8 @@ class RemoveUser(InstallStep):
 def perform(
     steps: Sequence[InstallStep], site: Site, tell: Callable[[str, str], None], *, dry_run: bool = False
 ) -> bool:
-    """Do the steps that are not done, in order, and report each; return True if one changed (or would change)
-    something.
+    """Do the steps that are not done, in order, and report each; return True if a step changed (in a dry run: would
+    change) something.
 
     Raises InstallError at the first step that fails.
     """

@@ -47,7 +47,8 @@ class LocalMachine:
     """This machine."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
-        """Run a command; as root also as another user, with its groups and home, without our environment."""
+        """Run a command and return how it ended. If we are root, ``user`` makes it run as that user, with that user's
+        groups and home and without our environment."""
         options: dict[str, Any] = {"env": {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}}
         if user is not None and is_administrator() and sys.platform != "win32":
             options = _as_user(user)
@@ -88,7 +89,7 @@ class LocalMachine:
 
 
 def _entry(name: str) -> Any:
-    """Look a user up; KeyError when there is none."""
+    """Return the password database's entry of a user. Raises KeyError if there is no such user."""
     import pwd
 
     return pwd.getpwnam(name)
@@ -102,7 +103,7 @@ def _as_user(name: str) -> dict[str, Any]:
 
 
 def notes(path: Path) -> str:
-    """Read a small text file as root; its owner may have replaced it by anything.
+    """Return the content of a small text file, which root reads and whose owner may have replaced it by anything.
 
     Raises OSError or UnicodeDecodeError for anything else: a link, a pipe, a large file.
     """
@@ -126,7 +127,8 @@ def is_administrator() -> bool:
 
 
 def look(wanted: InstallRequest, state: Path, clock: Clock) -> MachineFacts:
-    """Collect the facts. ``state`` is the folder that will hold the service's data, or the nearest above it."""
+    """Collect the facts about this machine that the checks need. ``state`` is the folder that will hold the service's
+    data."""
     encrypted = wanted.joins or "--tls" in wanted.flags or "--proxy-socket" in wanted.flags
     needed = (*NEEDED[wanted.role], *(NEEDED_FOR_TLS if encrypted else ()))
     asks = wanted.role is MachineRole.WORKER and not wanted.image and urlsplit(wanted.receiver_url).hostname
@@ -151,7 +153,8 @@ def look(wanted: InstallRequest, state: Path, clock: Clock) -> MachineFacts:
 
 
 def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
-    """Ask a receiver for its health; return whether it answers, and its clock if it shows it.
+    """Ask a receiver for a public page; return what prevents an answer, if anything, and the receiver's clock if the
+    answer shows it.
 
     The answer is not trusted, because an encrypted receiver cannot be verified before this host has joined.
     """
@@ -204,7 +207,7 @@ def _missing(packages: Sequence[str]) -> tuple[str, ...]:
 
 
 def _has_nvidia_device() -> bool:
-    """Look for an NVIDIA device file on Linux; on other systems only ask the driver."""
+    """Tell whether Linux lists an NVIDIA display device on the PCI bus; False on other systems."""
     for vendor in Path("/sys/bus/pci/devices").glob("*/vendor"):
         with contextlib.suppress(OSError):
             kind = vendor.with_name("class").read_text("ascii")
@@ -238,8 +241,8 @@ def _has_long_paths() -> bool:
 
 
 def _behind(python: Path) -> Path:
-    """Find the real interpreter: on Windows a virtual environment's python.exe is not a link but starts another
-    program."""
+    """Return the real interpreter behind a virtual environment's: on Windows its python.exe is not a link but starts
+    another program."""
     base = getattr(sys, "_base_executable", None)
     if sys.platform == "win32" and base and python == Path(sys.executable):
         return Path(os.path.realpath(base))

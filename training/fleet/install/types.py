@@ -79,7 +79,7 @@ class CheckLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One check's outcome, in one sentence for people."""
+    """The outcome of a check: its level, and one sentence for people."""
 
     level: CheckLevel
     words: str

@@ -1,8 +1,9 @@
-r"""The steps of an installation on Windows: folders, settings, a Scheduled Task. Pure: it only plans the steps.
+r"""The steps of an installation on Windows: make folders, settings and a Scheduled Task. Pure: this module only lists
+the steps.
 
 The task runs as LOCAL SERVICE, which has few rights, at the start of the machine. Task Scheduler does not restart a
-program that ended with an error code, so a second trigger starts the task every five minutes, and does nothing while it
-runs.
+program that ended with an error code, so a second trigger starts the task every five minutes; while the task runs, this
+has no effect.
 
 Other users must not be able to change programs that run as administrator: in C:\ and C:\ProgramData every user may make
 files, and what a folder inherits there lets every user change the checkout. So the rights are set first, and secrets
@@ -85,7 +86,7 @@ _TASK = """\
 
 
 def prepare(request: InstallRequest) -> list[InstallStep]:
-    """List the steps before the start."""
+    """Return the steps before the task is registered and started."""
     settings = {each: getattr(request, each) for each in _SETTINGS} | {"base": str(BASE), "log": str(LOG)}
     steps: list[InstallStep] = []
     if request.image:
@@ -104,11 +105,11 @@ def prepare(request: InstallRequest) -> list[InstallStep]:
 
 
 def closing(folder: PurePath, rights: dict[str, str]) -> list[InstallStep]:
-    """Give a folder and its content to the administrators, with no other rights than these.
+    """Return the steps that give a folder and its content to the administrators, with no other rights than ``rights``.
 
     Another user may have made the folder before, with rights of their own: an owner can always add rights, and
-    ``/grant:r`` keeps what others were given, so owner and entries go first. A closed folder is not changed again,
-    because between ``/reset`` and ``/inheritance:r`` its parent's rights would apply.
+    ``/grant:r`` keeps what others were given, so the owner and all entries are replaced first. A closed folder is not
+    changed again, because between ``/reset`` and ``/inheritance:r`` its parent's rights would apply.
     """
     icacls, everything = ["icacls", str(folder)], ["/T", "/L", "/Q"]  # /L: no link is followed
     granted = [part for sid, right in rights.items() for part in ("/grant:r", f"*{sid}:(OI)(CI){right}")]
@@ -128,9 +129,9 @@ def closing(folder: PurePath, rights: dict[str, str]) -> list[InstallStep]:
 
 
 def is_closed(folder: PurePath, rights: dict[str, str]) -> list[str]:
-    """Write a command that prints "closed" when administrators own the folder and no other rights exist.
+    """Return a command that prints "closed" if administrators own the folder and it has exactly these rights.
 
-    It asks .NET: the output of icacls is in the machine's language, and does not name the owner.
+    The command asks .NET, because the output of icacls is in the machine's language and does not name the owner.
     """
     entries = "|".join(rf"\(A;OICI;{_MASK[right]};;;{_ABBREVIATED[sid]}\)" for sid, right in rights.items())
     pattern = rf"^O:BAD:P(AI)?({entries}){{{len(rights)}}}$"
@@ -149,7 +150,7 @@ def _letting_write(folder: PurePath) -> InstallStep:
 
 
 def start(*, changed: bool) -> list[InstallStep]:
-    """Register the task and start it, unless it already runs in its present form."""
+    """Return the steps that register the task, unless it is registered and nothing has ``changed``, and start it."""
     there = None if changed else ["schtasks", "/Query", "/TN", TASK]
     argv = ["schtasks", "/Create", "/TN", TASK, "/XML", str(TASK_FILE), "/F"]
     register = Command(f"register the task {TASK}", argv, unless=there)
@@ -159,13 +160,14 @@ def start(*, changed: bool) -> list[InstallStep]:
 
 
 def uninstall() -> list[InstallStep]:
-    """Uninstall; nothing is left."""
+    """Return the steps that uninstall: stop and remove the task, and remove all of the worker's files but the
+    checkout."""
     delete = ["schtasks", "/Delete", "/TN", TASK, "/F"]
     return [_end(), Command(f"remove the task {TASK}", delete, unless=_no_task()), Remove(BASE)]
 
 
 def earlier(text: str) -> dict[str, str]:
-    """Read receiver_url, host_id and flags from our settings file; empty when unreadable."""
+    """Return receiver_url, host_id and flags from the text of our settings file; empty if it is malformed."""
     try:
         said = strict_json.loads(text)
         return {name: str(said[name]) for name in _SETTINGS}
@@ -174,7 +176,7 @@ def earlier(text: str) -> dict[str, str]:
 
 
 def task_xml(request: InstallRequest) -> str:
-    """Write the Scheduled Task, as Task Scheduler imports it."""
+    """Return the XML of the Scheduled Task, as Task Scheduler imports it."""
     return _TASK.format(
         commit=escape(f"commit {request.commit or 'unknown'}"),
         user=LOCAL_SERVICE,
@@ -189,5 +191,5 @@ def _end() -> InstallStep:
 
 
 def _no_task() -> list[str]:
-    """Write a command that succeeds when there is no such task."""
+    """Return a command that succeeds if there is no such task."""
     return ["cmd", "/c", f"schtasks /Query /TN {TASK} >nul 2>&1 && exit 1 || exit 0"]

@@ -1,7 +1,8 @@
-"""The program of the Scheduled Task: the worker, with the settings of its file and a log of bounded size.
+"""The program of the Scheduled Task: run the worker with the settings in the installer's file, and with a log of
+bounded size.
 
 Task Scheduler does not store a program's output. Here the log, and all other output, goes to one file that is rotated
-at 2 MiB; five are kept. It can be imported on every system, so that tests need no Windows.
+at 2 MiB; five are kept. This module can be imported on every system, so that tests need no Windows.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class LineLog(io.TextIOBase):
 
 
 def worker_arguments(settings: dict[str, Any]) -> list[str]:
-    """Write the worker's command line. Raises KeyError and TypeError when settings are missing."""
+    """Return the worker's command-line arguments. Raises KeyError or TypeError when settings are missing."""
     base = Path(settings["base"])
     return [
         *("--receiver-url", settings["receiver_url"], "--host-id", settings["host_id"]),
@@ -56,7 +57,7 @@ def worker_arguments(settings: dict[str, Any]) -> list[str]:
 
 
 def log_to(path: Path) -> logging.Handler:
-    """Send all logs and output to ``path``. Raises OSError."""
+    """Send this program's log and all its output to the file ``path``. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
     handler.setFormatter(logging.Formatter(FORMAT))
@@ -68,7 +69,8 @@ def log_to(path: Path) -> logging.Handler:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the worker; returns its exit code, or 2 when the settings cannot be used."""
+    """Run the worker and return its exit code; 2 if the settings cannot be used, 1 if the worker raises an
+    exception."""
     replace_unprintable()
     parser = argparse.ArgumentParser(prog="python -m training.fleet.install.windows_task", allow_abbrev=False)
     parser.add_argument("--settings", type=Path, required=True, help="what the installer wrote")

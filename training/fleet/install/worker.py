@@ -1,4 +1,4 @@
-"""The steps of installing a worker on every system: join, test the machine, keep finished work. Pure."""
+"""The steps of installing a worker that Linux and Windows share: join, test the machine, fetch a data set. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ FETCH_S = 60  # the worker fetches the rest, so that no installation takes too l
 
 
 def undelivered(saved: str) -> str | None:
-    """Read from the worker's state the job of a finished training that is not delivered; None if there is none."""
+    """Return the id of the job whose finished training, by the text of the worker's state, is not delivered; None if
+    there is none."""
     try:
         return str(strict_json.loads(saved)["delivery"]["assignment"]["job_id"])
     except (ValueError, KeyError, TypeError):
@@ -35,13 +36,13 @@ def capability_words(output: str) -> str:
 
 
 def first_steps(request: InstallRequest, tls: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
-    """Make the steps that join the fleet, test the machine, and fetch a data set; ``tls`` is the certificate's
+    """Return the steps that join the fleet, test the machine, and fetch a data set; ``tls`` is the certificate's
     folder."""
     return [*joining(request, tls, mark, as_user), trying(request, as_user), *fetching(request, tls, as_user)]
 
 
 def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
-    """Make the step that gets a certificate into ``folder``; no step without a code."""
+    """Return the step that gets a certificate into ``folder``; no step without a code."""
     if request.code is None or request.fingerprint is None:
         return []
     argv = [str(request.python), "-m", "training.fleet.join", "--receiver-url", request.receiver_url]
@@ -50,7 +51,7 @@ def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: 
 
 
 def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Sequence[InstallStep]:
-    """Make the step that fetches the data set into the worker's cache; none unless one was named."""
+    """Return the step that fetches the requested data set into the worker's cache; no step without a request."""
     if request.dataset is None:
         return []
     argv = [str(request.python), "-m", "training.fleet.worker.prefetch", request.dataset]
@@ -69,7 +70,7 @@ def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Seq
 
 
 def trying(request: InstallRequest, as_user: str | None) -> InstallStep:
-    """Make the step that tests the machine's capability, run in the same way as the service."""
+    """Return the step that tests what the machine can train, run as the service's user."""
     argv = [str(request.python), "-m", "training.fleet.capability", "--host-id", request.host_id]
     argv += ["--repo-root", str(request.checkout), "--venv-python", str(request.python)]
     return Command(

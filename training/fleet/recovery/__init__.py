@@ -1,1 +1,1 @@
-"""Check a database and a store (doctor), and repair them: backup, restore, rebuild."""
+"""Check a receiver's database and store (doctor), back them up, and restore or rebuild them."""

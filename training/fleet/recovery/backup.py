@@ -2,17 +2,17 @@
 
 ::
 
-    <folder>/backup.json                         says that this is a folder of backups
+<folder>/backup.json                         says that this is a folder of backups
     <folder>/content/ab/<sha256>                 files of the store and chunks of data sets, shared by all snapshots
     <folder>/snapshots/<moment>/training_jobs.db the database, as of one moment
     <folder>/snapshots/<moment>/contents.json    the files and data sets that belong to it, with their digests
 
 The database comes first: a bundle is published before its row is committed, so everything that copy names can still be
 copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name only
-when all of it is durable, so that an incomplete one is never used. A restore works in the opposite order: files
-first, then the database, so that at every moment a row's bundle is there. Nothing is deleted: an old database is
-renamed, an undamaged bundle that the backup lacks is kept, and finished work that the copy of the database lacks is
-restored from its provenance.
+when all of it is durable, so that an incomplete one is never used. A restore works in the opposite order: files first,
+then the database, so that at every moment the bundle that a row names is there. A restore deletes no work: an old
+database is renamed, an undamaged bundle that the backup lacks is kept, and finished work that the copy of the database
+lacks is restored from its provenance.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Contents(msgspec.Struct, kw_only=True):
 
 
 def snapshots(folder: Path) -> list[str]:
-    """List the complete snapshots, oldest first. RecoveryError for a folder of another form."""
+    """Return the names of the complete snapshots in a folder of backups, oldest first. RecoveryError if another
+    version's format is there."""
     mark, found = folder / MARK, folder / SNAPSHOTS
     if mark.exists() and mark.read_bytes() != FORMAT:
         raise RecoveryError(f"{folder} holds backups of another form; use the program that made them")
@@ -78,7 +79,7 @@ def snapshots(folder: Path) -> list[str]:
 
 
 def read_contents(folder: Path, name: str) -> Contents:
-    """Read a snapshot's contents; RecoveryError when it cannot be read."""
+    """Return the contents of the snapshot ``name``; RecoveryError when they cannot be read."""
     path = folder / SNAPSHOTS / name / CONTENTS
     try:
         return msgspec.json.decode(path.read_bytes(), type=Contents)
@@ -91,7 +92,8 @@ def content_path(folder: Path, sha256: str) -> Path:
 
 
 def have(fs: Fs, path: Path, sha256: str, read: Callable[[str], Iterable[bytes]], *, trust: bool) -> int | None:
-    """Make sure that a file has this content; returns how many bytes were written, None if ``read`` lacks them.
+    """Make sure that a file has this content; return how many bytes were written, None if ``read`` does not give that
+    content.
 
     With ``trust`` an existing file is not hashed.
     """
@@ -104,7 +106,7 @@ def have(fs: Fs, path: Path, sha256: str, read: Callable[[str], Iterable[bytes]]
 
 @dataclass
 class Snapshot:
-    """A snapshot in the making. ``before``: the files of the previous one."""
+    """A snapshot that is being made. ``before``: the files of the snapshot before it."""
 
     name: str
     contents: Contents
@@ -118,7 +120,8 @@ class Snapshot:
     seen: set[Path] = field(default_factory=set)  # whole copies
 
     def content(self, sha256: str, read: Callable[[str], Iterable[bytes]]) -> int | None:
-        """Make sure that the folder has these bytes; returns how many were written, None if ``read`` lacks them."""
+        """Make sure that the backup holds the content with this SHA-256; return how many bytes were written, None if
+        ``read`` does not give that content."""
         path = content_path(self.folder, sha256)
         fresh = have(self.fs, path, sha256, read, trust=True)
         if fresh is not None:
@@ -126,7 +129,7 @@ class Snapshot:
         return fresh
 
     def named(self, path: str, sha256: str | None, what: str) -> None:
-        """Copy a file with this content; a damaged file is never copied."""
+        """Copy the store's file ``path`` if it has this SHA-256; a damaged or missing file is listed as lost."""
         fs, place = self.fs, self.store / path
         fresh = self.content(sha256, lambda _: opened(fs, place)) if sha256 else None
         if fresh is None:
@@ -137,7 +140,7 @@ class Snapshot:
             self.bytes_copied += fresh
 
     def sealed(self, path: str, what: str) -> None:
-        """Copy a file that contains its own digest; if it is damaged or missing, use the last snapshot's."""
+        """Copy a file that contains its own digest; if the file is damaged or missing, use the last snapshot's copy."""
         try:
             body = b"".join(self.fs.read(self.store / path))
             unsealed(body)
@@ -166,7 +169,7 @@ class Snapshot:
                     self.sealed(path, f"the provenance {Path(path).name} of {what}")
 
     def dataset(self, store: DatasetStore, dataset: Shelved, owner: User | None) -> None:
-        """Copy a complete data set, read with the rights of ``owner``."""
+        """Copy a data set, read with the rights of ``owner``; one with missing or damaged chunks is listed as lost."""
         dataset_id = dataset.dataset_id
 
         def read(sha256: str) -> list[bytes]:
@@ -183,16 +186,17 @@ class Snapshot:
 
 @dataclass
 class Backup:
-    """A folder of backups."""
+    """The making of snapshots in a folder of backups."""
 
     folder: Path
     fs: Fs = field(default_factory=LocalFs)
     progress: Progress = lambda *_: None
 
     def make(self, state: Deployment, clock: Clock, *, keep: int = 10) -> Snapshot:
-        """Add a snapshot of ``state``, beside a running receiver.
+        """Add a snapshot of ``state`` and return it; the receiver may be running. Only the newest ``keep`` snapshots
+        stay.
 
-        Raises RecoveryError; earlier snapshots are whole in any case.
+        Raises RecoveryError; even then earlier snapshots are whole.
         """
         if self.folder.resolve().is_relative_to(state.models.resolve()):
             raise RecoveryError(f"{self.folder} is inside the store itself; choose another folder")
@@ -261,7 +265,7 @@ class Backup:
         return taken
 
     def _prune(self, keep: int) -> None:
-        """Remove the oldest snapshots, but keep the content files that they named."""
+        """Remove all but the newest ``keep`` snapshots, but keep the content files that they named."""
         for name in snapshots(self.folder)[: -max(1, keep)]:
             path = self.folder / SNAPSHOTS / name
             self.fs.replace(path, path.with_name(name + PART_SUFFIX))
@@ -269,7 +273,8 @@ class Backup:
 
 
 def _after(moment: str, last: str) -> str:
-    """Make a name that sorts after all others, even if the clock went back or two snapshots are made in a second."""
+    """Return a snapshot's name that sorts after ``last``, even if the clock went back or two snapshots are made in a
+    second."""
     base, _, number = last.partition("-")
     return moment if moment > last else f"{base}-{int(number or 1) + 1:03}"
 
@@ -294,7 +299,7 @@ class Restored:
 
 @dataclass
 class Restore:
-    """Restores a folder of backups into a state folder."""
+    """The restoring of a snapshot from a folder of backups into a state folder."""
 
     folder: Path
     state: Deployment
@@ -305,14 +310,16 @@ class Restore:
     def __post_init__(self) -> None:
         """Choose whose rights are used to read the backup while acting as the receiver's user.
 
-        Backups mostly belong to root. A folder that belongs to that user may contain links that the user made.
+        Backups mostly belong to root. A folder that belongs to that user is read with the user's own rights, because it
+        may contain links that the user made.
         """
         owner = owner_of(self.state.db)
         its_own = owner is not None and self.folder.is_dir() and self.folder.stat().st_uid == owner.uid
         self._reader = None if owner is None or its_own else ROOT
 
     def run(self, *, snapshot: str | None = None, force: bool = False) -> Restored:
-        """Restore. A RecoveryError leaves the old database in place."""
+        """Restore a snapshot, by default the newest, and return what was done. If it raises RecoveryError, the old
+        database stays in place."""
         with holding("the restore", self.state, force=force):
             with acting_as(self._reader):
                 done = self._begin(snapshot, force=force)
@@ -340,7 +347,7 @@ class Restore:
         return Restored(name, contents)
 
     def _files(self, done: Restored) -> None:
-        """Restore missing or damaged files, each by its content."""
+        """Restore the store's missing or damaged files from the backup; list as lost what the backup lacks."""
         done.lost += [f"{each} (when the backup was made)" for each in done.contents.lost]
         models, here = self.state.models, list[Path]()
         self.fs.mkdir(models)
@@ -364,7 +371,7 @@ class Restore:
         return opened(self.fs, content_path(self.folder, sha256), self._reader)
 
     def _datasets(self, done: Restored) -> None:
-        """Restore the missing chunks of each data set, and its names."""
+        """Restore each data set's missing chunks and its names; list as lost what the backup lacks."""
         store = DatasetStore(self.state.datasets, self.fs)
         for shelved in steps(self.progress, "data sets", done.contents.datasets):
             dataset_id, about = shelved.dataset_id, shelved.about
@@ -381,7 +388,8 @@ class Restore:
                 done.lost.append(f"data set {dataset_id[:12]} is damaged or gone in the backup, too")
 
     def _database(self, done: Restored, unfinished: Path) -> None:
-        """Prepare the copy of the database, fully up to date."""
+        """Write the snapshot's database to ``unfinished``, void its one-time codes, and add work that completed since,
+        as the store proves it."""
         copy = self.folder / SNAPSHOTS / done.snapshot / DATABASE
         write_file(self.fs, unfinished, opened(self.fs, copy, self._reader))
         try:

@@ -32,7 +32,8 @@ from training.printable import printable
 
 @dataclass
 class KnownTables:
-    """The facts from the tables that the check of the store needs."""
+    """The facts from the database that the check of the store needs: bundles, claims, output files, and the database's
+    id."""
 
     deliveries: list[StoredBundle] = field(default_factory=list)
     claims: frozenset[str] = frozenset()
@@ -50,7 +51,8 @@ def examine(
     policy: Policy | None = None,
     progress: Progress = lambda *_: None,
 ) -> DoctorReport:
-    """Run all checks; with ``deep`` every stored byte is hashed. The receiver may be running meanwhile."""
+    """Run all checks and return the report; with ``deep``, hash every stored byte. The receiver may be running
+    meanwhile."""
     report, now = DoctorReport(), clock.now()
     roots = (state.db.parent, state.models, state.datasets, state.tls)
     fs = Unlinked(*roots) if fs is None else fs
@@ -89,7 +91,7 @@ def unreadable(error: OSError) -> Finding:
 
 
 def whose(fs: Fs, state: Deployment, database_id: str) -> Iterator[Finding]:
-    """Check that the store belongs to the database, because a receiver refuses another database's store."""
+    """Report a store that belongs to another database, because the receiver would refuse that store."""
     try:
         marked = read_mark(fs, state.models)
     except StoreError as error:
@@ -107,14 +109,15 @@ def whose(fs: Fs, state: Deployment, database_id: str) -> Iterator[Finding]:
 
 
 def quarantined(row: Row) -> Finding:
-    """Report hosts in quarantine, because each needs a repair."""
+    """Return the finding that a host is in quarantine, because the host needs a repair."""
     quarantine = Quarantine(row["host"], row["since"], Cause(row["cause"]), row["reason"])
     problem = f"host {quarantine.host} gets no jobs: {quarantine.reason}"
     return Finding("quarantine", problem, quarantine.remedy, Gravity.WARNING)
 
 
 def set_aside(database: Database) -> Iterator[Finding]:
-    """Report finished work that lies on hosts: while its job waits, delivering it saves a training."""
+    """Report finished work that was refused and is kept on a host: while its job waits, delivering the work saves a
+    training."""
     for row in database.all("hosts_aside"):
         try:
             kept = set_aside_of(row)
@@ -140,7 +143,8 @@ def set_aside(database: Database) -> Iterator[Finding]:
 def _database(
     report: DoctorReport, state: Deployment, policy: Policy, now: float, progress: Progress
 ) -> KnownTables | None:
-    """Check the tables and return their facts; None when they are unreadable."""
+    """Check the database, add the findings to the report, and return the facts for the check of the store; None if it
+    is missing or unreadable."""
     if strange_root(state.db):
         return None
     if not state.db.exists():
@@ -195,7 +199,8 @@ def _rows(
 
 
 def known_of(database: Database) -> KnownTables:
-    """Collect which bundles and files of output must be in the store, and which claims may have uploads there."""
+    """Return which bundles and output files the database says are in the store, and which claims may have uploads
+    there."""
     identity = database.one("database_id")
     known = KnownTables(
         claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")),

@@ -28,7 +28,7 @@ AUTHORITY_LEFT_S = 365 * _DAY_S
 
 
 def look_at_machine(state: Deployment, fs: Fs, now: float) -> Iterator[Finding]:
-    """Run the checks that need no database."""
+    """Report faults of disk space, permissions, the database's log and the authority: the checks that need no rows."""
     yield from room(fs.free_bytes(state.models), state.models)
     yield from exposed(state)
     wal = fs.size(Path(f"{state.db}-wal")) or 0
@@ -44,7 +44,7 @@ def look_at_machine(state: Deployment, fs: Fs, now: float) -> Iterator[Finding]:
 
 
 def room(free: int, where: Path) -> Iterator[Finding]:
-    """Check the free space: below the reserve no job is granted and no bundle accepted."""
+    """Report little free space: below the reserve no job is granted and no bundle accepted."""
     if free < 2 * RESERVE_BYTES:
         low = free < RESERVE_BYTES
         what = "no job is granted and no bundle taken in" if low else "below half of that no job is granted"
@@ -73,7 +73,7 @@ def exposed(state: Deployment) -> Iterator[Finding]:
 
 
 def clock(newest: float, now: float) -> Iterator[Finding]:
-    """Check the clock: no row may be newer than now."""
+    """Report a clock that is behind: no row may be newer than now."""
     if newest > now + CLOCK_STEP_S:
         yield Finding(
             "clock",
@@ -87,7 +87,8 @@ def clock(newest: float, now: float) -> Iterator[Finding]:
 
 
 def authority(folder: Path, now: float) -> Iterator[Finding]:
-    """Check the receiver's certificate and its authority; nothing without a TLS folder."""
+    """Report missing files and soon expiring certificates of the receiver and its authority; nothing if the TLS folder
+    has none of them."""
     names = ("ca.key", "ca.pem", "server.json")
     there = {name for name in names if (folder / name).exists() and not (folder / name).is_symlink()}
     if not there:
@@ -136,7 +137,7 @@ def _authority_ends(path: Path) -> float | None:
 
 
 def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Report hosts, operators and readers whose last valid certificate expires soon or has just expired."""
+    """Report each host, operator or other holder whose last certificate ends within 5 days or ended in the last 60."""
     for (role, name), ends in _last(rows, lambda row: (row["role"], row["name"])):
         left = ends - now
         if -CERTIFICATE_OVER_S < left < CERTIFICATE_LEFT_S:
@@ -152,7 +153,7 @@ def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
 
 
 def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Report tokens that expire soon, unless the same name has a longer valid one."""
+    """Report tokens that expire within 7 days, unless the same name and role has a token that is valid longer."""
     for (name, option), ends in _last(rows, lambda row: (row["name"], f" --{row['role']}" if row["role"] else "")):
         if 0 < ends - now < TOKEN_LEFT_S:
             yield Finding(
@@ -164,7 +165,7 @@ def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
 
 
 def _last(rows: Iterable[Row], key: Callable[[Row], tuple[str, str]]) -> list[tuple[tuple[str, str], float]]:
-    """List until when each name's credentials are valid, without revoked ones."""
+    """Return (key, end) for each holder: when the last of the holder's credentials that are not revoked ends."""
     last: dict[tuple[str, str], float] = {}
     for row in rows:
         if row["revoked_at"] is None:

@@ -1,7 +1,7 @@
-"""Check the receiver's tables: each promise about them is a query for rows that break it.
+"""Check the receiver's tables: for each promise about them, a query finds the rows that break the promise.
 
-The queries are the ``doctor_`` statements of ``sql/recovery.sql``; here are the findings and remedies. The queries
-share no code with the queue, so that they can find its bugs.
+The queries are the ``doctor_`` statements of ``sql/recovery.sql``; this module has the findings and remedies. The
+queries share no code with the queue, so that they can find its bugs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _again(row: Fields) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """One promise about the tables: its query, finding and remedy."""
+    """A promise about the tables: the query for rows that break it, and the problem and remedy to report."""
 
     statement: str
     problem: str  # of a row that breaks it; its columns by name
@@ -45,7 +45,8 @@ class Question:
 
 
 def _readable(row: Fields) -> dict[str, Any]:
-    """Shorten ids to twelve characters, enough for people and for the command line."""
+    """Return a row's values for a sentence, with ids cut to twelve characters, enough for people and for the command
+    line."""
     fields = {key: "none" if value is None else value for key, value in dict(row).items()}
     for key in ("job_id", "artifact_id", "delivered"):
         if key in fields:
@@ -163,7 +164,7 @@ MOMENT_S = 60.0  # what one transaction writes has one time, unless the clock st
 def look_at_rows(
     database: Database, policy: Policy, progress: Callable[[int, int], object] = lambda *_: None
 ) -> Iterator[Finding]:
-    """Run every query. The caller must hold a snapshot, so that all queries see the same state."""
+    """Report all rows that break a promise. The caller must hold a snapshot, so that all queries see the same state."""
     limits = ("max_attempts", "max_host_losses", "max_grants")
     params = {key: value for key, value in asdict(policy).items() if key in limits}
     params |= {"gap": GAP, "moment": MOMENT_S}
@@ -178,7 +179,7 @@ def look_at_rows(
 
 
 def moves(rows: Iterable[Fields]) -> Iterator[Finding]:
-    """Check that every event is a row of the transition table."""
+    """Report events whose transition and statuses are not in the table of allowed transitions."""
     for row in rows:
         known = TRANSITIONS.get(row["transition"])
         legal = (
@@ -197,7 +198,7 @@ def moves(rows: Iterable[Fields]) -> Iterator[Finding]:
 
 
 def event_numbers(row: Fields | None) -> Iterator[Finding]:
-    """Check that events are numbered without a gap from 1, or from where retention took away those before."""
+    """Report a gap in the numbers of events, which begin at 1, or after the last event that retention deleted."""
     if row is None or not row["n"]:
         return
     if (row["least"], row["most"]) != (row["gone"] + 1, row["gone"] + row["n"]):
@@ -207,7 +208,7 @@ def event_numbers(row: Fields | None) -> Iterator[Finding]:
 
 
 def look_at_audit(database: Database) -> Iterator[Finding]:
-    """Check the chain of digests in the audit."""
+    """Report the first row of the audit that does not follow from the row before it by its digest."""
     after, digest = 0, None
     while True:
         rows = page(database, after, PAGE_MAX)

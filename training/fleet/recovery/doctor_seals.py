@@ -1,7 +1,7 @@
 """The doctor's check of checksums, which finds rows that another program changed, removed or added. Pure.
 
-:mod:`training.fleet.database.seals` writes the checksums and counts; the promises that are recomputed from other rows
-are :mod:`training.fleet.recovery.doctor_rows`'s, and also find what a bug of this program wrote.
+:mod:`training.fleet.database.seals` writes the checksums and counts; :mod:`training.fleet.recovery.doctor_rows` checks
+promises by other rows, and so also finds what a bug of this program wrote.
 """
 
 from __future__ import annotations

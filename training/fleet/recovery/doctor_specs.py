@@ -19,8 +19,8 @@ Spec = dict[str, Any]
 
 
 def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
-    """Compare a job's dict with its name, priority, needs and id; if most ids are computed from their dicts, all must
-    be."""
+    """Report jobs whose dict does not agree with their name, priority, model, mode or needs. Ids are compared only if
+    most of them agree."""
     specs = [_dict(row["spec"]) for row in rows]
     ids = [None if spec is None else job_identity(spec) for spec in specs]
     planned = sum(row["job_id"] == found for row, found in zip(rows, ids, strict=True))
@@ -37,7 +37,8 @@ def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
 
 
 def look_at_records(rows: Iterable[Fields]) -> Iterator[Finding]:
-    """Check that an attempt was granted its own job, and trained on the data that its worker reported."""
+    """Report attempts that were granted another job, or whose columns of data and code differ from their worker's
+    record."""
     for row in rows:
         which = f"attempt {row['attempt']} of job {row['job_id'][:12]}"
         granted, spec = _dict(row["granted"]), _dict(row["spec"])

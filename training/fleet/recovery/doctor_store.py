@@ -1,9 +1,9 @@
 """The doctor's checks of the store: every bundle that a row names exists undamaged, and no stray file is kept without
 limit.
 
-It changes no file, so the receiver may be running meanwhile. The rows were read before the files: bundles are published
-before their rows are committed, and only retention removes them, with a row and a note in the bundle's folder, so every
-other bundle of a row must be there.
+The checks change no file, so the receiver may be running meanwhile. The rows were read before the files: bundles are
+published before their rows are committed, and only retention removes them, with a row and a note in the bundle's
+folder. So every other bundle that a row names must be there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class StoredBundle:
 
 
 def fault(fs: Fs, path: Path, size: int, sha256: str | None) -> str | None:
-    """Say what is wrong with a file of this size; with a digest its bytes are read."""
+    """Return what is wrong with a file that should have this size and, if given, this digest; None if nothing is.
+    Without a digest the file's bytes are not read."""
     try:
         found = fs.size(path)
         if found is None:
@@ -81,7 +82,7 @@ def fault(fs: Fs, path: Path, size: int, sha256: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class StoreCheck:
-    """Checks a store's folder, using its files only."""
+    """The checks of a store's folder: its bundles, parts of uploads and index, against what the database names."""
 
     root: Path
     fs: Fs
@@ -95,7 +96,8 @@ class StoreCheck:
         deep: bool,
         progress: Callable[[int, int], object] = lambda *_: None,
     ) -> Iterator[Finding]:
-        """Report all faults; with ``deep`` every byte is read. ``progress`` gets bytes done and in all."""
+        """Report all faults; with ``deep``, read every byte of bundles and reports. ``progress`` gets the bytes done
+        and the bytes in all."""
         if not self.root.is_dir():
             yield Finding(
                 "store",
@@ -154,7 +156,7 @@ class StoreCheck:
             yield Finding("reports", f"the report beside {delivery.what} {problem}", remedy, Gravity.WARNING)
 
     def _removed(self, delivery: StoredBundle, *, there: bool) -> Iterator[Finding]:
-        """Check a bundle that retention deleted: its file is gone, or will be deleted soon."""
+        """Report a bundle that retention deleted more than two hours ago and whose file is still there."""
         assert delivery.gone is not None
         at, why = delivery.gone
         if there and at < self.now - _UNFINISHED_S:
@@ -251,7 +253,8 @@ class StoreCheck:
             yield Finding("parts", what, remedy, Gravity.WARNING)
 
     def old(self, path: Path) -> bool:
-        """Return True for a file that is older than the reading of the rows."""
+        """Tell whether a file was last written at least two minutes before the rows were read, so that they must name
+        it."""
         try:
             return self.fs.modified_at(path) < self.now - _IN_FLIGHT_S
         except OSError:
@@ -298,7 +301,7 @@ class StoreCheck:
             yield Finding("index", what, _INDEX_REMEDY)
 
     def _to_come(self, line: bytes) -> bool:
-        """Return True if this artifact may have arrived after the rows were read."""
+        """Tell whether a line of the index may have been written after the rows were read."""
         try:
             row = msgspec.json.decode(line, type=IndexRow)
             return max(row.stored_at, row.removed_at or 0.0) >= self.now - _IN_FLIGHT_S

@@ -39,14 +39,15 @@ def plainly(doing: str, comfort: str) -> Iterator[None]:
 
 
 def steps(progress: Progress, what: str, things: Collection[T]) -> Iterator[T]:
-    """Go through ``things``, telling ``progress``."""
+    """Yield each of ``things``, after telling ``progress`` its number and how many there are."""
     for number, each in enumerate(things):
         progress(what, number, len(things))
         yield each
 
 
 def opened(fs: Fs, path: Path, user: User | None = None) -> Iterable[bytes]:
-    """Read a file that this user may open; with our own rights without a user. Raises OSError at once."""
+    """Open a file with the rights of ``user``, or without a user with our own, and return its blocks. Raises OSError
+    before the first block."""
     blocks = fs.read(path)
     with acting_as(user):
         first = next(blocks, b"")
@@ -54,9 +55,9 @@ def opened(fs: Fs, path: Path, user: User | None = None) -> Iterable[bytes]:
 
 
 def write_file(fs: Fs, target: Path, blocks: Iterable[bytes], *, sha256: str | None = None) -> str | None:
-    """Write a file durably, except for its folder's entry, replacing ``target``; returns its SHA-256.
+    """Write a file durably, except for its folder's entry, replacing ``target``; return its SHA-256.
 
-    With ``sha256`` other bytes are not kept, and None is returned.
+    If the content does not have the SHA-256 ``sha256``, ``target`` stays as it was and None is returned.
     """
     digest = hashlib.sha256()
 
@@ -72,7 +73,7 @@ def write_file(fs: Fs, target: Path, blocks: Iterable[bytes], *, sha256: str | N
 
 
 def stamp(now: float) -> str:
-    """Write a moment as a folder's name; names sort by time."""
+    """Return a moment (UTC) as a folder's name; such names sort by time."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
@@ -106,8 +107,9 @@ def holding(doing: str, state: Deployment, *, force: bool) -> Iterator[None]:
 def put_database(state: Deployment, clock: Clock, fill: Callable[[Path], None]) -> Path | None:
     """Write a new database and put it in place; return where the old one was moved.
 
-    There is always a database, as a receiver that found none would create an empty one. The old database's log is
-    written into it, or else removed first: SQLite would replay the log into the new file.
+    The old database stays in place until the new one replaces it, because a receiver that found none would create an
+    empty one. The old database's log is written into that database, or removed if there is only a log: SQLite would
+    replay the log into the new file.
     """
     db, new, aside = state.db, state.db.with_name(f"{state.db.name}.unfinished"), None
     try:
@@ -137,7 +139,7 @@ def _free(path: Path) -> Path:
 
 
 def _discard(database: Path) -> None:
-    """Remove a database and SQLite's files beside it."""
+    """Remove a database and the files ``-wal`` and ``-shm`` that SQLite makes beside it."""
     for companion in ("", "-wal", "-shm"):
         Path(f"{database}{companion}").unlink(missing_ok=True)
 
@@ -167,7 +169,8 @@ def give_to_owner(db: Path, *folders: Path) -> None:
 
 
 def _give(name: str, place: int, owner: User) -> None:
-    """Give a file of root's away if it has only one name: under a second name it may belong to another user."""
+    """Make ``owner`` the owner of a file of root's that has only one hard link: under a second name the file may be
+    another user's."""
     with contextlib.suppress(FileNotFoundError):  # a receiver that runs yet
         about = os.stat(name, dir_fd=place, follow_symlinks=False)
         if about.st_uid == 0 and about.st_nlink == 1 and stat.S_ISREG(about.st_mode):

@@ -1,4 +1,4 @@
-"""The doctor's findings: a sentence with the cause, a remedy, and how bad it is. Pure."""
+"""The doctor's findings, each with a problem, a remedy and a gravity, and the report that collects them. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gravity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault that the doctor found."""
+    """A finding of the doctor: a problem, its remedy and its gravity."""
 
     check: str  # the check that found it
     problem: str  # the fault
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass
 class DoctorReport:
-    """All findings, and how many things were checked."""
+    """The doctor's report: all findings, how many things were checked, and the sizes of what grows."""
 
     findings: list[Finding] = field(default_factory=list)
     looked_at: dict[str, int] = field(default_factory=dict)  # kind → number
@@ -66,13 +66,13 @@ class DoctorReport:
             self.findings.append(Finding(check, f"there are {count} more of this kind", last.remedy, last.level))
 
     def worded(self, words: Callable[[str], str]) -> DoctorReport:
-        """Return a copy whose sentences were changed by ``words``."""
+        """Return a copy of the report in which ``words`` has changed each problem and remedy."""
         findings = [replace(each, problem=words(each.problem), remedy=words(each.remedy)) for each in self.findings]
         return DoctorReport(findings, self.looked_at, self.grown)
 
     @property
     def healthy(self) -> bool:
-        """Return True if all findings are notes."""
+        """Tell whether all findings are notes, or there are none."""
         return all(each.level is Gravity.NOTE for each in self.findings)
 
     def to_dict(self) -> dict[str, Any]:

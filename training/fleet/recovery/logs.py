@@ -1,4 +1,4 @@
-"""Trainers' output files in checks, backups, restores and rebuilds."""
+"""The files of trainers' output in the store: check them, and add rows for files that a restored database lacks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FILE_BYTES_MAX = 8 * logs.FILE_BYTES  # no file of ours holds more
 
 @dataclass(frozen=True, slots=True)
 class StoredLog:
-    """A file of output that a row names."""
+    """A file of a trainer's output that a row of the database names."""
 
     file: LogFile
     name: str  # of the job
@@ -40,19 +40,18 @@ class StoredLog:
 
 @dataclass
 class KnownLogs:
-    """The files of output that the tables know."""
+    """The files of trainers' output that the database names, and those that the receiver will delete."""
 
     stored: list[StoredLog] = field(default_factory=list)
     going: list[tuple[str, int, int, int]] = field(default_factory=list)  # job, attempt, first line, end
 
     def goes(self, job_id: str, attempt: int, first: int) -> bool:
-        """Return True for a file that the receiver will delete."""
+        """Tell whether the receiver will delete the file of this attempt that begins at line ``first``."""
         return any((job_id, attempt) == each[:2] and each[2] <= first < each[3] for each in self.going)
 
 
 def known_logs(database: Database) -> KnownLogs:
-    """Collect which output files must be in the store; rows that name no valid file are reported by the check of
-    rows."""
+    """Return which output files must be in the store; rows that name no valid file are left out."""
     known = KnownLogs()
     for row in database.all("stored_logs"):
         file = logs.file_of(piece_of(row))
@@ -67,7 +66,8 @@ def known_logs(database: Database) -> KnownLogs:
 
 
 def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Callable[[Path], bool]) -> Iterator[Finding]:
-    """Check that each row's file exists, with ``deep`` every byte, and list other files that are ``old``."""
+    """Report output files that a row names but that are missing or damaged (with ``deep``, every byte is read), and
+    ``old`` files that no row names."""
     for log in known.stored:
         file = log.file
         problem = fault(fs, root / file.path, file.bytes, file.sha256 if deep else None)
@@ -82,7 +82,8 @@ def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Calla
 
 
 def take_back_logs(queue: JobQueue, files: LogStore) -> int:
-    """Add rows for the output files of attempts that have none in the database, and the points of their curves."""
+    """Add rows for the output files of attempts that have none in the database, and the points of their curves; return
+    the number of such attempts."""
     done = 0
     for row in queue.db.all("without_output"):
         found = files.found(row["job_id"], row["attempt"], _FILE_BYTES_MAX)

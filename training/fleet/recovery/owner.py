@@ -1,4 +1,4 @@
-"""Find the owner of a state folder, and act with the owner's rights when root runs a command there.
+"""Find the owner of a receiver's state folder, and act with the owner's rights when root runs a command there.
 
 The receiver's user may have made a link in any folder it can write, even one to /etc in place of ``models`` or ``tls``.
 Writing with that user's own rights harms no other user, in spite of such links.
@@ -26,7 +26,8 @@ ROOT = User(0, 0)
 
 
 def owner_of(db: Path) -> User | None:
-    """Find the receiver's user, the owner of the database's folder; None when we are not root, or the user is."""
+    """Return the receiver's user, the owner of the database's folder; None if we are not root, if root is the owner, or
+    without such a folder."""
     if os.name != "posix" or os.geteuid() != 0 or not db.parent.is_dir():
         return None
     folder = db.parent.stat()

@@ -46,7 +46,8 @@ class Rebuilt:
 
 
 def planned(manifest: Path, state: Deployment) -> list[dict[str, Any]]:
-    """Read the manifest's jobs, except those with an unknown data set; RecoveryError if it has a mistake."""
+    """Return the job dicts of the manifest, except those with an unknown data set; RecoveryError if the manifest has a
+    mistake."""
     try:
         known = DatasetStore(state.datasets).catalogue()
         return load_plan(manifest, default_describer(), KnownReferences(known.ids, known.names, starting=True))[0]
@@ -65,7 +66,7 @@ def rebuild(
 ) -> Rebuilt:
     """Make a database in which every job with an undamaged bundle and provenance is completed, and the others wait.
 
-    ``jobs`` are the manifest's. A RecoveryError leaves the state unchanged.
+    ``jobs`` are the manifest's. If this raises RecoveryError, the state is unchanged.
     """
     if not state.models.is_dir():
         raise RecoveryError(f"there is no store at {state.models}; name it with --models-dir")

@@ -1,8 +1,8 @@
 """Restore finished work to a database from the store's provenance files.
 
-The receiver writes a provenance file just before it completes the job, so a bundle with one is finished work of a claim
-that was valid a moment earlier. A database that lacks this work (a new one, or an older copy) gets it back. Later acts
-of an operator or a later attempt, as far as the database knows them, are kept.
+The receiver writes a provenance file just before it completes the job, so a bundle with a provenance file is finished
+work of a claim that was valid a moment earlier. A database that lacks this work (a new one, or an older copy) gets it
+back. Later acts of an operator and later attempts are kept, as far as the database knows them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class FinishedAttempt:
 
 
 def sidecar(artifact: Artifact, name: str, body: bytes) -> FinishedAttempt | str:
-    """Read a provenance file, or return what is wrong with it."""
+    """Return the finished attempt that a provenance file of this name and content proves, or a sentence that says what
+    is wrong."""
     try:
         said = msgspec.convert(unsealed(body), _Said)
     except (BrokenSeal, msgspec.ValidationError):
@@ -101,7 +102,8 @@ def deliveries(
     progress: Callable[[int, int], object] = lambda *_: None,
     known: Callable[[Artifact], bool] = lambda _: False,
 ) -> Iterator[FinishedAttempt | Unusable]:
-    """List the deliveries that the store proves; each bundle that is not ``known`` is hashed."""
+    """Yield the finished attempts that the store proves, and what is unusable; each bundle that is not ``known`` is
+    hashed."""
     artifacts = list(store.artifacts())
     whole, done = sum(each.size for each in artifacts), 0
     for artifact in artifacts:
@@ -137,7 +139,8 @@ def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[FinishedAttemp
 
 
 def _report(root: Path, fs: Fs, delivery: FinishedAttempt) -> KeptReport | None:
-    """Read the report that a provenance file names; without it the job has no figures, but counts as completed."""
+    """Return the report that a provenance file names; None if it is missing or damaged. The job then has no figures,
+    but counts as completed."""
     digest = delivery.said.report
     if digest is None:
         return None
@@ -149,7 +152,8 @@ def _report(root: Path, fs: Fs, delivery: FinishedAttempt) -> KeptReport | None:
 
 
 def in_order(found: Iterable[FinishedAttempt]) -> list[FinishedAttempt]:
-    """Choose each job's last attempt in each generation, oldest first: only that one can have completed the job."""
+    """Return the last attempt of each job and generation, oldest delivery first: only the last attempt can have
+    completed the job."""
     last: dict[tuple[str, int], FinishedAttempt] = {}
     for each in found:
         key = (each.said.job_id, each.said.generation)
@@ -159,7 +163,7 @@ def in_order(found: Iterable[FinishedAttempt]) -> list[FinishedAttempt]:
 
 
 class _Then:
-    """A clock that shows the time of the event being written."""
+    """A clock that shows ``moment``, the original time of the event being written; the real time while that is None."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -176,18 +180,19 @@ class _Then:
 
 
 class Recovery(JobQueue):
-    """The queue during a rebuild: events get their original times."""
+    """The queue during a restore or rebuild: restored events get their original times."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._then = _Then(clock)
         super().__init__(path, database=SqliteDatabase(path), clock=self._then, new_claim_id=lambda: self._claim_id)
 
     def be(self, database_id: str) -> None:
-        """Adopt a database's id, because workers still hold jobs that it granted."""
+        """Give this database the id of the lost one, because workers still hold jobs that the lost one granted."""
         self.db.run("be_database", database_id=database_id)
 
     def take_back(self, delivery: FinishedAttempt) -> bool:
-        """Complete a delivery's job by it, unless the database knows better: it was completed, cancelled or goes on."""
+        """Complete the job of a delivery with that delivery; return False if its attempt is completed already, the job
+        was cancelled, or a later attempt has continued the job."""
         said = delivery.said
         with self.db.transaction():
             job = self._job(said)
@@ -207,7 +212,7 @@ class Recovery(JobQueue):
             return taken
 
     def _tell(self, delivery: FinishedAttempt) -> None:
-        """Record what the store says about a bundle that retention deleted."""
+        """Record in the database that retention deleted this bundle, if the store says that."""
         if delivery.removed is not None:
             note_removed(self.db, delivery.removed)
 
@@ -224,7 +229,7 @@ class Recovery(JobQueue):
         return True
 
     def _job(self, said: _Said) -> Job:
-        """Find the delivery's job; add an unknown one as no longer in the manifest."""
+        """Return the delivery's job; a job that the database lacks is added as no longer in the manifest."""
         job = self.get(said.job_id)
         if job is None:
             class_id = self.classes.of(Needs.of(said.spec), said.spec)
@@ -236,7 +241,8 @@ class Recovery(JobQueue):
         return job
 
     def _free(self, job: Job, delivery: FinishedAttempt) -> bool:
-        """Make the job pending, for a grant that the database lacks; False if the job has moved on."""
+        """Make the job pending and unheld, for a grant that the database lacks; return False if the job has moved
+        on."""
         if job.status in LIVE:
             error = "a later attempt was found in the store"
             self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error)
@@ -275,7 +281,7 @@ class Recovery(JobQueue):
 
 
 def known_bundles(database: Database) -> Callable[[Artifact], bool]:
-    """Return True for a bundle that this database names; its bytes are checked elsewhere."""
+    """Return a function that tells whether this database names a bundle; such bundles need not be hashed again."""
     known = {row["artifact_id"] for row in database.all("artifacts")}
     return lambda artifact: artifact.artifact_id in known
 
@@ -290,7 +296,7 @@ def take_over(
     """Complete every job whose completion the store proves and the database lacks, and mark the store as this
     database's.
 
-    Returns the jobs' names, and what could not be used.
+    Returns the names of the completed jobs, and what could not be used.
     """
     found = list(deliveries(store, fs, progress, known))
     sound = in_order(each for each in found if isinstance(each, FinishedAttempt))

@@ -1,4 +1,4 @@
-"""Everything on the receiver that grows: its size, its limit, and the command that makes room."""
+"""The sizes of everything on the receiver that grows, each with its limit and the command that makes room."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GC = "cis490-jobs gc"
 
 
 def grown_files(state: Deployment) -> Iterator[Grown]:
-    """List what takes space on the disk; links are not followed."""
+    """Yield the size of each kind of file that grows on the receiver's disk; links are not followed."""
     uploads = state.models / INCOMING
     yield _files("uploads on their way", uploads, "a week after the last byte, or the end of the attempt")
     logs = state.models / LOGS
@@ -39,7 +39,8 @@ def grown_files(state: Deployment) -> Iterator[Grown]:
 
 
 def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
-    """List what takes space in the database; ``row`` has the counts of the query ``doctor_grown``."""
+    """Yield the number of rows of each kind that grows in the database; ``row`` is the result of the query
+    ``doctor_grown``."""
     yield Grown("jobs", row["jobs"], None, _HISTORY)
     yield Grown("attempts", row["attempts"], None, _HISTORY)
     yield Grown("events", row["events"], None, _RETENTION, _GC)

@@ -1,4 +1,4 @@
-"""Access the receiver's files without following links; links are reported.
+"""Read the receiver's files without following links, and report links.
 
 The receiver's user may have made a link in any folder it can write, even one to a file that only root may read. A link
 that root or the caller created in place of a whole folder, for example to another disk, is intended, and is followed.
@@ -20,7 +20,8 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(
 
 
 class Unlinked(LocalFs):
-    """A file system that does not show links or what they point to."""
+    """A file system that treats links below its ``roots``, and what they point to, as missing; the roots themselves may
+    be links."""
 
     def __init__(self, *roots: Path) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Unlinked(LocalFs):
             return []
 
     def _check(self, path: Path) -> None:
-        """Check a path; FileNotFoundError if it is a link, or leads through one."""
+        """Raise FileNotFoundError if a path is a link, or leads through one, below its root."""
         root = next((each for each in (path, *path.parents) if each in self._roots), path.parent)
         while path != root:
             if path.is_symlink():
@@ -60,7 +61,8 @@ class Unlinked(LocalFs):
 
 
 def strange_root(path: Path) -> bool:
-    """Return True if ``path`` is a symbolic link of a user other than root and us; on Windows, if it is any link."""
+    """Tell whether ``path`` is a symbolic link that a user other than root and us made; on Windows, whether it is any
+    link."""
     if os.name != "posix":
         return path.is_symlink()
     try:
@@ -71,7 +73,7 @@ def strange_root(path: Path) -> bool:
 
 
 def links(state: Deployment) -> Iterator[Finding]:
-    """Report the links among the receiver's files."""
+    """Report the links among the receiver's files, except links in place of a whole folder that root or we made."""
     files = [Path(f"{state.db}{suffix}") for suffix in ("", "-wal", "-shm")]
     folders = [state.models, state.datasets, state.tls]
     yield from _named(path for path in [*files, *folders] if strange_root(path))
