@@ -1,4 +1,4 @@
-"""The worker: pull a job, train it, deliver the verified bundle."""
+"""The worker: claims jobs, runs their trainers, and delivers their bundles."""
 
 from __future__ import annotations
 

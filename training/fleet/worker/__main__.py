@@ -1,4 +1,4 @@
-"""``python -m training.fleet.worker``."""
+"""Run the worker as ``python -m training.fleet.worker``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Execute the state machine's actions; each kind of action has a part of the worker that carries it out.
+"""Execute the state machine's actions: pass each to the part of the worker that carries it out.
 
-The daemon (worker.py) and the simulation pass their own parts; the order is the same code in both.
+The daemon (daemon.py) and the simulation pass their own parts; the order of execution is the same code in both.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _ORDERS: Mapping[type[t.WorkerAction], str] = {
 
 @dataclass
 class Actions:
-    """Executes one session's actions. It waits for nothing except the disk.
+    """Executes the actions of one session of the worker; no call waits for anything except the disk.
 
-    ``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use. ``own`` executes
-    actions that concern the worker itself.
+    ``attempt`` makes the TrainerAttempt of an assignment; ``in_hand`` returns the assignments whose files are in use.
+    ``own`` executes actions that concern the worker itself.
     """
 
     requests: Calls
@@ -46,7 +46,8 @@ class Actions:
     _discarded: int = 0
 
     def beginning(self, saved: Mapping[int, t.Saved], alone: tuple[str, ...] = ()) -> t.Begin:
-        """Make the first event from the last session's files; ``saved`` has each slot's saved state."""
+        """Return the Begin event, made from the files of the last session. ``saved`` has each slot's saved state;
+        ``alone`` the jobs to be trained alone."""
         try:
             backlog = self.outbox.recover()
         except OSError as error:
@@ -67,7 +68,7 @@ class Actions:
         return self._attempts.setdefault(assignment.claim_id, self.attempt(assignment))
 
     def perform(self, action: t.WorkerAction) -> None:
-        """Execute one action."""
+        """Execute one action: pass it to the outbox, the requests, a trainer's attempt, or ``own``."""
         match action:
             case t.ForgetOutput():
                 self.outbox.forget(action.claim_id)

@@ -1,6 +1,7 @@
 """One attempt at one job on this machine: its folders, its trainer, its output, its bundle.
 
-It runs on threads of its own and posts events; every outcome ends in the one event that the state machine waits for.
+The attempt runs on threads of its own and posts events. Starting the trainer and packing its output each end in exactly
+one event, also after an error.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Fetch = Callable[[str, Order], Path]  # a data set's id → the folder that hold
 
 
 class BadDataError(Exception):
-    """The job's data set cannot train it, on this host or any other."""
+    """The job's data set lacks a file that its training needs, so that no host can train the job."""
 
 
 _REASONS: Mapping[type[Exception], tuple[EndReason, int | None]] = {
@@ -69,7 +70,8 @@ _REASONS: Mapping[type[Exception], tuple[EndReason, int | None]] = {
 
 
 class WorkerFolders(NamedTuple):
-    """The input and output folders of a worker's trainers. Absolute paths."""
+    """The absolute paths that a worker gives its trainers: checkout, inputs (interpreter and data), artifacts and
+    reports."""
 
     repo_root: Path
     inputs: TrainerInputs
@@ -78,7 +80,8 @@ class WorkerFolders(NamedTuple):
 
 
 def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume: Path) -> t.Remains:
-    """Return an earlier session's trainer: its output, and its end if it ended. ``resume``: the folder of its state."""
+    """Return what an earlier session's trainer left: how it ended, if it did, its last lines, and their number.
+    ``resume`` is the folder of its saved state, beside which its last epoch is noted."""
     note_end(resume, assignment, log)
     printed = outbox.adopt(assignment, log).total
     words = outbox.last(assignment.claim_id, LAST_WORDS)
@@ -86,9 +89,10 @@ def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume
 
 
 def measured_at(look: int, every: int) -> bool:
-    """Return True for a check at which the use of the host is measured: every ``every`` checks, and after 4, 8, 16, …
+    """Return True if the trainer's use of the host is measured at check number ``look``: at every ``every``-th, and
+    early at 4, 8, 16, …
 
-    Otherwise a short trainer would not show how much of a GPU's memory its kind takes.
+    The early measurements show how much of a GPU's memory even a short trainer takes.
     """
     return look % every == 0 or (4 <= look < every and look.bit_count() == 1)
 
@@ -97,10 +101,12 @@ def measured_at(look: int, every: int) -> bool:
 class TrainerAttempt:
     """Runs the trainer of one assignment as the state machine orders.
 
-    ``transfer`` brings the trainer's saved state, the folder ``saved``, to the receiver, and fetches it from there.
-    ``fetch`` brings data sets, ``doubt`` has one checked; ``measure_s``: between two looks at CPU time.
+    ``transfer`` uploads the trainer's saved state, the folder ``saved``, to the receiver, and fetches it from there.
+    ``fetch`` fetches a data set, ``doubt`` marks one to be checked again. ``measure_s`` is the time between two
+    measurements of CPU time.
 
-    ``variables`` are this worker's for the trainer that begins, unless it raises NoRoomError; the plan's go before.
+    ``variables`` returns the environment variables that limit the trainer to its booking, or raises NoRoomError;
+    variables of the plan override them.
     """
 
     assignment: t.Assignment
@@ -152,11 +158,12 @@ class TrainerAttempt:
     def discard(
         self, *, job_over: bool, delivered: bool = False, in_use: Collection[t.Assignment] = (), tidy: bool = True
     ) -> None:
-        """Delete the files of an ended attempt if ``delivered``; otherwise keep the newest attempts' files for
+        """Delete an ended attempt's bundle, and its output folder if ``delivered``; otherwise the output stays for
         inspection.
 
-        On a nearly full disk none stay: they would keep the host from further work. Those of attempts ``in_use`` stay
-        in any case. With ``tidy`` those that are not among the newest are removed.
+        On a nearly full disk its output and reports are deleted in any case, because they would keep the host from
+        further work. With ``job_over``, the job's saved state is deleted, too. With ``tidy`` or on a nearly full disk,
+        attempts that are not among the newest are deleted, except those ``in_use``.
         """
         crashpoint("worker.discard")
         tight = False
@@ -185,7 +192,8 @@ class TrainerAttempt:
         return folders_of(self.places.artifacts, self.places.reports, self.assignment)
 
     def found(self) -> t.Remains:
-        """Return what an earlier session's trainer left: how it ended, its last lines, and their number."""
+        """Return what an earlier session's trainer left: how it ended, its last lines, and the number of all its
+        lines."""
         try:
             folders = self._folders
         except BadSpecError:
@@ -233,11 +241,13 @@ class TrainerAttempt:
                 self.doubt(self.assignment.dataset)  # perhaps this disk has damaged it
 
     def _preload(self) -> Preload | None:
-        """Return what our trainers may find imported already; a custom trainer is started normally."""
+        """Return the modules that a built-in trainer may find imported already; None for a custom trainer, which is
+        started normally."""
         return None if self.assignment.spec.get("trainer") else Preload(preloads(self.assignment.model), THEN)
 
     def _inputs(self) -> TrainerInputs:
-        """Fetch the job's data set, or use this host's own data if the job names none."""
+        """Return the paths of the job's data set after fetching it, or of this host's own data if the job names none.
+        Raises BadDataError or SpawnFailedError if a file is missing."""
         dataset, inputs = self.assignment.dataset, self.places.inputs
         if dataset is not None:
             assert self.fetch is not None, "a worker fetches data sets"
@@ -260,14 +270,14 @@ class TrainerAttempt:
         return inputs
 
     def _fetching(self, done: int, size: int) -> None:
-        """Report the fetch's progress at every fiftieth part."""
+        """Post the fetch's progress whenever another fiftieth of the data set has arrived."""
         parts = 50 * done // max(size, 1)
         if parts != self._fetched_parts:
             self._fetched_parts = parts
             self.post(t.Fetching(claim_id=self.assignment.claim_id, done=done, size=size))
 
     def _watch(self, process: LocalProcess, tail: OutputTail) -> None:
-        """Pass on the trainer's output until it has ended; watch the disk, and the trainer's CPU time."""
+        """Pass on the trainer's output until the trainer has ended; watch the disk, and the trainer's CPU time."""
         stopped = False
         measure_every = max(1, int(self.measure_s / LOOK_S))
         every_s = self.transfer.every_s
@@ -288,7 +298,7 @@ class TrainerAttempt:
         self._pass_on(tail, tail.poll(final=True))
 
     def _print(self, tail: OutputTail) -> None:
-        """Pass on all waiting output in blocks, limited because the trainer may print endlessly."""
+        """Pass on the waiting output in blocks, a limited number of them because the trainer may print endlessly."""
         for _ in range(POLLS_A_LOOK):
             if not (lines := tail.poll()):
                 break
@@ -353,7 +363,8 @@ class TrainerAttempt:
         )
 
     def _trained(self, folders: AttemptFolders) -> dict[str, str]:
-        """Return the model's inputs; facts from the trainer's own report replace the worker's."""
+        """Return the digests of data and code, and the commit, of this training; those in a built-in trainer's
+        checkpoint override the worker's."""
         found = noted(folders.trained)
         if not self.assignment.spec.get("trainer"):
             name = file_name(self.assignment.model, self.assignment.mode, CHECKPOINT_ENDING)
@@ -361,7 +372,8 @@ class TrainerAttempt:
         return found
 
     def _timing(self, reports: Path) -> dict[str, Any]:
-        """Read the trainer's durations and paths, kept outside the bundle so that equal bundles stay equal."""
+        """Return the trainer's timing file as a part of the record; empty without one. The file is not packed, so that
+        equal models give equal bundles."""
         path = reports / file_name(self.assignment.model, self.assignment.mode, TIMING_ENDING)
         with suppress(OSError):
             if path.stat().st_size <= TIMING_BYTES_MAX:

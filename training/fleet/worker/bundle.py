@@ -1,8 +1,9 @@
 """Pack a trainer's output into one file: ``<model>_<mode>-<job_id>.tar.zst``.
 
-Equal files give an equal bundle, to the byte: a closed list of members, sorted, flat, without times, owners or modes
-of their own, in USTAR, compressed as one stream of fixed blocks. So a bit-identical re-run is one artifact.
-Everything is read once: a member is hashed on its way into the archive, the archive on its way to the disk.
+Equal files give an equal bundle, to the byte. Its members are a fixed list of files, sorted, without folders, and with
+constant times, owners and modes. They form a USTAR archive, compressed as one stream of fixed blocks. So a re-run with
+identical files gives the same artifact. Each member is hashed while it is archived, and the archive while it is
+written.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ BLOCK_BYTES = 128 * 1024  # fixed: the blocks of a stream may show in its compre
 
 
 class BundleError(Exception):
-    """The trainer exited with 0 but without its promised output."""
+    """The trainer exited with 0, but its output is missing, invalid or too large for a bundle."""
 
 
 class Bundle(NamedTuple):
-    """A packed bundle; ``sha256`` (hex) will be its artifact's id."""
+    """A packed bundle on disk; its ``sha256`` (hex) becomes its artifact's id."""
 
     path: Path
     sha256: str
@@ -57,9 +58,9 @@ def pack(
 ) -> Bundle:
     """Pack this model's files in ``out_dir`` and ``reports_dir`` into the file ``target``.
 
-    ``outputs`` names the files of a custom trainer; without it they are checkpoint, sidecar and report. Raises
-    BundleError when something is missing or is not what the checkpoint says, OSError when the disk fails; either way no
-    file is left at ``target``.
+    ``outputs`` names the files of a custom trainer; if empty, the checkpoint, its sidecar and the report are packed.
+    Raises BundleError when something is missing or is not what the checkpoint states, OSError when the disk fails;
+    either way no file is left at ``target``.
     """
     if any(Path(name).name != name for name in outputs):
         raise BundleError(f"the outputs {', '.join(outputs)} lie outside the trainer's own folder")
@@ -99,7 +100,7 @@ def _refuse(complaint: str | None) -> None:
 
 
 def _size(path: Path) -> int:
-    """Return a file's size; 0 if it does not exist, because opening it later reports the error."""
+    """Return a file's size; 0 if it cannot be read, because opening it later reports the error."""
     try:
         return path.lstat().st_size
     except (OSError, ValueError):
@@ -107,7 +108,8 @@ def _size(path: Path) -> int:
 
 
 def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
-    """Find the checkpoint and the sidecar that it names with size and SHA-256."""
+    """Return the checkpoint and its sidecar as members, the sidecar with the size and SHA-256 that the checkpoint
+    states, if any."""
     path = out_dir / file_name(model, mode, CHECKPOINT_ENDING)
     named = _document(path).get("sidecar")
     if named is None:
@@ -138,7 +140,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def report_paths(folder: Path, model: str, mode: str) -> list[Path]:
-    """List where in a folder a model's report may be, the likeliest place first."""
+    """Return the paths in a folder at which a model's report may be, the preferred one first."""
     kinds = ("pretrain", "train") if model.endswith("_ssl") else ("train",)
     return [folder / f"{model}_{mode}_{kind}.json" for kind in kinds]
 
@@ -149,7 +151,7 @@ def _report(reports_dir: Path, model: str, mode: str) -> list[_Member]:
 
 @dataclass
 class _Writer:
-    """Archives, compresses and hashes in one pass."""
+    """The writer of a bundle: it archives, compresses and hashes in one pass."""
 
     file: IO[bytes]
     sha256: Any = field(default_factory=hashlib.sha256)
@@ -185,7 +187,7 @@ class _Writer:
         self.files[member.path.name] = (size, digest)
 
     def close(self) -> None:
-        """End the archive as tar does: two empty blocks, then up to a whole record."""
+        """End the archive as tar does, with two empty blocks and zeros up to a whole record; flush the file."""
         end = self._archived + 2 * tarfile.BLOCKSIZE
         self._put(b"\0" * (2 * tarfile.BLOCKSIZE + -end % tarfile.RECORDSIZE))
         self._write(self._stream.flush())
@@ -215,7 +217,7 @@ class _Writer:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """Open a regular file; a link or a pipe is refused."""
+    """Open a regular file for reading. Raises BundleError for a missing file, a link or a pipe."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise BundleError(f"{path.name} is not a regular file")

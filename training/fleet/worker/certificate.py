@@ -1,8 +1,8 @@
-"""Keep a worker's certificate: renew it in time, and notice a revocation at once.
+"""Keep a worker's certificate valid: renew it in time, and notice a revocation at once.
 
-This runs on one thread, separate from the worker's loop. The receiver closes this thread's idle connection when it
-revokes the certificate, and a new request then gets the reason. Otherwise it costs one small request a minute. Behind a
-proxy the connection is not closed, so the receiver's answer demands a check every few seconds.
+The check runs on one thread, separate from the worker's loop. The receiver closes this thread's idle connection when it
+revokes the certificate, and a new request then gets the reason. Otherwise the thread sends one small request a minute.
+Behind a proxy the connection stays open, so the receiver's answer asks for a check every few seconds.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ RENEW_AGAIN_S = 600.0  # after a failed renewal; there are ten days for it
 
 @dataclass
 class CertificateKeeper:
-    """Keeps one worker's credentials valid. ``on_revoked`` gets the receiver's sentence, once.
+    """Keeps one worker's credentials valid. ``on_revoked`` is called once with the receiver's sentence when the
+    certificate is revoked.
 
-    ``granted_by`` is the database that granted the current work, if any: then only its receiver can revoke this worker.
+    ``granted_by`` returns the database that granted the current work, if any: then only a receiver with that database
+    can revoke this worker.
     """
 
     credentials: Credentials
@@ -51,16 +53,16 @@ class CertificateKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop checking; the thread ends when it notices."""
+        """Close the idle connection, and make the thread end when it notices."""
         self._end.set()
         self.close()
 
     def close(self) -> None:
-        """Close the idle connection."""
+        """Close the thread's idle connection to the receiver."""
         self._transport.close()
 
     def look(self) -> bool:
-        """Renew the certificate if due, and check for a revocation; return False if the receiver revoked it."""
+        """Renew the certificate if due, and ask the receiver whether it is revoked; return False if so, else True."""
         try:
             self._renew()
             wanted_s = self._asked().health().get("look_again_s") or LOOK_AGAIN_S

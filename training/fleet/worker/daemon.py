@@ -1,8 +1,8 @@
-"""The daemon on a training host: it claims a job, starts its trainer, and delivers the verified bundle.
+"""The daemon on a training host: it claims jobs, runs their trainers, and delivers their bundles.
 
-The decisions are in state/step.py. This file runs them: one loop takes an event from an inbox and executes the
-resulting actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run outside the loop and
-only post events.
+The decisions are in state/slots.py and state/step.py. This file executes them: one loop takes an event from an inbox
+and executes the resulting actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run
+outside the loop and only post events.
 
 Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
 """
@@ -66,7 +66,8 @@ CALL_TIMEOUT_S = 30.0
 
 
 class TrainerWorker:
-    """Runs the worker's loop. Everything that accesses the outside world is injected."""
+    """Runs the worker's loop. A test may replace its client, runner, clock, random numbers, capability and
+    observations."""
 
     def __init__(
         self,
@@ -82,7 +83,8 @@ class TrainerWorker:
         observer: OwnerObserver | None = None,
         inhibitor: Inhibitor | None = None,
     ) -> None:
-        """``client`` makes one for a time-out in seconds. Raises StateError and ValueError, in one sentence."""
+        """``client`` makes a FleetClient with the given time-out in seconds. Raises StateFolderError, CredentialsError
+        or ValueError, each with a one-sentence text."""
         self._options = options
         self._clock = clock or SystemClock()
         self._chance = chance
@@ -145,11 +147,11 @@ class TrainerWorker:
         )
 
     def post(self, event: t.Event) -> None:
-        """Post an event to the loop; from any thread, and from signal handlers."""
+        """Put an event into the loop's inbox; any thread and any signal handler may call this."""
         self._inbox.put(event)
 
     def run(self) -> int:
-        """Work until stopped; returns the exit code."""
+        """Run the loop until the state machine ends the process; return the exit code."""
         url = self._options.receiver_url
         log.info("host %s asks %s for work", self._options.host_id, url)
         if not Address.of(url).private:
@@ -181,7 +183,8 @@ class TrainerWorker:
         return self._exit.code
 
     def _hold_datasets(self) -> None:
-        """Check at the start for a fault that would fail every job with a data set."""
+        """Lock the folder of data sets. Raises StateFolderError if another worker uses it, because every job with a
+        data set would fail."""
         try:
             self._datasets.hold()
         except CacheInUse as error:
@@ -191,21 +194,22 @@ class TrainerWorker:
             log.warning("%s cannot be used yet: %s", self._datasets.folder, error.strerror)
 
     def _reconnect(self) -> None:
-        """Close idle connections: new ones show the renewed certificate."""
+        """Close the clients' idle connections, so that new ones use the renewed certificate."""
         for client in self._clients:
             client.close()
 
     def _on_revoked(self, sentence: str) -> None:
-        """Stop the worker and its trainer as a signal does, because an operator revoked this host."""
+        """Stop the worker and its trainers as a signal does, because an operator revoked this host."""
         log.error("%s", sentence)
         self.post(t.SignalReceived())
 
     def _granted_by(self) -> str | None:
-        """Return the database that granted the current work; other threads call this too."""
+        """Return the id of the database that granted the current work, None without work; other threads call this
+        too."""
         return next((each.database_id for each in self._in_hand()), None)
 
     def _in_hand(self) -> list[t.Assignment]:
-        """List the current jobs; other threads call this too."""
+        """Return the assignments of the current jobs; other threads call this too."""
         return [work.assignment for work in self._state.works.values()]
 
     def _datasets_in_use(self) -> set[str]:
@@ -276,7 +280,8 @@ class TrainerWorker:
         )
 
     def _part_of(self, assignment: t.Assignment) -> dict[str, str]:
-        """Check again that a trainer about to start fits on the host, and return its environment variables.
+        """Check again that a trainer about to start fits on the host; return the environment variables that limit it to
+        its booking.
 
         Raises NoRoomError.
         """
@@ -301,7 +306,8 @@ class TrainerWorker:
             log.warning("%s cannot be written (%s)%s", self._disk.folder, error.strerror, cost)
 
     def _keep(self, action: t.KeepAside) -> None:
-        """Store finished work locally. If it cannot be moved there, it stays among the newest attempts' files."""
+        """Move a refused bundle to the folder ``set-aside``. If that fails, only the trainer's unpacked files remain,
+        among those of the newest attempts."""
         try:
             place = self._aside.put(action.delivery, action.why, self._clock.now())
         except OSError as error:
@@ -311,14 +317,15 @@ class TrainerWorker:
             log.warning("%s is kept in %s; `%s` offers it again", name, place, self._options.typed("--deliver", name))
 
     def _lying_here(self) -> list[SetAsideWork]:
-        """List the finished work stored here, for a claim."""
+        """Return a description of each refused bundle stored here, the newest ones only, for a claim."""
         return [
             SetAsideWork.of(one.delivery.assignment, size=one.delivery.size, why=one.why[:300])
             for one in self._aside.kept()[-SET_ASIDE_TOLD:]
         ]
 
     def _present(self) -> Mapping[str, object]:
-        """Return this host's present capability, for a claim; called on the thread that sends it."""
+        """Return this host's capability, at most :data:`PRESENT_S` old, and its data sets, for a claim; the thread that
+        sends the claim calls this."""
         now = self._clock.monotonic()
         if self._looked is None or now - self._looked[0] >= PRESENT_S:
             self._looked = (now, self._look())
@@ -337,7 +344,8 @@ class TrainerWorker:
 
 
 def _new_identity(options: Options) -> int:
-    """Make the state folder a new installation. Raises StateError while a worker runs there."""
+    """Give the state folder a new instance id and delete its saved jobs and output. Raises StateFolderError while a
+    worker runs there."""
     disk = StateFolder(options.state_dir)
     try:
         made = disk.begin_anew()
@@ -350,7 +358,7 @@ def _new_identity(options: Options) -> int:
 
 
 def doctor(options: Options) -> int:
-    """Print what takes disk space on this host, and whether trainers can start; return 0, or 1 if they cannot."""
+    """Print this worker's disk use and its self-test's result; return 0, or 1 if the self-test finds a fault."""
     for each in grown(options):
         if each.count:
             print(printable(each.sentence))
@@ -362,8 +370,8 @@ def doctor(options: Options) -> int:
 
 
 def deliver(options: Options, ref: str) -> int:
-    """Deliver finished work that was kept here; return 0 accepted, 1 refused, 2 no such work, 75 receiver not
-    reached."""
+    """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if it is accepted, 1 if refused, 2 if
+    ``ref`` does not name exactly one, 75 if the receiver is not reached."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:
@@ -391,8 +399,8 @@ def _not_one(ref: str, folder: Path, known: str, *, several: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the daemon; return 0 after a signal, 1 if the receiver demands a new session, 2 if the worker cannot
-    start."""
+    """Run the daemon, or the one task that a flag names; return its exit code. The daemon ends with 0 after a signal or
+    a drain, 1 if the receiver demands a new session. It ends with 2 if it cannot start or its claims are refused."""
     replace_unprintable()
     args = parser().parse_args(argv)
     logs.configure(args.log_level)

@@ -1,17 +1,17 @@
-"""Data sets on a training host: fetched chunk by chunk, verified, shared by all jobs that use them.
+"""A folder of data sets on a training host: fetched chunk by chunk, verified, shared by all jobs that use them.
 
 ::
 
-    <folder>/sets/<id>/…           files of a data set, as they were pushed: those that a job has wanted
-    <folder>/fetching/<id>/…       files on their way: present chunks are not fetched again
-    <folder>/listings/<id>.json    all its files and chunks
+    <folder>/sets/<id>/…           the data set's files that some job has needed, as they were pushed
+    <folder>/fetching/<id>/…       files that are being fetched; chunks here are not fetched again
+    <folder>/listings/<id>.json    the list of all the data set's files and chunks
     <folder>/stamps/<id>.json      size and time of each file under ``sets``: files changed since are fetched again
-    <folder>/recent.json           ids, the one used last at the end
+    <folder>/recent.json           the data sets' ids, the one used last at the end
 
-The files that a job needs appear under ``sets`` after the last byte of all was verified and synced, those of a new data
-set in one step. One worker uses the folder at a time, and runs one fetch at a time. While the receiver does not answer,
-a fetch waits; its caller can cancel it through :class:`Order`. Only one chunk and the listings of the data sets are in
-memory.
+The files that a job needs appear under ``sets`` only when all of them were verified and synced; those of a new data set
+appear in one step. One worker uses the folder at a time, and runs one fetch at a time. While the receiver does not
+answer, a fetch waits; its caller can cancel the fetch through :class:`Order`. Only one chunk and the listings of the
+data sets are in memory.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ class FetchError(Exception):
 
 
 class NotGiven(FetchError):  # noqa: N818 - named for the event
-    """The receiver refused to give the data set; no host is at fault."""
+    """The receiver refused the data set, or sent it repeatedly damaged or under a wrong id; this host is not at
+    fault."""
 
 
 class CacheInUse(FetchError):  # noqa: N818 - named for the event
-    """Another process has locked the folder."""
+    """Another process has locked the folder of data sets."""
 
 
 class Stopped(Exception):  # noqa: N818 - no error
@@ -68,8 +69,8 @@ class Stopped(Exception):  # noqa: N818 - no error
 
 @dataclass(frozen=True)
 class Order:
-    """An order for a data set's files, those whose paths are ``wanted``. ``progress`` gets the bytes present and the
-    bytes in total."""
+    """An order for those files of a data set for whose path ``wanted`` returns True. ``progress`` is called with the
+    bytes present and the bytes in total; setting ``stopped`` cancels the fetch."""
 
     progress: Callable[[int, int], object]
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -81,7 +82,8 @@ class Order:
 
 
 class HeldDataset(NamedTuple):
-    """A data set in the folder: the bytes of complete files, of incomplete ones, and of all its files."""
+    """A data set in the folder: the bytes here of complete files (``here``) and of incomplete ones (``unfinished``),
+    and its full size."""
 
     dataset_id: str
     here: int
@@ -101,7 +103,7 @@ class HeldDataset(NamedTuple):
 class DatasetCache:
     """A folder of fetched data sets, limited to ``bytes_max`` in total.
 
-    ``in_use`` lists the data sets of the current jobs: they are not deleted to make room.
+    ``in_use`` returns the ids of the current jobs' data sets, which are not deleted to make room.
     """
 
     folder: Path
@@ -152,7 +154,8 @@ class DatasetCache:
             self._stamps(dataset_id).unlink(missing_ok=True)
 
     def held(self) -> list[HeldDataset]:
-        """List the data sets here, the one used last at the end. May be called while a fetch is under way."""
+        """Return the data sets in the folder, incomplete ones first, the one used last at the end. May be called while
+        a fetch is under way."""
         found = []
         for dataset_id in dict.fromkeys(each.name for each in self._by_age()):
             here, unfinished = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
@@ -162,7 +165,8 @@ class DatasetCache:
         return found
 
     def told(self) -> dict[str, object]:
-        """Describe the folder for the receiver: the data sets used last, and the limit."""
+        """Return the folder's description for the receiver: its bytes, its limit, and the :data:`TOLD_MAX` data sets
+        used last, newest first."""
         held = self.held()
         return {
             "bytes": sum(each.here + each.unfinished for each in held),
@@ -174,7 +178,8 @@ class DatasetCache:
         }
 
     def hold(self) -> None:
-        """Lock the folder for this process, at the latest before the first data set. Raises CacheInUse."""
+        """Lock the folder for this process, unless this was done before. Raises CacheInUse if another process has the
+        lock."""
         if self._held is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +213,7 @@ class DatasetCache:
         return listing
 
     def _known(self, dataset_id: str) -> Listing | None:
-        """Read the stored listing, if it is valid."""
+        """Return the stored listing of a data set; None if it is missing or does not match the id."""
         try:
             document = (self.folder / "listings" / f"{dataset_id}.json").read_bytes()
             sound = hashlib.sha256(document).hexdigest() == dataset_id
@@ -219,8 +224,8 @@ class DatasetCache:
     def _fetch(
         self, dataset_id: str, listing: Listing, files: Sequence[File], source: DatasetCalls, order: Order
     ) -> None:
-        """Complete files: keep present chunks, copy those of other data sets, fetch the rest; then move the files into
-        place."""
+        """Complete the given files: keep chunks that are here, copy those of other data sets, fetch the rest; then move
+        the files to ``sets``."""
         folder, whole = self.folder / "fetching" / dataset_id, self.folder / "sets" / dataset_id
         self._take_down(whole, folder, files)
         with self._presence:
@@ -265,7 +270,8 @@ class DatasetCache:
         log.info("%s of data set %s are here, whole and verified", in_words(size), dataset_id[:12])
 
     def _write(self, dataset_id: str, files: Sequence[File], folder: Path, place: Place, data: bytes) -> None:
-        """Write a chunk to its place. On a disk that others have filled meanwhile, make room once."""
+        """Write a chunk to its place. If the disk is full, delete old data sets and try once more. Raises FetchError if
+        it is still full."""
         try:
             _write_at(folder / place.path, place.offset, data)
         except OSError as error:
@@ -282,7 +288,8 @@ class DatasetCache:
                 ) from error
 
     def _patiently(self, call: Callable[[], T], order: Order) -> T:
-        """Repeat a request until it is answered. Raises FetchError for a refusal, or repeated damage."""
+        """Repeat a request until it is answered; return the answer. Raises NotGiven for a refusal or repeated damage,
+        Stopped if the order is stopped."""
         failures = damaged = 0
         while True:
             order.check()
@@ -304,9 +311,11 @@ class DatasetCache:
                 raise Stopped("the attempt that needs the data set has ended")
 
     def _near(self, dataset_id: str, listing: Listing, folder: Path) -> Callable[[Place], bytes | None]:
-        """Make a function that finds chunks on this host, so that only changed chunks of a new version are fetched.
+        """Return a function that reads a chunk from this host's data sets; it returns None if none of them has the
+        chunk.
 
-        It looks in the other data sets, and in what has arrived of this one.
+        So only the changed chunks of a new version are fetched. It also looks in the files of this data set that have
+        arrived.
         """
         whole = self.folder / "sets" / dataset_id
         others = [(each, self._known(each)) for each in self._ids("sets") if each != dataset_id]
@@ -334,7 +343,8 @@ class DatasetCache:
         return self.folder / "stamps" / f"{dataset_id}.json"
 
     def _unchanged(self, dataset_id: str) -> Mapping[str, list[int]]:
-        """Return the stamps of the files that have not changed since they were complete."""
+        """Return size and modification time, by path, of the complete files that have not changed since they were
+        complete."""
         try:
             found = msgspec.json.decode(self._stamps(dataset_id).read_bytes(), type=dict[str, list[int]])
         except (OSError, ValueError):
@@ -344,15 +354,16 @@ class DatasetCache:
 
     @staticmethod
     def _take_down(whole: Path, folder: Path, files: Sequence[File]) -> None:
-        """Hide changed files from trainers, and check them again chunk by chunk."""
+        """Move files that were changed on this host back to ``fetching``: no trainer reads them, and their chunks are
+        checked again."""
         for file in files:
             if (whole / file.path).is_file():
                 log.warning("%s was changed on this host and is repaired", whole / file.path)
                 LocalFs().replace(whole / file.path, _make_way(folder, file.path))
 
     def _remove_oldest(self, dataset_id: str, files: Sequence[File]) -> None:
-        """Delete the least recently used data sets until the limit and the disk's reserve are kept. Raises FetchError
-        if none may go."""
+        """Delete the least recently used data sets until ``files`` fit within the limit and the disk's reserve. Raises
+        FetchError if they cannot."""
         wanted = sum(file.size for file in files)
         whole, arrived = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
         short = f"data set {dataset_id[:12]}"
@@ -386,7 +397,8 @@ class DatasetCache:
                     (self.folder / kind / f"{oldest.name}.json").unlink(missing_ok=True)
 
     def _by_age(self) -> list[Path]:
-        """List the data sets here: incomplete ones first, then complete ones, the one used last at the end."""
+        """Return the folders of the data sets here: incomplete ones first, then complete ones, the one used last at the
+        end."""
         recent = {each: number for number, each in enumerate(self._recent())}
         whole = sorted(self._ids("sets"), key=lambda each: recent.get(each, -1))
         unfinished = [self.folder / "fetching" / each for each in self._ids("fetching")]
@@ -415,7 +427,8 @@ class DatasetCache:
 
 
 def _make_way(folder: Path, path: str) -> Path:
-    """Make the folders above a file; FetchError if a link or another file has the name of one."""
+    """Create the folders above a file and return the file's path. Raises FetchError if a link or another file is in the
+    way."""
     place = folder / path
     astray = place.resolve() != folder.resolve() / path
     if astray or (place.exists() and not place.is_file()):
@@ -425,7 +438,7 @@ def _make_way(folder: Path, path: str) -> Path:
 
 
 def _read_if_sound(path: Path, place: Place) -> bytes | None:
-    """Read a chunk from its place; None if it is damaged."""
+    """Return a chunk read from its place in the file; None if it cannot be read or is damaged."""
     with suppress(OSError), path.open("rb") as file:
         file.seek(place.offset)
         data = file.read(place.length)
@@ -441,7 +454,7 @@ def _write_at(path: Path, offset: int, data: bytes) -> None:
 
 
 def _stamp(path: Path) -> list[int] | None:
-    """Read size and modification time of a file; None if it is missing or not a regular file."""
+    """Return size and modification time (ns) of a file; None if it is missing or not a regular file."""
     try:
         about = path.stat(follow_symlinks=False)
     except OSError:
@@ -450,7 +463,7 @@ def _stamp(path: Path) -> list[int] | None:
 
 
 def _size(folder: Path) -> int:
-    """Sum the bytes of the files below a folder."""
+    """Return the sum of the bytes of all files below a folder."""
 
     def files() -> Iterator[int]:
         for root, _, names in os.walk(folder):

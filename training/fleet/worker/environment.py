@@ -1,4 +1,4 @@
-"""Build a trainer's environment from an allow-list, because no list of secrets could be complete."""
+"""Build a trainer's environment from an allow-list of variables, because no list of secrets could be complete."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PREFIXES = (
 
 
 def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str, str]:
-    """Collect the environment variables that the plan sets for this job on this host.
+    """Return the environment variables that the plan sets for this job on this host.
 
-    The host's values override those of the job's own trainer. A variable that the receiver should have refused is left
-    out.
+    The host's values override those of the job's custom trainer. A variable that the receiver should have refused is
+    left out.
     """
     own = spec.get("trainer")
     of_the_trainer = own.get("env") if isinstance(own, Mapping) else None
@@ -38,7 +38,7 @@ def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str
 
 
 def trainer_environment(parent: Mapping[str, str]) -> dict[str, str]:
-    """Select the part of ``parent`` that a trainer needs.
+    """Return the allowed variables of ``parent``, and two that make Python print unbuffered UTF-8.
 
     A variable whose name ends like a secret's is left out even if its prefix is allowed (``NVIDIA_API_KEY``).
     """

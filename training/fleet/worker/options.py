@@ -1,4 +1,4 @@
-"""The worker's command line, and this host's capability."""
+"""The worker's command-line options, and the detection of this host's capability."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of the command line. Paths are absolute."""
+    """The worker's options, with absolute paths, made from its command line."""
 
     receiver_url: str
     host_id: str
@@ -49,7 +49,8 @@ class Options:
         return self.state_dir / "set-aside"
 
     def typed(self, *words: str) -> str:
-        """Write this program's command line with the flags for this worker's state."""
+        """Return a command line of this program as a person would type it: the flags for this worker's state, then
+        ``words``."""
         flags = ["--receiver-url", self.receiver_url, "--host-id", self.host_id]
         flags += ["--state-dir", str(self.state_dir)]
         if self.tls_dir is not None:
@@ -73,7 +74,7 @@ class Options:
 
 
 def detect(options: Options) -> Mapping[str, Any]:
-    """Detect this host's capability, as a dict."""
+    """Return this host's capability as a dict; log a warning if the measurement of its speed failed."""
     from training.fleet.capability import probe
 
     places = options.places
@@ -92,7 +93,8 @@ def _warn_once(sentence: str) -> None:
 
 @cache
 def installed_digests() -> Mapping[str, str]:
-    """Ask this checkout's trainers for a digest of each model's flags; trainers that do not answer are left out."""
+    """Return a digest of each model's flags, as this checkout's trainers report them; trainers that do not answer are
+    left out."""
     from training.fleet.capability.describe import PROGRAMS, DescribeError, ProcessDescriber, describe_command
 
     describe, found = ProcessDescriber(), dict[str, str]()
@@ -105,7 +107,7 @@ def installed_digests() -> Mapping[str, str]:
 
 
 def number(least: float, most: float, what: str) -> Callable[[str], float]:
-    """Make a parser of numbers within limits."""
+    """Return a function that parses a number from ``least`` to ``most``; ``what`` is the unit that its error names."""
 
     def parse(text: str) -> float:
         try:
@@ -123,12 +125,12 @@ gib, seconds = number(0.001, 1e6, "GiB"), number(0.01, 86_400, "seconds")
 
 
 def seconds_or_none(text: str) -> float:
-    """Parse seconds; 0 means none."""
+    """Return the text as seconds; 0 means no limit."""
     return 0.0 if text.strip() == "0" else seconds(text)
 
 
 def matching(pattern: str, complaint: str) -> Callable[[str], str]:
-    """Make a parser for texts that match this pattern."""
+    """Return a function that returns a text that matches ``pattern``, and refuses any other with ``complaint``."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -149,7 +151,8 @@ database_id = matching(
 
 
 def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> None:
-    """Limit this process, its CUDA probe, and its trainers to these GPUs."""
+    """Set ``CUDA_VISIBLE_DEVICES`` to ``chosen``, if given: this process, its CUDA probe and its trainers then see only
+    these GPUs."""
     if chosen is not None:
         environment["CUDA_VISIBLE_DEVICES"] = chosen
         environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi counts them
@@ -159,18 +162,18 @@ def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> N
 _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     # flag, type, metavar, default, help
     ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the receiver"),
-    ("--host-id", str, "NAME", None, "name of this host; $FLEET_HOST_ID or the node name"),
+    ("--host-id", str, "NAME", None, "name of this host; without it, $FLEET_HOST_ID or the node name"),
     ("--repo-root", Path, "DIR", ROOT, "the checkout; paths below are relative to it"),
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
     ("--artifacts-dir", Path, "DIR", Path("artifacts"), "trainers' models, in a folder for each host id"),
-    ("--reports-dir", Path, "DIR", Path("reports/eval"), "trainers' reports, in the same way"),
+    ("--reports-dir", Path, "DIR", Path("reports/eval"), "trainers' reports, in a folder for each host id"),
     ("--validation", Path, "FILE", Path("data/processed", VALIDATION_FILE), "the data set's episodes"),
     ("--summary", Path, "FILE", Path("data/processed", FEATURES_FILE), "the data set's features"),
     ("--tensors", Path, "DIR", Path("data/processed", TENSORS_FOLDER), "the data set's windows"),
-    ("--state-dir", Path, "DIR", None, "the worker's state; .worker/NAME among the artifacts"),
-    ("--tls-dir", Path, "DIR", None, "key and certificate of this host, made by join; tls in the state directory"),
-    ("--cache-dir", Path, "DIR", None, "fetched data sets; datasets in the state directory"),
-    ("--cache-gib", gib, "GIB", 20.0, "size limit of these; the least recently used go first"),
+    ("--state-dir", Path, "DIR", None, "the worker's state; without it, .worker/NAME in --artifacts-dir"),
+    ("--tls-dir", Path, "DIR", None, "key and certificate of this host, made by join; without it, tls in --state-dir"),
+    ("--cache-dir", Path, "DIR", None, "fetched data sets; without it, datasets in --state-dir"),
+    ("--cache-gib", gib, "GIB", 20.0, "size limit of fetched data sets; the least recently used are deleted first"),
     ("--cuda-devices", devices, "LIST", None, "this worker's GPUs, as nvidia-smi numbers them: 1, or 0,1"),
     ("--deliver", str, "JOB", None, "deliver finished work that was kept here, and end"),
     ("--accept-database", database_id, "ID", None, "once: deliver undelivered work to this database"),
@@ -182,7 +185,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser; the service files rely on its defaults."""
+    """Return the parser of the command line; the service files rely on its defaults."""
     new = argparse.ArgumentParser(
         prog=PROGRAM, description="Train the receiver's jobs on this host.", allow_abbrev=False
     )
@@ -217,7 +220,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options_of(args: argparse.Namespace) -> Options:
-    """Make paths absolute. Raises ValueError in one sentence."""
+    """Return the options with absolute paths. Raises ValueError, whose text is one sentence, if one is unusable."""
     root = args.repo_root.absolute()
     if not root.is_dir():
         raise ValueError(f"--repo-root {root} is not a folder; name the checkout")
@@ -263,8 +266,8 @@ def _is_text(path: Path) -> bool:
 
 
 def _tls_dir(receiver_url: str, folder: Path, host_id: str) -> Path | None:
-    """Return the TLS folder, if the receiver's address is https. Raises ValueError unless it holds this host's
-    certificate."""
+    """Return the TLS folder if the receiver's address is https, else None. Raises ValueError unless the folder holds
+    this host's certificate."""
     if not receiver_url.startswith("https:"):
         return None
     from training.fleet.client.credentials import Credentials, CredentialsError

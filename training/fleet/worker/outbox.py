@@ -1,11 +1,11 @@
 """The outbox: trainers' output on the worker's disk, in numbered lines, until the receiver has it.
 
-A few files hold one attempt's lines, ``<claim>.<number of the first line>.jsonl``: a heading that names the attempt and
-the trainer's output file, then a record for each reading of that file, ``[position, [lines]]``. The position says how
-far the trainer's file had been read, so that a restarted worker continues there: a killed worker loses no line, and
-counts none twice. The outbox keeps the beginning and the end of an attempt's output, as a receiver does, and only the
-newest attempts. If lines are dropped here undelivered, the receiver notices the gap in the numbers, and says in the
-output how many lines are missing.
+Files named ``<claim>.<number of the first line>.jsonl`` hold one attempt's lines. Each begins with a heading that names
+the attempt and the trainer's output file. A record ``[position, [lines]]`` follows for each reading of that output
+file. The position is how far the trainer's file had been read, so that a restarted worker continues there: a killed
+worker loses no line, and counts none twice. The outbox keeps the beginning and the end of an attempt's output, as a
+receiver does, and only the newest attempts. If the outbox drops lines undelivered, the receiver notices the gap in the
+numbers, and says in the output how many lines are missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ MESSAGE_BYTES_MAX = 40_000  # of the lines in one message, as JSON: the body's l
 
 
 class _Heading(msgspec.Struct):
-    """The first line of a file."""
+    """The first line of an outbox file: the attempt, its rank in age, the number of the file's first line, and the
+    trainer's output file."""
 
     owner: Assignment
     order: int
@@ -50,7 +51,7 @@ class _Heading(msgspec.Struct):
 
 @dataclass
 class _Spool:
-    """One attempt's undelivered lines."""
+    """The record of one attempt's undelivered lines: their files and numbers, and the lines not yet written."""
 
     owner: Assignment
     source: str  # the file that the trainer prints into
@@ -65,7 +66,7 @@ class _Spool:
 
 
 class Outbox:
-    """The folder of all spools. Safe to use from several threads."""
+    """The folder of undelivered output. Several threads may use it at the same time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,13 +76,14 @@ class Outbox:
     # ── while a trainer runs ────────────────────────────────────────────────────────────────
 
     def append(self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0) -> None:
-        """Append lines. After a disk error they stay in memory and are written with the next ones."""
+        """Append lines of an attempt; ``position`` is how far ``source`` was read. After a disk error the lines stay in
+        memory and are written with the next ones."""
         with self._lock:
             self._append(self._spool(owner, source), lines, position)
 
     def read(self, claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
-        """Read the lines for a message from number ``first``, or from the oldest line kept; also return the first
-        line's number."""
+        """Return the lines for one message, from number ``first`` or from the next line that is kept, after the number
+        of the first of them."""
         with self._lock:
             spool = self._spools.get(claim_id)
             if spool is None:
@@ -107,7 +109,7 @@ class Outbox:
             return first, fitting(tuple(chosen))
 
     def forget(self, claim_id: str) -> None:
-        """Delete an attempt's lines: the receiver has them all, or will never take them."""
+        """Delete an attempt's lines: the receiver has them all, or will never accept them."""
         with self._lock:
             spool = self._spools.pop(claim_id, None)
             for number in spool.firsts if spool else ():
@@ -116,8 +118,8 @@ class Outbox:
     # ── when a worker starts ────────────────────────────────────────────────────────────────
 
     def recover(self) -> list[Backlog]:
-        """Collect the output of earlier sessions, oldest first, including lines that were not yet read from the
-        trainers' files."""
+        """Load the undelivered output of earlier sessions, also lines not yet read from trainers' files; return a
+        Backlog for each attempt, oldest first."""
         with self._lock:
             for path in sorted(self.folder.glob("*.jsonl")):  # an attempt's files in their order
                 self._take_up(path)
@@ -128,14 +130,14 @@ class Outbox:
             return [Backlog(spool.owner, spool.total) for spool in self._spools.values()]
 
     def adopt(self, owner: Assignment, source: Path) -> Backlog:
-        """Recover one attempt's output, even if none of its lines was written yet."""
+        """Load one attempt's output, even if none of its lines was written yet; return its Backlog."""
         with self._lock:
             spool = self._spool(owner, source)
             self._catch_up(spool)
             return Backlog(spool.owner, spool.total)
 
     def last(self, claim_id: str, count: int) -> tuple[str, ...]:
-        """Return the newest lines of an attempt."""
+        """Return at most ``count`` lines of an attempt, the newest."""
         with self._lock:
             spool = self._spools.get(claim_id)
             if spool is None:
@@ -211,7 +213,8 @@ class Outbox:
         return [line for _, lines in _records(content)[0] for line in lines]
 
     def _take_up(self, path: Path) -> None:
-        """Read a file's lines; of a damaged file, the lines before the damage."""
+        """Add a file's lines to its attempt; of a damaged file, the lines before the damage. A file without a valid
+        heading is renamed."""
         spool = None
         with suppress(OSError, ValueError, msgspec.MsgspecError, RecursionError):
             content = path.read_bytes()
@@ -234,7 +237,7 @@ class Outbox:
         spool.full = good_bytes >= FILE_BYTES or spool.total - number >= FILE_LINES
 
     def _catch_up(self, spool: _Spool) -> None:
-        """Read what the trainer printed after the last record."""
+        """Append what the trainer printed after the last record."""
         source = Path(spool.source)
         tail = OutputTail(source, spool.position)
         while lines := tail.poll():
@@ -273,7 +276,8 @@ class Outbox:
 
 
 def dropped(sizes: Sequence[int], most: int) -> range:
-    """Choose the files to delete if an attempt has more than ``most`` bytes: the oldest after the first half."""
+    """Return the positions of the files to delete if ``sizes`` add up to more than ``most``: the oldest after the first
+    half."""
     over, head = sum(sizes) - most, 0
     begin = next((place for place, size in enumerate(sizes) if (head := head + size) > most // 2), len(sizes))
     end = begin
@@ -298,7 +302,8 @@ def _line(value: Any) -> bytes:
 
 
 def _records(content: bytes) -> tuple[list[tuple[int, list[str]]], int]:
-    """Read a file's valid records after its heading, and the number of valid bytes."""
+    """Return a file's valid records after its heading, each a position with its lines, and the number of valid
+    bytes."""
     found: list[tuple[int, list[str]]] = []
     good_bytes = 0
     for number, line in enumerate(content.splitlines(keepends=True)):

@@ -1,7 +1,7 @@
-"""Observe the machine for its owner's conditions every few seconds, and keep it awake while it trains.
+"""Observe the machine for its owner's conditions every few seconds, and keep the machine awake while it trains.
 
-This runs on a thread of its own, because the system may take seconds to answer. It decides nothing; observations go to
-the loop as events, and the loop decides whether to keep the machine awake.
+This runs on a thread of its own, because the system may take seconds to answer. The thread decides nothing: it posts
+observations as events, and the worker's loop decides whether to keep the machine awake.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ log = logging.getLogger("training.fleet.worker")
 
 @dataclass
 class Lookout:
-    """The thread that observes.
+    """The thread that observes the machine.
 
-    ``works`` tells whether there is a current job: without a job and without conditions nothing needs observing.
+    ``works`` returns whether there is a current job: without a job and without conditions nothing needs observing.
     """
 
     observer: Observer
@@ -44,10 +44,11 @@ class Lookout:
         self._thread.start()
 
     def keep_awake(self, on: bool) -> None:
-        """Keep the machine from falling asleep, or allow it, at the next observation; returns at once.
+        """Keep the machine from falling asleep, or allow it, at the next observation; return at once.
 
-        The lock is kept from one job to the next, because getting it starts a process, which may take longer than a
-        job. If the system refuses it, the next observation tries again.
+        The lock is released only at the next observation, so that a job that follows at once finds it still held.
+        Getting the lock starts a process, which may take longer than a job. If the system refuses the lock, the next
+        observation tries again.
         """
         self._wanted = on
         if on and not self._held and self._told is None:
@@ -61,7 +62,7 @@ class Lookout:
             self._thread.join(patience_s)
 
     def look(self) -> None:
-        """Observe once, and get or release the lock that keeps the machine awake."""
+        """Observe the machine once and post what was seen; get or release the lock that keeps the machine awake."""
         terms = self.terms()
         if terms.observes or self.works():
             sight = self.observer.look(

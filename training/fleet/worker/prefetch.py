@@ -26,9 +26,9 @@ PROGRAM = "training.fleet.worker.prefetch"
 
 
 def fetch(source: DatasetCalls, dataset_id: str, folder: Path, cache_bytes: int, within_s: float) -> str:
-    """Fetch the data set to ``folder``; returns a sentence. Raises FetchError, OSError.
+    """Fetch the data set to ``folder``; return a sentence that says what is there. Raises FetchError, OSError.
 
-    After ``within_s`` seconds the rest is left to the worker.
+    After ``within_s`` seconds the fetch stops, and the worker later fetches the rest.
     """
     told: list[tuple[int, int]] = []
     order = Order(lambda done, whole: told.append((done, whole)))
@@ -50,7 +50,7 @@ def fetch(source: DatasetCalls, dataset_id: str, folder: Path, cache_bytes: int,
 
 
 def resolve(client: FleetClient, reference: str) -> str:
-    """Resolve a data set's name, id or prefix. Raises UnknownDataset, ClientError."""
+    """Return the id of the data set that a name, an id or a prefix of one means. Raises UnknownDataset, ClientError."""
     rows = client.datasets.datasets()["datasets"]
     names = {str(name): str(row["dataset_id"]) for row in rows for name in row["names"]}
     return Catalogue(frozenset(str(row["dataset_id"]) for row in rows), names).resolve(reference)
@@ -86,14 +86,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Fetch a data set to this host, where its worker looks for it.",
         allow_abbrev=False,
     )
-    parser.add_argument("dataset", metavar="DATASET", help="its name, its id, or a prefix of that")
+    parser.add_argument("dataset", metavar="DATASET", help="name or id of the data set, or a prefix of the id")
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="the receiver")
     parser.add_argument("--host-id", metavar="NAME", help="name of this host")
     parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's data sets")
-    parser.add_argument("--cache-gib", type=float, default=20.0, metavar="GIB", help="(%(default)s)")
+    parser.add_argument(
+        "--cache-gib", type=float, default=20.0, metavar="GIB", help="size limit of the data sets (%(default)s)"
+    )
     parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="folder of the certificate")
     parser.add_argument(
-        "--within-s", type=float, default=86_400.0, metavar="S", help="the worker fetches the rest later"
+        "--within-s", type=float, default=86_400.0, metavar="S", help="stop then; the worker fetches the rest later"
     )
     return parser
 

@@ -13,13 +13,13 @@ from training.printable import size
 
 
 def beside(bundle: str | Path) -> Path:
-    """Return where the report of the bundle at this path is stored."""
+    """Return the path at which the report of the bundle at this path is stored."""
     return Path(f"{bundle}.report.json")
 
 
 def keep(found: Iterable[Path], bundle: Path) -> str | None:
-    """Store the first of these files that exists beside the bundle, or return why there is no report to send.
-    OSError."""
+    """Copy the first existing file of ``found`` to the report's place beside ``bundle`` and return None, or return why
+    no report is sent. Raises OSError."""
     beside(bundle).unlink(missing_ok=True)
     path = next((each for each in found if each.is_file()), None)
     if path is None:
@@ -34,7 +34,7 @@ def keep(found: Iterable[Path], bundle: Path) -> str | None:
 
 
 def read(bundle: str | Path) -> str | None:
-    """Read the report to be sent with the bundle at this path; None when there is none."""
+    """Return the report to be sent with the bundle at this path; None when there is none that can be sent."""
     with suppress(OSError):
         path = beside(bundle)
         if path.stat().st_size <= REPORT_BYTES_MAX:
@@ -43,7 +43,8 @@ def read(bundle: str | Path) -> str | None:
 
 
 def _sent(body: bytes) -> str | None:
-    """Return the text in the form in which it is sent; None if escapes would more than double it."""
+    """Return the report as text; None if it is not UTF-8, or if JSON needs more than twice :data:`REPORT_BYTES_MAX` for
+    it."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Send the worker's requests, each on a thread of its own; each ends in exactly one event.
+"""Send the worker's requests to the receiver, each on its own thread; each posts exactly one event.
 
-No heartbeat waits for a long claim or a large upload, and no job for another job's request. Each request is sent once;
-whether and when it is sent again is the state machine's decision.
+So no heartbeat waits for a long claim or a large upload, and no job for another job's request. Each request is sent
+once; whether and when it is sent again is the state machine's decision.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ Lines = Callable[[str, int], tuple[int, tuple[str, ...]]]  # of a claim from a l
 
 
 class AbortedError(Exception):
-    """The upload was aborted."""
+    """A request was aborted before it was sent, or an upload while it ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The facts about the worker that a claim sends."""
+    """The facts about the worker that each claim sends, and ``at_leisure``, called after a claim that brought no
+    job."""
 
     instance_id: str
     session_id: str
@@ -46,7 +47,8 @@ class Asker:
 
 @dataclass
 class Calls:
-    """Sends requests with ``client`` (``beat_client`` for heartbeats) and posts the events of their answers."""
+    """Sends requests with ``client``, but heartbeats and the output of ended attempts with ``beat_client``. Posts an
+    event for each."""
 
     client: FleetClient
     beat_client: FleetClient
@@ -56,15 +58,15 @@ class Calls:
     _aborted: set[int] = field(default_factory=set)
 
     def send(self, request: Request) -> None:
-        """Start sending a request and return at once; its event comes later."""
+        """Send a request on its own thread and return at once; the thread posts the event of the answer or failure."""
         threading.Thread(target=lambda: self.post(self.carry_out(request)), name="call", daemon=True).start()
 
     def abort(self, call: int) -> None:
-        """Abort this request before it is sent, or during its upload."""
+        """Abort the request with this number before it is sent, or an upload while it runs."""
         self._aborted.add(call)
 
     def carry_out(self, request: Request) -> t.Event:
-        """Send a request and wait for its answer."""
+        """Send a request, wait for its answer, and return the event of the answer or failure."""
         call = request.call
         try:
             if call in self._aborted:
@@ -150,7 +152,8 @@ class Calls:
 
 
 def deliver(client: FleetClient, work: t.Delivery) -> CompleteReply:
-    """Offer finished work again that was refused."""
+    """Send a refused bundle that is stored here to the receiver again, as its job's result; return the receiver's
+    reply."""
     return client.deliver(
         work.assignment.job_id,
         work.path,
@@ -163,7 +166,8 @@ def deliver(client: FleetClient, work: t.Delivery) -> CompleteReply:
 
 
 def with_lines(request: Request, lines: Lines) -> Request:
-    """Add lines of output to a request."""
+    """Return the request with lines of output from ``lines`` in its message. Claims, uploads, and requests that have
+    lines already stay unchanged."""
     if isinstance(request, t.SendClaim | t.Upload):
         return request
     log = request.message.log or LogLines()

@@ -1,7 +1,7 @@
 """Saved states of trainers on this host, one folder per job: kept while the job may return to this host, within limits.
 
 A job that was completed or cancelled elsewhere never returns; a failed one returns if it is requeued. The worker asks
-while it is idle, and accepts only the answer of the database that granted the job.
+for the jobs' status while it is idle, and accepts only the answer of the database that granted the job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GRANTED_BY, _STRETCHES = ".database", ".stretches"  # notes beside the folder
 
 
 class SavedState(NamedTuple):
-    """One saved state."""
+    """The saved state of a job: its folder, the time of its last change (epoch seconds), and its size."""
 
     folder: Path
     written_at: float
@@ -37,7 +37,7 @@ class SavedState(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path) -> SavedState:
-        """Read a saved state. Raises OSError: a trainer that ends late may remove it."""
+        """Measure the saved state in ``folder``. Raises OSError: a trainer that ends late may remove it."""
         abouts = [folder.lstat(), *(each.lstat() for each in folder.rglob("*"))]
         written_at = max(each.st_mtime for each in abouts)
         return cls(folder, written_at, sum(each.st_size for each in abouts))
@@ -49,7 +49,7 @@ def folder_of(root: Path, job_id: str) -> Path:
 
 
 def begin(folder: Path, database_id: str | None) -> None:
-    """Make a job's folder, and note beside it which database granted the job. Raises OSError."""
+    """Create a job's folder, and note beside it which database granted the job. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     if database_id is not None:
         write_whole(_note(folder), database_id.encode(), durable=False)
@@ -64,7 +64,8 @@ def forget(folder: Path) -> None:
 
 
 def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()) -> None:
-    """Delete all states except the newest; with ``now``, in epoch seconds, also old ones. Those ``in_use`` stay."""
+    """Delete saved states beyond the newest :data:`KEPT_MAX` or :data:`BYTES_MAX`; with ``now`` (epoch seconds), also
+    those older than :data:`AGE_MAX_S`. Those ``in_use`` stay."""
     kept = sorted(_all(root), key=lambda each: each.written_at, reverse=True)
     size = 0
     for place, each in enumerate(kept):
@@ -76,8 +77,8 @@ def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()
 
 @dataclass
 class Leftovers:
-    """Saved states here of jobs that ended elsewhere. ``now``: epoch seconds; ``in_use`` lists the folders of the
-    current jobs."""
+    """The removal of saved states whose jobs have ended elsewhere. ``now`` returns epoch seconds; ``in_use`` returns
+    the folders of the current jobs' states."""
 
     root: Path
     now: Callable[[], float]
@@ -85,7 +86,8 @@ class Leftovers:
     _asked_at: float | None = None
 
     def drop(self, client: FleetClient) -> None:
-        """Ask the receiver from time to time for each job's status, and delete the states of ended jobs."""
+        """Ask the receiver for the status of each job with a saved state here, and delete the states of ended jobs.
+        Within :data:`ASK_EVERY_S` of the last call, do nothing."""
         now = self.now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return
@@ -112,7 +114,7 @@ class Leftovers:
 
 
 def stretches_of(folder: Path) -> Path:
-    """Return the note, in a job's folder, of which host did which part of the training."""
+    """Return the path of the note, beside a job's folder, of which host trained which epochs."""
     return folder.with_name(folder.name + _STRETCHES)
 
 

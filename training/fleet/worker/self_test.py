@@ -1,8 +1,7 @@
-"""A host's self-test, reported with every claim: whether everything that a training needs works on this host.
+"""A host's self-test, reported with every claim: its folders can be written, its disk has room, and trainers start.
 
-The test is cheap, because it runs often: trainers are started once for each state of interpreter and checkout, and
-again a minute after they failed. A GPU needs no test: it is reported only when torch could use it under the present
-driver.
+The test runs often, so it is cheap: a trainer is started only after the interpreter or the checkout changed, or a
+minute after a failure. A GPU needs no test: it is reported only when torch could use it under the present driver.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ AGAIN_S = 60.0  # after trainers did not start
 
 @dataclass
 class SelfTest:
-    """The self-test of a host. A call returns this host's fault in a sentence, or ``None``."""
+    """The self-test of a host. A call returns the first fault found in a sentence, or ``None``."""
 
     places: WorkerFolders
     state_dir: Path
@@ -50,7 +49,8 @@ class SelfTest:
         return f"only {free // MIB} MiB are free at {self.places.artifacts}; free some space"
 
     def _trainers(self) -> str | None:
-        """Check that this checkout's trainers start; custom trainers are not tested."""
+        """Start one built-in trainer and return why it fails; None if it starts, or if the trainers belong to another
+        checkout."""
         if self.places.repo_root != ROOT:
             return None
         python, now = self.places.inputs.python, self.clock.monotonic()

@@ -2,10 +2,10 @@
 
 ::
 
-    <state>/set-aside/<moment>-<job>-<claim>/work.json   its job, and the reason of the refusal
+    <state>/set-aside/<moment>-<job>-<claim>/work.json   its job, and why it was refused
     <state>/set-aside/<moment>-<job>-<claim>/*.tar.zst   the bundle
 
-Beyond the limit the oldest is deleted first, but never the newest.
+Beyond the limits of number and size the oldest entries are deleted first, but never the newest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ KEPT_MAX = 50
 
 
 class FinishedTraining(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished training, as the note beside its bundle has it; its delivery names the bundle's present path."""
+    """The content of ``work.json``: why the receiver refused the work, and its delivery with the present path of the
+    bundle."""
 
     why: str
     delivery: Delivery
@@ -50,8 +51,8 @@ class SetAside:
         self._bytes_max = bytes_max
 
     def put(self, delivery: Delivery, why: str, now: float) -> Path:
-        """Move a bundle into the folder; once this returns, it survives a power cut. ``now`` is epoch seconds. Raises
-        OSError."""
+        """Move a bundle and its report into the folder and return their place; they then survive a power cut. ``now``
+        is epoch seconds. Raises OSError."""
         assignment, source = delivery.assignment, Path(delivery.path)
         moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
         place = self.folder / f"{moment}-{assignment.job_id[:12]}-{assignment.claim_id[:8]}"
@@ -69,7 +70,7 @@ class SetAside:
         return place
 
     def kept(self) -> list[FinishedTraining]:
-        """List the stored work, oldest first; unreadable entries are left out."""
+        """Return the stored work, oldest first; unreadable entries are left out."""
         found = []
         for place in sorted(self.folder.glob("*-*-*")):
             try:
@@ -81,7 +82,7 @@ class SetAside:
         return found
 
     def named(self, ref: str) -> list[FinishedTraining]:
-        """Find the entries that ``ref`` may mean: a folder, or a job's name, id, or the beginning of an id."""
+        """Return the entries that ``ref`` may mean: a folder's name, or a job's name, id, or the beginning of an id."""
         kept = self.kept()
         exact = [one for one in kept if one.folder.name == ref]
         return exact or [
@@ -92,7 +93,7 @@ class SetAside:
 
     @staticmethod
     def forget(one: FinishedTraining) -> None:
-        """Remove a delivered entry."""
+        """Delete an entry that was delivered."""
         shutil.rmtree(one.folder, ignore_errors=True)
 
     def _trim(self) -> None:

@@ -1,4 +1,4 @@
-"""Everything on a worker's disk that grows: its size, its limit, and the remedy."""
+"""The folders on a worker's disk that grow: the size, limit and remedy of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from training.sizes import Grown, measured, walk
 
 
 def grown(options: Options) -> Iterator[Grown]:
-    """List what takes space on this worker's disk; links are not followed."""
+    """Yield, for each kind of file that accumulates on this worker's disk, number, size, limit and remedy; links are
+    not followed."""
     own, state = options.places, options.state_dir
     ended = f"what is delivered goes; the rest of the newest {state_folder.KEPT_ATTEMPTS} attempts"
     yield _below("files that trainers made, in", own.artifacts, ended, without=state)

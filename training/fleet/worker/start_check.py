@@ -1,8 +1,9 @@
-"""PURE: check the host once more before a trainer starts: whether its booking is still free, and which GPU it gets.
+"""PURE: check just before a trainer starts whether its booked memory and GPU are still free, and choose its environment
+variables.
 
-The receiver books by what the worker reported up to half a minute before. Since then another program, or another
-trainer, may have taken memory. A job that no longer fits is handed back, which counts against neither host nor job: it
-is granted again where there is room.
+The receiver books memory by the worker's last report, which may be half a minute old. Since then another program, or
+another trainer, may have taken memory. The worker hands back a job that no longer fits. This counts against neither
+host nor job; the receiver grants the job again where there is room.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ class NoRoomError(Exception):
 
 
 def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[HeldAttempt]) -> None:
-    """Raise NoRoomError if a trainer does not fit beside these ``others``, which run or are about to start.
+    """Raise NoRoomError if a trainer with this booking no longer fits beside ``others``, which run or are about to
+    start.
 
-    The host's memory is checked only if there are others; GPU memory always, because any program may have taken it. A
-    value missing from the capability counts as sufficient.
+    Host memory is checked only if there are others; GPU memory is always checked, because any program may have taken
+    it. Unknown free memory counts as sufficient; a booked GPU that is missing raises NoRoomError.
     """
     coming = sum(max(0.0, each.booking.ram_gib - each.ram_used_gib) for each in others)
     free = capability.get("ram_available_gib")
@@ -52,8 +54,9 @@ def _sentence(what: str, wanted: float, left: float) -> str:
 
 
 def variables(booked: Booking, capability: Mapping[str, Any], visible: str | None, *, own: bool) -> dict[str, str]:
-    """Return the variables that limit a trainer beside others to its GPU, and a custom (``own``) trainer also to its
-    threads. ``visible`` is :data:`VISIBLE` of the worker."""
+    """Return the environment variables that limit a trainer to its booked GPU, or hide all GPUs if it booked none. A
+    custom (``own``) trainer is also limited to its booked cores. ``visible`` is the worker's own
+    ``CUDA_VISIBLE_DEVICES``; if it does not match the devices, no variable for the GPU is set."""
     threads = dict.fromkeys(THREADS, str(booked.cores)) if own else {}
     names = names_of(capability.get("cuda_devices") or (), visible)
     if booked.gpu is None:
@@ -62,8 +65,8 @@ def variables(booked: Booking, capability: Mapping[str, Any], visible: str | Non
 
 
 def names_of(devices: Sequence[Mapping[str, Any]], visible: str | None) -> list[str]:
-    """Return the devices' names for :data:`VISIBLE`, in the order of ``devices``; none if names and devices do not
-    match."""
+    """Return the devices' names for ``CUDA_VISIBLE_DEVICES``, in the order of ``devices``; empty if ``visible`` names
+    another number of devices."""
     if visible is None:
         return [str(number) for number in range(len(devices))]
     named = [name.strip() for name in visible.split(",")]

@@ -1,4 +1,4 @@
-"""The worker's state on disk: its identity, what must survive a crash, and a folder for each attempt."""
+"""The worker's state on disk: its identity, what must survive a crash, and the paths of each attempt's files."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class StateFolder:
     """The worker's state folder. Only one worker may use it at a time."""
 
     def __init__(self, folder: Path, others: Mapping[str, Path] | None = None, host_id: str | None = None) -> None:
-        """Lock the folder. StateError when it is not writable, in use, or has another host's finished work.
+        """Lock the folder. Raises StateFolderError if it is not writable, in use, or holds another host's undelivered
+        work.
 
-        ``others`` has further folders to lock, by their flags.
+        ``others`` maps flags to further folders, which are locked, too.
         """
         self.folder = folder
         self._host_id = host_id
@@ -50,7 +51,7 @@ class StateFolder:
                 self._share_not(other, flag)
 
     def _leave_work_of_another(self) -> None:
-        """Refuse a folder that has another host's finished work."""
+        """Raise StateFolderError if the folder holds undelivered finished work of another host."""
         for slot in self._slots():
             delivery, theirs = self.load(slot).delivery, self._saved_for
             if delivery is None or not theirs or not self._host_id:
@@ -64,8 +65,8 @@ class StateFolder:
                 )
 
     def _share_not(self, folder: Path, flag: str) -> None:
-        """Lock a further folder, so that no other worker uses it. A folder that is not writable is reported by the
-        self-test."""
+        """Lock a further folder, so that no other worker uses it. A folder that is not writable stays unlocked; the
+        self-test reports it."""
         with suppress(OSError):
             self._lock(folder, f"folder {folder}; stop it, or give this one its own {flag} or --host-id")
 
@@ -88,7 +89,8 @@ class StateFolder:
             ) from None
 
     def load(self, slot: int = 0) -> Saved:
-        """Load what the last session saved for a slot. An unreadable file is renamed and reported."""
+        """Return what the last session saved for a slot; an empty Saved if there is no file. An unreadable file is
+        renamed and logged."""
         path = self._file(slot)
         try:
             content = path.read_bytes()
@@ -104,11 +106,11 @@ class StateFolder:
             return Saved()
 
     def load_all(self) -> dict[int, Saved]:
-        """Load what the last session saved of the first slot, and of others as far as they held anything."""
+        """Return by slot what the last session saved: of the first slot, and of each other slot that has a file."""
         return {slot: self.load(slot) for slot in self._slots()}
 
     def _slots(self) -> list[int]:
-        """List the first slot, and the others that have a file."""
+        """Return the numbers of the slots: the first one, 0, and the others that have a file."""
         found = (re.fullmatch(r"saved-([1-9]\d{0,4})\.json", path.name) for path in self.folder.glob("saved-*.json"))
         return [0, *sorted(int(match[1]) for match in found if match)]
 
@@ -116,9 +118,10 @@ class StateFolder:
         return self.folder / (f"saved-{slot}.json" if slot else "saved.json")
 
     def save(self, saved: Saved, slot: int = 0) -> None:
-        """Save a slot's state: it survives a crash of the process, and an attempt's outcome also a power cut. OSError.
+        """Save a slot's state so that it survives a crash of the process; an attempt's outcome survives a power cut,
+        too. Raises OSError.
 
-        For slots after the first, an empty state has no file.
+        For a slot after the first, an empty state deletes the slot's file.
         """
         if slot and saved == Saved():
             self._file(slot).unlink(missing_ok=True)
@@ -128,21 +131,21 @@ class StateFolder:
         _keep(self._file(slot), content, durable=durable)
 
     def load_alone(self) -> tuple[str, ...]:
-        """Load which jobs have to be trained alone here; none if the file is unreadable, because that is learned
-        again."""
+        """Return the ids of the jobs that must be trained alone here; none if the file is unreadable, because the
+        worker learns them again."""
         try:
             return msgspec.json.decode((self.folder / _ALONE).read_bytes(), type=tuple[str, ...])
         except (OSError, ValueError):
             return ()
 
     def save_alone(self, jobs: Sequence[str]) -> None:
-        """Save which jobs have to be trained alone. OSError."""
+        """Save the ids of the jobs that must be trained alone. Raises OSError."""
         _keep(self.folder / _ALONE, json.dumps(jobs).encode(), durable=False)
 
     def begin_anew(self) -> str:
-        """Make the folder on a copied disk a new installation; return its instance id.
+        """Turn the state folder of a copied disk into a new installation; return its new instance id.
 
-        The original machine keeps the old installation's jobs and deliveries.
+        Saved jobs, deliveries and output are deleted, because they belong to the original machine.
         """
         for path in [*map(self._file, self._slots()), self.folder / "sessions"]:
             path.unlink(missing_ok=True)
@@ -155,7 +158,7 @@ class StateFolder:
         self._open.close()
 
     def _instance(self) -> str:
-        """Read the instance id, which is made once. A copied disk has the same id, by which the receiver detects the
+        """Return the instance id, which is made once. A copied disk has the same id, by which the receiver detects the
         copy."""
         path = self.folder / "instance"
         with suppress(FileNotFoundError):
@@ -166,7 +169,7 @@ class StateFolder:
         return made
 
     def _next_session(self) -> int:
-        """Count the starts: this orders sessions without a clock."""
+        """Count this start of the worker, and return the number of starts: this orders sessions without a clock."""
         path = self.folder / "sessions"
         try:
             count = int(path.read_text())
@@ -177,7 +180,7 @@ class StateFolder:
 
 
 class _SavedFor(msgspec.Struct):
-    """The host to which a state file belongs."""
+    """The part of a state file that names the host to which the file belongs."""
 
     host_id: str | None = None
 
@@ -192,7 +195,8 @@ _ALONE = "alone.json"
 
 
 class AttemptFolders(NamedTuple):
-    """The folders of one attempt, so that no file of another attempt is packed."""
+    """The paths of one attempt's folders and files, of which no other attempt has one, so that no foreign file is
+    packed."""
 
     out: Path
     reports: Path
@@ -204,7 +208,8 @@ class AttemptFolders(NamedTuple):
 
 
 def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
-    """Return this attempt's folders, which may not exist yet. The assignment's names have been checked."""
+    """Return the paths of this attempt's folders and files, which may not exist yet. The caller has checked the
+    assignment's names."""
     from training.fleet.worker.bundle import bundle_name  # not needed by a worker at rest
 
     job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"
@@ -221,7 +226,7 @@ def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> Attemp
 
 
 def make_folders(folders: AttemptFolders) -> None:
-    """Create the attempt's folders, empty. Raises OSError."""
+    """Create the attempt's output and report folders, empty, and delete its files beside them. Raises OSError."""
     for folder in (folders.out, folders.reports):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -235,8 +240,9 @@ def attempt_name(assignment: Assignment) -> str:
 
 
 def prune(*roots: Path, in_use: Collection[Assignment] = ()) -> None:
-    """Delete all ended attempts except the newest, and those ``in_use``. Other files and folders are not touched. The
-    roots belong to one worker: in shared roots the newest would all be those of the worker with the shortest jobs."""
+    """Delete the files of ended attempts, except the newest :data:`KEPT_ATTEMPTS` of each root and those ``in_use``.
+    Other files and folders are not touched. The roots belong to one worker: in shared roots the newest would all be
+    those of the worker with the shortest jobs."""
     kept = set(map(attempt_name, in_use))
     for root in roots:
         newest: dict[Path, float] = {}  # by an attempt's folder, or where that is gone its log

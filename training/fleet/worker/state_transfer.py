@@ -39,8 +39,8 @@ _INCOMING = ".incoming"  # beside the files, and no file of a state: its name be
 
 @dataclass
 class StateTransfer:
-    """Transfers the saved state of one attempt. No method raises, except when an order is stopped. ``folder`` is the
-    job's folder on this host; ``calls`` makes requests as the holder of the claim."""
+    """Transfers the saved state of one attempt. Only :meth:`fetch` raises an error, Stopped. ``folder`` is the job's
+    folder on this host; ``calls`` makes requests as the holder of the claim."""
 
     assignment: t.Assignment
     folder: Path
@@ -57,13 +57,14 @@ class StateTransfer:
 
     @property
     def every_s(self) -> float:
-        """Return the seconds between uploads of the state while a trainer runs; 0: none."""
+        """Return the seconds between uploads of the state while a trainer runs; 0 means no uploads."""
         return self.assignment.state_every_s or 0.0
 
     # ── before ──────────────────────────────────────────────────────────────────────────────
 
     def fetch(self, order: Order) -> None:
-        """Fetch the newest state into the job's folder. Raises Stopped."""
+        """Fetch the state named in the assignment into the job's folder, unless this host saved it and still has a
+        state. Raises Stopped."""
         from training.fleet.client.push import FolderError
 
         known, here = self.assignment.state, None
@@ -109,7 +110,7 @@ class StateTransfer:
     # ── while, and after ────────────────────────────────────────────────────────────────────
 
     def heed(self, lines: Iterable[str]) -> None:
-        """Record how far the training is, by the trainer's output."""
+        """Record the epoch that the training has reached, if these lines of the trainer's output report one."""
         for line in lines:
             if (point := point_in(line)) is not None:
                 self._epoch = point.epoch
@@ -117,12 +118,12 @@ class StateTransfer:
                     self._begins = max(0, point.epoch - 1)
 
     def begin_bringing(self) -> None:
-        """Upload the present state on a thread of its own, unless an upload is running."""
+        """Upload the present state on a thread of its own, unless an upload is running; return at once."""
         if not self._busy.locked():
             self._on_a_thread()
 
     def bring_last(self) -> None:
-        """Upload the last state of an ended trainer, within the time that a stopping worker may take."""
+        """Upload the last state of an ended trainer, but wait for that no longer than :data:`LAST_S` seconds."""
         self._on_a_thread().join(LAST_S)
 
     def _on_a_thread(self) -> threading.Thread:
@@ -131,12 +132,13 @@ class StateTransfer:
         return thread
 
     def close(self) -> None:
-        """End the attempt: a thread that is still uploading then writes no note beside another attempt's state."""
+        """End the attempt: an upload that still runs then writes no note beside another attempt's state."""
         with self._noting:
             self._closed = True
 
     def bring(self) -> None:
-        """Upload the present state, after the upload before it has ended."""
+        """Upload the present state unless the receiver has it already; wait first for an upload that runs. Errors are
+        logged."""
         from training.fleet.client.push import FolderError, send
 
         with self._busy:
@@ -156,7 +158,7 @@ class StateTransfer:
             self._kept = listing.dataset_id
 
     def _listing(self) -> Listing | None:
-        """List the files that the trainer saved; None if there are none."""
+        """Return the listing of the files that the trainer saved; None if there are none."""
         from training.fleet.client.push import read_folder  # not needed by a worker at rest
 
         with suppress(FileNotFoundError):
@@ -175,8 +177,8 @@ class StateTransfer:
     # ── the record ──────────────────────────────────────────────────────────────────────────
 
     def note(self, path: Path) -> None:
-        """Save the stretches of a continued training until its bundle is packed, perhaps by another session of the
-        worker."""
+        """Save which attempt trained which epochs beside the state; for a continued training also to ``path``. The
+        bundle's record contains it later, perhaps packed by another session of the worker."""
         stretches = self._stretches()
         self._note_here(stretches)
         if self._begun:
@@ -184,7 +186,7 @@ class StateTransfer:
                 path.write_text(json.dumps(stretches), encoding="utf-8")
 
     def _stretches(self) -> list[dict[str, Any]]:
-        """Return which attempt did which part of the training so far."""
+        """Return, for each attempt that has worked on this training, its host and the epochs that it trained."""
         begins = self._begins
         if begins is None and self._begun:
             begins = self._begun[-1]["ends"]  # None, too, where nobody noted it: the first epoch will tell
@@ -192,7 +194,7 @@ class StateTransfer:
         return joined(self._begun, own)
 
     def _note_here(self, stretches: Sequence[Mapping[str, Any]]) -> None:
-        """Save beside the state which host did which part, for another attempt on this host."""
+        """Save beside the state which host trained which epochs, for another attempt on this host."""
         path = saved_states.stretches_of(self.folder)
         with self._noting, suppress(OSError):
             if not self._closed:
@@ -200,9 +202,10 @@ class StateTransfer:
 
 
 def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
-    """Read what :meth:`StateTransfer.note` saved, for the attempt's record; empty if the training was never continued.
+    """Return what :meth:`StateTransfer.note` saved, for the attempt's record; empty if the training was never
+    continued.
 
-    A worker that was killed has not noted how far its trainer came: then the trainer's ``output`` shows it.
+    A killed worker has not noted the last epoch of its trainer; that epoch is then read from the trainer's ``output``.
     """
     stretches = _stretches_in(path)
     if not stretches:
@@ -214,7 +217,7 @@ def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
 
 
 def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
-    """Write beside a state how far its trainer came, when the worker was killed and could not write it.
+    """Write beside a state the last epoch of its trainer, if the worker was killed and could not write it.
 
     The next attempt on this host may find nothing left to train, and then reports no epoch that would show it.
     """
@@ -226,7 +229,8 @@ def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
 
 
 def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
-    """Return a stretch as its trainer's output reports it; unchanged if the output reports no epoch."""
+    """Return an attempt's part of the training with the first and last epoch that its ``output`` reports; unchanged if
+    it reports none."""
     with suppress(OSError), output.open(encoding="utf-8", errors="replace") as lines:
         epochs = [point.epoch for line in lines if (point := point_in(line)) is not None]
         if epochs:
@@ -235,7 +239,7 @@ def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
 
 
 def _stretches_in(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Read the note saved beside a state."""
+    """Return which attempt trained which epochs, as noted in the file; empty if the file is missing or invalid."""
     with suppress(OSError, msgspec.MsgspecError, RecursionError):
         return tuple(each.to_dict() for each in msgspec.json.decode(path.read_bytes(), type=list[Stretch]))
     return ()

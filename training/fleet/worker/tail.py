@@ -1,8 +1,8 @@
 """Follow the file into which a trainer prints, and keep that file small.
 
-A trainer may print nothing, bytes that are not text, one endless line, or a terabyte. Each reading returns a limited
-number of limited lines, and the disk has the beginning and the end of the output. Much output is read block by block
-and in order. If more than ``QUEUE_BYTES`` wait, the oldest are left out until half is left, and a line says how much.
+A trainer may print nothing, bytes that are not text, one endless line, or a terabyte. Lines are read block by block, in
+order, and cut to a limited length; the disk keeps the beginning and the end of the output. If more than ``QUEUE_BYTES``
+are unread, the oldest are skipped until half of ``QUEUE_BYTES`` is left; a line then says how many.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if code != 9}
 
 
 def clean_line(raw: bytes, chars_max: int = LOG_LINE_CHARS_MAX) -> str:
-    """Make a printed line safe: no control characters, and only the last state of a progress bar."""
+    """Return a printed line as text of at most ``chars_max`` characters, without control characters; of a progress bar,
+    only its last state."""
     last_state = raw.rstrip(b"\r\n").rpartition(b"\r")[2]
     raw_max = 4 * chars_max  # a character has four bytes at most
     text = last_state[:raw_max].decode("utf-8", "replace")
@@ -36,13 +37,13 @@ def clean_line(raw: bytes, chars_max: int = LOG_LINE_CHARS_MAX) -> str:
 
 @dataclass
 class OutputTail:
-    """Reads the lines printed since the last reading.
+    """Reads the lines that a trainer printed to the file ``path`` since the last reading.
 
-    The file is shortened in place when it grows beyond ``file_bytes_max``: its beginning is kept once as
+    When the file grows beyond ``file_bytes_max``, it is emptied in place: its beginning is kept once as
     ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer continues writing (it appends). Where a
-    file in use cannot be shortened (Windows), ``overflowing`` is set and the caller must stop the trainer.
+    file in use cannot be emptied (Windows), ``overflowing`` is set and the caller must stop the trainer.
 
-    ``read_to``: how far the file was read; at first, where an earlier look at it ended.
+    ``read_to`` is the number of bytes read so far; it begins where an earlier session stopped reading.
     """
 
     path: Path
@@ -56,14 +57,15 @@ class OutputTail:
 
     @property
     def position(self) -> int:
-        """Return the position in the file up to which lines were returned."""
+        """Return the number of the file's bytes whose lines were returned."""
         return max(0, self.read_to - len(self._rest))
 
     def poll(self, *, final: bool = False) -> list[str]:
-        """Read the next lines, oldest first, from one block of the file; none if all is read. Never raises OSError.
+        """Return the next lines, oldest first, from one block of the file; an empty list if all is read. Never raises
+        OSError.
 
-        Lines are cut to the length that a log holds, except progress, which the outbox cuts. ``final`` reads all that
-        is left, and takes a last line without an end.
+        Lines are cut to the length that a log allows, except progress lines, which the outbox cuts. With ``final``,
+        read all that is left, also a last line without a line break.
         """
         try:
             lines = self._read_lines()
@@ -86,7 +88,8 @@ class OutputTail:
         return [text for line in lines for text in self._texts(line)]
 
     def _texts(self, raw: bytes) -> list[str]:
-        """Pass on a line; after too many progress lines, add one line that reports it."""
+        """Return a printed line as text; after the first long progress line that is refused, add one line that says
+        why."""
         if len(raw) <= LOG_LINE_CHARS_MAX or not raw.startswith(b"{"):
             return [clean_line(raw)]
         text = clean_line(raw, LINE_BYTES_MAX)
@@ -98,7 +101,7 @@ class OutputTail:
         return lines
 
     def _waiting(self) -> int:
-        """Count the unread bytes."""
+        """Return the number of unread bytes."""
         return self.path.stat().st_size - self.read_to
 
     def _read_lines(self) -> list[bytes]:
@@ -126,7 +129,7 @@ class OutputTail:
         return lines + complete
 
     def _keep_ends(self) -> None:
-        """Copy the beginning (once) and the present end to separate files."""
+        """Copy the file's beginning (once) and the last bytes that were read to separate files."""
         head = self.path.with_name(self.path.name + ".head")
         if not head.exists():
             self._copy(0, head)

@@ -1,7 +1,7 @@
 """Record what a model is trained with: digests of its data and its code, and the checkout's commit.
 
-Our trainers record them in their checkpoint. For a custom trainer the worker digests the files that its command names,
-before it starts, and its data set.
+Built-in trainers record the digests in their checkpoint. For a custom trainer the worker digests the files that its
+command names before the trainer starts, and takes the data set's id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
 
 
 def at_start(spec: Mapping[str, Any], inputs: TrainerInputs, repo_root: Path) -> dict[str, str]:
-    """Return the digests known before the trainer runs; unknown ones are left out."""
+    """Return the digests of data and of a custom trainer's code, and the checkout's commit, before the trainer runs;
+    unknown ones are left out."""
     found = {"data": _texts(_document(inputs.tensors / "manifest.json"), "data_digest").get("data_digest", "")}
     with suppress(OSError, ValueError):
         found["commit"] = checkout_commit(repo_root) or ""
@@ -33,15 +34,16 @@ def at_start(spec: Mapping[str, Any], inputs: TrainerInputs, repo_root: Path) ->
 
 
 def by_checkpoint(checkpoint: Path) -> dict[str, str]:
-    """Read our trainer's record of its run from the checkpoint."""
+    """Return the digests of data and code that a built-in trainer wrote into its checkpoint; empty if it has none."""
     return _texts(_document(checkpoint).get("run_key"), "data", "code")
 
 
 def code_digest(command: Sequence[str], repo_root: Path) -> str:
-    """Digest the files named in the command, by their names there; empty if it names none.
+    """Return the SHA-256 over names and contents of the checkout's files that the command names; an empty text if it
+    names none.
 
-    ``-m package.module`` names the module's file in the checkout, or all Python files of a package. Their
-    further imports are not digested.
+    ``-m package.module`` names the module's file in the checkout, or all Python files of a package. Their further
+    imports are not digested.
     """
     digest, any_file = hashlib.sha256(), False
     for number, part in enumerate(command):
@@ -56,13 +58,14 @@ def code_digest(command: Sequence[str], repo_root: Path) -> str:
 
 
 def note(path: Path, found: Mapping[str, str]) -> None:
-    """Save the digests until the bundle is packed, perhaps by another session of the worker."""
+    """Save the digests to ``path`` until the bundle is packed, perhaps by another session of the worker. Errors of the
+    disk are ignored."""
     with suppress(OSError):
         path.write_text(json.dumps(dict(found)), encoding="utf-8")
 
 
 def noted(path: Path) -> dict[str, str]:
-    """Read the digests that :func:`note` saved."""
+    """Return the digests that :func:`note` saved; empty if the file cannot be read."""
     return _texts(_document(path), "data", "code", "commit")
 
 

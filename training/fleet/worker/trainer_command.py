@@ -1,4 +1,4 @@
-"""Build a trainer's command line from a claim's spec and the worker's folders."""
+"""Build a trainer's command line from the spec of a granted job and the paths on this host."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # parts of file names
 
 
 class BadSpecError(Exception):
-    """The job that the receiver granted cannot start a trainer."""
+    """The spec of a granted job cannot be turned into a trainer's command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerInputs:
-    """The data set on this host, and the interpreter that starts trainers. Absolute paths."""
+    """The absolute paths of the interpreter that starts trainers and of the data set's files on this host."""
 
     python: Path
     validation: Path
@@ -29,7 +29,7 @@ class TrainerInputs:
     tensors: Path
 
     def within(self, folder: Path) -> TrainerInputs:
-        """Return the paths of a data set that was fetched to ``folder``."""
+        """Return a copy whose data paths lie in ``folder``, to which a data set was fetched; the interpreter stays."""
         return replace(
             self, validation=folder / VALIDATION_FILE, summary=folder / FEATURES_FILE, tensors=folder / TENSORS_FOLDER
         )
@@ -42,9 +42,10 @@ class TrainerInputs:
 def trainer_command(
     spec: Mapping[str, Any], inputs: TrainerInputs, *, out_dir: Path, reports_dir: Path, threads: int | None = None
 ) -> list[str]:
-    """Write the trainer's arguments as a list, never as a shell line. Raises BadSpecError in one sentence.
+    """Return the trainer's command line as a list of arguments, which no shell parses. Raises BadSpecError, whose text
+    is one sentence.
 
-    ``threads`` is passed only to our trainers; custom trainers lack the flag.
+    ``threads`` becomes ``--threads`` for built-in trainers only; a custom trainer may lack that flag.
     """
     model, mode = names(spec)
     own = spec.get("trainer")
@@ -84,7 +85,7 @@ def trainer_command(
 
 
 def names(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Check that model and mode can safely be parts of a path. Raises BadSpecError."""
+    """Return the spec's model and mode. Raises BadSpecError unless both can safely be parts of a path."""
     return _name(spec, "model"), _name(spec, "mode")
 
 
@@ -103,7 +104,7 @@ def _flag(key: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Write a value as one argument. A text that looks like a flag is refused."""
+    """Return a value as the text of one argument. Raises BadSpecError for a text that looks like a flag."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value)

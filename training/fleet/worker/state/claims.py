@@ -28,7 +28,7 @@ HOPELESS = frozenset(
 
 
 def ask(transition: StateStep) -> None:
-    """Send a claim. Its request id is saved first, and stays the same until the request brings a job."""
+    """Send a claim. Its request id is saved first, and stays the same until the claim brings a job."""
     if transition.state.request_id is None:
         number = transition.state.requests + 1
         request_id = f"{transition.state.session_id}-{number}"
@@ -49,15 +49,15 @@ def ask(transition: StateStep) -> None:
 
 
 def _wait_s(transition: StateStep) -> float:
-    """Return how long the receiver may hold the claim open: shorter beside other jobs, because a stop must then be
-    noticed soon."""
+    """Return how many seconds the receiver may hold the claim open: 0 in a halt, and fewer beside other jobs, because a
+    stop must then be noticed soon."""
     if transition.state.rests:
         return 0.0
     return min(transition.settings.wait_s, WAIT_BESIDE_S) if transition.state.beside else transition.settings.wait_s
 
 
 def answered(transition: StateStep, answer: t.Event) -> None:
-    """Handle the result of the claim: answer or failure."""
+    """Handle the result of the claim: a job, no job, a refusal, or no answer."""
     fresh = transition.state.request_is_fresh
     transition.set(phase=Phase.IDLE, request_is_fresh=False)
     if isinstance(answer, t.ClaimAnswered | t.CallRefused):
@@ -76,7 +76,7 @@ def answered(transition: StateStep, answer: t.Event) -> None:
 
 
 def _no_job(transition: StateStep, reply: ClaimReply) -> None:
-    """Ask again at once if the receiver had held the claim open, else after a random pause."""
+    """Ask again at once if the receiver held the claim open for half its time or longer, else after a random pause."""
     transition.set(tries=0)
     reason = reply.reason or ""
     idle = re.sub(r"\d+", "", reason)

@@ -1,9 +1,9 @@
 """The events and actions of the worker's state machine, as values.
 
-*Events* have happened, *actions* must be done; :mod:`training.fleet.worker.state.step` turns the one into the other.
-Every request has a number, ``call``; an answer to any but the last request of its kind is ignored. Events about a
-trainer carry the ``claim_id`` they belong to, so that what comes late cannot be taken for something else. Times are
-seconds of a clock that counts sleep.
+*Events* have happened, *actions* must be done; :func:`training.fleet.worker.state.step.step` returns the actions for an
+event. Every request has a number, ``call``; an answer to any but the last request of its kind is ignored. Events about
+a trainer carry the ``claim_id`` they belong to, so that a late event cannot be taken for one of another attempt. Times
+are seconds of a clock that counts sleep.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Saved:
 
     @property
     def assignment(self) -> Assignment | None:
-        """The assignment of the current job."""
+        """The assignment whose delivery or failure report is still owed to the receiver, or else the one that this
+        worker holds; None without any."""
         known = self.delivery or self.report
         return known.assignment if known is not None else self.held
 
@@ -116,8 +117,8 @@ class Backlog:
 class Remains:
     """The remains on disk of the job that an earlier session held.
 
-    They are how its trainer ended, unless it was killed with its worker; the number of lines that it printed; and the
-    last lines.
+    They are how its trainer ended (None if it was killed with its worker), the number of lines it printed, and the last
+    lines.
     """
 
     ended: Ended | None = None
@@ -151,7 +152,7 @@ class CallEnded(Struct, frozen=True):
 
 
 class ClaimAnswered(CallEnded, frozen=True):
-    """Event: the answer to a claim, with a grant or the reason why there is none."""
+    """Event: the answer to a claim, with a job or the reason why there is none."""
 
     reply: ClaimReply
 
@@ -174,7 +175,7 @@ class FailTaken(CallEnded, frozen=True):
 
 
 class OutputTaken(CallEnded, frozen=True):
-    """Event: the receiver stored output; ``log_next`` as in HeartbeatAnswered; the number of lines when all is sent."""
+    """Event: the receiver stored output; ``log_next`` is the number of the first line that it still lacks."""
 
     log_next: int
 
@@ -187,7 +188,7 @@ class CallRefused(CallEnded, frozen=True):
 
 
 class NotAnswered(CallEnded, frozen=True):
-    """Event: no answer, or one that says "later": the call may be repeated."""
+    """Event: no answer came, or one that says "later"; the call may be repeated."""
 
     detail: str = ""
     retry_after_s: float | None = None
@@ -201,24 +202,24 @@ class DeliveryBroken(CallEnded, frozen=True):
 
 
 class News(Struct, frozen=True):
-    """An event of a trainer."""
+    """An event about the trainer of a claim."""
 
     claim_id: str
 
 
 class Fetching(News, frozen=True):
-    """Event: so many bytes of the job's data set are here; the trainer starts after the last."""
+    """Event: ``done`` of ``size`` bytes of the job's data set are here; the trainer starts after the last."""
 
     done: int
     size: int
 
 
 class Spawned(News, frozen=True):
-    """The trainer runs."""
+    """Event: the trainer runs."""
 
 
 class AttemptFailed(News, frozen=True):
-    """The attempt fails like this."""
+    """An event that ends an attempt with this failure."""
 
     failure: Failure
 
@@ -234,7 +235,7 @@ class Printed(News, frozen=True):
 
 
 class Measured(News, frozen=True):
-    """Event: the trainer runs, and its process tree uses so much of its host."""
+    """Event: what the running trainer's process tree used of its host at a measurement."""
 
     used: Used = Used()
     resumable: bool = False  # a state of it is there that can be brought
@@ -256,7 +257,7 @@ class Packed(News, frozen=True):
 
 
 class PackFailed(AttemptFailed, frozen=True):
-    """There is no bundle."""
+    """Event: the trainer's output could not be packed into a bundle."""
 
 
 class SignalReceived(Struct, frozen=True):
@@ -282,23 +283,23 @@ Event = Begin | Tick | SignalReceived | Slept | Seen | CallEnded | News
 
 
 class WorkerAction(Struct, frozen=True):
-    """Something that the worker must do."""
+    """An action that the state machine orders from the worker."""
 
 
 class RememberAlone(WorkerAction, frozen=True):
-    """Action: save on the disk which jobs have to be trained alone."""
+    """Action: save on the disk which jobs must be trained alone."""
 
     jobs: tuple[str, ...]
 
 
 class Call(WorkerAction, frozen=True, kw_only=True):
-    """Send a request to the receiver."""
+    """An action that sends a request to the receiver."""
 
     call: int
 
 
 class SendClaim(Call, frozen=True, kw_only=True):
-    """Send a claim with these members of its message."""
+    """Action: send a claim; the fields are members of its message."""
 
     request_id: str
     wait_s: float
@@ -311,8 +312,8 @@ class SendClaim(Call, frozen=True, kw_only=True):
 
 
 class SendHeartbeat(Call, frozen=True, kw_only=True):
-    """Action: send a heartbeat with the outbox's lines from its log's first line, as many as fit; reports do the
-    same."""
+    """Action: send a heartbeat, to whose log the outbox adds lines from the log's first number, as many as fit.
+    SendComplete and SendFail do the same."""
 
     assignment: Assignment
     message: HeartbeatRequest = HeartbeatRequest()
@@ -344,7 +345,7 @@ class SendOutput(Call, frozen=True, kw_only=True):
 
 
 class ForgetOutput(WorkerAction, frozen=True):
-    """Action: delete this attempt's lines: the receiver has them, or will never take them."""
+    """Action: delete this attempt's lines from the outbox: the receiver has them, or will never accept them."""
 
     claim_id: str
 
@@ -370,15 +371,15 @@ class StopTrainer(TrainerOrder, frozen=True):
 
 
 class KillTrainer(TrainerOrder, frozen=True):
-    """End the trainer."""
+    """Action: kill the trainer."""
 
 
 class PauseTrainer(TrainerOrder, frozen=True):
-    """Hold the trainer still."""
+    """Action: pause the trainer."""
 
 
 class ResumeTrainer(TrainerOrder, frozen=True):
-    """Let the trainer continue."""
+    """Action: let the paused trainer continue."""
 
 
 class KeepAwake(WorkerAction, frozen=True):
@@ -392,9 +393,9 @@ class Pack(WorkerAction, frozen=True):
 
 
 class Discard(WorkerAction, frozen=True):
-    """Action: delete an ended attempt's files; with ``job_over`` also those for later attempts at the job.
+    """Action: clear up an ended attempt's files; with ``job_over`` also the saved state for later attempts at the job.
 
-    ``delivered``: the receiver has the bundle.
+    ``delivered``: the receiver has the bundle, so that the output need not stay.
     """
 
     assignment: Assignment
@@ -421,7 +422,7 @@ class Persist(WorkerAction, frozen=True, kw_only=True):
 
 
 class WakeAt(WorkerAction, frozen=True):
-    """Action: cause a Tick at that time, unless another event comes first. ``None``: wait for events only."""
+    """Action: cause a Tick at time ``at``, unless another event comes first. ``None``: wait for events only."""
 
     at: float | None
 

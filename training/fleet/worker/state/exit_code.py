@@ -45,7 +45,7 @@ class Failure:
 
 
 def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> Failure | None:
-    """Judge an end that the worker did not request; None for success.
+    """Return the failure that a trainer's end shows, if the worker did not request that end; None for success.
 
     ``lines`` are the last ones printed, ``complaint`` is the error that the trainer reported in a progress line.
     """
@@ -67,20 +67,21 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
 
 
 def crowded_out(failure: Failure) -> Failure:
-    """Return the end of a trainer that ran out of memory beside others: it counts against neither host nor job, and
+    """Return the failure of a trainer that ran out of memory beside others: it counts against neither host nor job, and
     says nothing about its needs."""
     text = f"it ran out of memory beside other trainers of its host and is trained alone there next: {failure.error}"
     return Failure(EndReason.INTERRUPTED, text[:ERROR_CHARS_MAX], failure.exit_code)
 
 
 def _adds_to(text: str, words: str, line: str) -> bool:
-    """Return True if a line of output is not yet contained in ``text``, whose part from the trainer is ``words``."""
+    """Return True if a line of output is no progress line, is not contained in ``text``, and does not repeat
+    ``words``."""
     repeats = line.strip() in text or (words and words in line)
     return not repeats and parse_progress(line) is None
 
 
 def error_text(first: str, lines: Sequence[str]) -> str:
-    """Write ``first``, and below it as many of the last ``lines`` as a report may have."""
+    """Return ``first``, and below it as many of the last ``lines`` as a report may have."""
     first = first[: ERROR_CHARS_MAX - 1]
     quoted: list[str] = []
     room = ERROR_CHARS_MAX - len(first)
@@ -103,7 +104,8 @@ _ADVICE = re.compile(r"^\s|^Traceback |^During handling|^The above exception|war
 
 
 def _essence(lines: Sequence[str], complaint: str | None) -> str:
-    """Find the line that names the cause: the trainer's own error, the last error line, or the last line."""
+    """Return the line that names the cause: the trainer's own error, the last error line, or the last line; empty if
+    there is none."""
     if complaint:
         return complaint
     meaningful = [line.strip() for line in lines if line.strip() and parse_progress(line) is None]
@@ -127,7 +129,7 @@ _OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|\bcu(blas|dnn|fft|solver|sparse)|torch
 
 
 def _lacking(ended: Ended, lines: Sequence[str]) -> MemoryKind | None:
-    """Return which kind of memory ran out, if the kernel's count or an error line shows it."""
+    """Return which kind of memory ran out, if the kernel's count or an error line shows it; else None."""
     if ended.killed_for_memory:
         return MemoryKind.RAM
     for line in lines:
@@ -148,7 +150,8 @@ def _memory_words(ended: Ended, lacking: MemoryKind | None) -> str:
 
 
 def parse_timing(content: bytes) -> dict[str, Any]:
-    """Read a trainer's durations and paths as a member of the record; empty if invalid or too long."""
+    """Return the content of a trainer's timing file as the record's member ``timing``; empty if it is invalid or too
+    long."""
     try:
         timing = strict_json.loads(content)
     except ValueError:

@@ -1,8 +1,8 @@
 """PURE: halt training for the host's owner, or by an operator's order. A halt does not count against the job. It pauses
-the trainer; heartbeats continue and report it. If the halt lasts longer than its patience, the trainer is asked to
-stop, as at a worker's end, and its job goes to another host; with a patience of 0 it is stopped at once. A job whose
-trainer has not started is returned at once, and a worker without a job asks for none: it reports that it rests, and
-asks again when the halt ends."""
+the trainer; heartbeats continue and report the halt. If the halt lasts longer than its patience, the trainer is asked
+to stop, and its job is handed back for another host. With a patience of 0 the trainer is stopped at once. A job that
+still waits for its data set or for other trainers is handed back at once. A worker without a job reports in its claim
+that it rests, gets no job, and asks again when the halt ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SOMEBODY = "the operator"
 
 
 def halt(terms: HostTerms, owner: Owner) -> Halt | None:
-    """Return the reason why this host trains nothing now, an operator's order or the owner's condition, if any."""
+    """Return the reason why this host trains nothing now, an operator's order or the owner's condition; None if it may
+    train."""
     if terms.order == "hand_back":
         return Halt(f"drained by {terms.by or SOMEBODY}", 0.0, owner.reason)
     if owner.reason is not None:
@@ -28,17 +29,19 @@ def halt(terms: HostTerms, owner: Owner) -> Halt | None:
 
 
 def keeps_awake(terms: HostTerms, owner: Owner, *, trains: bool) -> bool:
-    """Decide whether to keep the machine awake: while it trains, on mains power."""
+    """Return True if the machine must stay awake: while it trains, unless its owner lets it sleep or it runs on
+    battery."""
     return trains and not terms.may_sleep and not owner.on_battery
 
 
 def handed_back(reason: str) -> Failure:
-    """Return the end of an attempt whose job continues elsewhere or later: it counts against neither host nor job."""
+    """Return the Failure of an attempt whose job continues elsewhere or later: it counts against neither host nor
+    job."""
     return Failure(EndReason.WORKER_SHUTDOWN, f"handed back: {reason}")
 
 
 def catch_up(transition: StateStep) -> None:
-    """Begin or end a halt, and stop the trainer when its patience is over."""
+    """Begin or end a halt of this slot, and stop the trainer when the halt has lasted longer than its patience."""
     halt, work = transition.state.halt, transition.state.work
     match transition.phase:
         case Phase.IDLE if halt is None and transition.state.rests:
@@ -63,7 +66,7 @@ def catch_up(transition: StateStep) -> None:
 
 
 def next_wake(transition: StateStep) -> float | None:
-    """Return when the patience with the halt ends."""
+    """Return when the halt of a paused trainer will have lasted for its patience; None without such a trainer."""
     halt, work = transition.state.halt, transition.state.work
     if halt is None or work is None or transition.phase is not Phase.RUNNING or work.halted_at is None:
         return None
@@ -71,13 +74,13 @@ def next_wake(transition: StateStep) -> float | None:
 
 
 def resting(transition: StateStep) -> str | None:
-    """Return the owner's condition that halts this host, for the next heartbeat or claim."""
+    """Return the owner's condition that halts this host, for the next heartbeat or claim; None if there is none."""
     halt = transition.state.halt
     return None if halt is None else halt.owner
 
 
 def stood_s(work: Work, now: float) -> float:
-    """Return how long a trainer was paused in total, for any reason."""
+    """Return for how many seconds a trainer has been paused in total, for any reason."""
     return work.stood_s + (0.0 if work.stood_at is None else max(0.0, now - work.stood_at))
 
 
@@ -93,7 +96,7 @@ def _halted(transition: StateStep, halt: Halt) -> None:
 
 
 def _stop(transition: StateStep, reason: str) -> None:
-    """Ask a trainer to stop, in order to hand its job back."""
+    """Ask a halted trainer to stop, so that its job is handed back."""
     failure = handed_back(reason)
     transition.say(f"stopping {transition.work.assignment.name}: it is {failure.error}")
     transition.set_work(failure=failure)
@@ -101,7 +104,7 @@ def _stop(transition: StateStep, reason: str) -> None:
 
 
 def _ask_at_rest(transition: StateStep) -> None:
-    """Abort an open claim and send it again with the same id and the note that this host rests."""
+    """Abort an open claim, so that it is sent again at once with the same id and the note that this host rests."""
     if transition.state.call is not None:
         transition.do(t.Abort(call=transition.state.call))
     transition.set(phase=Phase.IDLE, call=None, call_at=transition.now)

@@ -23,7 +23,7 @@ DROPS = frozenset(
 
 
 def interval_s(transition: StateStep, lease_s: float) -> float:
-    """Compute the interval between heartbeats, so that several fit into a lease, however short."""
+    """Return the seconds between heartbeats: those of the settings, or fewer so that several fit into a short lease."""
     return min(transition.settings.heartbeat_s, max(lease_s / 3, 1.0))
 
 
@@ -47,7 +47,7 @@ def next_wake(transition: StateStep) -> list[float | None]:
 
 
 def slept(transition: StateStep, seconds: float) -> None:
-    """After a sleep, first check that the job still belongs to this worker."""
+    """Send a heartbeat at once after a sleep of the machine, to check that the job still belongs to this worker."""
     if transition.state.work is not None and transition.work.beat_at is not None:
         transition.say(f"the machine slept for {seconds:.0f} s")
         transition.set_work(beat_at=transition.now, beat_call=None, beat_tries=0)
@@ -75,7 +75,7 @@ def _send(transition: StateStep) -> None:
 
 
 def answered(transition: StateStep, answer: t.HeartbeatAnswered | t.CallRefused | t.NotAnswered) -> None:
-    """Handle the result of the heartbeat that was sent: answer or failure."""
+    """Handle the result of the heartbeat that was sent: a renewed lease or an order, a refusal, or no answer."""
     transition.set_work(beat_call=None)
     if isinstance(answer, t.HeartbeatAnswered):
         transition.set(echo=answer.reply.echo or transition.state.echo)

@@ -14,7 +14,7 @@ BRIEF_S = 3.0  # for which a trainer may save its state though the lease is near
 
 
 def claim(transition: StateStep, answer: t.NotAnswered) -> None:
-    """Ask again later with the same id, so that a grant whose answer was lost is not lost."""
+    """Repeat an unanswered claim later with the same request id, so that a job granted in a lost answer is not lost."""
     _repeat(transition, answer, f"no work: {answer.detail}", transition.settings.poll_s)
 
 
@@ -34,7 +34,8 @@ def _repeat(transition: StateStep, answer: t.NotAnswered, text: str, first_s: fl
 
 
 def heartbeat(transition: StateStep, answer: t.NotAnswered, interval_s: float) -> None:
-    """Send the next heartbeat sooner than the usual ``interval_s``, while the lease may still be saved."""
+    """Send the heartbeat after an unanswered one sooner than the usual ``interval_s``, while the lease may still be
+    saved."""
     tries = transition.work.beat_tries + 1
     if transition.phase not in REPORTING or not answer.stranger:  # else the report says the same
         text = f"a heartbeat was not answered: {answer.detail}"
@@ -45,14 +46,15 @@ def heartbeat(transition: StateStep, answer: t.NotAnswered, interval_s: float) -
 
 
 def pause_at(transition: StateStep) -> float | None:
-    """Return when a running trainer must pause because its lease is not confirmed."""
+    """Return when a running trainer must pause because its lease is not confirmed; None if it need not."""
     if transition.phase is not Phase.RUNNING or transition.work.paused:
         return None
     return _unconfirmed_at(transition)
 
 
 def stop_by(transition: StateStep) -> float | None:
-    """Return until when a stopping trainer may save its state: like a pause, shortly before the lease ends."""
+    """Return until when a stopping trainer may save its state: like a pause, shortly before the lease ends. None
+    without such a trainer."""
     by, unconfirmed_at = transition.work.stop_by, _unconfirmed_at(transition)
     if by is None or unconfirmed_at is None or transition.work.killed:
         return by
@@ -61,7 +63,7 @@ def stop_by(transition: StateStep) -> float | None:
 
 
 def _unconfirmed_at(transition: StateStep) -> float | None:
-    """Return when the lease is nearly over, if the settings pause trainers then."""
+    """Return when the lease is nearly over; None if the settings let trainers continue then."""
     if transition.settings.on_silence != t.OnSilence.PAUSE:
         return None
     return transition.work.renewed_at + transition.settings.silence_share * transition.work.lease_s

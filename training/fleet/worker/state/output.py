@@ -1,6 +1,7 @@
 """PURE: deliver the output of ended attempts, while other work continues.
 
-One message at a time, the oldest attempt first. Sending a line twice does no harm, because lines are numbered.
+Messages are sent one at a time, the oldest attempt's first. Sending a line twice does no harm, because lines are
+numbered.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from training.fleet.worker.state.state import NOT_LET_IN, StateStep, is_due
 
 
 def catch_up(transition: StateStep) -> None:
-    """Send the message that is due."""
+    """Send the next message with the oldest ended attempt's output, if it is due and no other is on its way."""
     if (
         transition.state.backlog
         and transition.state.output_call is None
@@ -33,7 +34,8 @@ def next_wake(transition: StateStep) -> float | None:
 
 
 def answered(transition: StateStep, answer: t.OutputTaken | t.CallRefused | t.NotAnswered) -> None:
-    """Handle the result of the message that was sent: answer or failure."""
+    """Handle the result of the message that was sent, an answer or a failure: send the next lines, or the same ones
+    again later."""
     transition.set(output_call=None)
     oldest = transition.state.backlog[0]
     match answer:

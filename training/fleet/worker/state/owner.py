@@ -23,7 +23,8 @@ _JUMPS = frozenset({"cpu", "gpu", "celsius"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The known state of the owner's conditions."""
+    """The owner's conditions so far: which count as reasons not to train, when others began to change, and whether the
+    machine runs on battery."""
 
     reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # those that count, in words
     since: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # when each began to change
@@ -31,12 +32,12 @@ class Owner:
 
     @property
     def reason(self) -> str | None:
-        """Return the reason why this machine does not train now."""
+        """Return the first reason why this machine does not train now; None if there is none."""
         return next(iter(self.reasons.values()), None)
 
 
 def look(before: Owner, terms: HostTerms, sight: Sight, now: float) -> Owner:
-    """Return the state after another observation of the machine, at ``now``."""
+    """Return the conditions after another observation of the machine, at ``now``."""
     reasons: dict[str, str] = {}
     since: dict[str, float] = {}
     for name, complaint in _conditions(terms, sight):
@@ -56,14 +57,14 @@ def look(before: Owner, terms: HostTerms, sight: Sight, now: float) -> Owner:
 
 
 def told(before: Owner, terms: HostTerms) -> Owner:
-    """Return the state after the owner's conditions changed: a condition that was removed is no reason any more."""
+    """Return the conditions after the receiver sent other terms: a condition that was removed is no reason any more."""
     asked = {name for name, _ in _conditions(terms, Sight())}
     reasons = {name: said for name, said in before.reasons.items() if name in asked}
     return Owner(reasons=reasons, since=before.since, on_battery=before.on_battery)
 
 
 def _conditions(terms: HostTerms, sight: Sight) -> Iterator[tuple[str, str | None]]:
-    """Yield the owner's conditions: the name of each, and the complaint if it holds."""
+    """Yield each of the owner's conditions: its name, and in words how it holds, or None if it does not hold."""
     if terms.hours:
         shut = sight.minute is not None and not holds(terms.hours, sight.minute)
         yield "hours", f"outside its hours, until {opens(terms.hours, sight.minute or 0)}" if shut else None

@@ -1,4 +1,5 @@
-"""PURE: report a job's outcome: upload and complete, or fail. Reports are repeated for as long as the worker runs."""
+"""PURE: report a job's outcome: upload and complete, or fail. A report without an answer is repeated for as long as the
+worker runs."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ HOPELESS = frozenset({ProblemType.TOO_LARGE, ProblemType.SPEC_MISMATCH})  # anot
 
 
 def send(transition: StateStep) -> None:
-    """Send the request for the present phase."""
+    """Send the request that belongs to the present phase: upload, complete, or fail."""
     work, call = transition.work, transition.begin_call()
     if transition.phase is Phase.UPLOADING:
         assert work.delivery is not None
@@ -42,7 +43,7 @@ def send(transition: StateStep) -> None:
 
 
 def answered(transition: StateStep, answer: t.Event) -> None:
-    """Handle the result of the report: answer or failure."""
+    """Handle the result of the upload, complete or fail that was sent: an answer, a refusal, or no answer."""
     match answer:
         case t.Uploaded():
             transition.deliver(Phase.COMPLETING)

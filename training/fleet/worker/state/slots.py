@@ -9,18 +9,17 @@ whose is an event       An answer belongs to the machine that waits for its numb
                         a trainer belongs to the machine that holds its claim. An event without a recipient only
                         advances the time.
 who asks                One machine, without a job. It asks while fewer trainers run than the receiver last allowed and
-                        finished work does not pile up. So a machine whose trainer has ended takes the next job while it
-                        packs and uploads. A request that may have been
-                        granted is repeated in any case.
-whose trainer waits     One whose job another machine still holds, until that one has dropped it. One whose job must be
-                        trained alone, until the others have ended; until then no machine asks.
+                        finished work does not pile up. So the worker takes the next job while the machine whose trainer
+                        has ended still packs and uploads. A claim that may have been granted is repeated in any case.
+whose trainer waits     A trainer waits while another machine still holds the same job. A trainer whose job must be
+                        trained alone waits until the others have ended; until then no machine asks.
 who is trained alone    A job whose trainer ran out of memory beside others, and jobs that a crash found together,
-                        because any of them may be the cause. It stays so until it was trained alone once; this outlives
-                        the worker.
-when it is gone         When every machine is.
+                        because any of them may be the cause. Such a job is trained alone until one such attempt has
+                        ended; the list of these jobs is saved on the disk.
+when the worker ends    When every machine has ended.
 ======================  =========================================================================================
 
-The number of trainers is that of a moment: a receiver that allows fewer takes none away.
+If the receiver lowers the number of trainers that it allows, those that run continue.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _SHARED = ("calls", "requests", "echo", "idle", "crashed")
 
 
 class Slots(Struct, frozen=True, kw_only=True):
-    """The whole worker's state. Begin with :meth:`of` and the event Begin."""
+    """The whole worker's state. :meth:`of` makes the first one; its first event is Begin."""
 
     machines: Mapping[int, State]  # by slot, which is also that of its claim and of its file
     allowed: int = 1  # how many trainers at once, as the receiver said last
@@ -75,12 +74,12 @@ class Slots(Struct, frozen=True, kw_only=True):
 
     @property
     def training(self) -> list[int]:
-        """The slots whose trainers run, or will when their data have arrived."""
+        """The slots whose trainers are starting (perhaps while their data arrive), running, or stopping."""
         return [slot for slot, one in self.machines.items() if one.phase in WITH_TRAINER]
 
     @property
     def delivering(self) -> tuple[str, ...]:
-        """The claims whose trainers have ended, and whose bundle is being packed, uploaded or reported."""
+        """The claims whose trainers have ended, and whose bundle or failure is being packed, uploaded or reported."""
         return tuple(
             one.work.assignment.claim_id
             for one in self.machines.values()
@@ -89,7 +88,7 @@ class Slots(Struct, frozen=True, kw_only=True):
 
     @property
     def halt(self) -> Halt | None:
-        """Return the reason why this host trains nothing now."""
+        """Return the reason why this host trains nothing now; None if it may train."""
         return halt(self.terms, self.owner)
 
     @property
@@ -101,7 +100,7 @@ class Slots(Struct, frozen=True, kw_only=True):
 
     @property
     def using(self) -> tuple[TrainerUse, ...]:
-        """The claims whose trainers run or will run, and the memory that these use."""
+        """The claims whose trainers are starting, running or stopping, and the memory that each of them uses."""
         works = [self.works[slot] for slot in self.training]
         return tuple(
             TrainerUse(claim_id=each.assignment.claim_id, ram_gib=each.memory.ram_gib, vram_gib=each.memory.vram_gib)
@@ -109,7 +108,8 @@ class Slots(Struct, frozen=True, kw_only=True):
         )
 
     def held_beside(self, claim_id: str) -> list[HeldAttempt]:
-        """List what other trainers than this claim's use of the host, except those that may not start yet."""
+        """Return the bookings and the memory use of all trainers but this claim's, except those that may not start
+        yet."""
         own = self.holder(claim_id)
         works = [self.works[slot] for slot in self.training if slot != own and slot not in self.waiting]
         booked = [(t.booking_of(each.assignment) or Booking(), each.memory) for each in works]
@@ -124,14 +124,14 @@ class Slots(Struct, frozen=True, kw_only=True):
         return any(one.leaving for one in self.machines.values())
 
     def waits_for(self, call: int) -> int | None:
-        """Return the slot that waits for the answer to this call."""
+        """Return the slot that waits for the answer to this call; None if no slot does."""
         for slot, one in self.machines.items():
             if call in (one.call, one.output_call, one.work and one.work.beat_call):
                 return slot
         return None
 
     def holder(self, claim_id: str) -> int | None:
-        """Return the slot that holds this claim."""
+        """Return the slot that holds this claim; None if no slot does."""
         return next((slot for slot, work in self.works.items() if work.assignment.claim_id == claim_id), None)
 
 
@@ -147,7 +147,7 @@ def step(
 
 
 class _Turn:
-    """One step of the worker while it is being computed."""
+    """One step of the whole worker, while its next state and actions are being computed."""
 
     def __init__(
         self,
@@ -212,7 +212,8 @@ class _Turn:
             self._pass_on(slot, action)
 
     def _pass_on(self, slot: int, action: t.WorkerAction) -> None:
-        """Add to a machine's action the facts that only the whole worker knows."""
+        """Add a machine's action to the worker's, completed by what only the whole worker knows; a trainer that must
+        wait is not started."""
         match action:
             case t.WakeAt():
                 self._change(wakes={**self.slots.wakes, slot: action.at})
@@ -233,7 +234,8 @@ class _Turn:
                 self.actions.append(action)
 
     def _named(self, asking: int) -> list[int]:
-        """List the other slots whose file still has a job that a crash ended; the claim reports those jobs."""
+        """Return the other slots whose file still has a job that a crash ended, and empty their saved state; the next
+        claim reports those jobs."""
         found = [
             slot
             for slot, one in self.slots.machines.items()
@@ -244,8 +246,8 @@ class _Turn:
         return found
 
     def _leave(self, said: t.EndProcess) -> None:
-        """End the worker after one machine has ended: the others deliver what they have, and take no more jobs. The
-        others deliver what they have, and take nothing more."""
+        """Record how the worker ends, when one machine has ended. After the last one, end the process; after an error,
+        let the others deliver their work and take no more jobs."""
         first = self.slots.last_word
         if first is None or (said.code and not first.code):
             self._change(last_word=said)
@@ -313,12 +315,13 @@ class _Turn:
                     self._step(slot, t.Tick())
 
     def _asks_beside(self) -> int | None:
-        """Return the slot that asks while others hold jobs: a job that they hand back may be given to it."""
+        """Return the slot that asks for a job while others hold jobs, else None. A job that they hand back may be
+        granted to it."""
         asking = (slot for slot, one in self.slots.machines.items() if one.phase is Phase.ASKING)
         return next(asking, None) if self.slots.works else None
 
     def _hear_first(self, slot: int) -> None:
-        """Make a machine leave when its claim is answered; it hands back what it is given."""
+        """Make an asking machine leave when its claim is answered; it hands back a job that it is then granted."""
         one = self.slots.machines[slot]
         leave_by = next((other.leave_by for other in self.slots.machines.values() if other.leave_by is not None), None)
         leave_by = leave_by or self.now + self._leave_s
@@ -326,7 +329,7 @@ class _Turn:
         self._step(slot, t.Tick())
 
     def _note_company(self) -> None:
-        """Record for each trainer that others run at the same time."""
+        """Record for each running trainer when others last ran at the same time."""
         running = [slot for slot, one in self.slots.machines.items() if one.phase in _HAS_STARTED]
         for slot in running if len(running) > 1 else ():
             self._set_work(slot, beside_at=self.now)
@@ -334,7 +337,7 @@ class _Turn:
     # ── what follows for the others ─────────────────────────────────────────────────────────
 
     def _settle(self, before: Slots) -> None:
-        """Start the trainers that waited, remove machines that are not needed, and let one machine ask."""
+        """Start the trainers that no longer wait, remove machines that are not needed, and let one machine ask."""
         ended = [slot for slot in before.training if slot not in self.slots.training]
         for slot in ended:
             self._judge(before.machines[slot], self.slots.works.get(slot))
@@ -361,7 +364,8 @@ class _Turn:
         return self.slots.works[slot].assignment.job_id in self.slots.alone
 
     def _must_wait(self, slot: int) -> bool:
-        """Return True while this slot's trainer may not start."""
+        """Return True while this slot's trainer may not start: another slot holds the same job, or one of the trainers
+        must be trained alone."""
         job_id = self.slots.works[slot].assignment.job_id
         others = {other: work for other, work in self.slots.works.items() if other not in (slot, *self.slots.waiting)}
         if any(work.assignment.job_id == job_id for work in others.values()):
@@ -385,8 +389,8 @@ class _Turn:
                 self.actions.append(action)
 
     def _end_idle(self) -> None:
-        """End the machines without a job, when no further job is taken; a machine that asks first waits for its
-        answer."""
+        """End the machines without a job, when no further job is taken; a machine whose claim is open first waits for
+        the answer."""
         for slot, one in self.slots.machines.items():
             if one.phase is Phase.IDLE and not self.slots.gone:
                 self._set(slot, replace(one, phase=Phase.GONE))
@@ -394,7 +398,8 @@ class _Turn:
                 self._leave(t.EndProcess())
 
     def _choose(self, *, again: bool) -> None:
-        """Let the one machine ask that may, and no other. ``again``: a trainer has ended, so there is more room."""
+        """Let only the machine ask that :meth:`_asker` returns. ``again`` means that a trainer has ended, so that there
+        is more room."""
         wanted = self._asker()
         if wanted is not None and wanted not in self.slots.machines:
             (first, *_) = self.slots.machines.values()
@@ -414,7 +419,8 @@ class _Turn:
             self._step(wanted, t.Tick())
 
     def _asker(self) -> int | None:
-        """Return the slot that asks, now or at its time; a new slot if none is free."""
+        """Return the slot that asks, now or at its time; a new slot if none is idle; None if there is no room for one
+        more job."""
         machines = sorted(self.slots.machines.items())
         if len(machines) == 1 and machines[0][1].work is None:
             return machines[0][0]
@@ -449,11 +455,11 @@ def _owner(slots: Slots, event: t.Event) -> int | None:
 
 
 def _is_open(one: State) -> bool:
-    """Return True for a machine whose claim may have been granted, so that it must repeat the claim."""
+    """Return True for an idle machine whose last claim may have been granted, so that it must repeat the claim."""
     return one.phase is Phase.IDLE and one.unanswered and one.request_id is not None
 
 
 def _is_spent(one: State) -> bool:
-    """Return True for a machine that holds nothing any more."""
+    """Return True for an idle machine that has no job, request, undelivered output or saved state."""
     at_rest = one.phase is Phase.IDLE and one.work is None and one.call is None
     return at_rest and not one.backlog and one.saved == t.Saved()

@@ -1,6 +1,6 @@
-"""PURE: the worker's state as a value, and the changes of it that several phases share.
+"""PURE: the state of one slot's machine as a value, and the changes of it that several phases share.
 
-A :class:`StateStep` is one step of the state machine while it is being worked out: the state and the actions so far.
+A :class:`StateStep` is one step of the state machine while it is being computed: the state and the actions so far.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOT_LET_IN = frozenset(
 
 
 class Phase(StrEnum):
-    """The phase of the worker; see the table in state/step.py."""
+    """The phase of one slot's machine; see the table in state/step.py."""
 
     IDLE = "idle"
     ASKING = "asking"
@@ -68,7 +68,7 @@ class Halt(NamedTuple):
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """The current job."""
+    """The current job of one slot: its lease, what its trainer reported, and its outcome."""
 
     assignment: t.Assignment
     # the lease, and the heartbeats that renew it
@@ -205,13 +205,15 @@ class StateStep:
         return call
 
     def say_unanswered(self, text: str, answer: t.NotAnswered, *, first: bool) -> None:
-        """Log a missing answer once, and once more when another program begins to answer."""
+        """Log that a request was not answered, if it is the ``first`` time, or when another program begins to
+        answer."""
         if first or (answer.stranger and answer.detail != self.state.told):
             self.say(text, warning=True)
         self.set(told=answer.detail if answer.stranger else "")
 
     def again_later(self, first_s: float, retry_after_s: float | None = None) -> None:
-        """Repeat a request later: after a random pause below a doubling limit, never before the receiver's time."""
+        """Set when to repeat a request: after a random pause below a doubling limit, never before the time that the
+        receiver asked for."""
         pause_s = self.pause_s(first_s, self.state.tries)
         self.set(call_at=self.now + max(pause_s, retry_after_s or 0.0))
 
@@ -222,7 +224,7 @@ class StateStep:
     # ── moves ───────────────────────────────────────────────────────────────────────────────
 
     def take_on(self, assignment: t.Assignment, *, renewed_at: float, lease_s: float, beat_at: float) -> None:
-        """Make an assignment the current job."""
+        """Make an assignment the current job of this slot."""
         work = Work(assignment=assignment, renewed_at=renewed_at, lease_s=lease_s, beat_at=beat_at)
         self.set(work=work)
 
@@ -244,14 +246,14 @@ class StateStep:
             self.set_work(stood_at=None, stood_s=stood_s)
 
     def stop(self) -> None:
-        """Ask the trainer to stop, resuming it if it is paused; its end decides what follows."""
+        """Ask the trainer to stop, and resume it for that if it is paused; its end decides the next phase."""
         self.set(phase=Phase.STOPPING)
         self._stands_no_more()
         self.set_work(stop_by=self.now + self.settings.grace_s)
         self.order(t.StopTrainer)
 
     def stop_fetching(self) -> None:
-        """Stop the fetch of a data set, which ends in SpawnFailed."""
+        """Stop the fetch of the job's data set, if it has one; the attempt then posts SpawnFailed."""
         if self.work.assignment.dataset is not None:
             self.order(t.StopTrainer)
 
@@ -272,18 +274,19 @@ class StateStep:
         self.set_work(failure=failure, beat_at=None, beat_call=None)
 
     def deliver(self, phase: Phase) -> None:
-        """Send the next report at once."""
+        """Enter a phase in which a report is sent, and send the report at once."""
         self.set(phase=phase, call_at=self.now, tries=0)
 
     def numbered(self, total: int | None = None) -> dict[str, Any]:
-        """Number the next message about this work; return its claim, progress, and first line of ``total``."""
+        """Count the next message about this job, and return its common members: claim, number, progress, and a log from
+        the first line that the receiver lacks."""
         self.set_work(seq=self.work.seq + 1)
         log = LogLines(first=self.work.first, total=total)
         claim_id = self.work.assignment.claim_id
         return {"claim_id": claim_id, "seq": self.work.seq, "progress": self.work.progress, "log": log}
 
     def drop(self, detail: str) -> None:
-        """Give up a lost claim: end the trainer, report nothing, forget the work."""
+        """Give up a lost claim: end the trainer, set a finished bundle aside, report nothing, forget the job."""
         self.say(f"{self.work.assignment.name} is dropped: {detail}", warning=True)
         self.set_work(dropped=True, beat_at=None, beat_call=None)
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
@@ -295,12 +298,13 @@ class StateStep:
             self.finish()
 
     def set_aside(self, why: str) -> None:
-        """Keep finished work, because the final refusal may be an operator's mistake."""
+        """Store a finished bundle on this host, because its permanent refusal may be an operator's mistake."""
         if self.work.delivery is not None and self.work.failure is None:
             self.do(t.KeepAside(delivery=self.work.delivery, why=why))
 
     def finish(self, *, job_over: bool = False, delivered: bool = False) -> None:
-        """End the work; ``job_over`` if no further attempt needs its files."""
+        """End the current job of this slot: clear up its files, and keep its undelivered output. ``job_over`` means
+        that no further attempt needs its saved state."""
         work = self.work
         if self.state.call is not None:
             self.do(t.Abort(call=self.state.call))

@@ -1,7 +1,7 @@
-"""PURE: the worker as a function, ``step(state, event, now) -> (state, actions)``.
+"""PURE: one slot of the worker as a function of its state, an event and the time; it returns a state and actions.
 
-Nothing here does I/O, reads a clock or draws a random number: ``now`` is an argument (seconds, on a clock that counts
-sleep), ``chance`` too. The daemon and the simulation carry the same actions out. This file holds the table and the
+Nothing here does I/O, reads a clock or draws a random number: ``now`` (seconds, on a clock that counts sleep) and
+``chance`` are arguments. The daemon and the simulation execute the same actions. This file has the table and the
 dispatch; the phases are in claims.py, trainer.py and reports.py, heartbeats in heartbeats.py, a silent receiver in
 no_answer.py, and halts for the host's owner in halts.py.
 
@@ -34,12 +34,12 @@ any                     a signal, and nothing left to do    GONE
 any                     ``leave_s`` after the signal        GONE
 ======================  ==================================  ================================================
 
-A worker that starts resumes where the last session was killed: at RUNNING, as if the trainer had just ended, if it had;
-at UPLOADING or FAILING; else at IDLE.
+A worker that starts continues where the last session was killed: at UPLOADING or FAILING if the outcome was saved, at
+RUNNING if the trainer has ended meanwhile, else at IDLE.
 
-Parallel to the phases run the heartbeats, from the grant until the receipt, and from then on the delivery of what the
-attempt printed (output.py). The lease counts from the *sending* of the request that got or renewed it. Complete, fail
-and upload are repeated for as long as the worker lives.
+Parallel to the phases, heartbeats are sent from the grant until the receipt or a failure; after the attempt, output.py
+delivers the rest of what the trainer printed. The lease counts from the *sending* of the request that got or renewed
+the lease. Complete, fail and upload are repeated until they are answered, for as long as the worker runs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ BEATS_A_SESSION = 1_000_000  # more than a year of them
 def step(
     state: State, event: t.Event, now: float, settings: t.WorkerSettings, chance: Chance
 ) -> tuple[State, tuple[t.WorkerAction, ...]]:
-    """Return the worker's next state and its actions when ``event`` happens at ``now``."""
+    """Return the next state of one slot's machine, and its actions, when ``event`` happens at ``now``."""
     if state.phase is Phase.GONE:
         return state, ()
     transition = StateStep(state, now, settings, chance)
@@ -123,7 +123,8 @@ def _answered(transition: StateStep, answer: t.CallEnded) -> None:
 
 
 def _begin(transition: StateStep, begin: t.Begin) -> None:
-    """Handle the start: first repeat a claim whose answer was lost, or deliver a finished or failed job."""
+    """Handle the start with the last session's saved state: repeat a claim whose answer was lost, or deliver a finished
+    or failed job."""
     accepted, now = transition.settings.accept_database, transition.now
     saved, found = _accepting(begin.saved, accepted), begin.found
     backlog = tuple(replace(one, assignment=_now_for(one.assignment, accepted)) for one in begin.backlog)
@@ -157,7 +158,8 @@ def _begin(transition: StateStep, begin: t.Begin) -> None:
 
 
 def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
-    """Return the undelivered work marked as granted by the database that the operator named."""
+    """Return the saved state with its work marked as granted by the database that the operator named; unchanged without
+    one."""
     held, delivery, report = saved.held, saved.delivery, saved.report
     return replace(
         saved,
@@ -172,7 +174,8 @@ def _now_for(assignment: t.Assignment, database_id: str | None) -> t.Assignment:
 
 
 def _sessions(session_id: str) -> int:
-    """Count the sessions that this worker has begun, as far as its id shows."""
+    """Return how many sessions this worker has begun, the number at the beginning of a session id; 0 if there is
+    none."""
     number = session_id.partition("-")[0]
     return int(number) if number.isascii() and number.isdigit() and len(number) <= 10 else 0
 
@@ -195,7 +198,7 @@ def _signal(transition: StateStep) -> None:
 
 
 def _catch_up(transition: StateStep) -> None:
-    """Do all due actions, and set the next wake-up."""
+    """Do everything that is due at this time, and set the next wake-up."""
     if transition.phase is Phase.GONE:
         return
     if is_due(transition.state.leave_by, transition.now):

@@ -20,7 +20,7 @@ CPU_SHARE = 0.001  # share of its limit on silence: less CPU time counts as none
 
 
 def news(transition: StateStep, event: t.News) -> None:
-    """Handle an event of the current trainer. Events after its phase are ignored."""
+    """Handle an event of the current trainer. An event that its phase does not expect is ignored."""
     match event:
         case t.Printed():
             _printed(transition, event.lines)
@@ -49,7 +49,7 @@ def news(transition: StateStep, event: t.News) -> None:
 
 
 def catch_up(transition: StateStep) -> None:
-    """Kill a trainer that does not stop in time."""
+    """Kill a trainer that does not stop in time; give up one that survives the kill."""
     if transition.phase is not Phase.STOPPING or not is_due(no_answer.stop_by(transition), transition.now):
         return
     if not transition.work.killed:
@@ -75,7 +75,7 @@ def _spawned(transition: StateStep) -> None:
 
 
 def _stop(transition: StateStep, failure: Failure) -> None:
-    """Ask a misbehaving trainer to stop, so that it may save its state."""
+    """Ask a trainer that breaks a limit to stop, so that it may save its state; ``failure`` will be reported."""
     transition.say(f"stopping {transition.work.assignment.name}: {failure.error}", warning=True)
     transition.set_work(failure=failure)
     transition.stop()
@@ -113,13 +113,13 @@ def _measured(transition: StateStep, cpu_s: float) -> None:
 
 
 def measure_s(assignment: t.Assignment, settings: t.WorkerSettings) -> float:
-    """Return how often to measure the trainer, so that no limit is exceeded by much."""
+    """Return the seconds between two measurements of the trainer, so few that no limit is exceeded by much."""
     limits = (limit_s(assignment, "max_run_s", 0.0), limit_s(assignment, "max_silence_s", settings.max_silence_s))
     return min([MEASURE_S, *(limit / 4 for limit in limits if limit)])
 
 
 def limit_s(assignment: t.Assignment, key: str, otherwise: float) -> float:
-    """Return a limit of the job in seconds; 0 is none."""
+    """Return the limit ``key`` of the job's spec in seconds, or ``otherwise`` if it has none; 0 means no limit."""
     value = assignment.spec.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value)
@@ -127,7 +127,7 @@ def limit_s(assignment: t.Assignment, key: str, otherwise: float) -> float:
 
 
 def heed(transition: StateStep, lines: tuple[str, ...]) -> None:
-    """Read progress, error and last lines from the trainer's output."""
+    """Take progress, error and last lines of the current job from these lines of its trainer's output."""
     work = transition.work
     progress, complaint = work.progress, work.complaint
     for fields in filter(None, map(parse_progress, lines)):
@@ -167,7 +167,7 @@ def _had_company(transition: StateStep) -> bool:
 
 
 def _over(transition: StateStep, failure: Failure | None) -> None:
-    """Handle the trainer's end: drop it, pack its output, or report its failure."""
+    """Handle the end of the trainer or of packing: discard a dropped job, pack the output, or report the failure."""
     if transition.work.dropped:
         transition.finish()
     elif failure is None:

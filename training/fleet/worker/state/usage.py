@@ -1,4 +1,4 @@
-"""PURE: the resources that a trainer used of its host since the last heartbeat, for the next one."""
+"""PURE: measure what a trainer used of its host since the last heartbeat, for the next heartbeat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from training.fleet.wire.attempts import Usage
 
 @dataclass(frozen=True, slots=True)
 class UsageMeter:
-    """Collects measurements since the last sample: means of CPU and GPU use, and the highest memory."""
+    """The measurements since the last sample, from which a sample takes the means of CPU and GPU use and the highest
+    memory."""
 
     since: float | None = None  # the measurement before the first of them, and its CPU time
     since_cpu_s: float = 0.0
@@ -52,7 +53,7 @@ class UsageMeter:
 
 @dataclass(frozen=True, slots=True)
 class TrainerMemory:
-    """The memory of a trainer and of its GPU, in bytes: the present value and the highest."""
+    """A trainer's use of host memory and GPU memory in bytes: the last measurement and the highest of each."""
 
     ram: int = 0
     vram: int = 0
@@ -72,8 +73,8 @@ class TrainerMemory:
         return self.vram / 1024**3
 
     def record(self, max_rss_kib: int) -> dict[str, int]:
-        """Return the highest values for an attempt's record; ``max_rss_kib`` is its largest process's exact value from
-        the system."""
+        """Return the highest values in KiB for an attempt's record; ``max_rss_kib`` is the system's exact value for the
+        trainer's largest process."""
         told = {"max_rss_kib": max(max_rss_kib, self.ram_peak // 1024)}
         return told | ({"max_vram_kib": self.vram_peak // 1024} if self.vram_peak else {})
 
