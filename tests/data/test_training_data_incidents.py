@@ -66,10 +66,10 @@ def test_dates_zones_and_hosts_are_held_to_those_of_the_table(ingested):
     other = log.with_columns(host=pl.col("host") + "1")
     said = ingested.refused(rows.drop("label"), *CUT, *written(ingested, other))
     assert "it names a1, b1, c1, d1, and the hosts are a, b, c, d" in said
-    some = pl.concat([log, other.head(5)])
+    some = pl.concat([log, other.head(5), late.head(1)])
     notes = ingested.taken(rows.drop("label"), *CUT, *written(ingested, some), "--rest", "normal")["notes"]
     assert (
-        "5 of 13 incidents lie in no recording of their hosts: rows 9, 10, 11 and 2 more (attack 5); "
+        "6 of 14 incidents lie in no recording of their hosts: rows 9, 10, 11 and 3 more (attack 6); "
         "the table has no host a1, b1, c1." in notes
     )
     bare = ingested.taken(rows.drop("label"), *CUT, *written(ingested, log.drop("host")), "--rest", "normal")["notes"]

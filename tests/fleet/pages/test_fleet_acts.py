@@ -20,6 +20,7 @@ from training.fleet.service import acts
 from training.fleet.service.acts import Target, applies, for_good, forecast_of
 from training.fleet.service.acts import in_words as what
 from training.fleet.service.audit import AuditLog
+from training.fleet.service.job_views import JobFilter
 from training.fleet.service.plan import Reloader
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
@@ -79,6 +80,13 @@ def test_what_is_lost_is_said_and_what_is_not_is_not():
     ):
         assert for_good(forecast_of(doing, targets, 5400.0)).removeprefix("This cannot be taken back: ") == said
     assert not applies(JobAct.CANCEL, job(JobStatus.FAILED)), "a failed job of the plan is to be seen"
+
+
+def test_a_failed_job_of_the_plan_is_found_and_cannot_be_cancelled(receiver):
+    queue, (job,) = receiver.queue, receiver.queue.db.all("live_jobs_by_host")
+    assert queue.fail(job_id({"name": job["name"]}), job["host"], exit_code=2)
+    (found,) = acts.chosen(queue.db, acts.Selection(JobFilter(status="failed")))
+    assert (applies(JobAct.CANCEL, found), applies(JobAct.REQUEUE, found)) == (False, True)
 
 
 # -- by a browser without script --------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def chosen(database: Database, selection: Selection) -> list[Target]:
     else:
         selection.wanted.check()
         rows = database.all("jobs_chosen", **selection.wanted.parameters(), most=most)
-    return [Target(*(row[name] for name in Target._fields)) for row in rows]
+    return [Target(*(row[name] for name in Target._fields))._replace(status=JobStatus(row["status"])) for row in rows]
 
 
 def portions(forecast: ActOutlook) -> Iterable[Sequence[Target]]:
