@@ -161,7 +161,7 @@ def test_reports_are_in_backup_restore_rebuild_and_doctor(tmp_path):
     kept.write_text(REPORT.replace("0.937", "0.999"))
     assert [each.check for each in examine(here, clock, deep=True).findings] == ["reports"]
     kept.unlink()
-    assert "is gone" in examine(here, clock).findings[0].problem
+    assert "is not at" in examine(here, clock).findings[0].problem
     Restore(tmp_path / "backup", here, clock).run(force=True)
     assert kept.read_text() == REPORT
 
