@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
@@ -95,6 +96,10 @@ def test_it_lies_in_a_dated_folder_and_the_oldest_goes_when_it_is_full(tmp_path)
     assert [one.delivery.assignment.name for one in aside.kept()] == ["n4"], "never the newest"
     assert [one.folder for one in aside.named("n4")] == [aside.kept()[0].folder]
     assert aside.named("") == aside.named("n1") == []
+    (tmp_path / "link").symlink_to(aside.folder)
+    assert [one.delivery.assignment.name for one in SetAside(tmp_path / "link").kept()] == ["n4"]
+    shutil.copytree(aside.kept()[0].folder, aside.folder / "19700101T002000Z-job5-claim5")
+    assert len(aside.kept()) == 1, "a note that names the bundle of another folder"
     (aside.kept()[0].folder / "work.json").write_text("[")
     assert aside.kept() == []
 

@@ -75,7 +75,7 @@ class SetAside:
         for place in sorted(self.folder.glob("*-*-*")):
             try:
                 note = msgspec.json.decode((place / NOTE).read_bytes(), type=FinishedTraining)
-                if note.folder == place and Path(note.delivery.path).is_file():
+                if Path(note.delivery.path).is_file() and note.folder.samefile(place):
                     found.append(note)
             except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
                 continue
