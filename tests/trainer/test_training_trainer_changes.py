@@ -97,6 +97,12 @@ def test_where_no_start_can_be_tried_nothing_can_be_told(usual, count):
     assert not can_tell(series(drawn(0, usual, count, 60), usual))
 
 
+def test_a_measure_that_lacks_a_stretch_is_looked_at():
+    values = drawn(0, 8, 20, 60)
+    values[-1] = np.nan
+    assert (can_tell(series(values[:, :1], 8)), can_tell(series(values, 8))) == (True, False)
+
+
 def test_a_small_shift_is_not_told_however_sure_it_is():
     values = drawn(2, 400, 4000, 1)
     values[1400:] += 0.4

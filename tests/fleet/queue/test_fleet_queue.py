@@ -1049,6 +1049,8 @@ def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places():
     busy = [Slot("desk", n, n + 1.0) for n in range(20)]
     assert [slot.ready_s for slot in places("desk", busy)] == [*range(16)]
     assert places("pi", []) == [Slot("pi")]
+    numbered = [(slot.number, slot.ready_s) for slot in places("desk", busy[:2], most=3)]
+    assert numbered == [(0, 1), (1, 0), (2, 0.0)], "a job that needs the whole host waits for the last"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,14 @@ def test_every_job_is_given_out_once_where_it_fits(kinds, slots):
         assert given_out[kind.key] == (kind.count if fits else 0)
 
 
+@given(st.integers(1, 40), st.lists(st.floats(1, 20), min_size=1, max_size=4))
+def test_jobs_of_one_kind_end_as_soon_as_they_can(count, seconds):
+    told = {str(n): each_s for n, each_s in enumerate(seconds)}
+    ends = sorted(each_s * (n + 1) for each_s in seconds for n in range(count))
+    made = schedule([JobKind("k", count, told, 0, 0.0)], [*map(Slot, told)])
+    assert made.end_s <= ends[count - 1] * 1.002
+
+
 @given(drawn_kinds, drawn_slots)
 def test_on_each_slot_a_higher_priority_comes_first(kinds, slots):
     made = schedule(kinds, slots)

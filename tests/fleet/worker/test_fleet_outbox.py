@@ -40,6 +40,8 @@ from training.fleet.worker.outbox import (
     dropped,
     fitting,
 )
+from training.fleet.worker.requests import with_lines
+from training.fleet.worker.state import events as t
 from training.fleet.worker.state.events import Assignment, Backlog
 from training.fleet.worker.state.exit_code import judge
 from training.fleet.worker.tail import READ_BYTES, OutputTail
@@ -169,6 +171,13 @@ def test_no_content_of_a_file_is_a_crash(tmp_path_factory, junk, at):
     every_line(printer.outbox, "c1")
     printer.say("c")
     assert printer.restarted().last("c1", 1) in {("c",), ()}
+
+
+@pytest.mark.parametrize("total", [None, 3])
+def test_a_report_without_lines_still_tells_how_many_there_were(total):
+    message = HeartbeatRequest(log=LogLines(first=3, total=total))
+    filled = with_lines(t.SendHeartbeat(call=1, assignment=JOB, message=message), lambda _claim, first: (first, ()))
+    assert filled.message.log == (None if total is None else message.log)
 
 
 def test_damaged_files_do_not_pile_up(printer):
