@@ -1,8 +1,8 @@
 """New behaviours: how well a model ranks and catches a behaviour left out of its training, beside the model that was
 shown it.
 
-A behaviour is what was recorded (the scenario); where recordings do not tell several apart, it is the class. Each
-behaviour's test windows are compared with all benign test windows.
+A behaviour is a recording's scenario; where recordings do not name at least two different scenarios, it is the class.
+Each behaviour's test windows are compared with all benign test windows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ BENIGN = ""  # the behaviour of benign windows
 
 
 def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) -> Names:
-    """(N,) the behaviour of each window: the scenario of its episode, or the class; ``BENIGN`` for benign windows.
+    """Return (N,) the behaviour of each window: its episode's scenario, or else its class; ``BENIGN`` for benign
+    windows.
 
-    Scenarios are used if every malicious-like recording has one, and there are several.
+    Scenarios are used if every recording with a malicious-like window names one, and at least two differ; otherwise
+    classes are. Without a benign class all windows are ``BENIGN``.
     """
     alarming = ~classes.is_benign(rows.label) if classes.benign else np.zeros(len(rows), dtype=bool)
     names = np.array(classes.names, dtype=np.str_)
@@ -47,7 +49,7 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
 
 
 def without(split: Split, rows: Rows, behaviour: Names, name: str) -> Split:
-    """The split without one behaviour on the sides that train, stop or calibrate; the test side is unchanged.
+    """Return the split without one behaviour on the sides that train, stop or calibrate; the test side is unchanged.
 
     A recording with no other behaviour is removed as a whole, because windows labelled benign around a behaviour may
     show it.
@@ -58,14 +60,15 @@ def without(split: Split, rows: Rows, behaviour: Names, name: str) -> Split:
 
 
 def about(recording: Names, behaviour: Names, name: str) -> Bools:
-    """(N,) mark a behaviour's windows, and all windows of recordings with no other malicious-like behaviour."""
+    """Return (N,) True for a behaviour's windows, and for all windows of recordings that show it and no other
+    behaviour."""
     here = behaviour == name
     others = distinct(recording[~here & (behaviour != BENIGN)])
     return here | among(recording, distinct(recording[here]) - others)
 
 
 def refuse_shown(split: Split, behaviour: Names, name: str) -> None:
-    """Refuse a split that trains a model on a behaviour by which it is judged as new. Raises LeakError."""
+    """Raise LeakError if a side that trains, stops or calibrates has windows of a behaviour that was to be left out."""
     seen = np.concatenate((split.train, split.val, split.cal))
     if (behaviour[seen] == name).any():
         raise LeakError(
@@ -75,15 +78,16 @@ def refuse_shown(split: Split, behaviour: Names, name: str) -> None:
 
 
 def places_of(name: str, behaviour: Names) -> Ints:
-    """The row numbers of benign windows and of one behaviour's windows."""
+    """Return the row numbers of all benign windows and of one behaviour's windows."""
     return np.flatnonzero((behaviour == BENIGN) | (behaviour == name))
 
 
 @dataclass(frozen=True, slots=True)
 class Unshown:
-    """Scores and alarms of a model trained without a behaviour.
+    """One model's scores and alarms for a behaviour: by default, of a model that was trained without the behaviour.
 
-    Of ``places`` of the test side: the benign windows, and those of the behaviour.
+    ``places`` are positions on the test side: those of the benign windows and of the behaviour's windows; scores and
+    alarms are in their order.
     """
 
     name: str
@@ -94,7 +98,7 @@ class Unshown:
 
 
 class ShownModel(NamedTuple):
-    """The test-side scores of the model that the report is about."""
+    """The model that the report is about: its scores and alarms on the test side, and its classes."""
 
     scored: Scored
     alarm: Bools | None
@@ -105,7 +109,7 @@ class ShownModel(NamedTuple):
         return self.classes.is_benign(self.scored.y)
 
     def of(self, one: Unshown) -> Unshown:
-        """This model's scores and alarms on the same windows."""
+        """Return this model's scores and alarms on the windows of ``one``."""
         alarm = None if self.alarm is None else self.alarm[one.places]
         return Unshown(one.name, one.places, self.scored.score[one.places], alarm, one.left_out)
 
@@ -118,12 +122,12 @@ def figures(
     seed: int,
     skipped: Mapping[str, str] | None = None,
 ) -> JsonDict:
-    """JSON values: figures for ``each`` new behaviour and for ``all``, each beside those of the model that was
+    """Compute the report's figures on new behaviours: ``each``, ``all`` and, beside them, those of the model that was
     ``shown`` it.
 
-    AUROC over all is the mean over behaviours; shares of caught windows and false alarms count every window once per
-    model. Intervals come from resampled episodes, so they say nothing about other behaviours. ``skipped`` has the
-    reason for which a behaviour was not left out.
+    JSON values. AUROC over all is the mean over behaviours; so is the rate of false alarms, while the share of caught
+    windows pools the windows of all behaviours. Intervals come from resampled episodes, so they say nothing about
+    further behaviours. ``skipped`` names behaviours that were not left out, each with the reason.
     """
     scored = known.scored
     episodes = int(np.unique(scored.rows.recording[known.benign]).size)  # that have benign windows
@@ -168,7 +172,8 @@ def _ranks(some: Sequence[Unshown], known: ShownModel, episode: Ints) -> dict[st
 
 
 def _rates(some: Sequence[Unshown], known: ShownModel, episode: Ints, n_episodes: int) -> JsonDict:
-    """The shares of caught windows and false alarms; for several models their mean false alarms."""
+    """Return ``tpr``, over the windows of all these behaviours, and ``fpr``, the mean over their models, with
+    intervals."""
     made = {}
     for name, where in (("tpr", ~known.benign), ("fpr", known.benign)):
         raised, windows = np.zeros(n_episodes), np.zeros(n_episodes)

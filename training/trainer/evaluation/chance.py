@@ -1,9 +1,10 @@
-"""An exact test of whether chance would rank as well: exchange the episodes' labels, and compute the AUROC again.
+"""An exact test of whether chance would rank as well: exchange the labels between episodes, and compute the AUROC
+again.
 
-Under no relation between scores and labels every way of dealing the recordings' labels to the recordings is as likely
-as the one that was seen. An episode keeps its scores and takes the whole course of labels of another one, stretched to
-its own length. A small number of ways is enumerated; from many, a fixed number is drawn. The test stays exact because
-the observed way is among them.
+If scores had nothing to do with labels, every way to assign the recordings' labels to the recordings would be as likely
+as the observed one. An episode keeps its scores and takes the whole sequence of labels of another one, stretched to its
+own length. If there are few ways, all are enumerated; of many, a fixed number is drawn. The test stays exact because
+the observed way is counted as one of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ _AT_ONCE = 1 << 20  # cells of (ways, episodes) worked on at a time
 
 
 class Chance(NamedTuple):
-    """The share of random labellings whose AUROC is at least as far from 0.5, on the same side, as the observed one."""
+    """The exact test's result: the share ``p`` of ways to assign labels whose AUROC is as far from 0.5 as the observed
+    one, or farther.
+
+    Only AUROCs on the observed one's side of 0.5 count.
+    """
 
     p: float
     ways: int  # counted or drawn
@@ -43,10 +48,11 @@ class _Courses(NamedTuple):
 
 
 def chance_test(scores: Sequence[Floats], classes: Sequence[int], y: Ints, episode: AnyArray) -> Chance | None:
-    """Test the mean AUROC of each score (N) for its class against the rest of ``y`` (N), by ``episode`` (N).
+    """Test the mean AUROC of several scores (N,), each for its class against the rest of ``y`` (N,), by ``episode``
+    (N,).
 
-    Windows stand in the order of their time inside each episode. None where there is nothing to exchange (fewer than
-    two different courses of labels), no AUROC, or too much to count.
+    The windows of an episode must be in time order. Return None if fewer than two different sequences of labels exist,
+    if no AUROC can be computed, or if the tables would exceed ``MOST_CELLS``.
     """
     order = np.argsort(episode, kind="stable")
     y = y[order]
@@ -74,7 +80,8 @@ def chance_test(scores: Sequence[Floats], classes: Sequence[int], y: Ints, episo
 
 
 def _courses(y: Ints, first: Ints, length: Ints) -> _Courses:
-    """Number the different sequences of labels. A sequence of one label is the same at every length."""
+    """Number the different sequences of labels. A sequence in which all labels are equal counts as the same at every
+    length."""
     known: dict[bytes, int] = {}
     labels: list[Ints] = []
     of_episode = np.empty(first.size, dtype=np.int64)
@@ -93,8 +100,8 @@ Tables = tuple[Floats, Floats]
 
 
 def _tables(rank: Floats, k: int, courses: _Courses, first: Ints, length: Ints) -> Tables:
-    """(E, courses): the sum of ranks and the number of windows of class ``k``, if the episode had that sequence of
-    labels."""
+    """Return two arrays (E, S): sum of ranks and number of windows of class ``k`` in episode e, if it had label
+    sequence s."""
     sums = np.empty((first.size, len(courses.labels)))
     counts = np.empty_like(sums)
     ends = np.r_[0.0, np.cumsum(rank)]
@@ -112,7 +119,8 @@ def _tables(rank: Floats, k: int, courses: _Courses, first: Ints, length: Ints) 
 
 
 def _statistic(tables: Sequence[Tables], ways: Ints, n: int) -> Floats:
-    """(R,): the mean AUROC over the classes present under each way; NaN if none can be computed."""
+    """Return (R,) the mean AUROC, over the classes present, of each of R ways to assign labels; NaN if there is
+    none."""
     episodes = np.arange(ways.shape[1])
     each = []
     for sums, counts in tables:
@@ -135,7 +143,7 @@ def _number_of_ways(of_episode: Ints, n_kinds: int) -> int:
 
 
 def _all_ways(of_episode: Ints) -> Iterator[Ints]:
-    """Every different order of the label sequences, in blocks."""
+    """Yield every different assignment of the label sequences to the episodes, in blocks (R, E) of sequence numbers."""
     rows = max(1, _AT_ONCE // of_episode.size)
     block: list[list[int]] = []
     for way in _orders(np.bincount(of_episode).tolist(), of_episode.size):
@@ -160,7 +168,7 @@ def _orders(counts: list[int], left: int) -> Iterator[list[int]]:
 
 
 def _drawn_ways(of_episode: Ints) -> Iterator[Ints]:
-    """Random orders of the label sequences from a fixed seed: equal data give equal results."""
+    """Yield ``DRAWN`` random assignments of the label sequences in blocks (R, E), from a fixed seed."""
     rng = np.random.default_rng(0)
     rows = max(1, _AT_ONCE // of_episode.size)
     for start in range(0, DRAWN, rows):

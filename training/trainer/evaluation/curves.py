@@ -15,7 +15,8 @@ Points = list[list[float]]
 
 
 def roc(score: Floats, positive: Bools) -> Points:
-    """[false-positive rate, true-positive rate] from (0, 0) to (1, 1); empty when a class is missing."""
+    """Return points [false-positive rate, true-positive rate] from (0, 0) to (1, 1); empty if all or no windows are
+    positive."""
     if positive.all() or not positive.any():
         return []
     false, hits, _ = roc_curve(positive, score, drop_intermediate=False)
@@ -23,7 +24,7 @@ def roc(score: Floats, positive: Bools) -> Points:
 
 
 def precision_recall(score: Floats, positive: Bools) -> Points:
-    """[recall, precision] by rising recall; empty when a class is missing."""
+    """Return points [recall, precision] by rising recall; empty if all or no windows are positive."""
     if positive.all() or not positive.any():
         return []
     precision, recall, _ = precision_recall_curve(positive, score)
@@ -31,8 +32,11 @@ def precision_recall(score: Floats, positive: Bools) -> Points:
 
 
 def reliability(claimed: Floats, true: Bools) -> list[JsonDict]:
-    """The ``claimed`` probabilities and how often they were ``true``, in ten bins of equal width; empty bins are left
-    out."""
+    """Compare ``claimed`` probabilities (N,) with what was ``true`` (N,), in ten bins of equal width; empty bins are
+    left out.
+
+    Each bin has the mean probability ``claimed``, the share ``observed`` to be true, and its number of ``windows``.
+    """
     bins = np.clip((claimed * RELIABILITY_BINS).astype(np.int64), 0, RELIABILITY_BINS - 1)
     rows = []
     for number in np.unique(bins).tolist():
@@ -48,7 +52,8 @@ def reliability(claimed: Floats, true: Bools) -> list[JsonDict]:
 
 
 def _thinned(x: Floats, y: Floats) -> Points:
-    """Keep only corners; if still too many, points at equal distances along the curve."""
+    """Remove points on straight lines; of more than ``MAX_POINTS`` left, keep those at equal distances along the
+    curve."""
     if x.size > 2:
         dx, dy = np.diff(x), np.diff(y)
         straight = np.isclose(dx[1:] * dy[:-1], dx[:-1] * dy[1:], rtol=0, atol=1e-12)

@@ -27,15 +27,17 @@ PLAIN = {
 
 
 class Facts(SimpleNamespace):
-    """Figures under the names that rules and sentences use. A text is a part of a sentence, or empty."""
+    """A report's figures, as attributes whose names the verdict's rules and sentences use. A text is a part of a
+    sentence, or empty."""
 
     def above(self, rate: float) -> float:
-        """A rate divided by the promised one; 0.15 is 1.5 times 0.1, despite floating-point rounding."""
+        """Return a false-alarm rate as a multiple of the promised one, rounded so that 0.15 is exactly 1.5 times
+        0.1."""
         return round(rate / float(self.target_fpr), 9)
 
 
 def facts_of(report: Report) -> Facts:
-    """All facts of a report."""
+    """Compute all facts from a report."""
     metrics: Mapping[str, Metric] = report["metrics"]["test"]
     split, words = report["split"], report["classes"]["words"]
     facts = Facts(
@@ -152,8 +154,8 @@ def _add_hosts(facts: Facts, per_host: Json) -> None:
 
 
 def _lonely(per_host: Json) -> str:
-    """Name the hosts that recorded a single class or kind; empty if all hosts did, for which another sentence
-    exists."""
+    """Name the hosts that recorded a single class or kind, and which; a class that all hosts recorded alone is left
+    out."""
     alone: dict[str, list[str]] = {}
     for name, found in sorted(per_host.items()):
         kind = found["one_class"]
@@ -169,8 +171,10 @@ def _lonely(per_host: Json) -> str:
 
 
 def _noisiest(facts: Facts, scenarios: Sequence[Json]) -> Json | None:
-    """The benign scenario with the highest false-alarm rate among those surely above the promise, if there are several
-    scenarios."""
+    """Return the benign scenario that surely raises the most false alarms; None if there is none, or only one scenario.
+
+    Its rate must be surely above the promise, and at least ``LOUD`` times as high.
+    """
     found = [one for one in scenarios if one["kind"] == BENIGN]
     sure = [one for one in found if _surely_above(facts, one["rate"]) and facts.above(one["rate"]["value"]) >= LOUD]
     if len(found) < 2 or not sure:
@@ -179,12 +183,12 @@ def _noisiest(facts: Facts, scenarios: Sequence[Json]) -> Json | None:
 
 
 def _surely_above(facts: Facts, rate: Metric) -> bool:
-    """Tell whether a rate's whole interval lies above the promise."""
+    """Tell whether a rate's whole interval lies above the promise; False without a threshold or an interval."""
     return bool(facts.threshold is not None and rate["ci95"] is not None and rate["ci95"][0] > facts.target_fpr)
 
 
 def _add_rival(facts: Facts, baselines: Json, mine: float | None) -> None:
-    """Add the best plain method of the model's kind that is surely better than chance."""
+    """Add the facts on the best plain method of the model's kind; only methods surely better than chance count."""
     kind = "supervised" if facts.supervised else "anomaly"
     rivals = {
         name: found
@@ -208,17 +212,19 @@ def _said(metric: Metric, words: Callable[[float], str]) -> str:
 
 
 def _bounds(metric: Metric, words: Callable[[float], str]) -> str:
-    """``20 to 31``; empty without an interval."""
+    """Format the bounds of a figure's 95 % interval, ``20 to 31``; empty without an interval."""
     return "" if metric["ci95"] is None else " to ".join(map(words, metric["ci95"]))
 
 
 def above_chance(auroc: Metric | None) -> bool:
-    """Tell whether an AUROC is surely above chance; a plain method at chance is not compared."""
+    """Tell whether the whole interval of an AUROC lies above 0.5; only such plain methods are compared with the
+    model."""
     return auroc is not None and auroc["ci95"] is not None and auroc["ci95"][0] > CHANCE
 
 
 def percent(share: float) -> str:
-    """Whole per cents, but a rate above 0 is never shown as 0 %, nor one below 1 as 100 %."""
+    """Format a share in per cent: with one decimal below 10 %, and above 0 or below 1 where a whole number would show 0
+    or 100 %."""
     whole = round(100 * share)
     if (whole == 0 and share > 0) or (whole == 100 and share < 1) or 0.5 < 100 * share < 9.95:
         return f"{100 * share:.1f} %".replace(".0 %", " %")
@@ -226,7 +232,7 @@ def percent(share: float) -> str:
 
 
 def interval(metric: Metric) -> str:
-    """``20 to 31 %``; empty if there is no interval."""
+    """Format a figure's 95 % interval in per cent, ``20 to 31 %``; empty without an interval."""
     return _bounds(metric, percent).replace(" % ", " ")
 
 

@@ -1,4 +1,4 @@
-"""Figures as JSON values: {value, ci95}, and the reason if one of them is null."""
+"""Figures as JSON values: {value, ci95}, with a ``reason`` if the value has no interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def missing(reason: str) -> JsonDict:
 
 
 def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> JsonDict:
-    """{value, ci95}, rounded; see `percentile_interval` for what ``n_support`` and ``bounded`` mean."""
+    """Return an estimate as {value, ci95}, rounded; both are None if its value is not finite.
+
+    Without an interval ``reason`` says why. For ``n_support`` and ``bounded`` see `percentile_interval`.
+    """
     if not np.isfinite(estimate.value):
         return {"value": None, "ci95": None}
     too_few = why_no_interval(estimate.samples.size)
@@ -29,14 +32,18 @@ def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> JsonDi
 
 
 def shown_rate(alarms: Floats, windows: Floats, *, unit: str = "episode") -> JsonDict:
-    """{value, ci95} of a rate from its counts (E,) by ``unit``; see `rates` for the interval."""
+    """Return a rate as {value, ci95}, from ``alarms`` (E,) and ``windows`` (E,) of each ``unit``; both None without
+    windows.
+
+    See `rates` for the interval.
+    """
     if not windows.sum():
         return {"value": None, "ci95": None}
     return figure(alarms.sum() / windows.sum(), rate_interval(alarms, windows), carried_by_one(unit))
 
 
 def figure(value: float, interval: tuple[float, float] | None, reason: str) -> JsonDict:
-    """A value with its interval, or null with the reason."""
+    """Return {value, ci95}, rounded; without an interval ci95 is None and ``reason`` is added."""
     if interval is None:
         return {"value": rounded(value), "ci95": None, "reason": reason}
     return {"value": rounded(value), "ci95": [rounded(bound) for bound in interval]}

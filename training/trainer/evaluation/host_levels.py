@@ -41,23 +41,24 @@ from training.trainer.evaluation.scored import Classes, Scored
 
 
 def conformal(values: Floats, target: float) -> float | None:
-    """The ceil((n + 1)(1 - target))-th smallest of n values; None if that number exceeds n.
+    """Return the ceil((n + 1)(1 - target))-th smallest of n values; None if that number exceeds n.
 
-    At most a share ``target`` of further values of the same kind exceeds it.
+    On average at most a share ``target`` of further values of the same kind exceeds it.
     """
     allowed = allowed_alarms(values.size, target)
     return None if allowed < 1 else float(np.partition(values, values.size - allowed)[values.size - allowed])
 
 
 def allowed_alarms(n: int, target: float) -> int:
-    """Return floor((n + 1) target): the benign scores of n that may reach the threshold.
+    """Return floor((n + 1) target): how many of n benign scores may reach the threshold.
 
-    The small term keeps 0.05 * 20 = 0.999… from losing one.
+    The small added term keeps rounding, as in 0.05 * 20 = 0.999…, from making the result one too small.
     """
     return floor((n + 1) * target + 1e-9)
 
 
 def needed(target: float) -> int:
+    """Return the smallest number of benign scores that can support a threshold for this target."""
     n = max(1, floor(1 / target) - 2)
     while allowed_alarms(n, target) < 1:
         n += 1
@@ -65,7 +66,10 @@ def needed(target: float) -> int:
 
 
 def realised_spread(n: int, target: float) -> tuple[float, float]:
-    """The rate above the chosen one of n exchangeable scores is Beta((n + 1) target, (n + 1)(1 - target))."""
+    """Return the 95 % interval of the alarm rate that a conformal threshold on n exchangeable scores really has.
+
+    That rate is distributed as Beta((n + 1) target, (n + 1)(1 - target)).
+    """
     tails = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
     low, high = stats.beta.ppf(tails, (n + 1) * target, (n + 1) * (1 - target))
     return float(low), float(high)
@@ -97,13 +101,14 @@ class Scale:
     odds: bool
 
     def of(self, score: Floats) -> Floats:
+        """Convert scores to this scale."""
         if not self.odds:
             return np.asarray(score, dtype=np.float64)
         bounded = np.clip(score, EDGE, 1 - EDGE)
         return np.asarray(np.log(bounded) - np.log1p(-bounded), dtype=np.float64)
 
     def back(self, value: float) -> float:
-        """The score for a value on the scale."""
+        """Convert a value on this scale back to a score."""
         if not self.odds:
             return value
         return float(1 / (1 + np.exp(-value))) if value >= 0 else float(np.exp(value) / (1 + np.exp(value)))
@@ -126,30 +131,34 @@ class Quantiles(NamedTuple):
         return cls(QUANTILE, 1 - target)
 
     def level(self, values: Floats) -> ReferenceLevel:
-        """The level of reference windows (M), M > 0."""
+        """Compute a host's level from the scores (M,) of its reference windows on the `Scale`, M > 0."""
         usual, high = (round(float(value), DIGITS) for value in np.quantile(values, (self.usual, self.high)))
         return ReferenceLevel(usual, high, int(values.size))
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A host's reference in three figures, on the scale."""
+    """A host's reference in figures: its level and the threshold it would set alone, both on the `Scale`, and its
+    windows."""
 
     usual: float  # its level
     high: float  # the threshold that it would set by itself
     windows: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
     def start(self, margin: float) -> float:
-        """The value on the scale above which the host's windows raise alarms."""
+        """Return the value on the `Scale` above which the host's windows raise alarms: level plus margin, or lower.
+
+        It is drawn towards ``high`` where that is lower, the further the more windows the reference has.
+        """
         above = self.usual + margin
         return above + min(0.0, self.high - above) * self.windows / (self.windows + HALF)
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceScores:
-    """Scores (M) of reference windows that trained nothing, and the host of each.
+    """Scores (M,) of reference windows on which the model was not trained, and the host of each.
 
-    ``marks`` (M) say which windows they are (see `Rows.marks`); empty unless requested.
+    ``marks`` (M,) identify the windows (see `Rows.marks`); empty unless requested.
     """
 
     score: Floats
@@ -157,7 +166,7 @@ class ReferenceScores:
     marks: Names = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
 
     def by_host(self) -> Iterator[tuple[str, Floats]]:
-        """The scores of each host that has enough windows."""
+        """Yield each host that has at least ``FEWEST`` reference windows, with their scores."""
         for name in sorted(set(self.host.tolist())):
             own = self.score[self.host == name]
             if own.size >= FEWEST:
@@ -169,15 +178,18 @@ class ReferenceScores:
         return replace(self, score=self.score[here], host=self.host[here])
 
     def measured(self, levels: HostLevels | None) -> ReferenceScores:
-        """These scores minus the levels of their hosts."""
+        """Return these scores minus the levels of their hosts; unchanged without levels."""
         return self if levels is None else replace(self, score=levels.applied(self.score, self.host))
 
     def levels(self, scale: Scale, quantiles: Quantiles) -> dict[str, ReferenceLevel]:
-        """The level of each host that has enough windows."""
+        """Compute the level of each host that has at least ``FEWEST`` reference windows."""
         return {name: quantiles.level(scale.of(own)) for name, own in self.by_host()}
 
     def doubts(self, threshold: float) -> list[str]:
-        """Sentences on hosts whose reference is too short, or may show an attack by the calibrated ``threshold``."""
+        """Return a sentence for each host whose reference is too short, or may show an attack.
+
+        An attack is possible if at least half of the reference's windows exceed the calibrated ``threshold``.
+        """
         found = []
         for name in sorted(set(self.host.tolist())):
             own = self.score[self.host == name]
@@ -192,7 +204,10 @@ class ReferenceScores:
 
 
 def doubt_on(host: str, alarming: float | None, windows: int) -> str | None:
-    """A sentence if so much of a host's reference is above the calibrated threshold that it may show an attack."""
+    """Return a sentence if at least half of a host's reference exceeds the calibrated threshold; otherwise None.
+
+    Such a reference may show an attack.
+    """
     if windows < FEWEST or alarming is None or alarming < SUSPECT:
         return None
     return (
@@ -221,13 +236,16 @@ class HostLevels:
 
     @classmethod
     def trained(cls, references: ReferenceScores, *, on: Sequence[str]) -> HostLevels:
-        """Levels from reference windows, for a model that was trained ``on`` these hosts."""
+        """Compute the levels from reference windows, for a model that was trained ``on`` these hosts."""
         known = cls._known(references)
         usual = [known[name] for name in on if name in known]
         return cls(known, float(np.median(usual)) if usual else None)
 
     def elsewhere(self, references: ReferenceScores) -> HostLevels:
-        """The levels for other data: from references there, from hosts adapted to, and otherwise the usual level."""
+        """Return the levels for other data: from the references there, else from the adapted hosts' ``own`` levels.
+
+        All other hosts are measured from the usual level.
+        """
         return replace(self, known={**self.own, **self._known(references)})
 
     @staticmethod
@@ -235,14 +253,15 @@ class HostLevels:
         return {name: round(float(np.quantile(own, MEASURED_FROM)), DIGITS) for name, own in references.by_host()}
 
     def applied(self, score: Floats, host: Names) -> Floats:
-        """The scores (N,) minus the level of each window's host; unchanged when there is no usual level."""
+        """Return the scores (N,) minus the level of each window's host; unchanged when there is no usual level."""
         if self.usual is None:
             return score
         names, place = np.unique(host, return_inverse=True)
         return np.asarray(score - np.array([self.known.get(name, self.usual) for name in names.tolist()])[place])
 
     def notes(self, host: Names) -> list[str]:
-        """Collect the sentences that a reader of the numbers must know."""
+        """Return sentences for readers of the figures: which hosts' scores are measured from their own level, and which
+        not."""
         if self.usual is None:
             return [NO_LEVELS]
         without = sorted(set(host.tolist()) - set(self.known))
@@ -268,11 +287,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostThresholds:
-    """The thresholds of hosts with a level; every other host has the calibrated one.
+    """The thresholds of hosts that have a level; every other host has the calibrated one.
 
-    ``why`` says in words what ``left_out`` says in figures: the reason for the rule. ``kept`` has the thresholds of
-    hosts whose reference trains: they come from the model trained earlier, because a model scores its own training data
-    too low.
+    ``left_out`` has the figures by which the rule was chosen, ``why`` the reason in words. ``kept`` has the thresholds
+    of hosts on whose reference the model was trained: they come from the model trained earlier, because a model scores
+    its own training data too low.
     """
 
     rule: LevelUse
@@ -290,7 +309,7 @@ class HostThresholds:
         return Scale(self.log_odds)
 
     def of(self, host: str) -> float:
-        """The threshold of a host, in the unit of the scores."""
+        """Return the threshold of a host, in the unit of the scores."""
         if host in self.kept:
             return self.kept[host]
         if self.rule is LevelUse.CALIBRATED or host not in self.levels:
@@ -299,15 +318,16 @@ class HostThresholds:
         return start if self.rule is LevelUse.FOLLOWS else max(self.calibrated, start)
 
     def each(self, host: Names) -> Floats:
-        """(N,) each window's threshold, by its host (N)."""
+        """Return (N,) each window's threshold, by its host (N,)."""
         names, place = np.unique(host, return_inverse=True)
         return np.array([self.of(str(name)) for name in names], dtype=np.float64)[place]
 
     def elsewhere(self, references: ReferenceScores, *, measured: bool = False) -> HostThresholds:
-        """The same rule for other data: a host's level comes from its reference there, or else is the earlier one.
+        """Return the same rule for other data: a host's level comes from its reference there, or else is the earlier
+        one.
 
-        Where values are ``measured`` from a host's own reference, an earlier level is not used for a host without a
-        reference there.
+        With ``measured``, the data's values are relative to references: hosts without a reference there lose earlier
+        levels and kept thresholds.
         """
         own = references.levels(self.scale, self.quantiles)
         if not measured:
@@ -328,7 +348,10 @@ class HostThresholds:
 def host_thresholds(
     cal: Scored, references: ReferenceScores, calibrated: float, target: float, *, classes: Classes
 ) -> HostThresholds | None:
-    """Choose rule and margin on calibration windows alone; None where no host has a reference."""
+    """Choose rule and margin on calibration windows alone; None if no host has ``FEWEST`` reference windows.
+
+    If no margin can be learnt from the calibration hosts, it is 0 and the rule ``ONLY_UP``.
+    """
     scale, quantiles = Scale(odds=cal.proba is not None), Quantiles.promising(target)
     levels = references.levels(scale, quantiles)
     if not levels:
@@ -351,12 +374,12 @@ def host_thresholds(
 
 
 def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
-    """Choose the rule by its rates on calibration hosts that are left out in turn, and say why; every host counts the
-    same.
+    """Choose the rule by its rates on calibration hosts that are left out in turn; return it with the reason. Every
+    host counts the same.
 
-    Following never catches less than rising alone: it is chosen where its false alarms stay within the promise, or
-    hardly above those of rising alone. The calibrated threshold alone is never chosen where there are references: that
-    it holds on the calibration hosts says little about another host.
+    Following never catches less than only rising. It is chosen if its false alarms are at most ``KEPT`` times the
+    promise, or exceed those of only rising by at most ``MAY_COST`` times the promise. The calibrated threshold alone is
+    never chosen where there are references: that it holds on the calibration hosts says little about another host.
     """
     if not found:
         return LevelUse.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"
@@ -374,7 +397,10 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
 
 
 def _margin(cal: Scored, hosts: HostThresholds, target: float, classes: Classes) -> float | None:
-    """The distance above their hosts' levels that only a share ``target`` of benign calibration windows exceeds."""
+    """Return the distance above their hosts' levels that only a share ``target`` of benign calibration windows exceeds.
+
+    None if too few of these windows are of hosts with a level.
+    """
     known = classes.is_benign(cal.y) & np.isin(cal.rows.host, list(hosts.levels))
     usual = np.array([hosts.levels[name].usual for name in cal.rows.host[known].tolist()], dtype=np.float64)
     found = conformal(hosts.scale.of(cal.score[known]) - usual, target)

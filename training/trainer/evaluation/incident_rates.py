@@ -36,7 +36,7 @@ CURVE_POINTS = 24
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Scored windows in the order of their runs; ``margin`` is score minus threshold."""
+    """Scored windows, grouped by recording and in time order; ``margin`` (N,) is score minus threshold."""
 
     runs: Runs
     margin: Floats
@@ -62,14 +62,14 @@ class Timeline:
         )
 
     def stretches(self, gap_s: float) -> Ints:
-        """(N,) the number of the stretch that each window is of; -1 for benign windows."""
+        """Return (N,) the number of each window's stretch; -1 for benign windows."""
         before = np.r_[False, self.malicious[:-1]][: self.malicious.size]
         new = self.malicious & ~(before & self.runs.joined(gap_s))
         return np.where(self.malicious, np.cumsum(new) - 1, -1)
 
 
 def runs_of(rows: Rows, stride_s: float) -> Runs:
-    """The windows of ``rows`` by recording and time; without times, in their order and one stride apart."""
+    """Sort the windows by recording and time. If a start time is missing, they keep their order, one stride apart."""
     start, end = rows.t_start, rows.t_end
     if not np.isfinite(start).all():
         start, end = np.arange(len(rows), dtype=np.float64) * stride_s, np.full(len(rows), np.nan)
@@ -78,7 +78,7 @@ def runs_of(rows: Rows, stride_s: float) -> Runs:
 
 
 def stride_of(rows: Rows, *, nominal_s: float) -> float:
-    """The usual time between neighbouring windows of a recording; a nominal one if no times are known."""
+    """Return the median time between neighbouring windows of a recording; ``nominal_s`` if times are unknown."""
     if not np.isfinite(rows.t_start).all():
         return nominal_s
     runs = runs_of(rows, nominal_s)
@@ -87,7 +87,7 @@ def stride_of(rows: Rows, *, nominal_s: float) -> float:
 
 
 class RuleEffect(NamedTuple):
-    """The incidents that a rule catches and those that it falsely reports on a timeline."""
+    """The result of a rule on a timeline: the stretches that it catches, and its false incidents."""
 
     caught: Bools  # (S,) by stretch
     delay_s: Floats  # (S,) from the stretch's first window to the alarm; NaN where it is missed
@@ -127,7 +127,7 @@ def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
 
 
 def refuse_rows(rows: Ints, split: Split, what: str) -> None:
-    """Refuse a choice by windows of the test side. Raises LeakError."""
+    """Raise LeakError if any of these rows, by which ``what`` was chosen, is on the test side."""
     if (both := np.intersect1d(rows, split.test)).size:
         raise LeakError(
             f"{what} chosen by {both.size} windows of the test side, which would judge their own choice: this is a "
@@ -137,7 +137,7 @@ def refuse_rows(rows: Ints, split: Split, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen rule, the rows of the data set that chose it, and why."""
+    """The chosen rule, the numbers of the rows on which it was chosen, and why."""
 
     rule: JoinRule
     rows: Ints
@@ -147,7 +147,7 @@ class Choice:
 
     @property
     def note(self) -> str:
-        """A sentence about how many windows the choice rests on, and what that means for the figures."""
+        """A sentence about how many recordings and hosts the choice rests on, and what that means for the figures."""
         rests = (
             f"The rule of incidents ({self.rule.words}) rests on {self.recordings} calibration "
             f"recording{'s' * (self.recordings != 1)} of {self.hosts} host{'s' * (self.hosts != 1)}"
@@ -160,7 +160,7 @@ class Choice:
         )
 
     def require_none_of(self, split: Split) -> None:
-        """Refuse a rule that was chosen by windows of the test side. Raises LeakError."""
+        """Raise LeakError if the rule was chosen by windows of the test side."""
         refuse_rows(self.rows, split, "the rule of incidents was")
 
     def to_dict(self) -> JsonDict:
@@ -171,7 +171,8 @@ def choose(line: Timeline, rows: Ints, stride_s: float) -> Choice:
     """Choose the rule on calibration windows: fewest false incidents, then most stretches caught, then the shortest
     delay.
 
-    Only candidates that catch at least ``KEPT`` of the best one's catch count; among equals the first wins.
+    Only candidates that catch at least ``KEPT`` times as many stretches as the best one count; among equals the first
+    wins. If none catches a stretch, it is the usual rule.
     """
     rules = [paced(*one, stride_s=stride_s) for one in CANDIDATES]
     rests = {"recordings": int(np.unique(line.recording).size), "hosts": int(np.unique(line.host).size)}
@@ -203,7 +204,8 @@ def choose(line: Timeline, rows: Ints, stride_s: float) -> Choice:
 def called(
     cal: Scored, test: Scored, point: OperatingPoint, classes: Classes, *, rows: Ints, nominal_s: float, curve: bool
 ) -> tuple[Choice, JsonDict]:
-    """Choose the rule on calibration windows, numbered by ``rows``, and give its figures on the test side."""
+    """Choose the rule on calibration windows, whose row numbers are ``rows``; return it with its figures on the test
+    side."""
     stride_s = stride_of(cal.rows, nominal_s=nominal_s)
     calibrated, judged = (Timeline.of_windows(one, point.each(one), classes, stride_s) for one in (cal, test))
     choice = choose(calibrated, rows, stride_s)
@@ -214,9 +216,9 @@ def called(
 
 
 def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> JsonDict:
-    """The figures of the test side, JSON values: caught, delay_s, false_per_host_day, open_share, by host, and a curve.
+    """Compute a rule's figures as JSON values: caught, delay_s, false_per_host_day, open_share, by host, and a curve.
 
-    ``smallest_rate`` is the upper end of the interval that no false incident at all would have had here.
+    ``smallest_rate`` is the upper end of the interval that would result here without any false incident.
     """
     one = outcome(rule, line)
     hosts = sorted(set(line.host.tolist()))
@@ -249,7 +251,8 @@ def _figures(one: RuleEffect, line: Timeline, here: Bools) -> JsonDict:
 
 
 def _median(delay: Floats, recording: Ints, line: Timeline) -> JsonDict:
-    """The median with Woodruff's interval: quantiles found from the binomial interval of the share one half."""
+    """Return the median delay with Woodruff's interval: quantiles found from the binomial interval of the share one
+    half."""
     if line.every_s is None:
         return missing("the data have no clock")
     if not delay.size:
@@ -273,8 +276,10 @@ def _rate(false: Ints, benign: Ints, line: Timeline) -> JsonDict:
 
 
 def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
-    """[false incidents a host-day, share caught] as the threshold rises, by falling rate; empty if times are
-    unknown."""
+    """Return points [false incidents a host-day, share of stretches caught] for a threshold that rises.
+
+    Empty if times are unknown, or if benign or malicious-like windows are missing.
+    """
     benign = np.sort(line.margin[~line.malicious])[::-1]
     if line.every_s is None or not benign.size or not line.malicious.any():
         return []

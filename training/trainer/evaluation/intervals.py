@@ -1,8 +1,8 @@
 """Cluster bootstrap: intervals that resample whole episodes, because windows of one episode are not independent.
 
-A *measure* is a function of episode weights (R, E) that answers one value a row for each of its names. With weights of
-one it gives the value itself, with counts drawn at random its resamples: both come from the same code. Counting windows
-instead of episodes makes intervals two to three times too narrow on overlapping windows.
+A *measure* is a function of episode weights (R, E); for each of its names it returns R values, one per row of weights.
+With all weights 1 it gives the value itself, with randomly drawn counts its resamples: both come from the same code.
+Resampling windows instead of episodes makes intervals two to three times too narrow on overlapping windows.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MIN_VALID = 0.5  # an interval needs at least this part of the resamples to hav
 
 
 class Estimate(NamedTuple):
-    """A value with its resamples; NaN if the weights left nothing to measure."""
+    """A value with its resamples (R,); NaN where the drawn episodes left nothing to measure."""
 
     value: float
     samples: Floats  # (R,)
 
 
 def clusters(episode: Names) -> tuple[Ints, int]:
-    """The number of each window's cluster, and the number of clusters.
+    """Return the number (N,) of each window's cluster, and the number of clusters.
 
-    A cluster is an episode; beyond `MAX_CLUSTERS` several episodes share one at random, which leaves the expected
-    variance as it is (random groups).
+    A cluster is an episode. Beyond `MAX_CLUSTERS` several episodes share one at random, which does not change the
+    expected variance (random groups).
     """
     ids, index = np.unique(episode, return_inverse=True)
     if ids.size <= MAX_CLUSTERS:
@@ -93,7 +93,7 @@ class RankMeasure:
         self._auprc = auprc
 
     def __call__(self, weights: Weights) -> dict[str, Floats]:
-        """AUROC and AUPRC of each row; NaN for a row that drew a single class."""
+        """Return AUROC and AUPRC (R,) for each row of weights (R, E); NaN for a row that drew a single class."""
         up = np.take(weights, self._up_episode, axis=1)
         down = _cumulated(np.take(weights, self._down_episode, axis=1))
         n_up, n_down = up.sum(axis=1, dtype=np.float64), down[:, -1].astype(np.float64)
@@ -107,7 +107,7 @@ class RankMeasure:
         return result
 
     def _average_precision(self, up: Weights, below: Weights, n_up: Floats, n_down: Floats) -> Floats:
-        """Mean over the positives of the precision at their own score."""
+        """Return (R,) the mean, over the positives, of the precision at their own score."""
         hits = n_up[:, None] - np.take(_cumulated(up), self._ups_below, axis=1)
         alarms = hits + (n_down[:, None] - below)
         precision = hits / np.maximum(alarms, 1.0)
@@ -116,7 +116,7 @@ class RankMeasure:
 
 
 def _cumulated(counts: Weights) -> Weights:
-    """The sums of the first 0, 1, … N columns: (R, N + 1)."""
+    """Return (R, N + 1): the sums of the first 0, 1, … N columns."""
     sums = np.zeros((counts.shape[0], counts.shape[1] + 1), dtype=np.int32)
     np.cumsum(counts, axis=1, out=sums[:, 1:])
     return sums
@@ -128,7 +128,7 @@ def _dot(left: Weights, right: Weights) -> Floats:
 
 
 def why_no_interval(n_resamples: int) -> str | None:
-    """The reason why so few resamples give no interval; None if they are enough."""
+    """Return the reason why so few resamples give no interval; None if they are enough."""
     if n_resamples == 0:
         return "no interval was asked for (0 resamples)"
     if n_resamples < FEWEST_RESAMPLES:
@@ -137,14 +137,15 @@ def why_no_interval(n_resamples: int) -> str | None:
 
 
 def percentile_interval(estimate: Estimate, n_support: int, *, bounded: bool = True) -> tuple[float, float] | None:
-    """The 95 % interval, or None when the data do not determine one.
+    """Return the 95 % interval; None with fewer than two supporting episodes, or if most resamples have no value.
 
-    ``n_support`` is the number of episodes that carry the estimate (the smaller class, for a rank measure). Percentiles
-    of a bootstrap over n clusters are too narrow for small n by about the factor between the normal and the t quantile;
-    the tails are widened by it (expanded percentile interval). Where every resample agrees on a bound of the range, 0
-    or 1, the resamples say nothing, and the exact binomial bound for n episodes stands in
-    (``bounded``: the value lies between 0 and 1 by nature). Of a difference of two such values on which all resamples
-    agree, each may be off by that bound; only of equals it is nothing.
+    ``n_support`` is the number of episodes that carry the estimate (those of the smaller class, for a rank measure).
+    Percentiles of a bootstrap over n clusters are too narrow for small n, by about the factor between the normal and
+    the t quantile. The tails are widened by it (expanded percentile interval).
+
+    ``bounded`` means that the value lies between 0 and 1 by nature. If then all resamples equal 0 or all equal 1, they
+    say nothing, and the exact binomial bound for n episodes is used. If all resamples of a difference (not ``bounded``)
+    are equal and not 0, the interval extends twice that bound to both sides.
     """
     valid = estimate.samples[np.isfinite(estimate.samples)]
     enough = valid.size >= max(1, _MIN_VALID * estimate.samples.size)

@@ -1,7 +1,7 @@
-"""Metrics of a model on the test side: numbers with intervals, and the price of its alarms.
+"""Metrics of a model on the test side, with intervals, and how many alarms a day it raises.
 
-Scores come in as `Scored`; the threshold comes from calibration data as an `OperatingPoint` and is never touched again;
-`evaluate` turns both into an `Evaluation`. Intervals resample episodes, not windows (see `resample`).
+`evaluate` takes scores as `Scored`, and a threshold chosen on calibration data as an `OperatingPoint`, and returns an
+`Evaluation`. Intervals take whole episodes as their unit, not windows (see `intervals` and `rates`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RARE = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
 
 
 class Evaluation(NamedTuple):
-    """All that a report shows of the test side; JSON values only and never NaN, except in ``rows``."""
+    """The figures of the test side that a report shows. JSON values, and never NaN, except in ``rows``."""
 
     metrics: dict[str, JsonDict]  # name -> {value, ci95} and, where value is null, reason
     per_host: dict[str, JsonDict]  # host -> counts, one_class, and metrics as above
@@ -101,7 +101,8 @@ class _Judge(NamedTuple):
         return counts
 
     def metrics(self, scored: Scored) -> tuple[dict[str, JsonDict], ClassMeasure | None]:
-        """Every metric with its interval, and the measure that holds the confusion."""
+        """Return every metric with its interval, and the measure that holds the confusion matrix (None without
+        predictions)."""
         episode, n_clusters = clusters(scored.rows.recording)
         measure = self._class_measure(scored, episode, n_clusters)
         measures = [rank_measure(scored, self.classes, episode)]
@@ -142,14 +143,15 @@ class _Judge(NamedTuple):
         return None if self.point is None else self.point.alarms(scored)
 
     def _trained(self, scored: Scored) -> list[int] | None:
-        """The classes of these windows that were trained on, if others were not and the mean differs without those."""
+        """Return the classes of these windows that were trained on, if ranking is by class and others never trained;
+        else None."""
         there = [self.classes.names[k] for k in np.unique(scored.y)]
         if not by_class(scored, self.classes) or not self.never_trained & set(there):
             return None
         return [self.classes.names.index(name) for name in there if name not in self.never_trained]
 
     def ask_chance(self, metrics: dict[str, JsonDict], scored: Scored) -> None:
-        """Add the result of the exact test to each AUROC whose interval includes 0.5."""
+        """Add the exact test's result to each AUROC whose interval includes 0.5 or is missing."""
         for name, among in (("auroc", None), ("auroc_trained", self._trained(scored))):
             metric = metrics.get(name, missing(""))
             ci95 = metric["ci95"]
@@ -163,9 +165,10 @@ class _Judge(NamedTuple):
             metric["chance"] = None if found is None else found.to_dict()
 
     def _class_measure(self, scored: Scored, episode: Ints, n_episodes: int) -> ClassMeasure | None:
-        """A measure of predicted classes: the likeliest class among those that the threshold allows.
+        """Return a measure of the predicted classes; None for an anomaly score without a threshold or a benign class.
 
-        An anomaly score predicts benign or malicious by its threshold.
+        With probabilities, the likeliest class among those that the threshold allows is predicted. An anomaly score
+        predicts benign or malicious by its threshold.
         """
         alarm = self._alarm(scored)
         if scored.proba is not None:
@@ -177,7 +180,7 @@ class _Judge(NamedTuple):
         return ClassMeasure(truth, alarm.astype(np.int64), self.classes.kinds(), episode, n_episodes)
 
     def _alerts(self, scored: Scored, found: Json) -> dict[str, JsonDict]:
-        """Alarms a day on a host without attacks: the measured false-alarm rate times the windows of a day."""
+        """Compute alarms a day on a host without attacks: the measured false-alarm rate times the windows of a day."""
         if "fpr" not in found:
             return {}
         step = pace(scored)
@@ -226,7 +229,8 @@ class _Judge(NamedTuple):
         return complete
 
     def _distinct(self, scored: Scored) -> int:
-        """Benign windows, counting copies within an episode once: a copy is no evidence of a rarer event."""
+        """Count the benign windows; those with equal scores in one recording count once, as a copy is no further
+        evidence."""
         is_benign = self.classes.is_benign(scored.y)
         recording = np.unique(scored.rows.recording[is_benign], return_inverse=True)[1]
         score = scored.score[is_benign]
@@ -246,7 +250,11 @@ class _Judge(NamedTuple):
         }
 
     def _reliability(self, scored: Scored) -> list[JsonDict]:
-        """The reliability of P(malicious-like), or if no class is benign, of the likeliest class's probability."""
+        """Compare the claimed P(malicious-like) with the truth; if no class is benign, the likeliest class's
+        probability.
+
+        Empty for anomaly scores.
+        """
         if scored.proba is None:
             return []
         if self.classes.benign:
@@ -256,12 +264,12 @@ class _Judge(NamedTuple):
 
 
 def _renamed(measure: Measure, name: str) -> Measure:
-    """Rename the single value of ``measure`` to ``NAME_trained``: the measure over the classes seen in training."""
+    """Return ``measure`` with its value ``name`` renamed to ``NAME_trained``."""
     return lambda weights: {f"{name}_trained": measure(weights)[name]}
 
 
 def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
-    """Count the episodes that support each metric: where classes are compared, those of the class with fewest."""
+    """Count the episodes that support each metric: where classes are compared, those of the class with the fewest."""
     carrying = [int(np.unique(scored.rows.recording[scored.y == k]).size) for k in np.unique(scored.y)]
     smallest = min(carrying)
     if by_class(scored, classes) and len(carrying) > 2:
@@ -278,15 +286,15 @@ def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
 
 
 def by_class(scored: Scored, classes: Classes) -> bool:
-    """Tell whether ranking compares each class with the rest, instead of malicious-like with benign."""
+    """Tell whether AUROC compares each class with the rest, instead of malicious-like windows with benign ones."""
     return scored.proba is not None and (len(classes) > 2 or not classes.benign)
 
 
 def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = None) -> list[tuple[Floats, int]]:
-    """The scores whose AUROC is computed, each with the class that it should rank highest: the alarm score, or one per
-    class.
+    """Return the scores whose AUROC is computed, each with the class that it should rank highest.
 
-    Without benign classes an anomaly score ranks nothing.
+    That is the alarm score alone, or with many classes the probability of each class present. An anomaly score without
+    benign classes gives an empty list.
     """
     if not by_class(scored, classes):
         return [(scored.score, 1)] if classes.benign else []
@@ -296,7 +304,10 @@ def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = N
 
 
 def rank_measure(scored: Scored, classes: Classes, episode: Ints, among: Collection[int] | None = None) -> Measure:
-    """AUROC and AUPRC; for many classes their mean over the classes present, limited to ``among`` if given."""
+    """Return the function that computes AUROC and AUPRC for given weights; for many classes their means over classes.
+
+    The means are over the classes present, limited to ``among`` if given.
+    """
     if not by_class(scored, classes):
         return RankMeasure(scored.score, ~classes.is_benign(scored.y), episode)
     ranks = [RankMeasure(score, scored.y == k, episode) for score, k in rankings(scored, classes, among)]

@@ -52,7 +52,7 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 
 def render(report: Json) -> str:
-    """A self-contained page, equal bytes for equal reports."""
+    """Return a self-contained HTML page; equal reports give equal bytes."""
     without: JsonDict = {"channels": {}, "thresholds": {"rule": None}, "scenarios": []}
     report = {**without, "reasons": None, "new_behaviours": None, **report}
     return _template().render(
@@ -112,17 +112,17 @@ def _machines(names: Sequence[str]) -> str:
 
 
 def show(metric: Json, digits: int = 3) -> str:
-    """``0.812 (0.744 to 0.871)``; a dash if there is no value."""
+    """Format a figure with its interval, ``0.812 (0.744 to 0.871)``; a dash if there is no value."""
     return _worded(metric, lambda value: _number(value, digits))
 
 
 def share(metric: Json) -> str:
-    """A rate in per cent with its interval: ``8.1 % (2.0 to 14.4)``."""
+    """Format a rate in per cent with its interval: ``8.1 % (2.0 to 14.4)``; a dash if there is no value."""
     return _worded(metric, lambda value: f"{100 * value:.1f}", " %")
 
 
 def gap(metric: Json) -> str:
-    """A difference with its sign: ``+0.021 (−0.012 to +0.055)``."""
+    """Format a difference with its sign: ``+0.021 (−0.012 to +0.055)``; a dash if there is no value."""
     return _worded(metric, lambda value: f"{value:+.3f}".replace("-", "−"))
 
 
@@ -141,7 +141,8 @@ def _percent(value: float | None) -> str:
 
 
 def in_order(found: Json) -> list[tuple[str, Any]]:
-    """Items in the order of `NAMES`, the others after them by name; the order in the stored report does not matter."""
+    """Return the items in the order of `NAMES`, then all others by name; their order in the stored report does not
+    matter."""
     place = {name: number for number, name in enumerate(NAMES)}
     return sorted(found.items(), key=lambda item: (place.get(item[0], len(place)), item[0]))
 
@@ -252,7 +253,7 @@ def _calibration_figure(curves: Json) -> JsonDict | None:
 
 
 def _history_figures(history: Sequence[Json], course: str | None) -> list[JsonDict | None]:
-    """Draw losses in one chart, the training's other figures in another."""
+    """Draw the losses of the training history in one chart, and its other figures in another."""
     keys = sorted({*history[0]} - {"epoch"}) if history else []
     losses = [key for key in keys if key.endswith("loss")]
     others = [key for key in keys if key not in losses]
@@ -281,7 +282,7 @@ def _history_figure(
 
 
 def _confusion(confusion: Json | None) -> JsonDict | None:
-    """The cells of the confusion table, each with its share of the row and a shade for that share."""
+    """Return the cells of the confusion table, each with its share of the row and a shade for that share."""
     if confusion is None:
         return None
     rows = []
@@ -293,7 +294,7 @@ def _confusion(confusion: Json | None) -> JsonDict | None:
 
 
 def _called(incidents: Json | None) -> list[JsonDict]:
-    """The figures of incidents: over all hosts, then for each host if there are several."""
+    """Return the figures of incidents: over all hosts, then for each host if there are several."""
     if incidents is None:
         return []
     hosts = [{"name": name, **found} for name, found in _sorted(incidents["per_host"])]
@@ -313,7 +314,10 @@ def _hosts(report: Json) -> list[JsonDict]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page beside the report, or where ``--out`` says. Exit codes: 0 done, 2 bad arguments, 65 no report."""
+    """Write the page beside the report, or where ``--out`` says.
+
+    Exit codes: 0 done; 2 bad arguments, or a file that cannot be read or written; 65 the file is no report.
+    """
     replace_unprintable()
     parser = argparse.ArgumentParser(
         prog="python -m training.trainer.evaluation.page",

@@ -1,9 +1,9 @@
-"""Intervals of small rates over episodes: Korn and Graubard's, which extend upwards even where few episodes alarm.
+"""Intervals of small rates over episodes, after Korn and Graubard: they extend upwards even where few episodes alarm.
 
-The windows of an episode repeat each other, so a rate carries as much as the number of independent windows that would
-vary as little as the episodes do. With that number the exact binomial interval (Clopper and Pearson) is taken. The
-percentiles of a bootstrap cannot include an episode with more alarms than those drawn, and too often lie wholly below
-the truth.
+The windows of an episode repeat each other. So an interval is computed as for fewer, independent windows: as many as
+would make the rate vary as much as it varies between the episodes. With that number the exact binomial interval
+(Clopper and Pearson) is taken. The percentiles of a bootstrap cannot include an episode with more alarms than those
+drawn, and too often lie wholly below the truth.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LOUD = 0.25  # of an episode's windows: as far from the common rate counts the f
 
 
 def rate_interval(alarms: Floats, windows: Floats) -> tuple[float, float] | None:
-    """The 95 % interval of sum(``alarms``) over sum(``windows``), both (E,) by episode; None for fewer than two.
+    """Return the 95 % interval of sum(``alarms``) over sum(``windows``), both (E,) by episode; None for fewer than two.
 
-    The episode that is farthest from the common rate counts twice in the variance, and as ``LOUD`` if it is quieter: if
-    few episodes alarm, others probably exist that alarm more. Where none alarms, or all windows do, every episode
-    counts as one.
+    The variance counts the episode that is farthest from the common rate twice, the second time with at least the
+    distance ``LOUD``: if few episodes alarm, others probably exist that alarm more. If no window alarms, or all do,
+    every episode counts as one window.
     """
     there = windows > 0
     alarms, windows = alarms[there], windows[there]
@@ -43,7 +43,7 @@ def rate_interval(alarms: Floats, windows: Floats) -> tuple[float, float] | None
 
 
 def exact_interval(hits: float, number: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval for ``hits`` of ``number``, neither of which must be whole."""
+    """Return Clopper and Pearson's interval for ``hits`` of ``number``; neither needs to be a whole number."""
     missed = number - hits
     low = float(stats.beta.ppf(TAIL, hits, missed + 1)) if hits > 0 else 0.0
     high = float(stats.beta.isf(TAIL, hits + 1, missed)) if missed > 0 else 1.0
@@ -51,10 +51,10 @@ def exact_interval(hits: float, number: float) -> tuple[float, float]:
 
 
 def count_interval(events: Floats, exposure: Floats) -> tuple[float, float] | None:
-    """The 95 % interval of a rate of events, sum(``events``) over sum(``exposure``), both (E,) by episode.
+    """Return the 95 % interval of a rate of events, sum(``events``) over sum(``exposure``), both (E,) by episode.
 
-    The Poisson analogue of ``rate_interval``: Garwood's exact interval for the number of events that would vary as much
-    by themselves as the episodes do. None for fewer than two episodes.
+    The Poisson analogue of ``rate_interval``: Garwood's exact interval, for the number of independent events that would
+    vary as much as the episodes do. None for fewer than two episodes.
     """
     there = exposure > 0
     events, exposure = events[there], exposure[there]

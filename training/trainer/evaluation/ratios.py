@@ -1,7 +1,7 @@
 """Measures that are ratios of counts: sum each episode's contribution once, then weigh the episodes.
 
-Each class holds an (E, …) table of sums and answers, for episode weights (R, E), one value a row for each of its names
-(see `resample.Measure`). NaN means that the rows drawn leave nothing to divide by.
+Each class holds an (E, …) table of sums. Called with episode weights (R, E), it returns R values for each of its names
+(see `intervals.Measure`). NaN means that the divisor is 0 for these weights.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ LEAST_VARIANCE = 1e-9  # of a window that a model is sure of
 
 
 def episode_sums(values: Floats, episode: Ints, n_episodes: int) -> Floats:
-    """Sum the columns of ``values`` (N, M) over the windows of each episode: (E, M)."""
+    """Sum the columns of ``values`` (N, M) over the windows of each episode; return (E, M)."""
     columns = [np.bincount(episode, weights=column, minlength=n_episodes) for column in values.T]
     return np.stack(columns, axis=1)
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
-    """Elementwise quotient, NaN where the divisor is 0."""
+    """Return the elementwise quotient, NaN where the divisor is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(below > 0, above / below, np.nan)
 
 
 class ClassMeasure:
-    """Balanced accuracy and macro-F1 of predicted classes, and the counts for their accuracy."""
+    """Balanced accuracy and macro-F1 of predicted classes; also the counts for their accuracy, and the confusion
+    matrix."""
 
     def __init__(self, y: Ints, predicted: Ints, names: Sequence[str], episode: Ints, n_episodes: int) -> None:
         self.names = tuple(names)  # by number, of what it was asked to tell apart
@@ -46,12 +47,12 @@ class ClassMeasure:
         self._table = np.concatenate([hits, truth, claimed], axis=1).astype(np.float64)
 
     def counts(self) -> dict[str, tuple[Floats, Floats]]:
-        """The correct and all windows (E,) of each episode, for the accuracy."""
+        """Return the number of correct and of all windows (E,) of each episode, for the accuracy."""
         hits, truth, _ = np.split(self._table, 3, axis=1)
         return {"accuracy": (hits.sum(axis=1), truth.sum(axis=1))}
 
     def among(self, classes: Sequence[int]) -> Measure:
-        """Balanced accuracy over only these classes."""
+        """Return a measure of the balanced accuracy over only these classes."""
 
         def measure(weights: Weights) -> dict[str, Floats]:
             hits, truth, _ = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
@@ -77,7 +78,8 @@ class AlarmMeasure:
         self._table = episode_sums(np.stack(columns, axis=1).astype(np.float64), episode, n_episodes)
 
     def counts(self) -> dict[str, tuple[Floats, Floats]]:
-        """The alarms and the windows (E,) of each episode, for each rate."""
+        """Return the alarms (E,) and windows (E,) of each episode for ``tpr`` and ``fpr``; empty without a
+        threshold."""
         malicious, benign, caught, false = self._table.T
         return {"tpr": (caught, malicious), "fpr": (false, benign)} if self._has_alarms else {}
 
@@ -87,10 +89,11 @@ class AlarmMeasure:
 
 
 class CatchMeasure:
-    """The share caught when exactly a given share of the benign windows raises an alarm: {name: share} of ``rates``.
+    """The share of malicious-like windows caught when a given share of benign windows may raise an alarm, for each of
+    ``rates``.
 
-    Read off the ROC curve of the windows drawn: a malicious-like window counts as caught when no more than that share
-    of the benign ones scores at least as high. NaN for a row that drew a single class.
+    It is read off the ROC curve of the windows drawn: a malicious-like window is caught if at most that share of the
+    benign ones scores at least as high. NaN for a row that drew a single class.
     """
 
     def __init__(self, score: Floats, malicious: Bools, episode: Ints, rates: Mapping[str, float]) -> None:
@@ -115,8 +118,8 @@ class CatchMeasure:
 
 
 class ProbabilityMeasure:
-    """Two measures of how far probabilities can be trusted: expected calibration error (top label) and Brier score
-    (0..2)."""
+    """Two measures of how far probabilities can be trusted: expected calibration error (top label), Brier score (0 to
+    2)."""
 
     def __init__(self, y: Ints, proba: Floats, predicted: Ints, episode: Ints, n_episodes: int) -> None:
         confidence = proba.max(axis=1)
@@ -134,10 +137,10 @@ class ProbabilityMeasure:
         self._table = episode_sums(columns, episode, n_episodes)
 
     def perfect(self) -> float:
-        """The calibration error that a model with correct probabilities would have here by chance.
+        """Return the calibration error that a model with correct probabilities would have here by chance.
 
-        Chance moves each bin further if the windows of an episode are alike: their correlation is estimated from this
-        model's own errors, after removing a trend over its confidence.
+        That error is larger if the windows of an episode are alike: their correlation is estimated from this model's
+        own errors, after removing a trend over its confidence.
         """
         deviation = np.sqrt(np.maximum(self._confidence * (1 - self._confidence), LEAST_VARIANCE))
         line = np.stack((np.ones_like(self._confidence), self._confidence), axis=1)
@@ -162,6 +165,6 @@ class ProbabilityMeasure:
 
 
 def mean_of_present(values: Floats) -> Floats:
-    """The mean of each row (R, M) over the values that are not NaN; NaN if all are."""
+    """Return (R,) the mean of each row (R, M) over its values that are not NaN; NaN if all are."""
     present = np.isfinite(values)
     return ratio(np.where(present, values, 0.0).sum(axis=1), present.sum(axis=1).astype(float))

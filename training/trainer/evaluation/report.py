@@ -1,6 +1,6 @@
-"""A training run's report: JSON for machines and an HTML page for people; equal runs give equal bytes.
+"""A training run's report: JSON for machines and an HTML page for people.
 
-Neither holds a date, a duration, a path or the training machine's name: equal runs give equal files.
+Neither holds a date, a duration, a path or the training machine's name, so equal runs give equal bytes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def build_report(
     notes: Sequence[str],
     **parts: Any,
 ) -> JsonDict:
-    """The report as JSON values, with its verdict; ``parts`` get their own keys.
+    """Build the report as JSON values, with its verdict; each of ``parts`` gets its own key.
 
     Its ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and
-    no durations; its ``course`` says which model of that history is kept. ``quarantined`` has {"episode_id": …,
-    "reasons": […]} for each episode that validation kept out. ``choice`` is that of the rule of incidents,
-    ``weighed_by`` the rows that chose the weights of a model's parts, or its views.
+    no durations. Its ``course`` says which model of that history is kept. ``quarantined`` has {"episode_id": …,
+    "reasons": […]} for each episode that validation kept out. ``choice`` is the choice of the incident rule;
+    ``weighed_by`` are the rows that chose the weights of a model's parts, or its views.
 
-    Raises LeakError where windows of the test side chose what judges them: the threshold, the rule for hosts, that of
-    incidents, the weights of a model's parts, or its views.
+    Raises LeakError if windows of the test side chose the threshold, the rule for hosts, the incident rule, the weights
+    of a model's parts, or its views.
     """
     if choice is not None:
         choice.require_none_of(split)
@@ -81,7 +81,7 @@ def write_report(report: Json, reports_dir: Path, stem: str) -> tuple[Path, Path
 
 
 def to_json(report: Json) -> str:
-    """Canonical JSON: sorted keys, a line for each part, never NaN."""
+    """Return canonical JSON: sorted keys, one line for each key of the report, never NaN."""
     lines = [f"{json.dumps(key)}:" + strict_json.canonical(report[key]) for key in sorted(report)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

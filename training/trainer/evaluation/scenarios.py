@@ -15,10 +15,10 @@ MOST = 40  # scenarios of a kind: of more, those with the most windows
 
 
 def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, classes: Classes) -> list[JsonDict]:
-    """The share of windows that raise an alarm: of benign windows by scenario, of the others by behaviour.
+    """Compute the share of windows that raise an alarm: of benign windows by scenario, of the others by behaviour.
 
-    All arrays (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``, the highest rate of each kind
-    first. A benign window without a known scenario counts under its class.
+    All arrays are (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``, the highest rate of each
+    kind first. A benign window without a known scenario counts under its class.
     """
     benign = classes.is_benign(test.y)
     own = np.array(classes.names, dtype=np.str_)[test.y]
@@ -40,7 +40,8 @@ def _row(name: str, kind: str, test: Scored, alarm: Bools, here: Bools) -> JsonD
 
 
 def best_alone(features: Floats32, names: Sequence[str], alarming: Bools) -> JsonDict | None:
-    """The feature (of N, F) with the highest AUROC alone, in either direction; None if no AUROC can be computed."""
+    """Return the feature (of N, F) with the highest AUROC alone, in either direction; None if no AUROC can be
+    computed."""
     best: tuple[float, str] | None = None
     for place, name in enumerate(names):
         values = features[:, place]

@@ -20,24 +20,24 @@ SHOWN = 3  # names of classes in one pair of brackets
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes' names by their numbers, and which of them are benign; the order has no other meaning.
+    """The classes' names, in the order of their numbers, and which of them are benign.
 
-    A window of any other class than the benign ones should raise an alarm. Without benign classes there are no alarms,
-    and the model only predicts classes.
+    A window of any class that is not benign should raise an alarm. Without benign classes there are no alarms, and the
+    model only predicts classes.
     """
 
     names: tuple[str, ...]
     benign: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a benign class that is none of the classes."""
+        """Raise ValueError if a benign class is not one of the classes."""
         unknown = sorted(set(self.benign) - set(self.names))
         if unknown:
             raise ValueError(f"{unknown[0]!r} is called benign and is no class")
 
     @classmethod
     def of(cls, label_map: Mapping[str, int], benign: Sequence[str]) -> Classes:
-        """``label_map`` has a number, 0..K-1 without gaps, for each name."""
+        """Build the classes from ``label_map``, which has a number, 0 to K-1 without gaps, for each name."""
         return cls(tuple(sorted(label_map, key=lambda name: label_map[name])), tuple(benign))
 
     def __len__(self) -> int:
@@ -48,24 +48,25 @@ class Classes:
         return tuple(name for name in self.names if name not in self.benign)
 
     def is_benign(self, y: Ints) -> Bools:
-        """Mark the windows of ``y`` whose class is benign."""
+        """Return (N,) True for the windows of ``y`` (N,) whose class is benign."""
         return np.isin(y, [self.names.index(name) for name in self.benign])
 
     def in_order(self, y: Ints) -> Ints:
-        """Class numbers in an order that does not depend on the numbering: benign ones first, then by name."""
+        """Renumber the classes ``y`` (N,): benign ones first, then by name. The result does not depend on the given
+        numbering."""
         order = sorted(self.names, key=lambda name: (name not in self.benign, name))
         return np.array([order.index(name) for name in self.names], dtype=np.int64)[y]
 
     def likeliest(self, proba: Floats) -> Ints:
-        """(N,) the class with the highest of probabilities (N, K); among equals the first by `in_order`."""
+        """Return (N,) the class with the highest of probabilities (N, K); among equals the first by `in_order`."""
         order = np.argsort(self.in_order(np.arange(len(self))))
         return np.asarray(order[proba[:, order].argmax(axis=1)], dtype=np.int64)
 
     def said(self, proba: Floats, alarm: Bools | None) -> Ints:
-        """(N,) the predicted class from probabilities (N, K): the likeliest malicious-like one if the window alarms,
-        else the likeliest benign one.
+        """Return (N,) the predicted class from probabilities (N, K).
 
-        Without a threshold ``alarm`` is None, and all are allowed.
+        That is the likeliest malicious-like class if the window alarms, else the likeliest benign one. Without a
+        threshold (``alarm`` is None) it is the likeliest of all.
         """
         is_benign = self.is_benign(np.arange(len(self)))
         if alarm is None or is_benign.all() or not is_benign.any():
@@ -73,7 +74,10 @@ class Classes:
         return self.likeliest(np.where(alarm[:, None] != is_benign, proba, -1.0))
 
     def alarm_score(self, proba: Floats) -> Floats:
-        """(N,) 1 - P(benign) of probabilities (N, K); 1 - P(class 0) where none is benign: then nothing ranks by it."""
+        """Return (N,) 1 - P(benign) from probabilities (N, K).
+
+        If no class is benign it is 1 - P(class 0), which no figure uses for ranking.
+        """
         benign = self.benign or self.names[:1]
         # Summing the others instead of 1 - P keeps the digits of probabilities close to zero.
         others = [k for k, name in enumerate(self.names) if name not in benign]
@@ -81,12 +85,12 @@ class Classes:
         return score
 
     def words(self) -> dict[str, str]:
-        """Our word for each kind, and the owner's word if it differs."""
+        """Return the words "benign" and "malicious-like", each with the data set's own class names if they differ."""
         return {BENIGN: _beside(BENIGN, self.benign, BENIGN), MALICIOUS: _beside(LIKE, self.malicious, MALICIOUS)}
 
     def kinds(self) -> list[str]:
-        """The names of the two kinds that an alarm separates, benign first: the owner's name if a kind has only one
-        class."""
+        """Return the names of the two kinds that an alarm separates, benign first; a kind with one class has that
+        class's name."""
         pairs = ((self.benign, BENIGN), (self.malicious, LIKE))
         return [names[0] if len(names) == 1 else ours for names, ours in pairs]
 
@@ -135,7 +139,8 @@ class Scored:
         proba: ArrayLike | None = None,
         classes: Classes | None = None,
     ) -> Scored:
-        """Build from plain arrays; without ``score`` it is 1 - P(benign) of ``proba`` (N, K) by ``classes``."""
+        """Build from plain arrays; without ``score`` it is 1 - P(benign), computed from ``proba`` (N, K) and
+        ``classes``."""
         probabilities = None if proba is None else np.asarray(proba, dtype=np.float64)
         if score is None:
             if probabilities is None or classes is None:
@@ -148,19 +153,19 @@ class Scored:
         return self.rows.label
 
     def take(self, rows: Ints) -> Scored:
-        """The windows of the given row numbers."""
+        """Return only the windows with the given row numbers."""
         return Scored(self.rows.take(rows), self.score[rows], None if self.proba is None else self.proba[rows])
 
     def with_score(self, score: ArrayLike, proba: ArrayLike | None = None) -> Scored:
-        """The same windows with another model's scores."""
+        """Return the same windows with another model's scores."""
         return Scored.build(self.rows, score=score, proba=proba)
 
 
 class Pace(NamedTuple):
-    """The pace of a host's decisions: seconds from one to the next.
+    """The mean time in seconds from one decision of a host to its next.
 
-    ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may restart with each of them:
-    whether they ran at the same time is then unknown, and the pace is that of a single recording.
+    ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may restart with each of them.
+    Whether they ran at the same time is then unknown, and the pace is that of a single recording.
     """
 
     every_s: float
@@ -171,10 +176,10 @@ EPOCH = 1e8  # seconds: a clock beyond 1973 is no recording's own
 
 
 def pace(scored: Scored) -> Pace | None:
-    """A host's pace: the time that its windows cover, divided by their number; None if times are unknown.
+    """Compute a host's pace: the time that its windows cover, divided by their number; None if times are unknown.
 
-    The end of a window only matters if nothing else shows the time to the next. Recordings of a single window are
-    joined by host. Overlapping recordings ran at the same time, and the windows of all count.
+    The end of a window only matters if nothing else shows the time to the next one. Recordings of a single window are
+    joined by host. Overlapping recordings on one clock count as simultaneous, and all their windows count.
     """
     known = np.isfinite(scored.rows.t_start)
     if not known.any():
@@ -207,7 +212,8 @@ class _OneHost(NamedTuple):
 
 
 def _one_host(scored: Scored) -> _OneHost | None:
-    """One host's decisions; None if neither a second window nor a window's length shows the time between two."""
+    """Measure one host's decisions; None if neither a second window nor a window's length shows the time between
+    two."""
     _, stream, size = np.unique(scored.rows.episode, return_inverse=True, return_counts=True)
     stream = np.where(size[stream] == 1, -1, stream)
     order = np.lexsort((scored.rows.t_start, stream))

@@ -1,6 +1,6 @@
-"""The sides of a split: each one's hosts and classes, counted from its rows, not inferred from the recipe's name.
+"""The sides of a split: each side's hosts and classes, counted from its rows.
 
-Which machines a model has not seen, and which classes were never trained, is computed from the rows.
+From these counts follow the test machines that the model has not seen, and the classes that were never trained.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHOWN = 5  # names in one sentence
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Windows by side and host, and by side and class; sides, hosts and classes in a fixed order."""
+    """The number of windows by side and host, and by side and class; sides, hosts and classes in a fixed order."""
 
     recipe: str
     hosts: Mapping[str, Mapping[str, int]]
@@ -46,12 +46,13 @@ class Sides:
 
     @property
     def never_trained(self) -> list[str]:
-        """Classes in the test that no window used for training or stopping has."""
+        """Classes on the test side of which no window was used for training or stopping."""
         learnt = (self.classes[Side.TRAIN], self.classes[Side.VAL])
         return [name for name, n in self.classes[Side.TEST].items() if n and not any(side[name] for side in learnt)]
 
     def notes(self) -> list[str]:
-        """Sentences about the split that a reader of the numbers must know."""
+        """Return sentences for readers of the figures: classes missing on a side, and hosts missing when split by
+        time."""
         notes = []
         for side in Side:
             lacking = [name for name, n in self.classes[side].items() if not n]
@@ -81,7 +82,7 @@ class Sides:
 
 
 def sides_of(split: Split, rows: Rows, classes: Classes) -> Sides:
-    """Count hosts and classes on each side; ``rows`` are those of all windows."""
+    """Count hosts and classes on each side; ``rows`` are the rows of the whole data set."""
     hosts, counts = {}, {}
     for side in Side:
         mine = split.side(side)
@@ -93,7 +94,8 @@ def sides_of(split: Split, rows: Rows, classes: Classes) -> Sides:
 
 
 def place_notes(rows: Rows, classes: Classes) -> list[str]:
-    """A sentence if a window's time since its recording began separates benign windows from others.
+    """Return a sentence if a window's position in its recording separates benign windows from others; else an empty
+    list.
 
     A detector may then have learnt the drift of a channel, and no figure of the report would show it.
     """
@@ -118,7 +120,7 @@ def place_notes(rows: Rows, classes: Classes) -> list[str]:
 
 
 def order_notes(rows: Rows, classes: Classes) -> list[str]:
-    """A sentence if malicious-like recordings all come late, or all early, on their hosts.
+    """Return a sentence if malicious-like recordings all come late, or all early, on their hosts; else an empty list.
 
     If a quiet week is recorded first and then the attacks, any drift from day to day separates the two on every host.
     """
@@ -148,7 +150,7 @@ def order_notes(rows: Rows, classes: Classes) -> list[str]:
 
 
 def _later(some: Floats, others: Floats) -> float:
-    """The number of pairs whose first time is later; equal times count one half, unknown ones nothing."""
+    """Count the pairs in which the time from ``some`` is later; equal times count one half, unknown ones nothing."""
     some, others = some[~np.isnan(some)], np.sort(others[~np.isnan(others)])
     return float(sum(np.searchsorted(others, some, side).sum() for side in ("left", "right"))) / 2
 

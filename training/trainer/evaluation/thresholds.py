@@ -33,8 +33,9 @@ class ChosenOnTestError(LeakError):
 class OperatingPoint:
     """The alarm threshold: a window whose score is *greater* than its host's threshold raises an alarm.
 
-    That is ``threshold``, or on a host with a reference the one that ``hosts`` gives. ``made_on`` are the recordings
-    that all of it was chosen on, ``leveled_by`` the marks of the windows that set hosts' levels (`Rows.marks`).
+    A host's threshold is ``threshold``, or on a host with a reference the one that ``hosts`` gives. ``made_on`` are the
+    recordings on which thresholds and rule were chosen. ``leveled_by`` are the marks of the windows that set hosts'
+    levels (`Rows.marks`).
     """
 
     target_fpr: float
@@ -59,7 +60,7 @@ class OperatingPoint:
         return None if self.threshold is None or not self.n_hosts else 1 / (self.n_hosts + 1)
 
     def notes_elsewhere(self) -> list[str]:
-        """A sentence if the promised false-alarm rate is below :attr:`least_elsewhere`."""
+        """Return a sentence if the promised false-alarm rate is below :attr:`least_elsewhere`; else an empty list."""
         least = self.least_elsewhere
         if least is None or least <= self.target_fpr:
             return []
@@ -72,20 +73,18 @@ class OperatingPoint:
         return [said]
 
     def each(self, scored: Scored) -> Floats:
-        """(N,) the threshold of each window's host; infinity if there is none."""
+        """Return (N,) the threshold of each window's host; infinity if there is none."""
         if self.hosts is not None:
             return self.hosts.each(scored.rows.host)
         return np.full(scored.y.size, np.inf if self.threshold is None else self.threshold)
 
     def alarms(self, scored: Scored) -> Bools | None:
-        """The windows (N) that raise an alarm; None without a threshold."""
+        """Return (N,) True for the windows that raise an alarm; None without a threshold."""
         return None if self.threshold is None else scored.score > self.each(scored)
 
     def refuse_test(self, test: Rows) -> None:
-        """Refuse a threshold chosen on recordings of these windows, or levels computed from these windows.
-
-        Raises ChosenOnTestError.
-        """
+        """Raise ChosenOnTestError if the threshold was chosen on recordings of these windows, or levels on these
+        windows."""
         episodes = sorted({mark.split(MARK)[1] for mark in self.leveled_by})
         near = np.flatnonzero(np.isin(test.episode, episodes))  # hardly ever any
         told = sorted(self.leveled_by.intersection(test.take(near).marks.tolist()))
@@ -121,7 +120,7 @@ class OperatingPoint:
 def operating_point(
     cal: Scored, target_fpr: float, *, classes: Classes, references: ReferenceScores | None = None
 ) -> OperatingPoint:
-    """Choose the threshold on benign calibration windows so that a fraction ``target_fpr`` (0..0.5) exceeds it.
+    """Choose the threshold on benign calibration windows so that about a fraction ``target_fpr`` (0 to 0.5) exceeds it.
 
     Split-conformal: of n benign scores the ceil((n + 1)(1 - target))-th smallest. If that number exceeds n, there is no
     threshold. Windows of one episode repeat each other, so the rate really obtained varies like a Beta distribution of
@@ -159,12 +158,12 @@ def operating_point(
 
 
 def by_host(test: Scored, point: OperatingPoint | None, references: ReferenceScores, classes: Classes) -> JsonDict:
-    """The rates of each test host at its threshold, and at the calibrated one alone.
+    """Compute the rates of each test host at its own threshold, and at the calibrated one.
 
-    JSON values: ``rule`` and ``why`` (null without references), ``all`` and ``hosts`` by name, each with ``fpr``,
-    ``tpr``, ``calibrated_fpr`` and ``calibrated_tpr`` (null without such windows); a host also has its ``threshold``,
-    the ``calibrated`` one, the ``windows`` of its reference, and ``alarming``: the share of these above the calibrated
-    threshold. Without a threshold there are no hosts.
+    JSON values: ``rule`` and ``why`` (null without references), ``all`` and ``hosts`` by name. Each has ``fpr``,
+    ``tpr``, ``calibrated_fpr`` and ``calibrated_tpr`` (null without such windows). A host also has its ``threshold``,
+    the ``calibrated`` one, the number of ``windows`` of its reference, and ``alarming``: the share of these above the
+    calibrated threshold. Without a threshold there are no hosts.
     """
     alarm = None if point is None else point.alarms(test)
     if point is None or alarm is None or point.threshold is None:
@@ -203,7 +202,7 @@ RULES = {
 
 
 def notes_on_hosts(found: Json) -> list[str]:
-    """Sentences for a reader: the rule and why, the rates at the calibrated threshold alone, and doubts about
+    """Return sentences on the hosts' thresholds: rule and reason, rates at the calibrated threshold, doubts on
     references."""
     if not found["hosts"]:
         return []

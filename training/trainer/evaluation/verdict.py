@@ -34,8 +34,8 @@ Condition = Callable[[Facts], Any]
 
 
 class VerdictRule(NamedTuple):
-    """One line of the table. ``says`` is a sentence with the names of `Facts` in it; empty if the rule adds no
-    sentence."""
+    """One line of the table of rules. ``says`` is a sentence with names of `Facts` in braces; empty if the rule adds
+    none."""
 
     level: Reliance
     says: str
@@ -62,7 +62,8 @@ def _below_chance(f: Facts) -> bool:
 
 
 def _loud(f: Facts) -> bool:
-    """Judge the measured alarm rate itself, not a bound of its interval."""
+    """Tell whether the measured false-alarm rate itself is at least ``LOUD`` times the promise, whatever its
+    interval."""
     return bool(f.above(f.fpr["value"]) >= LOUD)
 
 
@@ -87,7 +88,8 @@ AFTER_CHANCE = (NAMES, LONELY, RIVAL, LEAKAGE, WARNING, LEFT_OUT)  # what is sai
 
 
 def _share(metric: str, name: str, verb: str, rest: str, few: str, whens: tuple[str, str]) -> Subject:
-    """The rules about a share that is caught; ``name`` is its figure's name in sentences."""
+    """Build the rules about a share that is caught: ``metric`` names its figure in `Facts`, ``name`` its text in
+    sentences."""
     said = f"{{{name}}}"
 
     def given(applies: Callable[[Metric], Any]) -> Condition:
@@ -302,18 +304,21 @@ RULES = [rule._replace(about=about, when=when) for about, own in SUBJECTS.items(
 
 
 def verdict(report: Report) -> str:
-    """The verdict's sentences, joined; the first one can be read alone."""
+    """Return the verdict's sentences, joined; the first one can be read alone."""
     named = vars(facts_of(report))
     return " ".join(rule.says.format_map(named) for rule in judged(report) if rule.says)
 
 
 def level(report: Report) -> str:
-    """``good``, ``caution`` or ``poor``."""
+    """Return the worst level among the rules that apply: ``good``, ``caution`` or ``poor``."""
     return max(rule.level for rule in judged(report)).name.lower()
 
 
 def judged(report: Report) -> list[VerdictRule]:
-    """The first rule that applies for each subject, in the order of the table."""
+    """Return the first rule that applies for each subject, in the order of the table.
+
+    After a poor ranking only the subjects in ``AFTER_CHANCE`` follow.
+    """
     facts, found, ended = facts_of(report), dict[str, VerdictRule](), False
     for rule in RULES:
         if rule.about in found or (ended and rule.about not in AFTER_CHANCE):
@@ -326,7 +331,7 @@ def judged(report: Report) -> list[VerdictRule]:
 
 
 def table() -> str:
-    """The table of rules as Markdown."""
+    """Return the table of rules as Markdown."""
     return "\n".join(_rows())
 
 
