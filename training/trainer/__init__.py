@@ -1,1 +1,1 @@
-"""The trainers: commands that learn one model from one data set and report on it honestly."""
+"""Train models and use them: each program trains, scores, compares or adapts models, or reports how hosts changed."""

@@ -31,8 +31,7 @@ from training.trainer.training_windows import fresh_references
 
 
 def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
-    """The command line that a checkpoint was trained with, with the data and folders in ``names`` instead of its
-    own."""
+    """Return the arguments that a checkpoint was trained with, but with the data and folders in ``names``."""
     model, split, data = str(document["model"]), document["split"], names.data
     return TrainerArgs(
         model=model,
@@ -56,7 +55,10 @@ def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
 
 
 def read_added(model: OpenedModel, place: Path) -> Added:
-    """The reference windows at ``place``, on the channels of the model. Raises ``BadData``."""
+    """Read the reference windows at ``place``, on the channels of the model. Raises ``BadData`` without any.
+
+    From a processed data set, the references of hosts that the model was trained on are left out.
+    """
     schema = schema_of(model.checkpoint)
     if (place / TENSORS_FOLDER).is_dir():
         try:
@@ -89,7 +91,7 @@ def read_added(model: OpenedModel, place: Path) -> Added:
 
 
 def _recorded(place: Path, schema: FeatureSchema) -> Any:
-    """Windows (M, C, T) and hosts (M) of the references among recordings."""
+    """Return the windows (M, C, T) and hosts (M,) of the reference recordings at ``place``."""
     X, host = [np.zeros((0, len(schema.channels), schema.window_samples), dtype=np.float32)], []
     references = [one.facts.meta for one in recorded(place, schema.sample_hz)]
     for name, view in sorted({(meta.host, meta.view) for meta in references}):
@@ -101,8 +103,10 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
 
 
 def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:
-    """The thresholds that the model gives the added hosts, before it learns from their references. Raises
-    ``BadData``."""
+    """Compute the thresholds that the model gives the added hosts, before it learns from their references.
+
+    Prints doubts about references. Raises ``BadData``, also for references that the model was trained on.
+    """
     rule = rule_for_hosts(model.document)
     if rule is None:
         raise BadData(
@@ -121,7 +125,7 @@ def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None)
 
 
 def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
-    """Write the checkpoint with the added hosts' levels, and with unchanged weights. Raises ``BadData``."""
+    """Write a checkpoint with the added hosts' levels and unchanged weights; return its path. Raises ``BadData``."""
     document, levels, fitted = dict(model.document), None, settled(model.fitted, added.inputs)
     if document["levels"] is not None:
         added.require(FEWEST, "a level")
@@ -139,5 +143,5 @@ def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
 
 
 def without_envelope(document: Json) -> JsonDict:
-    """A checkpoint's document without what `checkpoint.write` adds."""
+    """Return a checkpoint's document without the members that `checkpoint.write` adds."""
     return {key: value for key, value in document.items() if key not in ("format", "version", "sidecar", "digest")}

@@ -1,13 +1,15 @@
 """Anomaly scores: how unlike a window is to benign ones, measured in several views on one scale of surprise.
 
-A view is a row of numbers about a window: the means of its channels, their spreads, what a network makes of them. In
-each view a window is measured from the ordinary work of its own host (`Centres`), by its distance to the nearest benign
-windows after whitening (`Neighbours`), and the distance is made comparable by asking how rare it is among benign
-windows that nothing was fitted on (`Surprise`). Labelled windows of the training side choose which view, or which views
-together, make the score (`choose`). The class `Surprises` combines all this: ``fit(benign windows, calibration windows,
-references)``, ``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model may take
-as a part of its own. The module uses only NumPy and scikit-learn. All tables of distances are made block by block:
-memory does not grow with the number of windows.
+A view is a row of numbers about a window: the means of its channels, their spreads, the outputs of a network. In each
+view a window is measured from the ordinary work of its own host (`Centres`), by its distance to the nearest benign
+windows after whitening (`Neighbours`). The distance is made comparable between views by asking how rare it is among
+benign windows that nothing was fitted on (`Surprise`). Labelled windows of the training side choose which view, or
+which views together, make the score (`choose`).
+
+The class `Surprises` combines all this: ``fit(benign windows, calibration windows, references)``,
+``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model may use as inputs. The
+module uses only NumPy and scikit-learn. All tables of distances are made block by block: memory does not grow with the
+number of windows.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ FEW = 4  # reference windows that count as much for a host's centre as all train
 
 @dataclass(frozen=True, slots=True)
 class Centres:
-    """The middle of each host's ordinary work in one view (D,); with a short reference it is drawn towards the training
-    windows' middle.
+    """The middle (D,) of each host's ordinary work in one view: the mean of its reference windows.
 
-    A host without a reference is measured from the middle of the training windows.
+    The shorter the reference, the more its centre is drawn towards ``usual``, the middle of the training windows. A
+    host without a reference is measured from ``usual``.
     """
 
     usual: Floats
@@ -50,7 +52,7 @@ class Centres:
         return cls(_mean(benign, np.zeros(benign.shape[1])), {})
 
     def settled(self, references: AnyArray, host: Names) -> Centres:
-        """Add the centres of the hosts of reference windows (M, D) to these."""
+        """Return these centres with those of the hosts of reference windows (M, D) added."""
         own = dict(self.own)
         for name in sorted(set(host.tolist())):
             mine = references[host == name]
@@ -75,7 +77,7 @@ def _mean(values: AnyArray, otherwise: Floats) -> Floats:
 class Neighbours:
     """The distance to the nearest benign windows after whitening, which makes usual variation count little.
 
-    Rows are measured from their hosts' centres already; absent values (NaN) count as the centre's. Neighbours are
+    Rows must already be relative to their hosts' centres; absent values (NaN) count as the centre's. Neighbours are
     searched in single precision, and their distances computed in double precision.
     """
 
@@ -98,14 +100,14 @@ class Neighbours:
         return cls(min(neighbours, len(benign) - 1), gain, whiten.astype(np.float32), benign)
 
     def distances(self, rows: Floats) -> Floats:
-        """(n,): the mean distance of each row to its nearest neighbours."""
+        """Return (n,) the mean distance of each row to its nearest neighbours."""
         parts = [np.sqrt(np.square(gap).sum(axis=2)).mean(axis=1) for _, gap in self._near(rows)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def shares(self, rows: Floats) -> Floats:
-        """(n, D): each dimension's share of the distance; a row adds up to 1, or is 0 where the distance is.
+        """Return (n, D) each dimension's share of the distance; a row adds up to 1, or to 0 where the distance is 0.
 
-        A squared distance is a sum over the dimensions by their products with the others: a share may be negative.
+        A squared distance is a sum over the products of each dimension with all others, so a share may be negative.
         """
         precision = self.whiten.astype(np.float64) @ self.whiten.T.astype(np.float64)
         found = []
@@ -137,7 +139,7 @@ def _standard(rows: Floats, gain: Floats) -> Floats:
 
 
 class Surprise(NamedTuple):
-    """Scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
+    """Converts scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
 
     Inside the calibration windows p is the conformal (1 + rank) / (n + 1). Beyond the rarest tenth p falls
     exponentially at the rate seen there, so that very unusual windows still differ where ranks alone would be equal.
@@ -174,13 +176,13 @@ class Sided(NamedTuple):
     host: Names
 
     def centred(self, name: str, centres: Centres) -> Floats:
-        """(n, D) from the centres of their hosts."""
+        """Return (n, D) the windows in one view, relative to the centres of their hosts."""
         return np.asarray(self.tables[name] - centres.of(self.host))
 
 
 @dataclass(frozen=True, slots=True)
 class FittedView:
-    """One view: the hosts' centres, the benign windows, and how rare a distance is."""
+    """One view: the hosts' centres, the nearest benign windows, and how rare a distance is."""
 
     centres: Centres
     near: Neighbours
@@ -196,13 +198,13 @@ class FittedView:
 
 @dataclass(frozen=True, slots=True)
 class Surprises:
-    """The views of a detector, fitted; see the module. No host has a centre before ``settled``."""
+    """A detector's fitted views (see the module). Hosts have no centre of their own before ``settled``."""
 
     views: Mapping[str, FittedView]
 
     @classmethod
     def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, *, neighbours: int) -> Surprises:
-        """Learn from ``benign`` windows; from ``judged`` ones, benign too, learn how rare a distance is.
+        """Learn distances from ``benign`` windows, and from ``judged`` ones, benign too, how rare a distance is.
 
         ``ordinary`` are windows of hosts' references: centres come from them. Those of training hosts may also be among
         ``benign``.
@@ -211,7 +213,7 @@ class Surprises:
         return cls(views)
 
     def settled(self, ordinary: Sided) -> Surprises:
-        """A copy that measures the hosts of these reference windows from the references."""
+        """Return a copy that measures the hosts of these reference windows from their own references."""
         return self._with(lambda name, centres: centres.settled(ordinary.tables[name], ordinary.host))
 
     def _with(self, made: Callable[[str, Centres], Centres]) -> Surprises:
@@ -221,7 +223,7 @@ class Surprises:
         return Surprises({name: self.views[name] for name in names})
 
     def of(self, windows: Sided) -> Floats:
-        """(n, V): the surprise of each window in each view, never below 0."""
+        """Return (n, V) the surprise of each window in each view, never below 0."""
         columns = [
             view.surprise.of(view.near.distances(windows.centred(name, view.centres)))
             for name, view in self.views.items()
@@ -229,23 +231,23 @@ class Surprises:
         return np.stack(columns, axis=1)
 
     def shares(self, windows: Sided, name: str) -> Floats:
-        """(n, D): each dimension's share of the distance in one view."""
+        """Return (n, D) each dimension's share of the distance in one view."""
         view = self.views[name]
         return view.near.shares(windows.centred(name, view.centres))
 
     def centres(self) -> dict[str, dict[str, list[float]]]:
-        """JSON values by view: the centre of each host that has one."""
+        """Return, as JSON values by view, the centre of each host that has one."""
         return {
             name: {host: one.tolist() for host, one in view.centres.own.items()} for name, view in self.views.items()
         }
 
     def recalled(self, centres: Mapping[str, Mapping[str, Sequence[float]]]) -> Surprises:
-        """A copy with centres that a checkpoint kept."""
+        """Return a copy with the centres that a checkpoint stored."""
         own = {name: {host: np.array(one) for host, one in hosts.items()} for name, hosts in centres.items()}
         return self._with(lambda name, usual: replace(usual, own=own.get(name, {})))
 
     def arrays(self) -> dict[str, AnyArray]:
-        """All learnt arrays by name, from which ``load`` rebuilds an equal object."""
+        """Return all learnt arrays by name, from which ``load`` rebuilds an equal object."""
         found: dict[str, AnyArray] = {}
         for name, view in self.views.items():
             near, rare = view.near, view.surprise
@@ -261,7 +263,7 @@ class Surprises:
 
     @classmethod
     def load(cls, names: Sequence[str], arrays: Mapping[str, AnyArray]) -> Surprises:
-        """Rebuild the object from its arrays."""
+        """Rebuild the object from the arrays that ``arrays`` returned; hosts have no centres."""
 
         def view(name: str) -> FittedView:
             def own(key: str) -> AnyArray:
@@ -277,17 +279,18 @@ class Surprises:
 
 
 def shares_of(names: Sequence[str], lead: float = 0.0) -> dict[str, float]:
-    """Each view's share of the score, 1 in all: equal for the views ``names``, but the first gets a ``lead`` (0 to 1)
-    beforehand.
+    """Return each view's share of the score, 1 in all: the first of ``names`` gets the ``lead`` (0 to 1), the rest is
+    divided equally.
 
-    With a lead of one half the first, the channel means, counts as much as all of them together.
+    The first view, the channel means, shares in that rest: with a lead of one half it counts for more than half.
     """
     return {name: (1 - lead) / len(names) + (lead if place == 0 else 0.0) for place, name in enumerate(names)}
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenViews:
-    """Each view's share of the score, the candidates' AUROC on the training side, and why."""
+    """The result of the choice: each view's share of the score, the candidates' AUROC on the training side, and the
+    reason."""
 
     shares: Mapping[str, float]
     auroc: Mapping[str, float]
@@ -306,9 +309,10 @@ class ChosenViews:
 def choose(names: Sequence[str], surprises: Floats, strange: Bools, *, network: Sequence[str]) -> ChosenViews:
     """Choose the views of the score by surprises (n, V) of training-side windows that nothing was fitted on.
 
-    Those ``strange`` (n,) are not benign. Candidates are each view alone, the mean of all without the ``network``, and
-    the mean of all; among equals the first wins. A network's views alone, and pairs of views, are no candidates: the
-    best of many on a few windows is mostly luck. Without a strange window it is the mean of all.
+    Those marked in ``strange`` (n,) are not benign. Candidates are each view outside of ``network`` alone, the mean of
+    these, and the mean of all views; among equals the first wins. A network's views alone, and pairs of views, are no
+    candidates: the best of many on a few windows is mostly luck. If all windows are strange, or none is, the score is
+    the mean of all views.
     """
     column = {name: surprises[:, number] for number, name in enumerate(names)}
 
@@ -328,5 +332,5 @@ def choose(names: Sequence[str], surprises: Floats, strange: Bools, *, network: 
 
 
 def weighed(shares: Mapping[str, float], column: Mapping[str, Floats]) -> Floats:
-    """(n,) the score: the sum of each view's surprise (n,) times its share, in a fixed order."""
+    """Return (n,) the score: the sum of each view's surprise (n,) times its share, in a fixed order."""
     return np.asarray(sum(share * column[name] for name, share in shares.items()))

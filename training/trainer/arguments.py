@@ -56,8 +56,8 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str], *, program: str, models: Sequence[str]) -> TrainerArgs:
     """Parse and check the command line of ``program``, which trains ``models``.
 
-    Ends the process like argparse: code 0 after ``--help`` and ``--describe``, code 2 and one
-    sentence on stderr for a mistake.
+    Ends the process like argparse: with code 0 after ``--help`` and ``--describe``, with code 2 and one sentence on
+    stderr for a mistake.
     """
     if "--describe" in argv:
         print(json.dumps(describe(program, models)))
@@ -81,7 +81,7 @@ def _unknown(flag: str, parser: argparse.ArgumentParser, model: str) -> str:
 
 
 def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
-    """The parser of one model's command line; with ``None`` it knows only the flags that all models share."""
+    """Build the parser of one model's command line; with ``None`` it knows only the flags that all models share."""
     parser = _Parser(
         prog=f"python -m {program}",
         allow_abbrev=False,
@@ -113,7 +113,7 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
 
 
 def model_parser(program: str, description: str) -> argparse.ArgumentParser:
-    """The parser of a program that uses a trained model."""
+    """Build the parser of a program that uses a trained model: it takes the checkpoint and the number of threads."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", allow_abbrev=False, description=description)
     parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
     add_threads(parser)
@@ -129,7 +129,7 @@ def _whole(low: int, high: int) -> Callable[[str], Value]:
 
 
 def _add_contract(parser: _Parser, *, full: bool) -> None:
-    """Add the flags of the trainer contract; with ``full`` summary and schema must be named."""
+    """Add the flags of the trainer contract; with ``full`` the user must name the summary."""
     beside = "" if full else " (default: beside --tensors)"
     add = parser.add_argument
     add("--mode", choices=[m.value for m in Mode], required=True, help="channels that the model may see")

@@ -1,9 +1,9 @@
 """Plain methods that every model must beat, on the same features, split and threshold rule.
 
-They get all that a model gets: training references, validation windows after these made their choice, each host's
-level, and a rule of incidents from their own calibration windows. Anomaly methods also get features relative to the
-mean of the host's own reference. They are deterministic single runs of scikit-learn on limited numbers of rows, for
-comparison with the model.
+They get all that a model gets: training references, validation windows once these have made their choice, each host's
+level, and a rule of incidents chosen on their own scores of the calibration windows. Anomaly methods also get features
+relative to the mean of the host's own reference. They are deterministic single runs of scikit-learn on limited numbers
+of rows.
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ def run_baselines(
     """Fit the plain methods on the training side and judge them on the test side: logistic_regression,
     isolation_forest, mahalanobis, lof.
 
-    ``windows`` are *all* windows of the mode, ``own`` those of references that tell levels; ``test`` and ``cal`` are
-    the model's own `Scored` (rows as in the split). Each name maps to {kind: supervised | anomaly, windows (judged),
-    auroc, auprc, tpr, fpr, …: {value, ci95}}, or to {kind, note} with a sentence if the method failed. ``rule`` is the
-    rule for hosts' thresholds, null without references. ``incidents`` are the figures of incidents under the rule that
-    its calibration side chose, null without a threshold, or if windows were thinned, so that they are not consecutive.
-    ``stride_s`` is the usual time from window to window. ``gap`` is its AUROC minus the model's on the same draws of
-    episodes, if the two can be compared.
+    ``windows`` are *all* windows of the mode, ``own`` the reference windows that set levels; ``test`` and ``cal`` are
+    the model's own `Scored` (rows as in the split). ``stride_s`` is the usual time from window to window.
+
+    Return for each name {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or
+    {kind, note} with a sentence if the method failed. ``rule`` is the rule for hosts' thresholds, null without
+    references. ``incidents`` are the figures of incidents under the rule that its calibration side chose. They are null
+    without a threshold, or if windows were thinned, so that they are not consecutive. ``gap`` is the method's AUROC
+    minus the model's on the same draws of episodes, if the two can be compared.
     """
     split = windows.split
     answers = plain_answers(windows, own, test=test, cal=cal, classes=classes, seed=seed)
@@ -104,7 +105,7 @@ class Plain(NamedTuple):
 def plain_answers(
     windows: Joined, own: GivenWindows, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
 ) -> dict[str, Plain | Json]:
-    """Fit the plain methods on the training side and score; a method that fails gives {kind, note}.
+    """Fit the plain methods on the training side, and score; return for each its scores, or {kind, note} if it failed.
 
     Sides of more than ``MAX_JUDGED_ROWS`` windows are thinned.
     """
@@ -163,7 +164,8 @@ def plain_answers(
 
 
 def _fit_scaler(fit: AnyArray) -> Callable[[AnyArray], Floats]:
-    """Standardise features by the training rows; replace missing values by the median and clip outliers."""
+    """Return a function that standardises features by the training rows, fills missing values with medians and clips
+    outliers."""
     known = np.where(np.isfinite(fit), fit, np.nan).astype(np.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column without any value has no median
@@ -188,10 +190,11 @@ Score = Callable[[Floats], Floats]  # from features
 
 
 def _logistic_regression(train: Side, val: Side, fit: Side, classes: int, seed: int) -> Callable[[Floats], Floats]:
-    """Try plain and quantile-normal features at several regularisation strengths; refit the best on training and
-    validation side.
+    """Choose features and regularisation on the validation side, refit on both sides; return a function to
+    probabilities.
 
-    From features to the probabilities of all classes.
+    Features are plain or quantile-normal. The function takes features (n, F) and returns the probabilities of all
+    classes (n, K).
     """
     quantiles = QuantileTransformer(
         n_quantiles=min(200, len(train[0])), output_distribution="normal", subsample=None, random_state=seed

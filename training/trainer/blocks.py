@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 def steps_of(samples: int, most: int) -> int:
-    """The smallest stride that leaves at most ``most`` of ``samples`` steps."""
+    """Return the smallest stride that divides ``samples`` into at most ``most`` steps."""
     return math.ceil(samples / most)
 
 
@@ -28,7 +28,7 @@ class Patches(nn.Module):
 
 
 def pad_to(x: Tensor, multiple: int) -> Tensor:
-    """Repeat the last sample until the number of samples is a multiple of a given one."""
+    """Repeat the last sample until the number of samples is a multiple of ``multiple``."""
     missing = -x.shape[-1] % multiple
     return functional.pad(x, (0, missing), mode="replicate") if missing else x
 
@@ -37,7 +37,7 @@ SPARED = 0.5  # share of the windows in which a channel that some training windo
 
 
 def known(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``x`` with absent values replaced by 0, the middle after normalising; and a mask of the known ones."""
+    """Return ``x`` with absent values replaced by 0, the middle after normalising; and a mask of the known values."""
     there = ~x.isnan()
     return torch.where(there, x, 0.0), there
 
@@ -48,10 +48,10 @@ class Perturb(nn.Module):
 
     Levels of whole channels shift, as they do between hosts; samples are noisy; sometimes a whole channel is hidden. On
     recordings of four hosts, trained on two and tested on the other two, this was worth 0.03 AUROC. ``strength`` is the
-    shift's deviation in normalised units. A hidden channel looks like an absent one; those ``spare``, which some hosts
-    lack, are hidden in half of the windows. Networks that were given a mask of present channels learnt to recognise
-    hosts by it: with five channels that two of four hosts lacked, this mask cost ``cnn`` 0.015 AUROC on an unseen host,
-    and gained ``mlp`` 0.004.
+    shift's deviation in normalised units. A hidden channel looks like an absent one. The channels ``spare``, which some
+    training windows lack, are hidden in half of the windows. Networks that were given a mask of present channels learnt
+    to recognise hosts by it: with five channels that two of four hosts lacked, this mask cost ``cnn`` 0.015 AUROC on an
+    unseen host, and gained ``mlp`` 0.004.
     """
 
     spare: Tensor
@@ -76,7 +76,7 @@ class Perturb(nn.Module):
         return x
 
     def _shares(self, x: Tensor) -> Tensor | float:
-        """The share of windows in which a channel is hidden: one number for all channels, or (C, 1)."""
+        """Return the share of windows in which a channel is hidden: one number for all channels, or (C, 1)."""
         if not len(self.spare):
             return self.hidden
         shares = torch.full((x.shape[1], 1), self.hidden if x.shape[1] >= self.FEWEST else 0.0, device=x.device)

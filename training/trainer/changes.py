@@ -1,9 +1,10 @@
 """Report "this host has changed since 13:40": apply the rule of `training.trainer.shift_test` to a growing record.
 
-Windows of a host come in one by one, and close *stretches* of a minute. The record is tested at some of them, ever more
-rarely as it grows. The n-th test uses the error rate divided by n (n + 1), so that over all tests at most one unchanged
-host in a hundred is reported as changed. A reported change stays (is *latched*) until a person confirms it or brings a
-new reference. A `Record` never affects a score, a threshold or an incident.
+A host's windows come in one by one. About a minute of them makes a *stretch*, which keeps the means of their measures.
+The record of stretches is tested at some of them, ever more rarely as it grows. The n-th test uses the error rate
+divided by n (n + 1), so that over all tests at most one unchanged host in a hundred is reported as changed. A reported
+change stays until a person confirms it or brings a new reference. A `Record` never affects a score, a threshold or an
+incident.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ EPOCH_LIKE = 1e8  # seconds: smaller ones are no dates
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A channel whose level or spread (``measure``) shifted: the medians before and after, and since when.
+    """A channel whose level or spread (``measure``) shifted: the medians before and after, and the time of the shift.
 
     The medians are of the windows as models see them (normalised), not in the channel's unit.
     """
@@ -59,13 +60,17 @@ class Moved:
 
 
 def in_words(moved: Sequence[Moved]) -> str:
-    """``forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 2 more``: the surest channels."""
+    """Describe the first ``SHOWN`` channels, and count the others: ``forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and
+    2 more``."""
     more = f" and {len(moved) - SHOWN} more" if len(moved) > SHOWN else ""
     return "; ".join(map(str, moved[:SHOWN])) + more
 
 
 def when(seconds: float | None, start: int | None) -> str:
-    """A moment for a person: UTC for seconds since 1970, else as the data count."""
+    """Format a moment for a person: in UTC for seconds since 1970, else as the data's own seconds.
+
+    If ``seconds`` is None, the number of the window ``start`` is given instead.
+    """
     if seconds is None:
         return f"its window {(start or 0) + 1}"
     if seconds < EPOCH_LIKE:
@@ -74,7 +79,7 @@ def when(seconds: float | None, start: int | None) -> str:
 
 
 def in_order(rows: Rows) -> Ints:
-    """The numbers of all windows in time order; windows of one recording stay together."""
+    """Return the numbers of all windows in time order; windows of one recording stay together."""
     _, recording = np.unique(rows.recording, return_inverse=True)
     begins = np.full(recording.max(initial=-1) + 1, np.inf)
     np.minimum.at(begins, recording, rows.t_start)
@@ -82,7 +87,7 @@ def in_order(rows: Rows) -> Ints:
 
 
 class Measures(NamedTuple):
-    """The measures (M) of a schema: level and spread of its channels, and the windows of a stretch."""
+    """The measures (M) of a schema: level and spread of its channels; and how many windows make a stretch."""
 
     columns: tuple[int, ...]  # among the features
     channels: tuple[str, ...]
@@ -100,11 +105,12 @@ class Measures(NamedTuple):
         )
 
     def take(self, features: Values) -> Values:
-        """The measures (N, M) of windows with features (N, F)."""
+        """Return the measures (N, M) of windows with features (N, F)."""
         return features[:, list(self.columns)]
 
     def usual(self, features: Values) -> Floats:
-        """The stretches (R, M) of a reference, from the features of its windows."""
+        """Return (R, M) the means of the M measures in each of the R stretches of a reference, from its windows'
+        features."""
         record = Record()
         for row in self.take(features):
             record.grow("", None, row, self.windows)
@@ -118,8 +124,8 @@ class Measures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClosedStretch:
-    """A complete stretch: a minute of one recording, with its start, the number of its first window, and the means of
-    its measures."""
+    """A complete stretch, about a minute of one recording: start, number of its first window, and means of its
+    measures."""
 
     began: float | None
     window: int
@@ -140,7 +146,8 @@ class OpenStretch:
 
 @dataclass(frozen=True, slots=True)
 class ToldChange:
-    """A reported change: ``at`` is the end of the record when it was reported, ``window`` the change's first window."""
+    """A reported change: ``at`` is the end of the record when it was reported, ``window`` the number of its first
+    window."""
 
     at: float | None
     since: float | None
@@ -155,7 +162,7 @@ class ToldChange:
 
 @dataclass(slots=True)
 class Record:
-    """A host's stretches, those of its reference, and the reported change; it is stored between runs."""
+    """A host's stretches, those of its reference, and the reported change, if any; stored between runs."""
 
     usual: list[bytes] = field(default_factory=list)
     reference: str = ""  # digest of the reference: another one begins a new record
@@ -171,19 +178,22 @@ class Record:
     told: ToldChange | None = None
 
     def beside(self, usual: Values) -> Record:
-        """The record for this reference (R, M): this one if the reference is equal or missing (R = 0), else a new
-        one."""
+        """Return the record for a reference with stretches (R, M): this one if the reference is equal or missing (R =
+        0), else a new one."""
         kept = [_packed(row) for row in usual[-MOST:]]
         digest = hashlib.sha256(b"".join(kept)).hexdigest()[:16] if kept else ""
         return self if digest in ("", self.reference) else Record(usual=kept, reference=digest)
 
     def take(self, piece: str, began: float | None, ended: float | None, values: Values, measures: Measures) -> bool:
-        """Add the next window (M,) of the recording ``piece``; return True if it reveals a new change."""
+        """Add the next window's measures (M,) of the recording ``piece``; return True if a new change is found with
+        it."""
         return self.grow(piece, began, values, measures.windows) and self._look(ended, measures)
 
     def grow(self, piece: str, began: float | None, values: Values, windows: int) -> bool:
-        """Add the next window (M,) to the open stretch, which so many windows complete; return True if it is complete
-        now."""
+        """Add the next window's measures (M,) to the open stretch; return True if a stretch is completed.
+
+        A stretch is complete with ``windows`` windows, or if the recording ends.
+        """
         closed = False
         if piece != self.piece:
             closed = self.end(windows)
@@ -194,11 +204,12 @@ class Record:
         return closed or one.windows == windows
 
     def means(self, measures: Measures) -> Floats:
-        """The means (N, M) of the complete stretches."""
+        """Return (N, M) the means of the measures in the complete stretches."""
         return _unpacked([one.means for one in self.stretches], measures)
 
     def confirmed(self) -> Record:
-        """A record that accepts the host's behaviour since the change as its usual work."""
+        """Return a record whose reference is the host's behaviour since the change; this one if no change was
+        reported."""
         if self.told is None:
             return self
         usual = [one.means for one in self.stretches if one.window >= self.told.window]
@@ -217,7 +228,10 @@ class Record:
         return one
 
     def end(self, windows: int) -> bool:
-        """End a recording: its open stretch is kept if at least half full, or if it is the recording's only one."""
+        """End a recording: keep its open stretch if more than half full, or if the recording has no other.
+
+        Return True if a stretch was kept.
+        """
         one, self.growing = self.growing, None
         if one is None or not (self.first_of_piece or 2 * one.windows > windows):
             return False
@@ -249,12 +263,12 @@ class Record:
         return bool(found)
 
     def series(self, usual: Floats, measures: Measures) -> shift_test.StretchSeries:
-        """The stretches that are closed, beside those that are usual."""
+        """Return the complete stretches, with those of the reference, ``usual`` (R, M), for the test."""
         pieces = np.array([one.piece for one in self.stretches], dtype=np.int64)
         return shift_test.StretchSeries(usual, self.means(measures), pieces)
 
     def moved(self, found: Sequence[shift_test.Shift], measures: Measures) -> tuple[Moved, ...]:
-        """For each channel only its surest measure among these shifts, in their order."""
+        """Return one change for each channel: that of its surest measure among these shifts, in their order."""
         first: dict[str, Moved] = {}
         for one in found:
             moved = measures.moved(one, self.stretches[one.start].began)

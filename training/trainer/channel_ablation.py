@@ -1,8 +1,9 @@
 """Measure what a missing channel costs: how well a model does on hosts that lack the channel.
 
-Channels that machines may lack are taken away from the test windows, one at a time and all at once; model and threshold
-stay. Those are the channels that only some hosts of the data set have, and those of the recorder that not every machine
-can measure. The figures are in the report, and in the checkpoint, for users who score a host that lacks such channels.
+Channels that machines may lack are removed from the test windows, one at a time and all at once; model and threshold do
+not change. These are the channels that only some hosts of the data set have, and those of the recorder that not every
+machine can measure. The figures are in the report, and in the checkpoint, for users who score a host that lacks such
+channels.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SHOWN = ("auroc", "tpr", "fpr")
 
 
 def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
-    """The channels that ``every``, only ``some`` and ``none`` of the training hosts have."""
+    """Return the names of the channels that ``every``, only ``some`` and ``none`` of the training hosts have."""
     rows = np.sort(np.concatenate((split.train, split.val, split.cal)))
     gone = ((here.start, _gone(inputs, rows[here])) for here in spans(rows, step=WIDE_ROWS))
     lacks = lacking(gone, inputs.rows.host[rows])
@@ -42,7 +43,7 @@ def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
 
 
 def to_take_away(inputs: Inputs, test: Ints) -> list[str]:
-    """The channels that some machines may lack, and that some test window has."""
+    """Return the channels that some machines may lack, and that at least one test window has."""
     optional = OPTIONAL | set(inputs.schema.optional)
     has = np.zeros(len(inputs.channel_names), dtype=bool)
     for here in spans(test, step=WIDE_ROWS):
@@ -52,7 +53,7 @@ def to_take_away(inputs: Inputs, test: Ints) -> list[str]:
 
 
 def _gone(inputs: Inputs, rows: Ints) -> Bools:
-    """Mark in (n, C) which channels each of these windows lacks."""
+    """Return (n, C) True for the channels that each of these windows lacks."""
     return absent(inputs.tensors[rows, :, :1])
 
 
@@ -72,9 +73,9 @@ def prices(
 ) -> JsonDict:
     """Say which training hosts have which channels, and compute the test figures with optional channels removed.
 
-    JSON values: ``every``, ``some``, ``none``; ``whole`` has auroc, tpr and fpr of the windows judged, and each of
-    ``without`` the ``channels`` taken away, the same figures, and ``gap``, its AUROC minus that of ``whole``, on the
-    same draws of episodes.
+    JSON values: ``every``, ``some``, ``none``; ``whole`` has auroc, tpr and fpr of the windows judged. Each of
+    ``without`` has the ``channels`` removed, the same figures, and ``gap``, its AUROC minus that of ``whole``, on the
+    same draws of episodes. ``whole`` and ``without`` are missing if no test window has an optional channel.
     """
     kinds = channels_of_training(inputs, split)
     taken = to_take_away(inputs, split.test)
@@ -107,7 +108,8 @@ def prices(
 
 
 def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: Ints) -> Inputs:
-    """The inputs of some windows, and of all references, with these channels removed."""
+    """Return the inputs with only the windows ``rows``, and with these channels removed from them and from all
+    references."""
     names = inputs.schema.feature_names
     columns = np.unique(np.concatenate([columns_of(names, channel) for channel in channels]))
 
@@ -127,7 +129,10 @@ def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: Ints)
 
 
 def lacked(inputs: Inputs, document: Json) -> dict[str, list[str]]:
-    """For each host in these data, the model's channels that it lacks; hosts that lack none are left out."""
+    """Return, for each host in these data, the channels that it lacks; hosts that lack none are left out.
+
+    Channels that no training host had do not count.
+    """
     never = set(document["channels"]["none"])
     lacks = lacking_hosts(inputs.tensors[:, :, :1], inputs.rows.host)
     found = {}
@@ -138,7 +143,7 @@ def lacked(inputs: Inputs, document: Json) -> dict[str, list[str]]:
 
 
 def price_of(channels: Sequence[str], document: Json) -> Json | None:
-    """The figures of the smallest measured set of channels that contains ``channels``; None if no set does."""
+    """Return the figures of the smallest measured set of channels that contains ``channels``; None if no set does."""
     measured = document["channels"].get("without", ())
     holding = [one for one in measured if set(channels) <= set(one["channels"])]
     return min(holding, key=lambda one: len(one["channels"]), default=None)

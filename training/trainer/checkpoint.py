@@ -1,8 +1,8 @@
 """Checkpoints: ``<model>_<mode>.ckpt.json`` and the weights beside it.
 
-The JSON names its sidecar with size and SHA-256 and is written last: where it exists, both exist. It carries a digest
-of itself, so that a figure that was changed by hand is noticed.
-Nothing in either file tells where or when it was made, so that equal runs give equal bytes.
+The JSON names its sidecar, the file of the weights, with size and SHA-256, and is written last: where the JSON exists,
+both exist. It carries a digest of itself, so that a figure that was changed by hand is noticed. Neither file says where
+or when it was made, so equal runs give equal bytes.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def write(out_dir: Path, document: Json, sidecar: bytes, suffix: str) -> Path:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint and its sidecar, and check the sidecar's digest before any weight is read; raises
+    """Read a checkpoint and its sidecar, and check the sidecar's digest before any weight is loaded; raises
     ``CheckpointError``."""
     document = _read_json(path)
     try:
@@ -144,13 +144,13 @@ def read(path: Path) -> Checkpoint:
 
 
 def digest_of(document: Json) -> str:
-    """SHA-256 over the canonical JSON of a checkpoint, without the digest itself."""
+    """Return the SHA-256 of the canonical JSON of a checkpoint, without the digest itself."""
     text = strict_json.canonical({key: value for key, value in document.items() if key != "digest"})
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _check(members: _Members) -> None:
-    """Raise ValueError when the class numbers, or a hyperparameter, cannot come from a training."""
+    """Raise ValueError if class numbers, window digests or a hyperparameter cannot come from a training."""
     if sorted(members.label_map.values()) != list(range(len(members.label_map))):
         raise ValueError("the classes are not numbered from 0 on")
     for side in Side:
@@ -182,7 +182,7 @@ def _read_json(path: Path) -> JsonDict:
 
 
 def schema_of(checkpoint: Checkpoint) -> FeatureSchema:
-    """The schema of the data that the model was trained on. Raises ``CheckpointError``."""
+    """Return the schema of the data that the model was trained on. Raises ``CheckpointError``."""
     learnt = checkpoint.document.get("schema")
     try:
         return msgspec.convert(learnt["fields"] if learnt else None, FeatureSchema)
@@ -191,7 +191,7 @@ def schema_of(checkpoint: Checkpoint) -> FeatureSchema:
 
 
 def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
-    """Refuse data of another schema than the model's, naming the first field that differs."""
+    """Raise ``CheckpointError`` for data of another schema than the model's, naming the first field that differs."""
     try:
         require_same(schema_of(checkpoint), found)
     except SchemaMismatch as error:

@@ -46,9 +46,11 @@ FIXED = (-0.8, 0.8, 0.4)  # weights where none can be chosen; see `Weights`
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The log odds of an alarm are ``start`` + ``odds`` · log odds + ``surprise`` · surprise; the last two not below 0.
+    """The weights of both parts: the log odds of an alarm are ``start`` + ``odds`` · log odds + ``surprise`` ·
+    surprise.
 
-    ``rows`` of the data set chose them; ``why`` is for the report.
+    ``odds`` and ``surprise`` are never below 0. They were chosen by the data set's windows ``rows``; ``why`` is a
+    sentence for the report.
     """
 
     start: float
@@ -59,7 +61,7 @@ class Weights:
     rows: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def of(self, odds: Floats, surprise: Floats) -> Floats:
-        """(n,) the log odds of an alarm."""
+        """Return (n,) the log odds of an alarm, from the parts' log odds (n,) and surprises (n,)."""
         return self.start + self.odds * _bounded(odds) + self.surprise * _bounded(surprise)
 
     def to_dict(self) -> JsonDict:
@@ -77,7 +79,7 @@ class Weights:
 
 
 def _bounded(values: Floats) -> Floats:
-    """Compress log odds into ±``FARTHEST`` without changing their order, almost linearly near 0: clipping would make
+    """Compress values into ±``FARTHEST`` without changing their order, almost linearly near 0: clipping would make
     ties."""
     return np.asarray(FARTHEST * np.tanh(values / FARTHEST))
 
@@ -86,7 +88,7 @@ def choose(odds: Floats, surprise: Floats, alarming: Bools, weight: Floats) -> t
     """Fit ``start``, ``odds`` and ``surprise`` of `Weights` by a weighted logistic regression; return them and the
     loss.
 
-    All arrays (n,). More surprise of a part never lowers the log odds of an alarm.
+    All arrays are (n,). A higher log odds or surprise of a part never lowers the log odds of an alarm.
     """
     both = np.stack((np.ones_like(odds), _bounded(odds), _bounded(surprise)), axis=1)
     sign = np.where(alarming, 1.0, -1.0)
@@ -107,7 +109,7 @@ def choose(odds: Floats, surprise: Floats, alarming: Bools, weight: Floats) -> t
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """Both parts, trained, and their weights. ``alarm`` (K,) has the classes that are not benign."""
+    """Both trained parts, and their weights. ``alarm`` (K,) marks the classes that are not benign."""
 
     supervised: Fitted
     name: str  # of the supervised part
@@ -143,19 +145,19 @@ class Combined:
         return Outputs(proba=made)
 
     def settled(self, ordinary: GivenWindows) -> Combined:
-        """A copy whose anomaly part measures the hosts of these reference windows from the references."""
+        """Return a copy whose anomaly part measures the hosts of these reference windows from their own references."""
         return replace(self, anomaly=self.anomaly.settled(ordinary))
 
     def own(self) -> JsonDict:
-        """The hosts' centres as JSON values, for a checkpoint that is adapted to hosts."""
+        """Return the hosts' centres as JSON values, for a checkpoint that is adapted to hosts."""
         return self.anomaly.own()
 
     def usual(self) -> Floats32:
-        """(C, 1) the median of each channel in training."""
+        """Return (C, 1) the median of each channel in training."""
         return self.anomaly.usual()
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """(n, C): what each channel adds to the log odds of an alarm, weighted like the parts."""
+        """Return (n, C) how much each channel adds to the log odds of an alarm, weighted like the parts."""
         mine = taken(asked, self.name)
         if mine is not asked:
             usual = self.supervised.usual()
@@ -164,7 +166,7 @@ class Combined:
         return own + self.weights.surprise * self.anomaly.carried(asked)
 
     def sidecar(self) -> bytes:
-        """Both parts' own bytes as tensors of one ``.pt``."""
+        """Return both parts' own bytes as the tensors of one ``.pt``."""
         parts = {"supervised": self.supervised.sidecar(), "anomaly": self.anomaly.sidecar()}
         buffer = io.BytesIO()
         torch.save({name: torch.from_numpy(np.frombuffer(one, np.uint8).copy()) for name, one in parts.items()}, buffer)
@@ -181,12 +183,12 @@ class Combined:
 
 
 def taken(windows: W, name: str) -> W:
-    """The windows in the form that the family of this name learns from."""
+    """Return the windows in the form that the family of this name learns from."""
     return replace(windows, X=windows.features) if FAMILIES[name].takes is Takes.FEATURES else windows
 
 
 def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Combined:
-    """Both parts of a verified sidecar, on the CPU."""
+    """Load both parts from a verified sidecar, on the CPU."""
     found = torch.load(io.BytesIO(sidecar), weights_only=True)
     parts = {name: found[name].numpy().tobytes() for name in ("supervised", "anomaly")}
     own = dict(facts["supervised"])
@@ -199,7 +201,8 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[
 
 
 def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
-    """A part's hyperparameters: its family's defaults, overridden by those asked for."""
+    """Return a part's hyperparameters: its family's defaults, replaced by those that the user set for the combined
+    model."""
     found = FAMILIES[part].defaults()
     if hyper["epochs"]:
         found["epochs" if "epochs" in found else "n_estimators"] = hyper["epochs"]
@@ -212,7 +215,8 @@ def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def fit(task: Task) -> Combined:
-    """Train both parts on the whole training side, then again in folds; the windows of the folds choose the weights."""
+    """Train both parts on the whole training side, then again in folds; the folds' left-out windows choose the
+    weights."""
     if not task.is_benign.any() or task.is_benign[task.split.learnt].all():
         raise BadData(
             "combined tells benign windows from others, and the training side has only one of the two: say which class "
@@ -253,12 +257,12 @@ class Parts:
         self._stages = Stages(task.keeper)
 
     def run(self, name: str, train: Callable[[Keeper], T], *, curve: bool = False) -> T:
-        """Run the training of one of the model's parts."""
+        """Run the training of one of the model's parts, as a stage, and return its result."""
         self._begin(curve=curve)
         return self._stages.run(name, train)
 
     def answer(self, name: str, ask: Callable[[Keeper], Floats]) -> Floats | None:
-        """A fold's scores (n,), stored or computed; None if the fold had too little to learn from."""
+        """Return a fold's scores (n,), stored or computed; None if the fold had too little to learn from."""
 
         def made(keeper: Keeper) -> bytes | None:
             try:
@@ -277,7 +281,7 @@ class Parts:
 
 
 class Folds(NamedTuple):
-    """The training windows in folds, and the behaviours to leave out; each behaviour is judged by one fold.
+    """The training windows in folds, and the behaviours to leave out, each with the fold whose windows judge it.
 
     A fold consists of whole hosts if the split is by host and enough hosts train, else of whole recordings.
     """
@@ -316,7 +320,10 @@ class Folds(NamedTuple):
 
 
 def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.Anomaly) -> tuple[Weights, float]:
-    """Choose the parts' weights, and the lead of the channel means within the anomaly part."""
+    """Choose the parts' weights, and the lead of the channel means within the anomaly part; return both.
+
+    The weights are fixed ones if too few behaviours can be left out.
+    """
     if folds.why:
         return Weights.fixed(folds.why), 0.0
 

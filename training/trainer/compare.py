@@ -1,11 +1,11 @@
 """``python -m training.trainer.compare A.ckpt.json B.ckpt.json … DATA``: test whether one model is better, or only
 lucky.
 
-All models score the windows that none of them saw: the test side of the split that their checkpoints name, made again
-from ``DATA``, the data set that both were trained on, and checked against its fingerprint. Other data are refused, and
-so are models that split their common data differently. With ``--other-data`` both are judged on windows that neither
-has learnt from. The gap between an oracle model and a realistic one shows what oracle channels are worth. Given two
-folders, it compares two rotations host by host.
+All models score the windows that none of them saw: the test side of the split that their checkpoints name. That split
+is made again from ``DATA``, the data set that all were trained on, and checked against its fingerprint. Other data are
+refused, and so are models that split their common data differently. With ``--other-data`` all are judged on windows
+that no model has learnt from. The gap between an oracle model and a realistic one shows what oracle channels are worth.
+Given two folders, the program compares two rotations host by host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compare models on windows that none of them saw: gaps paired by episode, and which model is first.
 
-The same test ranks the models and gives their figures. So every other model is tied with the first unless a paired test
-shows a difference, and the report states how much too high the first one's figure is. The program is in `compare`.
+The windows that rank the models also give their figures, so the first model's figure is too high. The report says by
+about how much, and calls a model tied with the first unless a paired test shows a difference. The program is `compare`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ SAME_CHANNELS = (
 def compare(
     *models: Judged, n_resamples: int = 1000, seed: int = 0, other_data: bool = False, paths: Sequence[Path] = ()
 ) -> JsonDict:
-    """The AUROC of each model, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
+    """Compute the AUROC of each model, as {value, ci95}, and compare; JSON values. Raises ``BadData`` where that has no
+    meaning.
 
     For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds;
     null if one has no threshold. For more models their ``standings`` on the common test: each has ``p`` (Holm),
-    ``tied`` with the first and ``wins``; ``optimism`` is how much the first one's value is too high for having been
-    chosen here. All must have been trained on the data judged; ``other_data`` allows others, and leaves out windows
-    that a model has seen. ``paths`` of the checkpoints name models that would otherwise have one name.
+    ``tied`` with the first and ``wins``. ``optimism`` says how much too high the first one's value is because it was
+    chosen here. All must have been trained on the data judged; ``other_data`` allows other data, and leaves out windows
+    that a model has seen. ``paths`` of the checkpoints distinguish models of equal names.
     """
     (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
@@ -72,7 +73,7 @@ def compare(
 
 
 def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classes, **draws: int) -> JsonDict:
-    """Write each model's place into its entry; return which one is first, and its optimism."""
+    """Add ``p``, ``tied`` and ``wins`` to each model's entry; return which model is first, and its optimism."""
     if len({by_class(one, classes) for one in scored}) > 1:
         raise BadData("an AUROC over classes cannot be compared with one of alarms")
     if any(one["auroc"]["value"] is None for one in models):
@@ -94,14 +95,14 @@ def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classe
 
 
 def _rates(scored: Scored, alarm: Bools, classes: Classes) -> JsonDict:
-    """The share of caught windows and of false alarms, at the model's own thresholds."""
+    """Compute the shares of caught windows and of false alarms, at the model's own thresholds."""
     episode, n_clusters = clusters(scored.rows.recording)
     counts = AlarmMeasure(~classes.is_benign(scored.y), alarm, episode, n_clusters).counts()
     return {name: shown_rate(*each) for name, each in counts.items()}
 
 
 def names_of(models: Sequence[Judged], paths: Sequence[Path]) -> list[str]:
-    """Names for models; models of equal family and mode also get the last part in which their files' paths differ."""
+    """Name the models by family and mode; where names are equal, add the last part in which the files' paths differ."""
     names = [one.name for one in models]
     if not paths:
         return names
@@ -136,7 +137,7 @@ def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
 
 
 def _shared_test(models: Sequence[Judged]) -> Ints:
-    """The test side that all models share, on the data set that all were trained on."""
+    """Return the test side that all models share, on the data set that all were trained on."""
     splits = [split_again(one) for one in models]
     for one, split in zip(models, splits, strict=True):
         if split.fingerprint != one.document["split"]["fingerprint"]:
@@ -153,7 +154,7 @@ def _shared_test(models: Sequence[Judged]) -> Ints:
 
 
 def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
-    """Windows, of any data, from recordings that no model used for training, stopping or calibration."""
+    """Return the windows of recordings that no model used for training, stopping or calibration, on any data."""
     recording = models[0].inputs.rows.recording
     used, unknown = np.zeros(recording.size, dtype=bool), []
     for one in models:
@@ -213,11 +214,12 @@ def _conclusion(gap: JsonDict, names: Sequence[str]) -> str:
 
 
 def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 1000, seed: int = 0) -> JsonDict:
-    """AUROC of ``a`` minus that of ``b``, as {value, ci95}: oracle minus realistic, or a rival minus the model.
+    """Compute the AUROC of ``a`` minus that of ``b``, as {value, ci95}: oracle minus realistic, or a rival minus the
+    model.
 
-    Both are resampled with the same episodes, so what makes an episode easy or hard for both cancels out: the
-    interval is much narrower than those of the two AUROCs suggest. Raises ValueError when the windows differ, or when
-    one is judged by class and the other by its alarm score.
+    Both are resampled with the same episodes, so what makes an episode easy or hard for both cancels out: the interval
+    is much narrower than those of the two AUROCs suggest. Raises ValueError when the windows differ, or when one is
+    judged by class and the other by its alarm score.
     """
     if not (np.array_equal(a.rows.recording, b.rows.recording) and np.array_equal(a.y, b.y)):
         raise ValueError("a paired comparison needs the same windows in the same order")
@@ -247,11 +249,11 @@ def paired_rates(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> JsonDict:
-    """The alarm rates of ``a`` minus those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or
-    None.
+    """Compute the alarm rates of ``a`` minus those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value,
+    ci95}.
 
-    Resampled like `paired_gap`: with the same episodes for both. If no resample differs, for example because few
-    episodes alarm, the interval is the widest that so few episodes allow.
+    Both are None if ``a`` or ``b`` is None. Resampled like `paired_gap`: with the same episodes for both. If all
+    resamples give the same difference and it is not 0, the interval is the widest that so few episodes allow.
     """
     if a is None or b is None:
         return {"tpr": None, "fpr": None}
@@ -278,9 +280,10 @@ class Standings(NamedTuple):
     """M models in their given order: the number of the ``first``, and each one's probability and tie with the first.
 
     ``p`` (M,) is the chance of so large a gap to the first if the models were equal, corrected by Holm; it is 1 for the
-    first itself. ``wins`` (M,) are the shares of resamples in which each has the highest value. ``optimism`` is by how
-    much the highest value of a resample exceeds what the same model has on the whole test, on average: the first one's
-    value is about so much too high for having been chosen here. None where there are no resamples.
+    first itself. ``wins`` (M,) are the shares of resamples in which each has the highest value. ``optimism`` is the
+    average amount by which the highest value of a resample exceeds the same model's value on the whole test. The first
+    one's value is about so much too high, because it was chosen here. ``wins`` and ``optimism`` are None without
+    resamples.
     """
 
     first: int
@@ -293,8 +296,9 @@ class Standings(NamedTuple):
 def standings(values: Sequence[float], samples: Floats, support: int) -> Standings:
     """Rank models by their ``values`` (M,) and paired resamples (R, M) of them.
 
-    A gap over the standard deviation of its resamples is taken for Student's t with ``support`` - 1 degrees of freedom,
-    the number of episodes that carry the value; the chances are corrected for their number by Holm's steps.
+    A gap divided by the standard deviation of its resamples is taken as Student's t with ``support`` - 1 degrees of
+    freedom; ``support`` is the number of episodes that carry the value. The chances are corrected for their number by
+    Holm's steps.
     """
     known = samples[np.isfinite(samples).all(axis=1)]
     whole = np.asarray(values, dtype=np.float64)
@@ -320,7 +324,7 @@ def standings(values: Sequence[float], samples: Floats, support: int) -> Standin
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """The probabilities corrected by Holm's step-down method, in their order."""
+    """Return the probabilities corrected by Holm's step-down method, in the given order."""
     order = sorted(range(len(chances)), key=lambda number: chances[number])
     made, most = [0.0] * len(chances), 0.0
     for place, number in enumerate(order):
@@ -332,7 +336,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 def standings_in_words(
     first: int, names: Sequence[str], tied: Sequence[bool], wins: Sequence[float | None], optimism: float | None
 ) -> list[str]:
-    """Sentences about the standings of models with these names; ``first`` is the number of the model with the highest
+    """Describe the standings of models with these names; ``first`` is the number of the model with the highest
     value."""
     share = wins[first]
     if share is None or optimism is None:

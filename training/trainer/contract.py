@@ -1,7 +1,7 @@
 """A trainer's interface to the fleet: exit codes, progress lines, and the request to stop.
 
-It uses only the standard library, so that a signal is handled even while the ML libraries are being imported. A custom
-trainer in any language may follow the same contract (docs/trainer-contract.md).
+The module uses only the standard library, so that a signal is handled even while the ML libraries are being imported. A
+custom trainer in any language may follow the same contract (docs/trainer-contract.md).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from training.contract import THREAD_VARIABLES, Exit
 class TrainerError(Exception):
     """A training cannot continue; the text is one sentence with the remedy.
 
-    ├─ BadArguments   the command line asks for something that cannot be
-    ├─ Unreachable    an engine or its workers are not there, or were lost: the same command may do it later
-    └─ BadData        the data set is missing, damaged, of another schema, or too small
+    ├─ BadArguments        the command line asks for something impossible
+    ├─ EngineUnreachable   an engine or its workers are not there, or were lost: the same command may work later
+    └─ BadData             the data set is missing, damaged, of another schema, or too small
     """
 
     code = Exit.BUG
@@ -61,7 +61,7 @@ class Stop:
             signal.signal(number, self._request)
 
     def end(self) -> None:
-        """Ignore further stop signals: the run's result is decided.
+        """Ignore further stop signals, because the run's result is decided.
 
         Python restores the default handlers before its process ends, and a signal would then kill a run that has
         finished.
@@ -71,10 +71,9 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise ``Interrupted`` as soon as a stop is requested, at any place in the code, while there is no state to
-        save.
+        """Raise ``Interrupted`` as soon as a stop is requested, anywhere in the code of the ``with`` block.
 
-        Importing a library and reading data take seconds, and have no safe points.
+        Importing a library and reading data take seconds, and have neither safe points nor state to save.
         """
         self.check()
         self._at_once = True
@@ -102,12 +101,12 @@ def _polite() -> list[int]:
 
 
 class Keeper(Protocol):
-    """Saves the state of a run that is interrupted (see state_file.StateFile)."""
+    """Saves the state of a run, from which the run resumes if it is interrupted (see state_file.StateFile)."""
 
     def load(self) -> bytes | None: ...
 
     def watch(self, snapshot: Callable[[], bytes]) -> None:
-        """Use ``snapshot`` from now on to get the state to save."""
+        """Call ``snapshot`` from now on to get the state to save."""
         ...
 
     def tick(self) -> None:
@@ -116,7 +115,7 @@ class Keeper(Protocol):
 
 
 class Progress:
-    """One JSON object a line on ``out``; a heartbeat carries the latest of them to the receiver."""
+    """Writes one JSON object a line to ``out``; a worker's heartbeat carries the latest one to the receiver."""
 
     MIN_GAP_S = 0.2
 
@@ -162,7 +161,7 @@ class Progress:
     def training(self, left: int, *, curve: bool = True) -> None:
         """Begin one of the run's trainings; ``left`` more follow, and the earlier ones count as done.
 
-        Without ``curve`` its losses are not reported: they are not those of the model that the run makes.
+        Without ``curve`` no losses are reported, because this training does not make the model that the run keeps.
         """
         self._done, self._left, self._curve = self._latest, left, curve
         self._after, self._part_curve = left, True

@@ -1,9 +1,10 @@
 """``python -m training.trainer.drift CKPT DATA``: report which hosts have changed, and whether alarms can be believed
 there.
 
-Of each host in ``DATA``, a processed data set, the windows in time order are compared with its reference recordings by
-the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change is reported with its
-channels and its beginning. A lasting attack looks the same, so nothing here lowers an alarm.
+For each host in ``DATA``, a processed data set, the windows in time order are compared with the host's reference
+recordings by the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change is
+reported with its channels and its beginning. A lasting attack looks the same, so the report never tells anyone to
+ignore alarms.
 """
 
 from __future__ import annotations
@@ -58,12 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """A host and its reference, in stretches of a minute.
+    """The result of comparing a host with its reference, in stretches of about a minute.
 
-    ``doubts``: sentences that cast doubt on its alarms whether it changed or not. ``channels`` is empty if nothing
-    changed, or if ``enough_to_tell`` is False. ``reference_needed``: how many stretches of reference would suffice to
-    detect a change in all of the host's. ``start`` is the row, among the host's in time order, from which the surest
-    change lasts. The alarms' shares are None where the model has no threshold, or nothing changed.
+    ``doubts`` are sentences that cast doubt on the host's alarms, whether it changed or not. ``channels`` is empty if
+    nothing changed, or if ``enough_to_tell`` is False. ``reference_needed`` is the number of reference stretches with
+    which a change of all the host's stretches could be detected; None if no number is enough. ``start`` is the row,
+    among the host's in time order, at which the surest change begins. The shares of alarms are None where the model has
+    no threshold, or nothing changed.
     """
 
     host: str
@@ -80,7 +82,7 @@ class Drift:
     outside_since: float | None = None
 
     def lines(self) -> list[str]:
-        """The lines of text about one host."""
+        """Return the two lines of text about one host: what changed, and whether to believe its alarms."""
         looked = f"{self.measures} measures of {self.stretches:,} stretches"
         looked += f" beside {self.reference_stretches:,} of its reference"
         if not self.enough_to_tell:
@@ -154,7 +156,7 @@ def drift(judged: Judged) -> list[Drift]:
 
 
 def _of(host: str, rows: Ints, judged: Judged, odd: Bools) -> Drift:
-    """The drift of one host, whose windows are ``rows`` in time order."""
+    """Compute the drift of one host, whose windows are ``rows`` in time order."""
     from training.trainer import shift_test
 
     inputs = judged.inputs
@@ -198,7 +200,7 @@ def _of(host: str, rows: Ints, judged: Judged, odd: Bools) -> Drift:
 
 
 def _doubts(host: str, rows: Ints, judged: Judged, odd: Bools) -> tuple[str, ...]:
-    """Sentences that cast doubt on the alarms on a host, whether it changed or not."""
+    """Return sentences that cast doubt on the alarms on a host, whether it changed or not."""
     said = []
     if odd[rows].mean() >= STRANGE:
         said.append(f"{odd[rows].mean():.0%} of its windows are unlike all that the model has learnt from.")

@@ -2,8 +2,9 @@
 
 The prediction is the mean of two boosters: one starts from nothing, one from a linear model. Trees are better if levels
 shift between hosts, the linear model if there are few windows. Validation windows hardly show which one suits a new
-host, and the mean was better than either; a booster that is clearly worse there gets less weight. Each is boosted until
-the validation windows gain no more, then again for as long on these as well.
+host, and the mean was better than either; a booster that is clearly worse on the validation windows gets less weight.
+Each is boosted until the loss on the validation windows falls no more, then once more from the start, for as long, on
+training and validation windows together.
 
 From windows that lack a feature, trees learn which branch to take without it. A feature that no training window lacked
 is replaced by its median where it is absent.
@@ -72,7 +73,7 @@ class BoosterPart(NamedTuple):
         return softmax(_logits(self.booster, matrix) / self.temperature)
 
     def contributions(self, values: Floats32, threads: int) -> Floats:
-        """(n, K, F + 1): what each feature adds to each logit, and last the constant part; exact for trees."""
+        """Return (n, K, F + 1): what each feature adds to each logit, and last the constant part; exact for trees."""
         matrix = _matrix(values, self.linear, threads)
         raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), dtype=np.float64)
         found = raw if raw.ndim == 3 else np.stack((np.zeros_like(raw), raw), axis=1)
@@ -85,7 +86,7 @@ class BoosterPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gbt:
-    """The parts, in the order of ``STARTS``."""
+    """A trained model: its two boosters, in the order of ``STARTS``."""
 
     parts: tuple[BoosterPart, ...]
     classes: int
@@ -112,7 +113,7 @@ class Gbt:
         return Outputs(proba=proba)
 
     def usual(self) -> Floats32:
-        """(F,) the median of each feature in training."""
+        """Return (F,) the median of each feature in training."""
         line = self.parts[1].linear
         assert line is not None
         return line.center.astype(np.float32)
@@ -121,10 +122,10 @@ class Gbt:
         return self.contributions(asked.X, asked.alarm)[:, :-1] @ asked.parts
 
     def contributions(self, X: Floats32, alarm: Bools) -> Floats:
-        """(n, F + 1): what each feature adds to the margin of an alarm, and last the constant part.
+        """Return (n, F + 1): what each feature adds to the margin of an alarm, and last the constant part.
 
         The margin is the mean over the parts, by their weights, of the log odds; for several classes on one side the
-        margins are weighted by the classes' probabilities. Each row sums to it.
+        margins are weighted by the classes' probabilities. Each row sums to the margin.
         """
         values, each = self._usual_where_absent(X), []
         for part in self.parts:
@@ -140,7 +141,7 @@ class Gbt:
         return np.where(absent, self.usual(), values) if absent.any() else values
 
     def sidecar(self) -> bytes:
-        """XGBoost's own JSON of the first part; its attributes hold the linear model and the second booster."""
+        """Return XGBoost's own JSON of the first part; its attributes hold the linear model and the second booster."""
         first, second = self.parts
         assert second.linear is not None
         raw = base64.b64encode(_raw(second.booster)).decode()
@@ -159,7 +160,7 @@ class Gbt:
 
 
 class BoostingState(msgspec.Struct):
-    """A boosting in progress: the booster after its last stretch of rounds, and its losses so far."""
+    """The state of a boosting in progress: the booster after its last stretch of rounds, and the losses so far."""
 
     model: bytes | None = None
     history: History = []
@@ -196,12 +197,12 @@ def fit(task: Task) -> Gbt:
 
 
 def weight_of(found: Search) -> float:
-    """The weight of a part in the mean, by the loss of its search."""
+    """Return the weight of a part in the mean, by the loss of its search: a lower loss gives a higher weight."""
     return float((found.loss + SURE) ** -2)
 
 
 def load(_model: str, facts: Json, sidecar: bytes, classes: int, _hyper: object) -> Gbt:
-    """The boosters of a verified sidecar; their formats are data only. Raises ValueError for other bytes."""
+    """Load the boosters from a verified sidecar; their formats hold data only. Raises ValueError for other bytes."""
     first, second = (xgboost.Booster({"nthread": 1}) for _ in STARTS)
     try:
         first.load_model(bytearray(sidecar))
@@ -217,7 +218,7 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, _hyper: object)
 
 
 class Binned(NamedTuple):
-    """Windows in XGBoost's binned form, and those windows on which a loss is computed."""
+    """Windows in XGBoost's binned form, and those of them on which the training loss is computed."""
 
     matrix: xgboost.DMatrix
     shown: Ints | None  # places in the matrix; None: all
@@ -241,8 +242,10 @@ class Bins:
         self._paged_before = 0
 
     def of(self, rows: Ints, linear: Linear | None) -> Binned:
-        """The windows ``rows`` in bins, starting from the margins of ``linear``. A matrix that once got such margins
-        cannot lose them."""
+        """Return the windows ``rows`` in bins, starting from the margins of ``linear``.
+
+        Ask without ``linear`` first: a matrix that once got such margins cannot lose them.
+        """
         binned = self._made.get(rows.size)
         if binned is None:
             binned = self._made[rows.size] = self._sort(rows)
@@ -251,8 +254,10 @@ class Bins:
         return binned
 
     def judge(self, rows: Ints, linear: Linear | None, train: Binned) -> Binned:
-        """The windows ``rows`` that decide when to stop, starting from ``linear``; in the bins of ``train`` if they do
-        not fit into memory."""
+        """Return the windows ``rows``, which decide when to stop, starting from the margins of ``linear``.
+
+        If they do not fit into memory, they are put into the bins of ``train``.
+        """
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):
             matrix = _matrix(task.X[rows], linear, task.threads)
@@ -301,7 +306,7 @@ class Bins:
 
 
 def bytes_of_page(windows: int, features: int, bins: int) -> int:
-    """The bytes of a page in XGBoost's files, as measured of 3.2.
+    """Return the bytes of a page in XGBoost's files, as measured with version 3.2.
 
     Each bin is stored twice, by rows and by columns, with a bit that says if it is missing; each window has its place,
     each page the edges of all bins, and a little more.
@@ -312,7 +317,8 @@ def bytes_of_page(windows: int, features: int, bins: int) -> int:
 
 
 def require_room(folder: Path, size: int) -> None:
-    """Raise OSError if the disk lacks so many bytes: XGBoost itself would end the process without a message."""
+    """Raise OSError if the disk has less than ``size`` bytes free: XGBoost itself would end the process without a
+    message."""
     if shutil.disk_usage(folder).free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
@@ -384,7 +390,10 @@ class Boosting(NamedTuple):
     before: int
 
     def boost(self, train: Binned, judge: Binned | None, rounds: int) -> tuple[xgboost.Booster, History]:
-        """Boost for ``rounds``, or until the loss on ``judge`` has not fallen for ``patience`` rounds."""
+        """Boost for ``rounds``, or until the loss on ``judge`` has not fallen for ``patience`` rounds.
+
+        Return the booster and the history of its losses.
+        """
         task, cache = self.task, [train.matrix, *([] if judge is None else [judge.matrix])]
         most = task.whole("n_estimators")
         saved = self.keeper.load()
@@ -441,14 +450,14 @@ def _matrix(values: Floats32, linear: Linear | None, threads: int) -> xgboost.DM
 
 
 def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: Ints | None = None) -> Floats:
-    """(n, K) for any number of classes, of all windows or of some."""
+    """Return (n, K) the logits of all windows, or of those at ``places``, for any number of classes."""
     raw = np.asarray(booster.predict(matrix, output_margin=True))
     raw = (raw if places is None else raw[places]).astype(np.float64)
     return raw if raw.ndim == 2 else np.stack((np.zeros_like(raw), raw), axis=1)
 
 
 def _booster(task: Task, cache: list[xgboost.DMatrix], model: bytes | None, number: int) -> xgboost.Booster:
-    """A booster with a random seed of its own that continues from ``model``."""
+    """Make a booster with a random seed of its own that continues from ``model``, if given."""
     parameters = _parameters(task) | {"seed": task.seed * 100_003 + number}
     booster = xgboost.Booster(parameters, cache)
     if model is not None:

@@ -1,12 +1,12 @@
 """Incidents: join a host's alarming windows, so that a person is called once and not for each window.
 
-A window *alarms* when its score exceeds its threshold; ``margin`` is score minus threshold. The windows of a recording
-in the order of time are a *run*, which a gap ends. An incident is raised at an alarming window when enough of the last
-windows of its run alarm, or when their margins are above zero on average. It stays open, and no further call is made,
-until a window begins ``quiet_s`` or more after the end of its last alarming one.
+A window *alarms* when its score exceeds its threshold; ``margin`` is score minus threshold. Consecutive windows of a
+recording, without a gap, are a *run*. An incident is raised at an alarming window when enough of the last windows of
+its run alarm, or when their mean margin is above zero. The incident stays open, and no further call is made, until a
+window begins ``quiet_s`` or more after the end of the incident's last alarming window.
 
-``step`` takes a window at a time, ``find`` all of them at once; both give the same incidents at any cut of the stream.
-Pure.
+``step`` takes a window at a time, ``find`` all of them at once; both give the same incidents wherever the stream is
+cut. Pure.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class JoinBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRule:
-    """The rule by which windows become an incident. Times are seconds on their clock; ``k`` is not used if margins are
-    averaged."""
+    """The rule by which windows become an incident. Times are seconds of the windows' clock; ``k`` is not used with
+    ``MEAN``."""
 
     join: JoinBy
     k: Annotated[int, msgspec.Meta(ge=1)]
@@ -58,7 +58,7 @@ class JoinRule:
 
     @classmethod
     def from_dict(cls, stored: Json) -> JoinRule:
-        """Raises ValueError for what is no rule."""
+        """Read what ``to_dict`` wrote. Raises ValueError if the values are no valid rule."""
         try:
             rule = msgspec.convert(stored, cls)
         except msgspec.ValidationError as error:
@@ -69,12 +69,12 @@ class JoinRule:
 
 
 def paced(join: JoinBy, k: int, n: int, *, stride_s: float) -> JoinRule:
-    """A rule for windows that begin ``stride_s`` after each other."""
+    """Return a rule for windows that begin ``stride_s`` after each other."""
     return JoinRule(join=join, k=k, n=n, gap_s=GAP_STRIDES * stride_s, quiet_s=max(QUIET_S, QUIET_STRIDES * stride_s))
 
 
 def usual(stride_s: float) -> JoinRule:
-    """The rule where nothing can be chosen: two of three windows."""
+    """Return the rule that is used where none can be chosen: two of three windows."""
     return paced(JoinBy.COUNT, 2, 3, stride_s=stride_s)
 
 
@@ -106,7 +106,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """All that is needed about earlier windows of a stream to process its next one."""
+    """All that the next step must know about earlier windows of a stream."""
 
     recent: tuple[Window, ...] = ()  # of the run, at most n - 1
     last: Window | None = None
@@ -181,18 +181,18 @@ class Runs:
         return int(self.order.size)
 
     def joined(self, gap_s: float) -> Bools:
-        """(N,): whether the window continues the run of the window before it."""
+        """Return (N,) True for a window that continues the run of the window before it."""
         same = (np.diff(self.stream) == 0) & (self.t_start[1:] - self.t_end[:-1] <= gap_s)
         return np.r_[False, same][: len(self)]
 
     def place(self, gap_s: float) -> Ints:
-        """(N,) the place of each window in its run, from 0."""
+        """Return (N,) the place of each window in its run, from 0."""
         numbers = np.arange(len(self))
         return numbers - np.maximum.accumulate(np.where(self.joined(gap_s), 0, numbers))
 
 
 class FoundIncidents(NamedTuple):
-    """Incidents (M,) by the places of windows in ``runs``."""
+    """M incidents: the places in ``runs`` of the windows at which each one began, was raised and ended."""
 
     began: Ints  # the first alarming window
     raised: Ints
@@ -221,8 +221,10 @@ def find(rule: JoinRule, runs: Runs, margin: Floats) -> FoundIncidents:
 
 
 def _enough_at(rule: JoinRule, place: Ints, margin: Floats) -> Bools:
-    """(N,): whether the last windows of the run, up to this one, meet the rule. Sums go from the oldest window on, as
-    in ``step``."""
+    """Return (N,) True where the last windows of the run, up to this one, meet the rule.
+
+    Sums begin with the oldest window, as in ``step``, so that rounding is the same.
+    """
     values = (margin > 0).astype(np.float64) if rule.join is JoinBy.COUNT else margin
     total = np.zeros(margin.size)
     for back in range(min(rule.n, margin.size) - 1, -1, -1):

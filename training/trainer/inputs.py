@@ -64,12 +64,12 @@ class Inputs:
 
     @property
     def ordinary(self) -> GivenWindows:
-        """The windows of the hosts' references."""
+        """The windows of the hosts' references, in the form that a model gets."""
         return GivenWindows(self.reference, self.reference_features, self.reference_host)
 
     @property
     def timed(self) -> Rows:
-        """The rows, with NaN for times that are not seconds by the schema."""
+        """The rows, with NaN for times that are not in seconds by the schema."""
         timing, unknown = self.schema.time, np.full(self.y.shape, np.nan)
         start, end = self.rows.t_start, self.rows.t_end
         if timing is not Timing.SECONDS:
@@ -78,17 +78,17 @@ class Inputs:
 
     @property
     def hides_nothing(self) -> bool:
-        """Tell whether both modes see the same channels; then a model of one is a model of the other."""
+        """Tell whether both modes see the same channels; then models of the two modes do not differ."""
         return all(len(channel.modes) > 1 for channel in self.schema.channels)
 
     @property
     def from_references(self) -> bool:
-        """The values of each host are measured from its own reference."""
+        """Tell whether the values of each host are measured from the host's own reference."""
         return bool(self.schema.normaliser.get("type") == "host_baseline")
 
 
 def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
-    """The data set that ``args`` name; raises ``BadData`` with one sentence."""
+    """Read the data set that ``args`` name; raises ``BadData`` with one sentence."""
     named = args.model in RUN_MODELS
     try:
         validation = load_validation(args.validation)
@@ -121,7 +121,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
 
 
 def _require_its_own(path: Path, validation: Validation, data: Dataset) -> None:
-    """Refuse the validation table of another data set, whose quarantined episodes the report would name."""
+    """Raise ``BadData`` for another data set's validation table, because the report would name that set's episodes."""
     other = data.validation_digest != validation.digest
     unknown = sorted(distinct(data.rows.episode) - validation.good - set(validation.quarantined))
     if other or unknown:
@@ -140,7 +140,8 @@ def from_dataset(
     understood: Understood | None = None,
     scenarios: Mapping[str, str] = MappingProxyType({}),
 ) -> Inputs:
-    """Convert a loaded data set to what a family needs; features are computed from the windows if none were read."""
+    """Convert a loaded data set to what a family learns from; features are computed from the windows if none were
+    read."""
     features = data.features
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
@@ -185,7 +186,7 @@ def split_inputs(
 ) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
-    No recording is on two sides, and recordings that share samples are on one side.
+    Each recording is on one side only, and so are recordings that share samples.
     """
     if inputs.kinship.strangers is not None:
         raise BadData(of_two_hosts(inputs.kinship.strangers))

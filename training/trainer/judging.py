@@ -49,7 +49,7 @@ Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A checkpoint's scores for every window of a data set; ``inputs`` and ``scored`` are in the data set's order."""
+    """A model's scores for every window of a data set; ``inputs`` and ``scored`` are in the data set's order."""
 
     document: Json
     inputs: Inputs
@@ -67,20 +67,20 @@ class Judged:
 
     @property
     def calibrated(self) -> float | None:
-        """The calibrated threshold, before any host's reference changes it; None where the model has none."""
+        """The calibrated threshold, before any host's reference changes it; None where the model has no threshold."""
         threshold = (self.document["threshold"] or {}).get("threshold")
         return None if threshold is None else float(threshold)
 
     @property
     def thresholds(self) -> Floats | None:
-        """The score (N) that each window must exceed to raise an alarm; None where the model has no threshold."""
+        """The score (N,) that each window must exceed to raise an alarm; None where the model has no threshold."""
         if self.calibrated is None or self.hosts is None:
             return None if self.calibrated is None else np.full(self.scored.y.size, self.calibrated, dtype=np.float64)
         return self.hosts.each(self.scored.rows.host)
 
     @property
     def alarm(self) -> Bools | None:
-        """The windows (N) that raise an alarm; None where the model has no threshold."""
+        """(N,) True for the windows that raise an alarm; None where the model has no threshold."""
         thresholds = self.thresholds
         return None if thresholds is None else self.scored.score > thresholds
 
@@ -126,13 +126,12 @@ def _loaded(checkpoint: Path, found: Checkpoint, threads: int) -> OpenedModel:
 
 
 def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
-    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
+    """Verify the checkpoint, and score the windows of the data set. Raises ``BadData``, also for another schema."""
     return judged_by(*opened(checkpoint, data, threads=threads), str(data))
 
 
 def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedModel, Dataset]:
-    """The verified model, and the windows that its mode may see. Raises ``BadData``, also for data of another
-    schema."""
+    """Return the verified model, and the windows that its mode may see. Raises ``BadData``, also for another schema."""
     found = read(checkpoint)
     try:
         own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
@@ -144,7 +143,8 @@ def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedMod
 
 
 def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:
-    """The model, now measuring the data's hosts from their references, and the data in the form that it takes."""
+    """Return the model and the windows in the form that it takes; the model measures the hosts from their
+    references."""
     inputs = from_dataset(loaded, takes=model.family.takes)
     return settled(model.fitted, inputs), inputs
 
@@ -152,10 +152,10 @@ def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:
 def judged_by(
     model: OpenedModel, loaded: Dataset, name: str, *, known: Judged | None = None, outputs: Outputs | None = None
 ) -> Judged:
-    """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``.
+    """Score the windows of a data set of the model's schema; ``name`` is the data set's name. Raises ``BadData``.
 
-    ``known`` are other windows of hosts with the same references, which are then not scored again; ``outputs`` are the
-    model's outputs, if they were computed already.
+    ``known`` are judged windows of hosts with the same references, whose levels are then used again. ``outputs`` are
+    the model's outputs, if they were computed already.
     """
     document = model.document
     labels = document["label_map"]
@@ -185,7 +185,8 @@ def judged_by(
 def _references(
     document: Json, fitted: Fitted, inputs: Inputs, *, anomalies: bool
 ) -> tuple[ReferenceScores, HostLevels | None]:
-    """The scores of these references that the model has not trained on, and the levels for anomaly scores."""
+    """Score the reference windows that the model has not trained on; return the scores, and the levels of anomaly
+    scores."""
     raw, recorded = references_of(fitted, inputs, fresh_references(document, inputs)), document["levels"]
     levels = None
     if anomalies and recorded is not None:
@@ -194,7 +195,7 @@ def _references(
 
 
 def rule_for_hosts(document: Json) -> HostThresholds | None:
-    """The rule by which references change a model's threshold; None for a model that has none."""
+    """Return the rule by which references change a model's threshold; None for a model without one."""
     threshold = document["threshold"]
     if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
         return None
@@ -202,7 +203,8 @@ def rule_for_hosts(document: Json) -> HostThresholds | None:
 
 
 def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
-    """The channels that carried an incident's alarms in this data set; None if none of its alarms was explained."""
+    """Name the channels that carried an incident's alarms in this data set; None if none of its alarms was
+    explained."""
     rows = judged.inputs.timed
     runs = runs_of(rows, stride_of(rows, nominal_s=judged.inputs.schema.stride_s))
     within = (runs.t_start >= one.incident.began) & (runs.t_end <= one.incident.last)
@@ -213,7 +215,7 @@ def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
 
 
 def sides(judged: Judged) -> Names | None:
-    """The side (N) that each window was on when the model was trained; None if the checkpoint cannot tell.
+    """Return (N,) the side that each window was on when the model was trained; None if the checkpoint cannot tell.
 
     For the data set that the model was trained on, the split gives the exact side; for another one, the windows'
     content is compared.
@@ -252,7 +254,7 @@ class Scoring:
     threads: int
 
     def __call__(self, begin: int) -> Outputs:
-        """Score one part of the windows, beginning with this one."""
+        """Score the ``PART`` windows that begin with the window number ``begin``, or the fewer that are left."""
         fitted, inputs = _ready(self.checkpoint, self.data, self.threads)
         rows = np.arange(begin, min(begin + PART, inputs.y.size))
         return fitted.predict(inputs.given, rows)
@@ -260,14 +262,16 @@ class Scoring:
 
 @functools.lru_cache(1)
 def _ready(checkpoint: Path, data: Path, threads: int) -> tuple[Fitted, Inputs]:
-    """The model and the windows; a worker keeps them in memory for its next part."""
+    """Load the model and the windows; a worker keeps them in memory for its next part."""
     limit_threads(threads)
     return settled_on(*opened(checkpoint, data, threads=threads))
 
 
 def judge_in_parts(checkpoint: Path, data: Path, mapped: Mapped, *, threads: int = 1) -> Judged:
-    """Score like `judging.judge`; with ``mapped``, an engine's map function, its workers score the windows. Raises
-    ``BadData``."""
+    """Score like `judge`, but let the workers of an engine score parts of the windows. Raises ``BadData``.
+
+    ``mapped`` is the engine's map function.
+    """
     model, loaded = opened(checkpoint, data, threads=threads)
     scoring = Scoring(checkpoint.absolute(), data.absolute(), threads)
     parts = list(mapped(scoring, range(0, len(loaded), PART)))

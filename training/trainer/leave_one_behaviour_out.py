@@ -1,4 +1,4 @@
-"""Train again without one behaviour at a time: decide which, and store these models' scores of the behaviour left out.
+"""Train again without one behaviour at a time: decide which behaviours, and store the scores of those left out.
 
 Families that train in seconds do so for every report, the others only with the recipe ``behaviour``. All these
 trainings belong to one run: they stop and resume together, and are part of its run key.
@@ -38,8 +38,7 @@ class LeaveOutPlan:
 
 
 def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervised: bool) -> LeaveOutPlan:
-    """Decide which behaviours are left out. Raises ``BadData`` where the recipe asks for it and there are too few
-    behaviours."""
+    """Decide which behaviours are left out. Raises ``BadData`` if the recipe is ``behaviour`` and there are too few."""
     behaviour = inputs.behaviour
     learnt, tested = (_names(behaviour[rows]) for rows in (split.learnt, split.test))
     calibrated = _names(behaviour[split.cal])
@@ -69,7 +68,7 @@ def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervise
 
 
 def _lacking(split: Split, inputs: Inputs, *, supervised: bool) -> str | None:
-    """The reason why the remaining windows cannot train a model; None if they can."""
+    """Return the reason why the windows of a split cannot train a model; None if they can."""
     is_benign = inputs.classes.is_benign(inputs.y)
     if not split.train.size or not split.val.size or not is_benign[split.cal].any():
         return "without its recordings a side is empty"
@@ -87,8 +86,7 @@ def _listed(names: set[str]) -> str:
 
 
 def packed(one: Unshown | str) -> bytes:
-    """Pack the scores of a model trained without a behaviour, or the reason why that training failed, for a run's
-    state."""
+    """Pack the scores of a model trained without a behaviour, or the reason why that training failed, into bytes."""
     return msgspec.msgpack.encode(one, enc_hook=np.ndarray.tolist)
 
 

@@ -1,7 +1,7 @@
-"""A regularised linear model that boosting may start from, in plain NumPy.
+"""A regularised linear model that boosting may start from, in NumPy and scikit-learn.
 
-Where the classes differ by levels, trees need hundreds of steps to draw one slanted line. Given the
-line, they only add what it misses.
+Where the classes differ by levels, trees need hundreds of steps to approximate one slanted line. When they start from a
+linear model, they only add what it misses.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ BLOCK = 16_384  # windows
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A linear map from features (n, F) to margins. The first four are (F,): see ``_squash``. An absent feature counts
-    as its median."""
+    """A linear map from features (n, F) to margins. An absent feature counts as its median.
+
+    The first four arrays are (F,): they scale the features (see ``_standard``).
+    """
 
     center: Floats
     scale: Floats
@@ -36,7 +38,7 @@ class Linear:
     bias: Floats  # (1,) or (K,); ABSENT for a class without a window
 
     def margins(self, X: Floats32, rows: Ints | None = None) -> Floats32:
-        """(n,) log odds for two classes, else (n, K): for the windows at ``rows``, or for all."""
+        """Return the margins, for the windows at ``rows`` or for all: (n,) log odds for two classes, else (n, K)."""
         count = len(X) if rows is None else rows.size
         found = np.empty((count, self.bias.size), dtype=np.float32)
         for start in range(0, count, BLOCK):  # in double precision, but never all of it
@@ -46,7 +48,7 @@ class Linear:
         return found.squeeze(1) if found.shape[1] == 1 else found
 
     def contributions(self, X: Floats32) -> Floats:
-        """(n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is not included."""
+        """Return (n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is not included."""
         return np.asarray(self._standard(X.astype(np.float64))[:, None, :] * self.weights.T)
 
     def _standard(self, values: Floats) -> Floats:
@@ -63,11 +65,10 @@ class Linear:
 
 
 def fit_linear(X: Floats32, y: Ints, weights: Floats, classes: int, rows: Ints | None = None) -> Linear:
-    """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows.
+    """Fit a logistic regression on robustly scaled features.
 
-    ``y`` (n,) and ``weights`` belong to the windows at ``rows`` of ``X``, or to all.
-
-    Of more than two ``classes`` some may have no window: they get margins that rule them out.
+    ``y`` (n,) and the windows' ``weights`` (n,) belong to the windows at ``rows`` of ``X``, or to all. Of more than two
+    ``classes`` some may have no window: they get margins that rule them out.
     """
     chosen = evenly(y.size, MOST_FITTED)
     values = X[chosen if rows is None else rows[chosen]].astype(np.float64)

@@ -1,10 +1,10 @@
 """The training loop of all networks.
 
-No step waits for the GPU, whose work is queued: the sum of the losses stays on the GPU and is read once an epoch. That
-a loss was not finite shows in the sum, and from then on the optimiser takes no step.
+No step waits for the GPU, whose work is queued: the sum of the losses stays on the GPU and is read once an epoch. If
+one loss is not finite, neither is the sum, and from then on the optimiser takes no step.
 
-The loop can stop after any step and resume with the same result: the order of an epoch is a function of seed and epoch,
-the learning rate a function of the step, and everything else that matters is listed in ``LoopState`` and saved.
+The loop can stop after any step and resume with the same result: the order of an epoch depends only on seed and epoch,
+the learning rate only on the step, and everything else that matters is listed in ``LoopState`` and saved.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FIRST, LAST = 0.05, 0.002  # learning rate at the ends, as shares of the peak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSpec:
-    """The settings of the training loop. ``lr`` is the peak.
+    """The settings of the training loop. ``lr`` is the highest learning rate.
 
-    ``before`` counts the epochs of an earlier training, for the progress lines alone.
+    ``before`` is the number of epochs of an earlier training; only progress lines use it.
     """
 
     epochs: int
@@ -66,11 +66,10 @@ def train(
 ) -> list[dict[str, float | int | None]]:
     """Train ``net`` in place, set it to the weights of its best epoch, and return the history.
 
-    ``loss_of(rows)`` is the mean loss of the training ``windows`` at ``rows`` (B,), at their place; ``validate()``
-    gives the validation loss, which decides when to stop, and a metric for people. Without it the
-    last epoch is the best. Raises
-    ``BadArguments`` when the loss is not finite, before that could reach a weight (on a GPU after the epoch), and
-    ``Interrupted`` after a step.
+    ``loss_of(rows)`` returns the mean loss of the training ``windows`` at ``rows`` (B,), which are on the windows'
+    ``place``. ``validate()`` returns the validation loss, which decides when to stop, and a metric for people. Without
+    ``validate`` the last epoch is the best. Raises ``BadArguments`` when the loss is not finite, before that could
+    reach a weight (on a GPU after the epoch), and ``Interrupted`` between steps.
     """
     optimizer, learnt = _optimizer(net, spec), list(net.parameters())
     memory, best = LoopState(), _copy(net)
@@ -149,9 +148,10 @@ def _hold_back(optimizer: torch.optim.Optimizer, total: Tensor) -> None:
 
 
 def _batches(windows: Windows, spec: LoopSpec, epoch: int) -> Sequence[Tensor]:
-    """The windows of an epoch in batches; a last batch of a single window is left out, as norms cannot process it.
+    """Return the row numbers of an epoch's windows in batches.
 
-    Drawn on the CPU, so that every device learns in the same order, and moved once.
+    A last batch of a single window is left out, as norms cannot process it. The order is drawn on the CPU, so that
+    every device learns in the same order, and moved once.
     """
     generator = torch.Generator().manual_seed(spec.seed * 100_003 + epoch)
     order = windows.order(generator, spec.batch_size)

@@ -25,7 +25,10 @@ PACKAGES = ("data", "trainer")  # what trainers are made of, below training/
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """Runs of equal keys give byte-identical files. It contains no host name, path, date or duration."""
+    """All facts that can change a run's result. Runs of equal keys give byte-identical files.
+
+    No host name, path, date or duration is in it.
+    """
 
     facts: Json
 
@@ -38,7 +41,8 @@ class RunKey:
         return {"digest": self.digest, **self.facts}
 
     def with_processors(self, mixed: Sequence[Json]) -> RunKey:
-        """The key of a run that was trained partly on one kind of processor and partly on another."""
+        """Return the key of a run that trained on several kinds of processor in turn; unchanged if ``mixed`` is
+        empty."""
         return self if not mixed else RunKey({**self.facts, "mixed": [dict(each) for each in mixed]})
 
 
@@ -51,7 +55,7 @@ def run_key(
     adapted: Json | None = None,
     limits: MemoryLimits = LIMITS,
 ) -> RunKey:
-    """The key of this run; ``adapted`` says from what and to what a model is adapted, if it is."""
+    """Build the key of this run; ``adapted`` says which model is adapted and to which references, if one is."""
     spec = {
         "model": args.model,
         "mode": args.mode.value,
@@ -81,7 +85,7 @@ def run_key(
 
 
 def digest_of(names: Names) -> str:
-    """SHA-256 of the names with NUL between them."""
+    """Return the SHA-256 of the names with NUL between them."""
     total = hashlib.sha256()
     for here in spans(names, step=WIDE_ROWS):
         total.update(("\0" * bool(here.start) + "\0".join(names[here].tolist())).encode())
@@ -89,7 +93,8 @@ def digest_of(names: Names) -> str:
 
 
 def code_digest() -> str:
-    """SHA-256 of the sources that affect a model; a commit would also change with every edited page."""
+    """Return the SHA-256 of the sources that affect a model. A commit's hash would also change with every edited
+    page."""
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     neutral = sorted(root.glob("*.py"))  # what trainers share with the fleet
@@ -103,7 +108,7 @@ def code_digest() -> str:
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Installed versions by package name, Python's own included; absent packages are left out."""
+    """Return installed versions by package name, Python's own included; absent packages are left out."""
     found = {"python": platform.python_version()}
     for name in names:
         try:
@@ -114,7 +119,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def cpu(*, torch_too: bool) -> JsonDict:
-    """The instruction sets that the numerical libraries chose; other ones round differently."""
+    """Return the instruction sets that the numerical libraries chose; others round differently."""
     from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
     blas = {
@@ -131,7 +136,10 @@ def cpu(*, torch_too: bool) -> JsonDict:
 
 
 def pick_device(wanted: str, *, prefers_cuda: bool) -> str:
-    """``cpu`` or ``cuda``. ``auto`` takes CUDA where the family gains by it and torch can use it."""
+    """Return ``cpu`` or ``cuda``. ``auto`` takes CUDA where the family gains by it and torch can use it.
+
+    Raises ``BadArguments`` if CUDA is wanted and missing.
+    """
     if wanted == "cpu" or (wanted == "auto" and not prefers_cuda):
         return "cpu"
     import torch
@@ -144,7 +152,7 @@ def pick_device(wanted: str, *, prefers_cuda: bool) -> str:
 
 
 def device_name(device: str) -> str:
-    """The device as the run key names it, with what chooses its kernels beside torch: a model, never an instance."""
+    """Return the device as the run key names it: the model of the GPU, and the versions that select its kernels."""
     if device == "cpu":
         return "cpu"
     import torch
@@ -157,7 +165,7 @@ def device_name(device: str) -> str:
 
 
 def driver_version() -> str:
-    """The version of NVIDIA's driver, such as `580.65.06`; `unknown` if its library cannot tell."""
+    """Return the version of NVIDIA's driver, such as `580.65.06`; `unknown` if its library cannot tell."""
     import pynvml
 
     try:

@@ -1,8 +1,8 @@
-"""Pre-training without labels: hide channels of a window, and guess them from the others.
+"""Pre-training without labels: hide channels of a window, and predict them from the others.
 
-A channel is hidden for the whole window. Hiding patches in time was tried first: smooth telemetry is guessed from the
-samples just before and after, without regard to what the host is doing, and the error was no better than chance. How
-channels depend on each other changes with the behaviour.
+A channel is hidden for the whole window. Hiding patches in time was tried first: smooth telemetry can be predicted from
+the samples just before and after, without regard to what the host is doing, and the error separated behaviours no
+better than chance. How channels depend on each other changes with the behaviour.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ class MaskedModel(nn.Module):
         self.parts = channels if channels > 1 else self.encoder.length  # what can be hidden
 
     def draw(self, batch: int, share: float, device: torch.device) -> Tensor:
-        """(B, parts): mark at random about ``share`` of each window's parts, at least one and never all of several."""
+        """Return (B, parts): True for about ``share`` of each window's parts, drawn at random, at least one and never
+        all of several."""
         count = min(max(1, round(share * self.parts)), max(self.parts - 1, 1))
         order = torch.rand(batch, self.parts, device=device).argsort(dim=1)
         return order < count
 
     def loss(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """The mean squared error of the hidden part."""
+        """Return the mean squared error of the hidden parts."""
         x, there = known(x)
         unseen = self._spread(hidden)
         asked = unseen * there
         return (self._residuals(x, unseen, there) ** 2 * asked).sum() / asked.sum().clamp_min(1)
 
     def once_each(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and mean square (B, C) of each channel's residuals, when every part is guessed once from the others.
+        """Return mean and mean square (B, C) of each channel's residuals, when every part is predicted once from the
+        others.
 
-        Of a channel that is absent they are 0 and NaN.
+        For an absent channel they are 0 and NaN.
         """
         x, there = known(x)
         passes = min(PASSES, self.parts)
@@ -62,14 +64,15 @@ class MaskedModel(nn.Module):
         return residuals.mean(dim=-1), torch.where(there[..., 0], errors, torch.nan)
 
     def embed(self, x: Tensor) -> Tensor:
-        """(B, 2D): mean and spread of the tokens."""
+        """Return (B, 2D): mean and spread of the tokens."""
         x, there = known(x)
         tokens = self.encoder(torch.cat((x, (~there).to(x.dtype)), dim=1))
         middle = tokens.mean(dim=1, keepdim=True)
         return torch.cat((middle[:, 0], (tokens - middle).square().mean(dim=1).sqrt()), dim=1)
 
     def _residuals(self, x: Tensor, unseen: Tensor, there: Tensor) -> Tensor:
-        """Guess minus truth (B, C, T); ``there`` marks known values, ``unseen`` hidden ones (both B, C, T)."""
+        """Return prediction minus truth (B, C, T); ``there`` marks known values, ``unseen`` hidden ones (both B, C,
+        T)."""
         unseen = torch.where(there, unseen, 1.0)
         tokens = self.encoder(torch.cat((x * (1 - unseen), unseen), dim=1))
         guess = self.rebuild(tokens).unflatten(-1, (self.channels, -1)).permute(0, 2, 1, 3)

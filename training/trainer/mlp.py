@@ -1,8 +1,8 @@
 """``mlp``: several small networks on window features, trained side by side and averaged.
 
-One such network on a thousand windows depends on its seed as much as on the data; eight of them cost one batched
-product and agree. Each also connects input and output directly, so that it starts as a linear model; the validation
-windows stop what it adds.
+One such network on a thousand windows depends on its seed as much as on the data; the mean of eight depends less on it,
+and they cost one batched product. Each also connects input and output directly, so that it starts as a linear model;
+training stops when the validation windows gain no more.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class MembersLinear(nn.Module):
 class Mlp(nn.Module):
     """Features (B, F) → logits of the members (M, B, K).
 
-    An absent feature counts as its median; ``spare`` has the features of each channel that some hosts lack: while
-    training they are hidden in half of the windows.
+    An absent feature counts as its median. ``spare`` has the features of each channel that some training windows lack:
+    while training they are hidden in half of the windows.
     """
 
     def __init__(

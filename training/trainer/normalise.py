@@ -1,7 +1,7 @@
 """Bring inputs to one scale; the scale is fitted on training windows only and stored inside the network.
 
-Both are modules with buffers, so that the sidecar always holds the numbers that the weights were
-learnt with. Constant inputs become exactly zero, on every host; what is absent stays NaN.
+Both classes are modules with buffers, so that the sidecar always holds the numbers that the weights were learnt with.
+Inputs that were constant in training become exactly zero, on every host; absent values stay NaN.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
 
 
 class QuantileNormal(nn.Module):
-    """Each feature (B, F) to a standard normal by its training quantiles, linear in between.
+    """Maps each feature (B, F) to a standard normal by its training quantiles, linearly in between.
 
     Heavy tails and different units no longer matter, and a value beyond all training values counts as the most extreme
-    of them instead of swamping a sum.
+    of them instead of dominating a sum.
     """
 
     kind = "quantile-normal"
@@ -68,7 +68,7 @@ class QuantileNormal(nn.Module):
 
 
 def _mean_over_ties(knots: Floats32, normal: Floats) -> Floats:
-    """Give equal knots one score, the middle of theirs: a value that many windows share has one place."""
+    """Give equal knots one score, the mean of their scores, so that a value that many windows share has one score."""
     if knots[0] == knots[-1]:
         return np.zeros_like(normal)
     _, group = np.unique(knots, return_inverse=True)
@@ -76,7 +76,7 @@ def _mean_over_ties(knots: Floats32, normal: Floats) -> Floats:
 
 
 class RobustAsinh(nn.Module):
-    """Each channel of (B, C, T): centred on the median, scaled by the interquartile range, tails compressed by asinh.
+    """Scales each channel of (B, C, T): median 0, divided by the interquartile range, tails compressed by asinh.
 
     As bytes per second span six decades between idle and busy, the scale is linear near usual values and logarithmic
     far from them. Afterwards each channel has mean 0 and variance 1 in training.

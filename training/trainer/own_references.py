@@ -19,14 +19,21 @@ from training.trainer.contract import BadData
 
 @dataclass(frozen=True, slots=True)
 class OwnReferences:
-    """A host's own references: its resting levels, and the windows (M) of these recordings."""
+    """A host's own references: its resting levels (see `training.data.normalise`), and the windows (M) of these
+    recordings.
+
+    ``windows`` is None if there are none.
+    """
 
     references: normalise.NormalReferences
     windows: WindowSet | None
 
 
 def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSchema) -> OwnReferences:
-    """Read the reference recordings of ``host`` at ``paths``, files or folders. Raises ``BadData``."""
+    """Read the reference recordings of ``host`` at ``paths``, files or folders. Raises ``BadData``.
+
+    A model that measures hosts from their references needs some; other models must be given none.
+    """
     chosen = choose_channels((), schema)
     wanted = schema.normaliser.get("type") == normalise.RULE["type"]
     if not paths:
@@ -54,7 +61,7 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
 
 
 def recorded(place: Path, sample_hz: float) -> list[Extract]:
-    """The reference recordings at one place. Raises ``BadData``."""
+    """Read the reference recordings at ``place``, a file or a folder. Raises ``BadData``."""
     try:
         found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
     except (EpisodeError, DataError) as error:
@@ -63,7 +70,8 @@ def recorded(place: Path, sample_hz: float) -> list[Extract]:
 
 
 def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extract]:
-    """The usable reference recordings of a host at one place."""
+    """Return the reference recordings of a host at one place. Raises ``BadData`` if one cannot be used, or there is
+    none."""
     if not Path(path).exists():
         raise BadData(
             f"there is no {path}: name the folder or file that record --baseline --out wrote, with --reference"

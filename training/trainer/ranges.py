@@ -1,9 +1,9 @@
 """The range of values that a model was trained on: stored in its checkpoint, compared with the windows that it scores.
 
-Of each channel: the lowest and highest value, and how rough its quietest and its liveliest window is (the mean size of
-the steps from sample to sample). A window lies outside when some channel leaves its range by more than half of it, or
-is less than half as rough as the quietest window in training, or more than twice as rough as the liveliest: a sensor
-that died, a unit that changed, samples of another rate.
+For each channel: the lowest and highest value, and how rough its quietest and its liveliest window is (the mean size of
+the steps from sample to sample). A window lies outside when one of its channels leaves the range by more than half the
+range's width. It also does when a channel is less than half as rough as the quietest window in training, or more than
+twice as rough as the liveliest: a sensor that died, a unit that changed, samples of another rate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
-    """The range of each channel over the windows ``rows``; channels that all of them lack are left out."""
+    """Return the range of each channel over the windows ``rows``; channels that all of them lack are left out."""
     channels = inputs.channel_names
     edges = np.stack([np.full(len(channels), edge) for edge in (np.inf, -np.inf, np.inf, -np.inf)])
     for here in spans(rows, step=WIDE_ROWS):
@@ -52,7 +52,7 @@ def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
 
 
 def outside(inputs: Inputs, document: Json) -> Bools:
-    """(N, C): which windows leave a checkpoint's range, in which channel."""
+    """Return (N, C) True where a window leaves a checkpoint's range in a channel."""
     ranges, channels = msgspec.convert(document["ranges"], dict[str, Range]), inputs.channel_names
     odd = np.zeros((len(inputs.features), len(channels)), dtype=bool)
     for here in spans(inputs.features, step=WIDE_ROWS):
@@ -72,7 +72,7 @@ def outside(inputs: Inputs, document: Json) -> Bools:
 
 
 def said_of(inputs: Inputs, document: Json) -> list[str]:
-    """A sentence for each host that has a notable share of windows outside."""
+    """Return a sentence for each host of whose windows at least the share ``WORTH_SAYING`` lies outside."""
     return [
         f"{share:.0%} of the windows of {host} lie outside of what the model was trained on (most often in "
         f"{', '.join(worst)}): what it says of them is a guess."
@@ -82,7 +82,8 @@ def said_of(inputs: Inputs, document: Json) -> list[str]:
 
 
 def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, list[str]]]:
-    """The share of each host's windows outside a checkpoint's ranges, and the channels that are outside most often."""
+    """Return the share of each host's windows outside a checkpoint's ranges, and the channels that are outside most
+    often."""
     odd, names, found = outside(inputs, document), inputs.channel_names, {}
     for host in np.unique(inputs.rows.host).tolist():
         here = odd[inputs.rows.host == host]
@@ -92,7 +93,7 @@ def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, lis
 
 
 def _statistics(inputs: Inputs, rows: Ints | slice) -> list[Floats]:
-    """The statistics ``KEPT``, each (n, C), read from the features, which begin with all statistics of each channel."""
+    """Read the statistics ``KEPT``, each (n, C), from the features, which begin with all statistics of each channel."""
     channels = len(inputs.channel_names)
     width = channels * len(STATISTICS)
     by_channel = inputs.features[rows][:, :width].reshape(-1, channels, len(STATISTICS))

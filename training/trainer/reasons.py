@@ -1,9 +1,9 @@
 """Reasons for alarms: the channels and the seconds of a window that raised its score most.
 
-A family says of each channel by how much it raised the score (``Fitted.carried``). What raised it makes the shares;
-what lowered it has none, and neither has a channel that the window lacks. Stretches of a second are ranked by replacing
-them with the host's usual values, and measuring how far the score falls. Nothing here is random. "Carried the score"
-says what the model looked at, not what caused it.
+A family computes by how much each channel raised the score (``Fitted.carried``). Channels that raised it have shares;
+channels that lowered it have none, and neither has a channel that the window lacks. The seconds of a window are ranked
+by replacing each with the host's usual values, and measuring how far the score falls. Nothing here is random. "Carried
+the score" says what the model looked at, not what caused the alarm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ CARRIES = 1.25  # times an even share, from which a stretch is named
 
 
 def parts_of(features: Sequence[str], channels: Sequence[str]) -> Floats:
-    """(F, C): the part of each feature that belongs to each channel; a correlation belongs half to each of two."""
+    """Return (F, C): the part of each feature that belongs to each channel; a correlation belongs half to each of
+    two."""
     found = np.zeros((len(features), len(channels)))
     place = {name: number for number, name in enumerate(channels)}
     for row, feature in enumerate(features):
@@ -40,14 +41,16 @@ def parts_of(features: Sequence[str], channels: Sequence[str]) -> Floats:
 
 
 def log_odds(proba: Floats, alarm: Bools) -> Floats:
-    """(n,): the log odds that a window is of some class that alarms, from probabilities (n, K)."""
+    """Return (n,) the log odds that a window is of any class that alarms, from probabilities (n, K)."""
     p, rest = (proba[:, mine].sum(axis=1).clip(1e-12) for mine in (alarm, ~alarm))
     return np.asarray(np.log(p) - np.log(rest))
 
 
 def shares(carried: Floats, lacks: Bools | None = None) -> Floats:
-    """Shares (n, C) of each channel in what raised a window's score; zeros if nothing raised it, and for absent
-    channels."""
+    """Return (n, C) the share of each channel in what raised a window's score; 0 for absent channels.
+
+    All are 0 if no channel raised the score.
+    """
     up = np.where(np.isfinite(carried), carried, 0.0).clip(0.0)
     if lacks is not None:
         up[lacks] = 0.0
@@ -56,12 +59,12 @@ def shares(carried: Floats, lacks: Bools | None = None) -> Floats:
 
 
 def together(each: ArrayLike) -> Floats:
-    """The shares (C,) of several windows (n, C), combined."""
+    """Combine the shares (n, C) of several windows into one row (C,)."""
     return shares(np.asarray(each, dtype=np.float64).sum(axis=0, keepdims=True))[0]
 
 
 def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
-    """The channels with the largest of the shares (C,), and their shares."""
+    """Return the channels with the largest of the shares (C,), and their shares; those of share 0 are left out."""
     order = np.argsort(-share, kind="stable")[:most].tolist()
     return [(channels[place], float(share[place])) for place in order if share[place] > 0]
 
@@ -71,8 +74,10 @@ def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """The median of each channel (C,) and feature (F,) on a host: of its reference, or of the training windows if it
-    has none."""
+    """The median of each channel (C,) and feature (F,) on a host.
+
+    It is that of the host's reference; for what the reference lacks, or without one, that of the training windows.
+    """
 
     channels: Floats32
     features: Floats32 | None  # None: the model learns from samples, and has no reference here
@@ -103,7 +108,7 @@ def _or(first: Floats32, second: Floats32) -> Floats32:
 
 
 def asked_of(fitted: Fitted, windows: Inputs, rows: Ints) -> WindowsToExplain:
-    """The windows to explain, in the form that a family takes."""
+    """Return the windows to explain, in the form that a family takes."""
 
     def usual() -> Floats32:
         found = np.empty((rows.size, *windows.X.shape[1:]), dtype=np.float32)
@@ -136,7 +141,7 @@ def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
 
 
 def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: Ints) -> Floats:
-    """(n, S): how far the score falls when all channels have their usual values in a stretch of the window."""
+    """Return (n, S): how far the score falls when all channels get their usual values in one stretch of the window."""
     schema = windows.schema
     tensors = np.array(windows.tensors[rows], dtype=np.float32)
     usual = np.empty(tensors.shape[:2], dtype=np.float32)
@@ -162,8 +167,10 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
-    """The explanations of n windows, at ``rows``: each channel's share of the score. The shares of a window add up to
-    1, or to 0 where nothing raised its score."""
+    """The explanations of the n windows ``rows``: each channel's share of the score, and each stretch's.
+
+    The shares of a window add up to 1, or to 0 where nothing raised its score.
+    """
 
     rows: Ints
     channels: tuple[str, ...]
@@ -173,19 +180,19 @@ class Reasons:
     alarms: int  # as many there were; more than n where not all were explained
 
     def named(self, share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
-        """The channels with the largest of the shares (C,)."""
+        """Return the channels with the largest of the shares (C,), and their shares."""
         return named(self.channels, share, most)
 
     def mean(self, rows: Ints) -> Floats | None:
-        """The shares (C,) of several windows together, using only explained ones; None if none is explained."""
+        """Return the shares (C,) of several windows together, using only explained ones; None if none is explained."""
         here = np.isin(self.rows, rows)
         return together(self.share[here]) if here.any() else None
 
     def moments(self, number: int) -> list[tuple[float, float]]:
-        """The spans of the n-th window with clearly more than an equal share of the score; neighbouring spans are
-        joined.
+        """Return the spans, in seconds, of the n-th explained window that have clearly more than an equal share of the
+        score.
 
-        If no span has, all that raised the score; none if replacing a stretch never lowers the score.
+        Neighbouring spans are joined. If none has so much, return all that raised the score; an empty list if none did.
         """
         share, spans = self.moment[number], list[tuple[float, float]]()
         more = share * share.size >= CARRIES
@@ -200,8 +207,10 @@ class Reasons:
 def explain(
     fitted: Fitted, windows: Inputs, rows: Ints, *, most: int = MOST_EXPLAINED, seconds: bool = True
 ) -> Reasons:
-    """Explain the scores of these windows, or of at most ``most`` of them, evenly drawn; the ``seconds`` cost most
-    time."""
+    """Explain the scores of these windows, or of at most ``most`` of them, evenly drawn.
+
+    Without ``seconds``, which take the most time, only channels are explained.
+    """
     drawn, hz = rows[evenly(rows.size, most)], windows.schema.sample_hz
     lacks = absent(windows.tensors[drawn])
     spans = stretches_of(windows.tensors.shape[2], hz)
@@ -221,7 +230,7 @@ def explain(
 
 
 def reported(fitted: Fitted, windows: Inputs, rows: Ints) -> JsonDict:
-    """The channels that carried the alarms at ``rows`` together, as JSON values for a report."""
+    """Name the channels that carried the alarms at ``rows`` together, as JSON values for a report."""
     found = explain(fitted, windows, rows, most=MOST_REPORTED, seconds=False)
     mean = found.mean(rows)
     named = [] if mean is None else found.named(mean, REPORTED)
@@ -233,5 +242,5 @@ def reported(fitted: Fitted, windows: Inputs, rows: Ints) -> JsonDict:
 
 
 def in_words(named: Sequence[tuple[str, float]]) -> str:
-    """``net_tx_bytes 41 %, cpu_user 22 %``; a phrase if no channel raised the score."""
+    """Format channels and shares, ``net_tx_bytes 41 %, cpu_user 22 %``; a phrase if no channel raised the score."""
     return ", ".join(f"{channel} {100 * share:.0f} %" for channel, share in named) or "no channel of its own"

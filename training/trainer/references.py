@@ -1,8 +1,8 @@
 """References of training hosts: the model learns from the first half as benign windows; the other half sets the hosts'
 levels.
 
-Windows that a model has learnt from would give too low a level: it has learnt to call them benign. So no reference
-window serves both, and hosts that train nothing use all theirs for the level.
+Windows that a model has learnt from would give too low a level, because the model has learnt to call them benign. So no
+reference window serves both, and hosts whose references do not train use all of them for the level.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Parted(NamedTuple):
 def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
     """Divide the references of training hosts, and of the hosts ``also``, into the two halves.
 
-    No reference trains unless exactly one class can be the class of references.
+    No reference trains unless exactly one class is benign, or where the second half would have too few windows for a
+    level.
     """
     host = inputs.reference_host
     trains: list[int] = []
@@ -74,8 +75,7 @@ def _names(first: Names, second: Names) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """References of hosts that are new to a model, in order to adapt it to them; ``inputs`` holds them as its
-    references.
+    """References of hosts that are new to a model, in order to adapt it to them; ``inputs`` holds their windows.
 
     ``base`` is the digest of the checkpoint, ``data`` that of the data set that it was trained on. ``kept`` has the
     hosts' thresholds from before the model learnt from their references.
@@ -93,7 +93,7 @@ class Added:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the windows and their hosts."""
+        """SHA-256 of the reference windows and their hosts."""
         digest = hashlib.sha256(np.ascontiguousarray(self.inputs.reference_tensors).tobytes())
         digest.update("\0".join(self.inputs.reference_host.tolist()).encode())
         return digest.hexdigest()
@@ -104,7 +104,7 @@ class Added:
         return {"checkpoint": self.base, "data": self.data, "reference": self.digest, "windows": windows}
 
     def require(self, fewest: int, what: str) -> None:
-        """Refuse references with too few windows. Raises ``BadData``."""
+        """Raise ``BadData`` if a host's reference has fewer than ``fewest`` windows, which ``what`` needs."""
         for name, windows in self.to_dict()["windows"].items():
             if windows < fewest:
                 raise BadData(
@@ -113,7 +113,11 @@ class Added:
                 )
 
     def onto(self, inputs: Inputs) -> Inputs:
-        """Add these references to the data set that the model was trained on. Raises ``BadData`` for another one."""
+        """Return the inputs that the model was trained on with these references added. Raises ``BadData`` for other
+        data.
+
+        Earlier references of the same hosts are replaced.
+        """
         if inputs.digest != self.data:
             raise BadData(
                 "--data is not the data set that the model was trained on: name that one, or leave --data out to set "
@@ -126,7 +130,8 @@ class Added:
         return replace(inputs, **joined)
 
     def check(self, inputs: Inputs, split: Split) -> None:
-        """Refuse a split other than the model's, and added hosts that have trained it. Raises ``BadData``."""
+        """Raise ``BadData`` for a split other than the model's, or if the model was trained on windows of an added
+        host."""
         if split.fingerprint != self.split:
             raise BadData("the data set is divided by other rules now than when the model was trained: train it again")
         known = sorted(set(inputs.rows.host[split.learnt].tolist()) & set(self.hosts))
@@ -164,14 +169,18 @@ def stacked(first: Floats32, second: Floats32) -> Floats32:
 
 
 def settled(fitted: Fitted, inputs: Inputs) -> Fitted:
-    """The model after it measured the hosts that have a reference here, if its family measures hosts."""
+    """Return the model after it measured the hosts that have a reference here, if its family measures hosts.
+
+    Otherwise return it unchanged.
+    """
     if not isinstance(fitted, Settling) or not inputs.reference_host.size:
         return fitted
     return fitted.settled(inputs.ordinary)
 
 
 def references_of(fitted: Fitted, inputs: Inputs, places: Ints) -> ReferenceScores:
-    """The alarm scores of some reference windows; anomaly scores are not yet relative to their hosts' levels."""
+    """Compute the alarm scores of some reference windows; anomaly scores are not yet relative to their hosts'
+    levels."""
     host, marks = inputs.reference_host[places], inputs.reference_marks[places]
     outputs = fitted.predict(inputs.ordinary, places)
     if outputs.proba is not None:
@@ -181,7 +190,7 @@ def references_of(fitted: Fitted, inputs: Inputs, places: Ints) -> ReferenceScor
 
 
 def scored_by(outputs: Outputs, rows: Rows, levels: HostLevels | None, classes: Classes) -> Scored:
-    """A model's scores of windows; anomaly scores are relative to their hosts' levels."""
+    """Build the scored windows from a model's outputs; anomaly scores become relative to their hosts' levels."""
     score = outputs.score
     if score is not None and levels is not None:
         score = levels.applied(score, rows.host)

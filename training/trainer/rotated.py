@@ -25,7 +25,7 @@ Turns = Mapping[tuple[str, int], Path]  # (tested host, seed) -> checkpoint
 def compare_rotations(
     a: Path, b: Path, data: Path, *, n_resamples: int = 1000, seed: int = 0, threads: int = 1
 ) -> JsonDict:
-    """Compare the rotations whose checkpoints are below two folders; JSON values. Raises ``BadData``."""
+    """Compare the rotations whose checkpoints are below two folders; return JSON values. Raises ``BadData``."""
     first, second = turns_in(a), turns_in(b)
     shared = sorted(first.keys() & second.keys())
     if not shared:
@@ -67,7 +67,8 @@ def compare_rotations(
 
 
 def turns_in(folder: Path) -> Turns:
-    """Find the checkpoints of one rotation below a folder. Raises ``BadData`` for two of them, or none."""
+    """Find the checkpoints of one rotation below a folder. Raises ``BadData`` if there are none, or several
+    rotations."""
     found: dict[tuple[str, int], Path] = {}
     kinds: dict[str, Path] = {}
     for path in sorted(folder.rglob(f"*{CHECKPOINT_ENDING}")):
@@ -102,7 +103,7 @@ def mean(values: list[float]) -> float:
 
 
 def in_words(found: Json) -> str:
-    """A table with a line for each host, and the mean over hosts."""
+    """Format the result as a table with a line for each host, the mean over hosts, and sentences."""
     wide = max(4, *map(len, found["hosts"]))
     lines = [f"{'host':{wide}}  first  second     gap"]
     for host, each in found["hosts"].items():

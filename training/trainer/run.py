@@ -19,7 +19,7 @@ from training.trainer.contract import Progress, Stop, limit_threads, perform
 def main(
     argv: Sequence[str] | None = None, *, program: str = "training.trainer.run", models: Sequence[str] = RUN_MODELS
 ) -> int:
-    """Train as the command line says; the exit code is one of the trainer contract."""
+    """Train as the command line says; return an exit code of the trainer contract."""
     replace_unprintable()
     args = parse(sys.argv[1:] if argv is None else argv, program=program, models=models)
     limit_threads(args.threads)

@@ -1,6 +1,7 @@
 """``python -m training.trainer.run_ssl``: pre-train the self-supervised model and report on it.
 
-It needs only ``--mode --validation --tensors --out-dir --reports-dir``; it finds summary and schema beside the tensors.
+The program needs only ``--mode --validation --tensors --out-dir --reports-dir``; it finds summary and schema beside the
+tensors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Apply a trained model to windows: a row for each, their incidents, and whether hosts have changed.
 
-`score` is the program.
+The program is `score`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ def why(judged: Judged) -> Reasons:
 
 
 def parts(judged: Judged, side: Names | None, reasons: Reasons | None = None) -> Iterator[Any]:
-    """Polars frames with a row for each window, at least one frame; with ``reasons`` also the channels that carried the
-    alarms."""
+    """Yield Polars frames with a row for each window, at least one frame.
+
+    With ``reasons`` the rows also have the channels and seconds that carried the alarms.
+    """
     explained, count = _explained(reasons), judged.scored.y.size
     for start in range(0, max(count, 1), PART_ROWS):
         yield _part(judged, side, explained, slice(start, min(start + PART_ROWS, count)))
@@ -82,8 +84,11 @@ def _part(judged: Judged, side: Names | None, explained: Explained | None, here:
 
 
 def _explained(reasons: Reasons | None) -> Explained | None:
-    """The values of the columns ``EXPLAINED``: ``name 41 %, …``, and for models that learn from samples ``1-2 s,
-    …``."""
+    """Return the values of the columns ``EXPLAINED`` by row: channels, ``name 41 %, …``, and seconds of the window,
+    ``1-2, …``.
+
+    Seconds are None where none raised the score. Return None without ``reasons``.
+    """
     if reasons is None:
         return None
     found: Explained = {}
@@ -94,7 +99,7 @@ def _explained(reasons: Reasons | None) -> Explained | None:
 
 
 class Followed(NamedTuple):
-    """The incidents, the changed hosts with their changes, and notes."""
+    """The incidents found, the changed hosts with their changes, and notes about the state file."""
 
     called: list[Called]
     changed: dict[str, ToldChange]
@@ -102,7 +107,7 @@ class Followed(NamedTuple):
 
 
 def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = ()) -> Followed:
-    """Process the windows in the order of time; without a threshold nothing is found.
+    """Process each recording's windows in time order; without a threshold nothing is found.
 
     With a ``state`` file incidents and changes continue from it, and the file is updated. The changes of the hosts
     ``confirm`` are confirmed first. Raises ``TrainerError``.
@@ -165,8 +170,10 @@ def _changed(judged: Judged, streams: Streams, new: Bools) -> dict[str, ToldChan
 
 
 def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | None = None) -> Any:
-    """A polars frame with a row for each incident; times are those of the windows. With ``reasons`` also what carried
-    it."""
+    """Build a Polars frame with a row for each incident; times are those of the windows.
+
+    With ``reasons`` a row also has the channels that carried the incident's alarms.
+    """
     columns: JsonDict = dict.fromkeys(("incident_id", "episode_id", "host"), pl.String)
     columns |= dict.fromkeys(("began", "raised", "last_alarm"), pl.Float64)
     columns |= {"alarms": pl.Int64, "peak": pl.Float64, "over": pl.Boolean, "model": pl.String}
@@ -185,8 +192,8 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
 
 
 def remarks(judged: Judged, side: Names | None) -> list[str]:
-    """Remarks for a reader of the scores: which windows are no test of the model, and how unlike its training data they
-    are."""
+    """Return remarks for a reader of the scores: which windows are no test of the model, and how unlike its training
+    data they are."""
     if side is None:
         first = f"Which of these windows {judged.name} has seen is not known: {TOO_MANY}."
     else:
@@ -227,7 +234,7 @@ def write(frames: Iterator[Any], names: argparse.Namespace) -> None:
 
 
 def write_file(frames: Iterator[Any], path: Path) -> None:
-    """Write a table that is given in parts, at least one."""
+    """Write a table that is given in parts, at least one. Raises ``BadArguments`` if the file cannot be written."""
     try:
         if path.suffix == ".parquet":
             _write_parquet(frames, path)
@@ -244,7 +251,7 @@ def _as_csv(frames: Iterator[Any]) -> Iterator[str]:
 
 
 def _as_json(frames: Iterator[Any]) -> Iterator[str]:
-    """One list with the rows of all parts."""
+    """Yield the text of one JSON list with the rows of all parts."""
     yield "["
     for number, frame in enumerate(frames):
         yield "," * bool(number) + frame.write_json()[1:-1]

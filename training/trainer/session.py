@@ -62,9 +62,10 @@ def train(
     added: Added | None = None,
     limits: MemoryLimits = LIMITS,
 ) -> None:
-    """Train what ``args`` ask for; raises a ``TrainerError``, or ``Interrupted`` with the state kept.
+    """Train what ``args`` ask for, and write checkpoint and report.
 
-    With references ``added``, a model is trained again that learns from them as well.
+    Raises a ``TrainerError``, or ``Interrupted`` after saving the state. With references ``added``, a model is trained
+    again that learns from them as well.
     """
     clock = clock or SystemClock()
     began = clock.now()
@@ -123,7 +124,7 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """The values that all trainings of one run share; references of the hosts ``also`` train too."""
+    """The values that all trainings of one run share; references of the hosts ``also`` are used for training too."""
 
     args: TrainerArgs
     inputs: Inputs
@@ -147,7 +148,7 @@ class RunSetup:
         return TrainedModel(self.args, self.inputs, split, parted, joined, fitted, levels, self.kept)
 
     def task(self, joined: Joined, keeper: Keeper) -> Task:
-        """The task of one training of a family, on the sides in ``joined``."""
+        """Build the task of one training of a family, on the sides in ``joined``."""
         args, inputs = self.args, self.inputs
         return Task(
             **vars(joined),
@@ -199,7 +200,7 @@ class TrainedModel:
     kept: dict[str, float]
 
     def scored(self, rows: Ints) -> Scored:
-        """Score windows. Raises ``BadArguments`` where the model answers with no numbers."""
+        """Score the windows ``rows``. Raises ``BadArguments`` if the model returns numbers that are not finite."""
         outputs = self.fitted.predict(self.inputs.given, rows)
         said = outputs.proba if outputs.proba is not None else outputs.score
         if said is None or not np.isfinite(said).all():
@@ -209,11 +210,11 @@ class TrainedModel:
         return scored_by(outputs, own, self.levels, self.inputs.classes)
 
     def references(self) -> ReferenceScores:
-        """The scores of the reference windows that set levels."""
+        """Compute the scores of the reference windows that set levels."""
         return references_of(self.fitted, self.inputs, self.parted.level).measured(self.levels)
 
     def point(self, cal: Scored, references: ReferenceScores) -> OperatingPoint | None:
-        """The threshold from the calibration side; None if no class is benign."""
+        """Choose the threshold on the calibration side; None if no class is benign."""
         if not self.inputs.classes.benign:
             return None
         target = float(self.args.hyper["target_fpr"])
@@ -223,7 +224,7 @@ class TrainedModel:
         return replace(point, hosts=replace(point.hosts, kept=self.kept))
 
     def of_unshown(self, name: str) -> Unshown:
-        """Score a behaviour that this model was not trained on."""
+        """Score a behaviour that this model was not trained on. Raises LeakError if the model was."""
         refuse_shown(self.split, self.inputs.behaviour, name)
         places = places_of(name, self.inputs.behaviour[self.split.test])
         test = self.scored(self.split.test[places])
@@ -264,8 +265,10 @@ def _judge(
     left_out: LeaveOutPlan,
     tried: Sequence[tuple[str, Unshown | str]],
 ) -> tuple[OperatingPoint | None, Choice | None, JsonDict, JsonDict]:
-    """Choose thresholds and the rule of incidents on the calibration side, measure missing channels, and build the
-    report."""
+    """Choose thresholds and incident rule on the calibration side, measure missing channels, and build the report.
+
+    Return threshold, incident rule, figures of missing channels, and report.
+    """
     args, inputs, split, classes = judged.args, judged.inputs, judged.split, judged.inputs.classes
     test, cal = judged.scored(split.test), judged.scored(split.cal)
     stop.check()
@@ -349,7 +352,7 @@ def _new_behaviours(
     test: Scored,
     point: OperatingPoint | None,
 ) -> JsonDict:
-    """The report's section on behaviours left out of training; empty if there are none."""
+    """Return the report's section on behaviours left out of training; empty if there is nothing to say."""
     if not left_out.speaks:
         return {}
     known = ShownModel(test, None if point is None else point.alarms(test), judged.inputs.classes)
@@ -365,7 +368,7 @@ def _new_behaviours(
 
 
 def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None) -> list[JsonDict]:
-    """The share of each scenario's windows that raise an alarm; empty without a threshold."""
+    """Return the share of each scenario's windows that raise an alarm; empty without a threshold."""
     alarm = None if point is None else point.alarms(test)
     if alarm is None:
         return []
@@ -374,7 +377,7 @@ def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None)
 
 
 def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> JsonDict | None:
-    """The single feature with the highest AUROC, if the model's own AUROC is too good to be true; else None."""
+    """Return the single feature with the highest AUROC, if the model's own AUROC is too good to be true; else None."""
     value = evaluation.metrics["auroc"]["value"]
     if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
         return None
@@ -383,7 +386,7 @@ def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> JsonDi
 
 
 def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, stop: Stop) -> JsonDict | None:
-    """The channels that carried true and false alarms on the test side; None without a threshold."""
+    """Return the channels that carried true and false alarms on the test side; None without a threshold."""
     if point is None or point.threshold is None:
         return None
     stop.check()
@@ -394,7 +397,7 @@ def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, s
 
 
 def _notes(judged: TrainedModel, key: machine.RunKey) -> list[str]:
-    """Sentences, besides those about the split, that a reader of the numbers must know."""
+    """Return sentences, besides those about the split, that a reader of the figures must know."""
     inputs = judged.inputs
     notes = [] if judged.levels is None else judged.levels.notes(inputs.rows.host)
     if "mixed" in key.facts:

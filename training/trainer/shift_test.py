@@ -1,16 +1,17 @@
 """Find when a host changed: a lasting shift of some measure, detected by ranks.
 
-A host's record is cut into *stretches* (of a minute, or a whole recording that is shorter), each with a mean of every
-measure; those of its reference come first. For each start tried, all stretches from there on are compared with all
-stretches before it, including the reference, by the rank-sum test (Mann and Whitney 1947): exact where one side is
-short, else by its normal approximation. Stretches of one recording that resemble those before them count for less: the
-statistic is divided by the root of 1 + 2 Σ r, over the correlations r of ranks some stretches apart (Newey and West
-1987; at least (1 + r) / (1 - r) by the nearest alone, r raised by its standard error). Starts are tried ever further
-from the record's end, so that a short deviation that is over does not count. The p value of the best start is
-multiplied by the number of starts tried, and corrected for the number of measures after Holm (1979).
+A host's record is cut into *stretches* (of a minute, or a whole recording that is shorter), each with the means of its
+measures; the stretches of the host's reference come first. For each start tried, all stretches from there on are
+compared with all stretches before, including the reference, by the rank-sum test (Mann and Whitney 1947): exact where
+one side is short, else by its normal approximation. Stretches of one recording that resemble those before them count
+for less: the statistic is divided by the root of 1 + 2 Σ r, over the correlations r of ranks some stretches apart
+(Newey and West 1987). That sum is at least (1 + r) / (1 - r) for the correlation r of neighbours alone, raised by its
+standard error. Starts are tried ever further from the record's end, so that a short deviation that is over does not
+count. The p value of the best start is multiplied by the number of starts tried, and corrected for the number of
+measures after Holm (1979).
 
-A shift is reported if it is large too: of a stretch before and one after it, the later one is higher (or lower) in at
-least 70 % of the pairs.
+A shift is reported only if it is large too: of a stretch before and one after it, the later one is higher (or lower) in
+at least 70 % of the pairs.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ FARTHEST = 40  # stretches apart that are looked at for correlation
 
 @dataclass(frozen=True, slots=True)
 class StretchSeries:
-    """One host's stretches in time order, each with the means of M measures; NaN: not measured.
+    """One host's stretches in time order, each with the means of M measures; NaN where none was measured.
 
-    ``usual`` (R, M) are those of its reference, ``values`` (N, M) the others; ``recording`` (N,) numbers what was
-    recorded in one piece: stretches of two pieces are no neighbours.
+    ``usual`` (R, M) are those of its reference, ``values`` (N, M) the others. ``recording`` (N,) numbers the
+    recordings: stretches of two recordings are no neighbours.
     """
 
     usual: Floats
@@ -52,12 +53,12 @@ class StretchSeries:
 
     @property
     def measures(self) -> int:
-        """The number of measures that some stretch has."""
+        """The number of measures that at least one stretch has."""
         return int(np.isfinite(self.values).any(axis=0).sum())
 
 
 class Shift(NamedTuple):
-    """A measure that shifted: since stretch ``start`` of the series, from one median to another."""
+    """A measure that shifted at stretch ``start`` of the series, from the median ``before`` to the median ``after``."""
 
     measure: int
     start: int
@@ -71,7 +72,8 @@ class Shift(NamedTuple):
 
 
 def find(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> list[Shift]:
-    """The measures that shifted permanently, the surest first; none if too few stretches were recorded to tell."""
+    """Return the measures that shifted lastingly, the surest first; empty also if too few stretches were recorded to
+    tell."""
     measures = [
         one for one in (_measure(series, number) for number in range(series.values.shape[1])) if one is not None
     ]
@@ -97,8 +99,8 @@ def can_tell(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> bool:
 
 
 def reference_needed(series: StretchSeries) -> int | None:
-    """The number of stretches of reference that would suffice to detect a change in all of ``values``; None if none
-    would."""
+    """Return how many reference stretches would be enough to detect a change of all ``values``; None if no number
+    is."""
     n, measures = len(series), series.measures
     for usual in range(FEWEST, 4 * max(n, EXACT)):
         pieces = np.concatenate([np.full(usual, -1), series.recording])
@@ -108,13 +110,18 @@ def reference_needed(series: StretchSeries) -> int | None:
 
 
 def _plainest(pieces: Ints, start: int) -> float:
-    """The p value if every stretch from ``start`` on is above every one before, and neighbours are uncorrelated."""
+    """Return the p value if every stretch from ``start`` on is above every one before, and neighbours are
+    uncorrelated."""
     alike = max(0, int((pieces[1:] == pieces[:-1]).sum()) - 1)  # one pair may be of the two sides
     return _p(pieces.size - start, start, 1.0, pieces.size + 1, _decaying(0.0, alike, pieces.size))
 
 
 def _starts(usual: int, values: int) -> list[int]:
-    """The starts to try, as stretch numbers after the reference; the first is the first new stretch."""
+    """Return the starts to try, ascending: positions among the reference's ``usual`` stretches and the ``values`` after
+    them.
+
+    No start lies inside the reference.
+    """
     total, starts = usual + values, []
     length = float(FEWEST)
     while length < values:
@@ -126,7 +133,7 @@ def _starts(usual: int, values: int) -> list[int]:
 
 
 class _Measure(NamedTuple):
-    """A measure with enough values: the values in order, those of the reference first, and their ranks."""
+    """A measure with enough values: the values in time order, those of the reference first, and their ranks."""
 
     number: int
     values: Floats
@@ -141,7 +148,7 @@ class _Measure(NamedTuple):
         return _p(self.ranks.size - start, start, _rising(self.ranks, start), self.unlike, widening)
 
     def least(self) -> float:
-        """The lowest p value that the measure can have: the one without correlation between neighbours."""
+        """Return the lowest p value that the measure can have: that without correlation between neighbours."""
         return min(1.0, min(self.p(start, 1.0) for start in self.starts) * len(self.starts))
 
 
@@ -158,7 +165,7 @@ def _measure(series: StretchSeries, number: int) -> _Measure | None:
 
 
 def _of(one: _Measure) -> tuple[Shift, float]:
-    """The likeliest shift of a measure, and the share of pairs that rise."""
+    """Return the likeliest shift of a measure, and the share of pairs in which the later stretch is higher."""
     ranks, starts, everything = one.ranks, one.starts, one.values
     # Beside a shift's true place its own stretches would seem to resemble each other on the wrong side.
     places = {start: _place(ranks, starts, start) for start in starts}
@@ -172,21 +179,23 @@ def _of(one: _Measure) -> tuple[Shift, float]:
 
 
 def _place(ranks: Floats, starts: Sequence[int], tried: int) -> int:
-    """The likeliest start among those between the neighbours of this one."""
+    """Return the likeliest start between the tried starts on either side of ``tried``."""
     near = starts.index(tried)
     between = range(starts[max(0, near - 1)], starts[min(near + 1, len(starts) - 1)] + 1)
     return max(between, key=lambda start: abs(_rising(ranks, start) - 0.5) * sqrt((ranks.size - start) * start))
 
 
 def _rising(ranks: Floats, start: int) -> float:
-    """The share of pairs of an earlier and a later stretch, before and after ``start``, in which the later one is
-    higher."""
+    """Return the share of pairs, a stretch before and one from ``start`` on, in which the later one is higher."""
     n = ranks.size - start
     return (float(ranks[start:].sum()) - n * (n + 1) / 2) / (n * start)
 
 
 def _p(n: int, m: int, rising: float, unlike: float, widening: float) -> float:
-    """The two-sided p value of the rank-sum test; ``rising``: the share of the n x m pairs in which n's is higher."""
+    """Return the two-sided p value of the rank-sum test of n later and m earlier values.
+
+    ``rising`` is the share of the n x m pairs in which the later value is higher.
+    """
     beyond = abs(rising - 0.5) * n * m / sqrt(widening)
     if min(n, m) <= EXACT:
         return min(1.0, 2 * _tail(min(n, m), max(n, m), floor(n * m / 2 - beyond + 1e-9)))
@@ -195,18 +204,20 @@ def _p(n: int, m: int, rising: float, unlike: float, widening: float) -> float:
 
 
 def _tail(n: int, m: int, most: int) -> float:
-    """The probability that at most ``most`` of the n x m pairs are in the rarer order, if all orders are equally
-    likely."""
+    """Return the probability that at most ``most`` of the n x m pairs are in the rarer order.
+
+    All orders of the values are equally likely.
+    """
     return float(_orders(n, m)[most]) / comb(n + m, n) if most >= 0 else 0.0
 
 
 @lru_cache(maxsize=64)  # of some 20 KB each
 def _orders(n: int, m: int) -> Floats:
-    """For each number up to half of the n x m pairs: the number of orders of n and m values with at most that many
-    pairs one way.
+    """Return, for each number up to half of the n x m pairs, how many orders of the values have at most that many pairs
+    one way.
 
-    Sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Below the
-    middle terms only grow, so that nothing cancels.
+    These are sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Up to
+    the middle the terms only grow, so that nothing cancels.
     """
     length = n * m // 2 + 1
     terms = np.zeros(length)
@@ -220,14 +231,14 @@ def _orders(n: int, m: int) -> Floats:
 
 
 def _unlike(values: Floats) -> float:
-    """The number of values plus one, minus a correction for ties: the factor in the variance of the rank sum."""
+    """Return the number of values plus one, minus a correction for ties: the factor in the variance of the rank sum."""
     _, counts = np.unique(values, return_counts=True)
     ties = float((counts.astype(np.float64) ** 3 - counts).sum())
     return values.size + 1 - ties / (values.size * (values.size - 1))
 
 
 def _widening(ranks: Floats, pieces: Ints, start: int) -> float:
-    """The factor by which correlation between stretches of one recording widens the variance of the rank sum.
+    """Return the factor by which correlation between stretches of one recording widens the variance of the rank sum.
 
     An estimate of a correlation r from n pairs is too low by about (1 + 3 r) / n (Kendall 1954), which is added.
     """
@@ -252,7 +263,7 @@ def _widening(ranks: Floats, pieces: Ints, start: int) -> float:
 
 
 def _decaying(r: float, count: int, size: int) -> float:
-    """The factor of `_widening` for a correlation ``r`` of ``count`` neighbouring pairs, assuming it decays with
+    """Return the factor of `_widening` for a correlation ``r`` of ``count`` neighbouring pairs that decays with
     distance.
 
     ``r`` is raised by its standard error, because few pairs may give too low a value.

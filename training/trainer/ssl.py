@@ -1,9 +1,9 @@
 """``transformer_ssl``: measures how unlike a window is to benign ones, in several views that need no labels.
 
-Four views are plain statistics; two come from a network that learnt, on benign windows, to guess hidden channels from
-the others. Labels are used twice and never for the weights: malicious windows are kept out of training, and labelled
-windows of the training hosts choose which views make the score (`anomaly.choose`). The network is part of the score
-only if it improves the score: over most data sets tried it adds .00 to .03 AUROC.
+Four views are plain statistics; two come from a network that learnt, on benign windows, to predict hidden channels from
+the others. Labels are used twice, but never to fit weights: malicious windows are kept out of training, and labelled
+windows of the training side choose which views make the score (`anomaly.choose`). The network is part of the score only
+if it improves the score: over most data sets tried it adds .00 to .03 AUROC.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class ViewMaker(nn.Module):
         self.body = MaskedModel(channels, samples, hyper) if network else None
 
     def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, Floats32]:
-        """The named views of normalised windows ``x`` (n, C, T); absent values are NaN, except in the embedding.
+        """Compute the named views of normalised windows ``x`` (n, C, T); absent values are NaN, except in the
+        embedding.
 
-        The network is asked only where one of its views is named.
+        The network runs only if one of its views is named.
         """
         with torch.no_grad():
             means = x.mean(dim=-1)
@@ -74,7 +75,7 @@ class ViewMaker(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A detector: the views, what is usual in each, and each view's share of the score.
+    """A detector: its views, what is usual in each, and each view's share of the score.
 
     Hosts without a centre are measured from the middle of the training windows; see ``settled``.
     """
@@ -99,7 +100,7 @@ class Anomaly:
         return Outputs(score=self.weighed(self.surprised(windows, rows)))
 
     def surprised(self, windows: GivenWindows, rows: Ints) -> Floats:
-        """(n, V): the surprise of these windows in each view that has a share."""
+        """Return (n, V) the surprise of these windows in each view that has a share."""
         found, at = np.empty((rows.size, len(self.shares))), 0
         asked = self.surprises.only(tuple(self.shares))
         for part in self.seen(windows, rows, tuple(self.shares)):
@@ -108,27 +109,27 @@ class Anomaly:
         return found
 
     def weighed(self, surprises: Floats) -> Floats:
-        """(n,) the score of windows by their surprises (n, V)."""
+        """Return (n,) the score of windows from their surprises (n, V)."""
         return weighed(self.shares, dict(zip(self.shares, surprises.T, strict=True)))
 
     def led(self, lead: float) -> Anomaly:
-        """A copy that gives its first view this lead (see `anomaly.shares_of`)."""
+        """Return a copy that gives its first view this lead (see `anomaly.shares_of`)."""
         shares = shares_of(tuple(self.shares), lead)
         first, share = next(iter(shares.items()))
         why = f"no label is asked: the mean of all views, {first} with {share:.0%} of it" if lead else None
         return replace(self, shares=shares, judgement={**self.judgement, **({"why": why} if why else {})})
 
     def settled(self, ordinary: GivenWindows) -> Anomaly:
-        """A copy that measures the hosts of these reference windows from the references."""
+        """Return a copy that measures the hosts of these reference windows from their own references."""
         seen = self.whole(ordinary, np.arange(len(ordinary.host)), tuple(self.surprises.views))
         return replace(self, surprises=self.surprises.settled(seen))
 
     def usual(self) -> Floats32:
-        """(C, 1) the median of each channel in training."""
+        """Return (C, 1) the median of each channel in training."""
         return self.detector.normalise.middle.numpy()
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """(n, C): each channel's share of the distances, weighted by each view's surprise and share of the score.
+        """Return (n, C) each channel's share of the distances, weighted by each view's surprise and share of the score.
 
         The embedding adds nothing, because its dimensions belong to no channel.
         """
@@ -157,18 +158,20 @@ class Anomaly:
         }
 
     def own(self) -> JsonDict:
-        """The hosts' centres as JSON values, for a checkpoint that is adapted to hosts."""
+        """Return the hosts' centres as JSON values, for a checkpoint that is adapted to hosts."""
         return {"centres": self.surprises.centres()}
 
     def whole(self, given: GivenWindows, rows: Ints, names: Sequence[str]) -> Sided:
-        """All windows in the named views, in one table."""
+        """Return the windows ``rows`` in the named views, in one table."""
         parts = list(self.seen(given, rows, names))
         tables = {name: np.concatenate([part.tables[name] for part in parts]) for name in names}
         return Sided(tables, np.concatenate([part.host for part in parts]))
 
     def seen(self, given: GivenWindows, rows: Ints, names: Sequence[str]) -> Iterator[Sided]:
-        """The windows in the named views, block by block, so that memory does not grow with their number. Without
-        windows there is one empty block."""
+        """Yield the windows in the named views, block by block, so that memory does not grow with their number.
+
+        Without windows there is one empty block.
+        """
         seen = windows(given.X, rows, self.detector.normalise, self.device, resident_bytes=0)
         self.detector.eval()
         for part in torch.arange(len(seen)).split(AT_ONCE):
@@ -239,7 +242,7 @@ def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> ChosenViews:
 
 
 def _strange(task: Task) -> Ints:
-    """Windows of the training side that are not benign; no view was fitted on them."""
+    """Return the windows of the training side that are not benign, thinned; no view was fitted on them."""
     sides = task.split.learnt
     return thinned(sides[~task.is_benign[sides]], MOST_STRANGE)
 
@@ -274,12 +277,12 @@ def _pretrain(task: Task, detector: ViewMaker, learn: Ints, judge: Ints, device:
 
 
 def mean_error(errors: Tensor) -> Tensor:
-    """(n,): each window's mean over its channels (n, C), without absent ones."""
+    """Return (n,) each window's mean over its channels (n, C), without absent ones."""
     return errors.nanmean(dim=1) if errors.isnan().any() else errors.mean(dim=1)
 
 
 def load(_model: str, facts: Json, sidecar: bytes, _classes: int, hyper: Mapping[str, Value]) -> Anomaly:
-    """The detector of a verified sidecar, on the CPU."""
+    """Load the detector from a verified sidecar, on the CPU."""
     detector = ViewMaker(**facts["sizes"], hyper=hyper, network=bool(set(facts["views"]) & set(NETWORK)))
     state = torch.load(io.BytesIO(sidecar), weights_only=True)
     learnt = {name: state.pop(name).numpy() for name in list(state) if name.startswith(SURPRISES)}

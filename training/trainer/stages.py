@@ -1,6 +1,7 @@
 """Several trainings as one run with one saved state; most follow one pattern: search for the length, then refit.
 
-A stage that has ended is not trained again by a resumed run. The unfinished stage resumes from its own state.
+A stage is one such training. A resumed run does not repeat a stage that has ended; the unfinished stage resumes from
+its own state.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Stages:
         return result
 
     def answer(self, name: str, work: Callable[[Keeper], bytes | None]) -> bytes | None:
-        """Run a stage whose result can be stored, unless it is stored already, and return the result."""
+        """Run a stage whose result can be stored, unless it is stored already; return the result."""
         if name not in self._kept.ended:
             self._begin(name)
             self._kept.ended[name] = work(self)
@@ -54,7 +55,7 @@ class Stages:
         return self._kept.ended[name]
 
     def load(self) -> bytes | None:
-        """The state of the current stage."""
+        """Return the saved state of the current stage; None if it has none."""
         own = self._kept.now if self._kept.name == self._name else None
         return self._kept.ended.get(self._name, own)
 
@@ -76,8 +77,8 @@ class Stages:
 
 
 class Search(msgspec.Struct, frozen=True):
-    """The result of a search for the training's length: the length with the lowest validation loss, and the temperature
-    there.
+    """The result of a search for the training's length: the length with the lowest validation loss, and the best
+    temperature there.
 
     ``model`` has the weights at that length if no refit follows.
     """
@@ -108,6 +109,6 @@ def search_then_refit(
 
 
 def best_epoch(history: History) -> int:
-    """The number of the epoch (or round), at least 1, with the lowest validation loss; 0 without any."""
+    """Return the number, from 1, of the epoch (or round) with the lowest validation loss; 0 for an empty history."""
     losses = [float(row["val_loss"] or 0.0) for row in history]
     return 1 + int(np.argmin(losses)) if losses else 0

@@ -29,7 +29,7 @@ PROCESSOR = frozenset({"cpu", "threads"})  # facts that change how sums are roun
 
 
 class _Header(msgspec.Struct):
-    """The first line of the file."""
+    """The first line of the file, as JSON."""
 
     run_key: str
     facts: JsonDict
@@ -38,10 +38,10 @@ class _Header(msgspec.Struct):
 
 
 class StateFile:
-    """Saves an interrupted run's state; the state belongs to one run key and is refused by runs with another key.
+    """Saves a run's state in a file; the state belongs to one run key and is refused by runs with another key.
 
-    One line of JSON, then the state. It is saved every
-    ``EVERY_S``, so that a power cut costs minutes, and removed when the run is done.
+    The file has one line of JSON, then the state. It is saved every ``EVERY_S``, so that a power cut costs about a
+    minute, and removed when the run is done.
 
     A run that moved may resume on another processor, which rounds differently: only the ``PROCESSOR`` facts may differ,
     and :attr:`mixed` then lists all processors.
@@ -61,11 +61,11 @@ class StateFile:
 
     @property
     def mixed(self) -> list[JsonDict]:
-        """The processors that this run was trained on, in order and each once, if they differ; else empty."""
+        """The processors on which this run was trained, in order and each once; empty if there was only one."""
         return [*self._processors, self._processor(self._facts)] if self._processors else []
 
     def load(self) -> bytes | None:
-        """The saved state of this run, or None: a damaged file or another run's state counts as none."""
+        """Return the saved state of this run; None if there is none, or if the file is damaged or of another run."""
         header, state = self._read()
         if header is None or self._unlike(header):
             return None
@@ -78,8 +78,8 @@ class StateFile:
         return state
 
     def stranger(self) -> str | None:
-        """The reason why the saved state belongs to another run, so that this run starts from the beginning; None if
-        there is no such state."""
+        """Return the reason why the saved state cannot be used, so that this run starts from the beginning; None
+        without one."""
         header, _ = self._read()
         if header is None or not (odd := self._unlike(header)):
             return None
@@ -87,8 +87,8 @@ class StateFile:
         return f"a run that was interrupted here cannot resume: {named or 'something'} changed since"
 
     def _unlike(self, header: _Header) -> set[str]:
-        """The names of the facts in which another run's state differs from this run; an empty name if it does not
-        tell."""
+        """Return the names of the facts in which another run's state differs from this run; one empty name if they are
+        unknown."""
         if header.run_key == self._run_key:
             return set()
         theirs, names = header.facts, {*header.facts, *self._facts}
@@ -99,7 +99,7 @@ class StateFile:
         return {name: facts.get(name) for name in sorted(PROCESSOR)}
 
     def _read(self) -> tuple[_Header | None, bytes]:
-        """The file's header and state; empty if there is no file, or a damaged one."""
+        """Return the file's header and state; None and no bytes if there is no file, or a damaged one."""
         try:
             line, _, state = self._path.read_bytes().partition(b"\n")
             header = msgspec.json.decode(line, type=_Header)

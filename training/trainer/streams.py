@@ -2,7 +2,7 @@
 
 A stream is a recording of one host, or the samples of a host that is watched. Windows that were seen before change
 nothing: scoring in pieces equals scoring at once, and a restart repeats no call. The file also keeps each host's record
-of stretches (`changed.Record`).
+of stretches (`changes.Record`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StreamsError(ValueError):
 
 
 class Undelivered(TypedDict):
-    """A call to a person that the named hook has not delivered."""
+    """A call to a person, ``told``, that the hook ``to`` has not delivered."""
 
     to: str
     told: JsonDict
@@ -61,14 +61,16 @@ class Streams:
         return state is not None and state.last is not None and window.t_start <= state.last.t_start
 
     def record(self, host: str) -> Record:
-        """The record of a host; a new one if it has none."""
+        """Return the record of a host, a new one if it has none; beyond ``MOST_HOSTS`` the one used longest ago is
+        dropped."""
         found = self.hosts[host] = self.hosts.pop(host, Record())
         if len(self.hosts) > MOST_HOSTS:
             self.hosts.pop(next(iter(self.hosts)))
         return found
 
     def confirm(self, host: str) -> ToldChange | None:
-        """Accept a host's reported change as its usual work from now on; None if no change was reported."""
+        """Accept a host's reported change as its usual work from now on; return the change, None if none was
+        reported."""
         record = self.hosts.get(host, Record())
         if record.told is not None:
             self.hosts[host] = record.confirmed()
@@ -83,11 +85,11 @@ class Streams:
         return found
 
     def identity(self, stream: str, incident: Incident) -> str:
-        """The id of an incident: the same incident always gets the same id."""
+        """Return the id of an incident: the same incident always gets the same id."""
         return _id(self.checkpoint, stream, f"{incident.raised:.6f}")
 
     def name_of(self, host: str, told: ToldChange) -> str:
-        """The id of a change: the same change always gets the same id."""
+        """Return the id of a change: the same change always gets the same id."""
         return _id(self.checkpoint, host, "changed", str(told.at), str(told.window))
 
     def save(self, path: Path) -> None:
@@ -96,10 +98,10 @@ class Streams:
         write_whole(path, msgspec.json.encode(self) + b"\n")
 
     def load(self, path: Path) -> str | None:
-        """Resume from the file if it belongs to this checkpoint and rule; otherwise return a sentence that says why
-        not.
+        """Resume from the file if it exists and belongs to this checkpoint and rule.
 
-        Raises StateError for a file that is something else, which is left as it is.
+        If it belongs to others, take only its undelivered calls, and return a sentence that says so; otherwise return
+        None. Raises StreamsError for a file that is something else, which is not changed.
         """
         try:
             if path.stat().st_size > LARGEST:
@@ -125,13 +127,13 @@ def _id(*parts: str) -> str:
 
 
 def rule_of(document: Json) -> JoinRule:
-    """The rule in a checkpoint that has a threshold. Raises ValueError for a damaged one."""
+    """Read the incident rule in the checkpoint of a model with a threshold. Raises ValueError for a damaged one."""
     return JoinRule.from_dict(document["incidents"] or {})
 
 
 @dataclass(slots=True)
 class Called:
-    """A stream's incident in its latest form: ``over`` once a later window showed its end."""
+    """A stream's incident in its latest form; ``over`` is True once a later window showed its end."""
 
     id: str
     stream: str
@@ -168,9 +170,9 @@ def note_of(state: Path) -> Path:
 
 
 def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
-    """Leave a note that confirms the reported change of ``host`` in the file ``state``. Raises ``BadArguments``.
+    """Write a note that confirms the reported change of ``host`` in the file ``state``. Raises ``BadArguments``.
 
-    ``streams`` must be new and of the same model.
+    ``streams`` must be new and of the same model; return the change.
     """
     try:
         other = streams.load(state)
@@ -184,8 +186,11 @@ def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
 
 
 def take_note(state: Path, streams: Streams, host: str, *, keep: Callable[[ToldChange], object]) -> ToldChange | None:
-    """Confirm the change named by a note beside ``state``, if it was reported; save by ``keep``, and remove the
-    note."""
+    """Confirm the change named by a note beside ``state``, if it was reported; call ``keep`` to save, and remove the
+    note.
+
+    Return the confirmed change; None if there is no note, or its change is not the reported one.
+    """
     note = note_of(state)
     try:
         with note.open("rb") as file:

@@ -31,7 +31,7 @@ def lines(
     reasons: Reasons | None = None,
     changed: Mapping[str, ToldChange] | None = None,
 ) -> list[str]:
-    """The summary; each line begins with its subject.
+    """Return the summary's lines; each begins with its subject.
 
     ``called`` has the incidents, ``reasons`` the reasons for alarms, ``changed`` the hosts that have changed.
     """
@@ -53,7 +53,7 @@ def lines(
 
 
 def doubts_of_host(judged: Judged) -> list[str]:
-    """The sentences on hosts that lack channels, have no reference, or show what the model has never seen."""
+    """Return sentences on hosts that lack channels, have no reference, or show values that the model has never seen."""
     return [*_of_missing(judged, lacked(judged.inputs, judged.document)), *_of_hosts(judged)]
 
 
@@ -78,7 +78,7 @@ def _by_host(judged: Judged) -> list[str]:
 
 
 def _some(lines: Sequence[str]) -> list[str]:
-    """The first lines, and a line that says how many more there are."""
+    """Return the first ``SHOWN`` lines, and a line that says how many more there are."""
     return [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
 
 
@@ -103,7 +103,7 @@ def _incident(one: Called) -> str:
 
 
 def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> list[str]:
-    """A line for each host and each incident, with the channels that carried its alarms."""
+    """Return a line for each host and each incident, with the channels that carried its alarms."""
     if reasons is None:
         return []
     host = judged.inputs.rows.host
@@ -120,7 +120,7 @@ def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> l
 
 
 def _levels(judged: Judged) -> list[str]:
-    """A line for each host whose threshold differs from the calibrated one."""
+    """Return a line for each host whose threshold differs from the calibrated one."""
     hosts, calibrated = judged.hosts, judged.calibrated
     if hosts is None or calibrated is None:
         return []
@@ -139,7 +139,7 @@ def _levels(judged: Judged) -> list[str]:
 
 
 def told_apart(one: float, other: float) -> tuple[str, ...]:
-    """Two numbers with as many digits as show that they differ, at least three; none if six digits do not show it."""
+    """Format two numbers with as many digits as show that they differ, at least three; empty if six do not show it."""
     for digits in range(3, MOST_DIGITS + 1):
         shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
         if shown[0] != shown[1]:
@@ -148,7 +148,7 @@ def told_apart(one: float, other: float) -> tuple[str, ...]:
 
 
 def _missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:
-    """A line for each set of missing channels: on which hosts, and what their lack cost on the test side."""
+    """Return a line for each set of missing channels: on which hosts, and what their lack cost on the test side."""
     by_set: dict[tuple[str, ...], list[str]] = {}
     for host, names in missing.items():
         by_set.setdefault(tuple(names), []).append(host)

@@ -35,7 +35,7 @@ from training.trainer.windows import Windows, moved, to_learn_from, windows
 
 
 class Net(nn.Module):
-    """A normaliser and the body that learns; the loop normalises once and trains the body."""
+    """A normaliser and a trainable body; the loop normalises the windows once and trains only the body."""
 
     def __init__(self, normalise: QuantileNormal | RobustAsinh, body: nn.Module) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ STEPS = 16  # of integrated gradients
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A trained network, and what is needed to build it again."""
+    """A trained network, and the values that are needed to build it again."""
 
     net: Net
     shape: tuple[int, ...]
@@ -96,11 +96,12 @@ class Classifier:
         return Outputs(proba=softmax(mean_logits(self.net, seen) / self.temperature))
 
     def usual(self) -> Floats32:
-        """The medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
+        """Return the medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
         return self.net.normalise.middle.cpu().numpy()
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """Integrated gradients of the log odds, along a line from the usual values: they add up to the log odds' rise.
+        """Return (n, C): integrated gradients of the log odds, along a line from the usual values; they add up to the
+        rise.
 
         Removing one channel at a time misses what two channels show together. Without the five channels named first, 1
         % of `cnn`'s alarms on an unseen host remained; with the other method 9 %.
@@ -116,7 +117,8 @@ class Classifier:
 
 
 def fit(task: Task) -> Classifier:
-    """Search for the best epoch by the validation windows, then train again with these included.
+    """Search for the best epoch by the validation windows; with at most ``MOST_REFITTED`` windows, train again with
+    these included.
 
     The second training takes about as long as the first one needed to be at its best.
     """
@@ -185,17 +187,18 @@ def _for_few(spec: loop.LoopSpec, model: str, windows: int) -> loop.LoopSpec:
 
 
 def loss_at(rows: Tensor, body: nn.Module, train: Windows, labels: Tensor, weight: Tensor, smoothing: float) -> Tensor:
-    """The mean loss of the members at ``rows`` of ``train`` and ``labels``, which are on the device of ``train``."""
+    """Return the mean loss of the members for the windows ``rows``, which are on the device of ``train`` and
+    ``labels``."""
     logits = body(train.take(rows))  # (M, B, K)
     truth = moved(labels[rows], logits.device).expand(logits.shape[0], -1)
     return smoothed(logits.flatten(0, 1), truth.flatten(), weight, smoothing)
 
 
 def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) -> Tensor:
-    """Weighted cross-entropy of ``logits`` (B, K) with label ``smoothing``, bit for bit equal to torch's.
+    """Compute the weighted cross-entropy of ``logits`` (B, K) with label ``smoothing``, bit for bit equal to torch's.
 
-    With weights and smoothing ``functional.cross_entropy`` selects the labels that are not to be ignored, and a GPU has
-    to be waited for to learn how many there are. Here all count.
+    With weights and smoothing ``functional.cross_entropy`` selects the labels that are not to be ignored, and must wait
+    for a GPU to learn how many there are. Here no label is ignored.
     """
     said = functional.log_softmax(logits, dim=1)
     missed = functional.nll_loss(said, truth, weight=weight)
@@ -214,14 +217,14 @@ def _shorter(spec: loop.LoopSpec, found: Search) -> loop.LoopSpec:
 
 
 def load(model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Classifier:
-    """The network of a verified sidecar, on the CPU."""
+    """Load the network from a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
     net = _restored(model, shape, classes, hyper, sidecar)
     return Classifier(net, shape, classes, float(facts["temperature"]), torch.device("cpu"), [])
 
 
 def _restored(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], weights: bytes) -> Net:
-    """The network with these weights, on the CPU; only tensors are read, never code."""
+    """Build the network with these weights, on the CPU; only tensors are read, never code."""
     net = build(model, shape, classes, hyper)
     net.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
     net.eval()
@@ -240,7 +243,7 @@ def loop_spec(task: Task) -> loop.LoopSpec:
 
 
 def mean_logits(net: Net, given: Windows) -> Floats:
-    """(n, K): logarithms of the mean of the members' probabilities, on the CPU."""
+    """Return (n, K) the logarithms of the mean of the members' probabilities, on the CPU."""
     found = torch.empty(0, dtype=torch.float64, device=given.place)
     with torch.no_grad():
         for rows in torch.arange(len(given), device=given.place).split(AT_ONCE):
@@ -254,7 +257,8 @@ def mean_logits(net: Net, given: Windows) -> Floats:
 
 
 def _integrated(net: Net, asked: WindowsToExplain, device: torch.device) -> Floats:
-    """(shape of ``asked.X``): how much each value, compared with the usual one, raises the log odds of an alarm."""
+    """Return, in the shape of ``asked.X``, how much each value, compared with the usual one, raises the log odds of an
+    alarm."""
     net.eval()
     alarm = torch.from_numpy(asked.alarm).to(device)
     with torch.no_grad():
@@ -274,7 +278,8 @@ def _integrated(net: Net, asked: WindowsToExplain, device: torch.device) -> Floa
 
 
 def to_bytes(net: torch.nn.Module, more: Mapping[str, Tensor] | None = None) -> bytes:
-    """The weights, with ``more``, as a ``.pt``, made in memory: a file's own name would become part of its bytes."""
+    """Return the weights and ``more`` as the bytes of a ``.pt``, made in memory: a file's name would be part of its
+    bytes."""
     state = {name: value.detach().cpu().contiguous() for name, value in (net.state_dict() | dict(more or {})).items()}
     buffer = io.BytesIO()
     torch.save(state, buffer)

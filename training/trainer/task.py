@@ -25,9 +25,10 @@ class MemoryLimits:
     The data's size alone decides, never the free memory: equal inputs must be computed in equal ways. Limits are in
     bytes of the windows as a family learns from them, in single precision.
 
-    Up to ``held_bytes`` training windows lie in memory, and an epoch of a network takes them in any order. If there are
-    more, it takes *runs* of ``run`` neighbours in any order, and within a *pool* of as many runs as fit into
-    ``pool_bytes`` the windows in any order; trees look at them in pages of ``page_bytes``, which changes no tree.
+    Up to ``held_bytes`` training windows are kept in memory, and an epoch of a network takes them in random order. If
+    there are more, neighbouring windows form *runs* of ``run``, which are shuffled. As many runs as fit into
+    ``pool_bytes`` are a *pool*, whose windows are shuffled. Trees read the windows in pages of ``page_bytes``, which
+    changes no tree.
     """
 
     held_bytes: int = 1 << 29
@@ -40,7 +41,7 @@ class MemoryLimits:
         return windows * bytes_each <= self.held_bytes
 
     def to_dict(self) -> JsonDict:
-        """JSON values for a run key; empty for the usual limits, which are part of the code."""
+        """Return JSON values for a run key; empty for the usual limits, which are part of the code."""
         return {} if self == LIMITS else {"limits": asdict(self)}
 
 
@@ -78,7 +79,7 @@ class WindowsToExplain(GivenWindows):
 
 @dataclass(frozen=True)
 class Joined:
-    """All windows, followed by the reference windows that train."""
+    """All windows of the data set, followed by the reference windows that are used for training."""
 
     X: Floats32  # (N, F) features, or (N, C, T) samples, by what the family takes
     features: Floats32  # (N, F)
@@ -114,7 +115,7 @@ class Task(Joined):
 
     @cached_property
     def spare(self) -> tuple[tuple[int, ...], ...]:
-        """The places in ``X`` of each channel that some of the training windows lack, and some have."""
+        """The places in ``X`` of each channel that some training windows lack and others have."""
         rows = self.split.learnt
         lacking = self.lacking(rows)
         some = np.flatnonzero((lacking > 0) & (lacking < rows.size))
@@ -124,7 +125,7 @@ class Task(Joined):
         return tuple(tuple(columns_of(self.names, name).tolist()) for name in alone if PAIR not in name)
 
     def lacking(self, rows: Ints) -> Ints:
-        """The number of windows that lack each channel (C,), or each feature (F,)."""
+        """Count the windows among ``rows`` that lack each channel (C,), or each feature (F,)."""
         count = np.zeros(self.X.shape[1], dtype=np.int64)
         for here in spans(rows, step=WIDE_ROWS):
             count += np.isnan(self.X[rows[here], :, 0] if self.X.ndim == 3 else self.X[rows[here]]).sum(axis=0)
@@ -138,7 +139,7 @@ class Task(Joined):
 
 
 class Outputs(NamedTuple):
-    """A model's answers for n windows: class probabilities (n, K), or one anomaly score (n,)."""
+    """A model's outputs for n windows: class probabilities (n, K), or one anomaly score (n,)."""
 
     proba: Floats | None = None
     score: Floats | None = None
@@ -156,23 +157,23 @@ class Fitted(Protocol):
         ...
 
     def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
-        """Outputs for these rows of the windows, in their order."""
+        """Return the outputs for these rows of the windows, in their order."""
         ...
 
     def usual(self) -> Floats32:
-        """The medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
+        """Return the medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
         ...
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """(n, C): how much each channel raised the score of each window, in the family's units."""
+        """Return (n, C): how much each channel raised the score of each window, in the family's units."""
         ...
 
     def sidecar(self) -> bytes:
-        """The weights; equal bytes for equal weights."""
+        """Return the weights; equal bytes for equal weights."""
         ...
 
     def facts(self) -> JsonDict:
-        """JSON values for the checkpoint: the normaliser, and what is needed to rebuild the model."""
+        """Return JSON values for the checkpoint: the normaliser, and what is needed to rebuild the model."""
         ...
 
 
@@ -181,11 +182,12 @@ class Settling(Protocol):
     """A trained model that measures each host from the host's own reference."""
 
     def settled(self, ordinary: GivenWindows) -> Fitted:
-        """A copy that measures the hosts of these windows from them, and other hosts from the training windows."""
+        """Return a copy that measures the hosts of these windows from them, and other hosts from the training
+        windows."""
         ...
 
     def own(self) -> JsonDict:
-        """JSON values for the checkpoint's facts, used by ``load``: what hosts are measured from."""
+        """Return what the hosts are measured from, as JSON values for the checkpoint's facts, which ``load`` reads."""
         ...
 
 
@@ -200,17 +202,18 @@ class Weighed(Protocol):
 
 
 def evenly(count: int, most: int) -> Ints:
-    """At most ``most`` of so many places, evenly spread and the same every time."""
+    """Return at most ``most`` of the places 0 to ``count`` - 1, evenly spread and the same every time."""
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
 def thinned(rows: AnyArray, most: int) -> AnyArray:
-    """At most ``most`` of the rows, evenly spaced, so that every episode keeps its share."""
+    """Return at most ``most`` of the rows, evenly spaced, so that every episode keeps its share."""
     return rows[evenly(len(rows), most)]
 
 
 def class_weights(y: Ints, classes: int) -> Floats:
-    """(K,) weights between equal windows and equal classes; their mean over ``y`` is 1.
+    """Return (K,) weights between counting all windows equally and counting all classes equally; their mean over ``y``
+    is 1.
 
     At 1:100, full balance would let a few windows decide everything, and no balance would ignore them; the square root
     is a compromise.
@@ -221,20 +224,21 @@ def class_weights(y: Ints, classes: int) -> Floats:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Along the last axis."""
+    """Compute the softmax along the last axis."""
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 
 
 def log_loss(y: Ints, proba: Floats, weights: Floats) -> float:
-    """Mean of -log p(truth), weighted by class."""
+    """Return the mean of -log p(truth), weighted by class."""
     truth = np.clip(proba[..., np.arange(y.size), y], 1e-7, 1.0)
     each = weights[y]
     return float(-(np.log(truth) * each).sum() / max(each.sum(), 1e-12))
 
 
 def tempered(y: Ints, logits: Floats, weights: Floats) -> tuple[float, float]:
-    """(loss, temperature): the log loss of softmax(logits / temperature) at its best temperature.
+    """Return (loss, temperature): the log loss of softmax(logits / temperature) at its best temperature, and that
+    temperature.
 
     Without a temperature, an overconfident model looks worse while it still learns to separate the classes, and would
     be stopped too early. The temperature then corrects the confidence.
@@ -258,7 +262,7 @@ def tempered(y: Ints, logits: Floats, weights: Floats) -> tuple[float, float]:
 
 
 def quick_metric(y: Ints, proba: Floats) -> float | None:
-    """The metric of a progress line: AUROC for two classes, accuracy for more; None if undefined."""
+    """Return the metric of a progress line: AUROC for two classes, accuracy for more; None if undefined."""
     if y.size == 0:
         return None
     if proba.shape[1] > 2:
@@ -267,7 +271,7 @@ def quick_metric(y: Ints, proba: Floats) -> float | None:
 
 
 def auroc(positive: Bools, score: Floats) -> float | None:
-    """Area under the ROC curve, ties counted half; None with a single class."""
+    """Return the area under the ROC curve, ties counted half; None with a single class."""
     ones = int(positive.sum())
     zeros = positive.size - ones
     if ones == 0 or zeros == 0:

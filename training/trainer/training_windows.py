@@ -1,7 +1,9 @@
-"""Recognise by content the windows that a model has seen; its checkpoint stores them for ``score`` and ``compare``.
+"""Recognise by content the windows that a model has seen; its checkpoint stores their digests for ``score`` and
+``compare``.
 
-Windows that are cut from the same samples elsewhere are known by marks: runs of a quarter of a window, selected by
-their content, four to eight in a window, so that any cut selects the same.
+Windows that were cut elsewhere from the same samples are recognised by *marks*: runs of samples a quarter of a window
+long. A run's content alone decides whether it is a mark, so that any cut selects the same ones; a window has four to
+eight.
 
 The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each (of a million windows
 one in 280 million others would be mistaken for one of them). A digest covers the channels that the model's mode may
@@ -34,9 +36,9 @@ _Packed = Annotated[bytes, msgspec.Meta(max_length=MOST_WINDOWS * BYTES)]
 
 
 class SeenWindows(msgspec.Struct, frozen=True):
-    """The member ``seen`` of a checkpoint. ``sides`` and ``marks`` are None where there were too many windows to keep.
+    """The member ``seen`` of a checkpoint. ``sides`` and ``marks`` are None where there were too many windows to store.
 
-    ``marks`` are of one in ``every`` runs of samples.
+    One in ``every`` runs of samples is a mark.
     """
 
     sides: dict[Side, _Packed] | None
@@ -44,11 +46,14 @@ class SeenWindows(msgspec.Struct, frozen=True):
     every: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
     def digests(self, side: Side) -> Digests:
-        """The digests of one side's windows, sorted, shortened to their first ``BYTES``. Raises ValueError for none."""
+        """Return the digests of one side's windows, sorted, shortened to ``BYTES``; empty if none are stored.
+
+        Raises ValueError for damaged ones.
+        """
         return _unpacked(self.sides, "sides", side)
 
     def marked(self, side: Side) -> Digests:
-        """The digests of one side's marks, in the same form as :meth:`digests`."""
+        """Return the digests of one side's marks, in the same form as :meth:`digests`."""
         return _unpacked(self.marks, "marks", side)
 
 
@@ -63,8 +68,10 @@ def _unpacked(kept: dict[Side, bytes] | None, what: str, side: Side) -> Digests:
 
 
 def keep(inputs: Inputs, split: Split, references: Ints) -> SeenWindows:
-    """The digests that a checkpoint stores for the windows on each side; ``references`` are the reference windows that
-    trained."""
+    """Return the digests that a checkpoint stores for the windows of each side.
+
+    ``references`` are the reference windows that were used for training.
+    """
     digests = inputs.window_digests
     if digests.size + references.size > MOST_WINDOWS:
         return SeenWindows(sides=None, marks=None, every=1)
@@ -85,7 +92,8 @@ def keep(inputs: Inputs, split: Split, references: Ints) -> SeenWindows:
 
 
 def fresh_references(document: Json, inputs: Inputs) -> Ints:
-    """The reference windows that the model has not learnt from, by content; all if the checkpoint cannot tell."""
+    """Return the reference windows that the model has not learnt from, by content; all if the checkpoint cannot
+    tell."""
     seen = msgspec.convert(document["seen"], SeenWindows)
     places = np.arange(inputs.reference_host.size)
     if seen.sides is None or not places.size:
@@ -95,7 +103,8 @@ def fresh_references(document: Json, inputs: Inputs) -> Ints:
 
 
 def _every(windows: int, samples: int) -> int:
-    """Every how many runs one is a mark: a power of two that gives each window enough marks and a checkpoint few."""
+    """Choose the n of "one in n runs is a mark": a power of two that gives windows enough marks and a checkpoint
+    few."""
     runs, every = samples - run_length(samples) + 1, 1
     while runs > MARKS * every or runs * windows > MOST_MARKS * every:
         every *= 2
@@ -112,7 +121,7 @@ def _short(digests: Digests) -> Digests:
 
 
 def sides_by_content(document: Json, inputs: Inputs) -> Names | None:
-    """The side (N) that each window, or part of it, was on in training, or ``new``; None if unknown.
+    """Return (N,) the side that each window, or part of it, was on in training, or ``new``; None if unknown.
 
     A window that was on two sides counts for the first: a window that trained a model cannot test it.
     """
@@ -142,7 +151,7 @@ def same_data(document: Json, inputs: Inputs) -> bool:
 
 
 def sides_of_split(split: Split, windows: int) -> Names:
-    """The side (N) of each window of the data set that ``split`` divides; purged windows are ``new``."""
+    """Return (N,) the side of each window of the data set that ``split`` divides; ``new`` for windows on no side."""
     side = np.full(windows, NEW, dtype="U5")
     for name in Side:
         side[split.side(name)] = name.value

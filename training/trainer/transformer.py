@@ -15,7 +15,7 @@ PATCHES = 16  # about, where the patch is chosen for you
 
 
 def patch_of(samples: int, hyper: Mapping[str, Value]) -> int:
-    """The number of samples in a patch, never more than the window has."""
+    """Return the number of samples in a patch, never more than the window has."""
     return min(int(hyper["patch"]) or steps_of(samples, PATCHES), samples)
 
 
@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Windows (B, C, T) → tokens (B, L, D). ``hidden`` (B, L) marks patches that it may not see."""
+    """Windows (B, C, T) → tokens (B, L, D). ``hidden`` (B, L) marks patches that the encoder may not see."""
 
     def __init__(self, channels: int, samples: int, hyper: Mapping[str, Value]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Provide normalised windows to the training loop: kept on the device, or read from disk when needed.
 
-There is no DataLoader and no worker process: a permuted index into a resident tensor was four to six times faster, and
-repeats exactly. Windows that do not fit stay memory-mapped: training reads them pool by pool (`Pooled`), evaluation
+There is no DataLoader and no worker process: a permuted index into a tensor on the device was four to six times faster,
+and repeats exactly. Windows that do not fit stay memory-mapped: training reads them pool by pool (`Pooled`), evaluation
 batch by batch (`Streamed`).
 """
 
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 class Windows(ABC):
-    """Some windows in a fixed order."""
+    """Windows in a fixed order, which ``take`` returns normalised, by their row numbers."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -36,10 +36,10 @@ class Windows(ABC):
 
     @abstractmethod
     def take(self, rows: Tensor) -> Tensor:
-        """The normalised windows at ``rows`` (B,), on the device."""
+        """Return the normalised windows at ``rows`` (B,), on the device."""
 
     def order(self, generator: Generator, batch: int) -> Tensor:
-        """The rows (n,) in a newly drawn order for an epoch, ``batch`` after ``batch``."""
+        """Return the rows (n,) in a newly drawn order for an epoch that takes ``batch`` of them at a time."""
         del batch  # any window may come next
         return torch.randperm(len(self), generator=generator)
 
@@ -89,9 +89,9 @@ class Streamed(Windows):
 class Pooled(Windows):
     """Windows of which one pool at a time is on the device, in the order drawn last.
 
-    Runs of neighbours are shuffled, and the windows of as many runs as fit into a pool: a batch holds windows from all
-    over the data, and each of its epochs reads every one of them once, nearly in the order of the file. Pools are whole
-    batches, so that none needs two.
+    Runs of neighbouring windows are shuffled; as many runs as fit are a pool, in which the windows are shuffled. So a
+    batch holds windows from all over the data, and each epoch reads every window once, nearly in the order of the file.
+    Pools are whole batches, so that no batch needs two.
     """
 
     all: Streamed
@@ -128,7 +128,7 @@ class Pooled(Windows):
 
 
 def moved(values: Tensor, device: torch.device) -> Tensor:
-    """Copy ``values`` to ``device``: to a GPU from pinned memory, since a copy from other memory waits for all its
+    """Copy ``values`` to ``device``; to a GPU from pinned memory, since a copy from other memory waits for all its
     work."""
     if values.device.type == device.type:
         return values
@@ -136,7 +136,7 @@ def moved(values: Tensor, device: torch.device) -> Tensor:
 
 
 def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
-    """The normalised windows at ascending ``rows``, in the memory of ``data`` if they fit."""
+    """Return the normalised windows at ascending ``rows``, in the memory of ``data`` if they fit."""
     if len(data) < len(rows) or data.ndim == 1:
         data = torch.empty((len(rows), *streamed.X.shape[1:]), dtype=torch.float32, device=streamed.device)
     for start in range(0, len(rows), BLOCK):
@@ -149,7 +149,8 @@ def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
 def windows(
     X: AnyArray, rows: Ints, normalise: nn.Module, device: torch.device, *, resident_bytes: int | None = None
 ) -> Windows:
-    """The windows at ``rows`` of ``X`` (N, …), normalised by ``normalise`` and moved to ``device``, for evaluation."""
+    """Return the windows at ``rows`` of ``X`` (N, …), normalised by ``normalise`` and moved to ``device``, for
+    evaluation."""
     streamed = Streamed(X, rows, normalise, device)
     most = _resident_bytes(device, LIMITS) if resident_bytes is None else resident_bytes
     if rows.size * streamed.bytes_each > most:
@@ -158,7 +159,7 @@ def windows(
 
 
 def to_learn_from(X: AnyArray, rows: Ints, normalise: nn.Module, device: torch.device, limits: MemoryLimits) -> Windows:
-    """The windows at ``rows`` of ``X``, normalised and on ``device``, for training in any order."""
+    """Return the windows at ``rows`` of ``X``, normalised and on ``device``, for training."""
     streamed = Streamed(X, rows, normalise, device)
     if rows.size * streamed.bytes_each > _resident_bytes(device, limits):
         return Pooled(streamed, limits)
