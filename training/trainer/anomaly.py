@@ -1,10 +1,10 @@
 """Anomaly scores: how unlike a window is to benign ones, measured in several views on one scale of surprise.
 
 A view is a row of numbers about a window: the means of its channels, their spreads, the outputs of a network. In each
-view a window is measured from the ordinary work of its own host (`Centres`), by its distance to the nearest benign
-windows after whitening (`Neighbours`). The distance is made comparable between views by asking how rare it is among
-benign windows that nothing was fitted on (`Surprise`). Labelled windows of the training side choose which view, or
-which views together, make the score (`choose`).
+view a window is measured from the ordinary work of its own host (`Centres`). Its distance to the nearest benign windows
+is taken after whitening (`Neighbours`). To make distances comparable between views, each is converted to how rare it is
+among benign windows that nothing was fitted on (`Surprise`). Labelled windows of the training side choose which view,
+or which views together, make the score (`choose`).
 
 The class `Surprises` combines all this: ``fit(benign windows, calibration windows, references)``,
 ``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model may use as inputs. The
@@ -107,7 +107,7 @@ class Neighbours:
     def shares(self, rows: Floats) -> Floats:
         """Return (n, D) each dimension's share of the distance; a row adds up to 1, or to 0 where the distance is 0.
 
-        A squared distance is a sum over the products of each dimension with all others, so a share may be negative.
+        A squared distance is a sum over products of two dimensions, so a dimension's share may be negative.
         """
         precision = self.whiten.astype(np.float64) @ self.whiten.T.astype(np.float64)
         found = []

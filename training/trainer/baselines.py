@@ -1,9 +1,9 @@
 """Plain methods that every model must beat, on the same features, split and threshold rule.
 
-They get all that a model gets: training references, validation windows once these have made their choice, each host's
-level, and a rule of incidents chosen on their own scores of the calibration windows. Anomaly methods also get features
-relative to the mean of the host's own reference. They are deterministic single runs of scikit-learn on limited numbers
-of rows.
+They get all that a model gets: training references, validation windows once these have made their choice, and each
+host's level. Their rule of incidents is chosen on their own scores of the calibration windows. Anomaly methods also get
+features relative to the mean of the host's own reference. They are deterministic single runs of scikit-learn on limited
+numbers of rows.
 """
 
 from __future__ import annotations

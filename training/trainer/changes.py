@@ -2,7 +2,7 @@
 
 A host's windows come in one by one. About a minute of them makes a *stretch*, which keeps the means of their measures.
 The record of stretches is tested at some of them, ever more rarely as it grows. The n-th test uses the error rate
-divided by n (n + 1), so that over all tests at most one unchanged host in a hundred is reported as changed. A reported
+divided by n (n + 1). So over all tests at most one unchanged host in a hundred is reported as changed. A reported
 change stays until a person confirms it or brings a new reference. A `Record` never affects a score, a threshold or an
 incident.
 """

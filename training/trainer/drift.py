@@ -1,10 +1,9 @@
 """``python -m training.trainer.drift CKPT DATA``: report which hosts have changed, and whether alarms can be believed
 there.
 
-For each host in ``DATA``, a processed data set, the windows in time order are compared with the host's reference
+``DATA`` is a processed data set. The windows of each host in it, in time order, are compared with the host's reference
 recordings by the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change is
-reported with its channels and its beginning. A lasting attack looks the same, so the report never tells anyone to
-ignore alarms.
+reported with its channels and its beginning. A lasting attack looks the same, so a change never suppresses an alarm.
 """
 
 from __future__ import annotations

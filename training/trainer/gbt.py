@@ -3,8 +3,8 @@
 The prediction is the mean of two boosters: one starts from nothing, one from a linear model. Trees are better if levels
 shift between hosts, the linear model if there are few windows. Validation windows hardly show which one suits a new
 host, and the mean was better than either; a booster that is clearly worse on the validation windows gets less weight.
-Each is boosted until the loss on the validation windows falls no more, then once more from the start, for as long, on
-training and validation windows together.
+Each is boosted until the loss on the validation windows falls no more. Then it is boosted again, on training and
+validation windows together, for a number of rounds that grows with them.
 
 From windows that lack a feature, trees learn which branch to take without it. A feature that no training window lacked
 is replaced by its median where it is absent.

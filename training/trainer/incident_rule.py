@@ -1,9 +1,9 @@
 """Incidents: join a host's alarming windows, so that a person is called once and not for each window.
 
 A window *alarms* when its score exceeds its threshold; ``margin`` is score minus threshold. Consecutive windows of a
-recording, without a gap, are a *run*. An incident is raised at an alarming window when enough of the last windows of
-its run alarm, or when their mean margin is above zero. The incident stays open, and no further call is made, until a
-window begins ``quiet_s`` or more after the end of the incident's last alarming window.
+recording, without a gap, are a *run*. An alarming window raises an incident when enough of the last windows of its run
+alarm, or when their mean margin is above zero. The incident stays open, and no further call is made, until a window
+begins ``quiet_s`` or more after the last alarming one ended.
 
 ``step`` takes a window at a time, ``find`` all of them at once; both give the same incidents wherever the stream is
 cut. Pure.
@@ -192,7 +192,8 @@ class Runs:
 
 
 class FoundIncidents(NamedTuple):
-    """M incidents: the places in ``runs`` of the windows at which each one began, was raised and ended."""
+    """M incidents, by places of windows in ``runs``: each one's first alarming window, that which raised it, and the
+    last alarming."""
 
     began: Ints  # the first alarming window
     raised: Ints

@@ -1,8 +1,8 @@
 """Pre-training without labels: hide channels of a window, and predict them from the others.
 
-A channel is hidden for the whole window. Hiding patches in time was tried first: smooth telemetry can be predicted from
-the samples just before and after, without regard to what the host is doing, and the error separated behaviours no
-better than chance. How channels depend on each other changes with the behaviour.
+A channel is hidden for the whole window. Hiding patches in time was tried first. Smooth telemetry can be predicted from
+the samples just before and after, without regard to what the host is doing, and the error was no better than chance.
+How channels depend on each other changes with the behaviour.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
 class QuantileNormal(nn.Module):
     """Maps each feature (B, F) to a standard normal by its training quantiles, linearly in between.
 
-    Heavy tails and different units no longer matter, and a value beyond all training values counts as the most extreme
-    of them instead of dominating a sum.
+    Heavy tails and different units no longer matter. A value beyond all training values counts as the most extreme of
+    them instead of dominating a sum.
     """
 
     kind = "quantile-normal"

@@ -2,8 +2,8 @@
 
 For each channel: the lowest and highest value, and how rough its quietest and its liveliest window is (the mean size of
 the steps from sample to sample). A window lies outside when one of its channels leaves the range by more than half the
-range's width. It also does when a channel is less than half as rough as the quietest window in training, or more than
-twice as rough as the liveliest: a sensor that died, a unit that changed, samples of another rate.
+range's width. It also does when a channel is less than half as rough as in the quietest training window, or more than
+twice as rough as in the liveliest. Causes are a sensor that died, a unit that changed, or samples of another rate.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 ``DATA`` is a processed data set (a folder like ``data/processed``) of the schema that the model was trained on;
 anything else is refused before the weights are loaded. Each window gets its score, the probability of each class where
-the model has classes, whether it raises an alarm, and the side it was on when the model was trained (``new``: on none).
-Remarks on the scores go to standard error, with a summary: windows, alarms, incidents, missing channels and their cost,
-and whether to believe the scores. ``--incidents`` writes the incidents to a file, ``--explain`` adds the channels that
-carried each alarm. With ``--state FILE`` recordings may be scored in pieces: an incident that is open at the end of one
-piece continues in the next, and windows that were scored before are ignored. A changed host is reported until
-``--confirm-change`` or a new reference; alarms are not suppressed meanwhile.
+the model has classes, and whether it raises an alarm. It also gets the side it was on when the model was trained
+(``new``: on none). Remarks on the scores go to standard error, with a summary: windows, alarms, incidents, missing
+channels and their cost, and whether to believe the scores. ``--incidents`` writes the incidents to a file,
+``--explain`` adds the channels that carried each alarm. With ``--state FILE`` recordings may be scored in pieces: an
+incident that is open at the end of one piece continues in the next, and windows that were scored before are ignored. A
+changed host is reported until ``--confirm-change`` or a new reference; alarms are not suppressed meanwhile.
 """
 
 from __future__ import annotations

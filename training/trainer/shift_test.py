@@ -2,13 +2,14 @@
 
 A host's record is cut into *stretches* (of a minute, or a whole recording that is shorter), each with the means of its
 measures; the stretches of the host's reference come first. For each start tried, all stretches from there on are
-compared with all stretches before, including the reference, by the rank-sum test (Mann and Whitney 1947): exact where
-one side is short, else by its normal approximation. Stretches of one recording that resemble those before them count
-for less: the statistic is divided by the root of 1 + 2 Σ r, over the correlations r of ranks some stretches apart
-(Newey and West 1987). That sum is at least (1 + r) / (1 - r) for the correlation r of neighbours alone, raised by its
-standard error. Starts are tried ever further from the record's end, so that a short deviation that is over does not
-count. The p value of the best start is multiplied by the number of starts tried, and corrected for the number of
-measures after Holm (1979).
+compared with all stretches before, including the reference. The test is the rank-sum test (Mann and Whitney 1947):
+exact where one side is short, else by its normal approximation.
+
+Stretches of one recording that resemble those before them count for less. The statistic is divided by the root of 1 + 2
+Σ r, over the correlations r of ranks some stretches apart (Newey and West 1987). That sum is at least (1 + r) / (1 - r)
+for the correlation r of neighbours alone, raised by its standard error. Starts are tried ever further from the record's
+end, so that a short deviation that is over does not count. The p value of the best start is multiplied by the number of
+starts tried, and corrected for the number of measures after Holm (1979).
 
 A shift is reported only if it is large too: of a stretch before and one after it, the later one is higher (or lower) in
 at least 70 % of the pairs.
@@ -204,17 +205,14 @@ def _p(n: int, m: int, rising: float, unlike: float, widening: float) -> float:
 
 
 def _tail(n: int, m: int, most: int) -> float:
-    """Return the probability that at most ``most`` of the n x m pairs are in the rarer order.
-
-    All orders of the values are equally likely.
-    """
+    """Return the probability that at most ``most`` of the n x m pairs are in the rarer order, if all orders are equally
+    likely."""
     return float(_orders(n, m)[most]) / comb(n + m, n) if most >= 0 else 0.0
 
 
 @lru_cache(maxsize=64)  # of some 20 KB each
 def _orders(n: int, m: int) -> Floats:
-    """Return, for each number up to half of the n x m pairs, how many orders of the values have at most that many pairs
-    one way.
+    """Return how many orders of n and m values have at most 0, 1, … half of the n x m pairs one way.
 
     These are sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Up to
     the middle the terms only grow, so that nothing cancels.

@@ -1,7 +1,7 @@
 """Several trainings as one run with one saved state; most follow one pattern: search for the length, then refit.
 
-A stage is one such training. A resumed run does not repeat a stage that has ended; the unfinished stage resumes from
-its own state.
+A *stage* is a part of the run, such as one training. A resumed run does not repeat a stage that has ended; the
+unfinished stage resumes from its own state.
 """
 
 from __future__ import annotations

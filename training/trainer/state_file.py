@@ -78,8 +78,10 @@ class StateFile:
         return state
 
     def stranger(self) -> str | None:
-        """Return the reason why the saved state cannot be used, so that this run starts from the beginning; None
-        without one."""
+        """Return the reason why the file's state is another run's, so that this run starts from the beginning.
+
+        None if the state is this run's, or if there is none.
+        """
         header, _ = self._read()
         if header is None or not (odd := self._unlike(header)):
             return None

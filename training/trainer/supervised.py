@@ -198,7 +198,7 @@ def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) ->
     """Compute the weighted cross-entropy of ``logits`` (B, K) with label ``smoothing``, bit for bit equal to torch's.
 
     With weights and smoothing ``functional.cross_entropy`` selects the labels that are not to be ignored, and must wait
-    for a GPU to learn how many there are. Here no label is ignored.
+    for a GPU to count them. Here no label is ignored.
     """
     said = functional.log_softmax(logits, dim=1)
     missed = functional.nll_loss(said, truth, weight=weight)

@@ -5,9 +5,9 @@ Windows that were cut elsewhere from the same samples are recognised by *marks*:
 long. A run's content alone decides whether it is a mark, so that any cut selects the same ones; a window has four to
 eight.
 
-The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each (of a million windows
-one in 280 million others would be mistaken for one of them). A digest covers the channels that the model's mode may
-see, but no number, name, host or time.
+The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each. Of a million windows
+one in 280 million others would be mistaken for one of them. A digest covers the channels that the model's mode may see,
+but no number, name, host or time.
 """
 
 from __future__ import annotations

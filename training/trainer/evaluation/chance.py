@@ -1,7 +1,7 @@
 """An exact test of whether chance would rank as well: exchange the labels between episodes, and compute the AUROC
 again.
 
-If scores had nothing to do with labels, every way to assign the recordings' labels to the recordings would be as likely
+If scores had nothing to do with labels, every assignment of the recordings' labels to the recordings would be as likely
 as the observed one. An episode keeps its scores and takes the whole sequence of labels of another one, stretched to its
 own length. If there are few ways, all are enumerated; of many, a fixed number is drawn. The test stays exact because
 the observed way is counted as one of them.

@@ -1,22 +1,22 @@
 """A host's level, computed from its reference: anomaly scores are measured from it, and it moves the host's threshold.
 
-A host's *level* is a quantile of the scores of its reference, which was recorded before, while the host did its
-ordinary work, and which trains, calibrates and tests nothing. *Anomaly scores* are measured from it: some hosts always
-look stranger than others. On the recorded sample, each host unseen in turn, a promise of 5 % false alarms became 30 %
-without that (13 to 70 %), and 5 % with it (1 to 10 %).
+A host's *level* is a quantile of the scores of its reference. The reference was recorded while the host did its
+ordinary work; its windows that set the level train, calibrate and test nothing. *Anomaly scores* are measured from the
+level, because some hosts always look stranger than others. On the recorded sample, each host unseen in turn, a promise
+of 5 % false alarms became 30 % without that (13 to 70 %). With it they were 5 % (1 to 10 %).
 
-*Thresholds* of all models follow it as well. The distance that benign windows reach above it is learnt from the hosts
-that calibrated (the *margin*), so that on a host with a reference the alarm starts at level plus margin. Where the
-threshold that the reference alone would set for the promised rate lies lower, the start is drawn towards it, the
-further the more windows the reference has. Three rules use that start:
+*Thresholds* of all models depend on the level as well. The *margin* is how far benign windows of the calibration hosts
+reach above their hosts' levels. On a host with a reference, alarms start at level plus margin. If the threshold that
+the reference alone would set for the promised rate is lower, the start is moved towards it, the further the more
+windows the reference has. Three rules use that start:
 
     calibrated    not at all: the threshold is the calibrated one, whatever the reference
     only_up       the higher of the two
     follows       the start itself, also where it is lower
 
 The rule is chosen by leaving the calibration hosts out in turn: each is judged by threshold and margin of the others.
-No test window comes into it: a choice names the recordings that it was made on, and a report refuses one that was made
-on its test side. Probabilities are compared as log odds: between .98 and .99 lies as much as between .5 and .67.
+No test window is used: a choice names the recordings that it was made on, and a report refuses one that was made on its
+test side. Probabilities are compared as log odds: between .98 and .99 lies as much as between .5 and .67.
 """
 
 from __future__ import annotations
@@ -378,8 +378,9 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
     host counts the same.
 
     Following never catches less than only rising. It is chosen if its false alarms are at most ``KEPT`` times the
-    promise, or exceed those of only rising by at most ``MAY_COST`` times the promise. The calibrated threshold alone is
-    never chosen where there are references: that it holds on the calibration hosts says little about another host.
+    promise. It is also chosen if they exceed those of only rising by at most ``MAY_COST`` times the promise. The
+    calibrated threshold alone is never chosen where there are references: that it holds on the calibration hosts says
+    little about another host.
     """
     if not found:
         return LevelUse.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"

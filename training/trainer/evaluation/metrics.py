@@ -55,13 +55,13 @@ def evaluate(
     seed: int = 0,
     never_trained: Collection[str] = (),
 ) -> Evaluation:
-    """Judge the test side.
+    """Compute all metrics of the test side.
 
     Metrics: accuracy, balanced_accuracy, macro_f1, auroc, auprc, prevalence, ece, brier, tpr, fpr, alerts_per_host_day,
-    tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr; with more than two classes auroc and auprc are macro one-vs-rest, and
-    where the test holds classes that were ``never_trained``, auroc_trained and balanced_accuracy_trained are the means
-    without these. A metric that cannot be had is null with a reason.
-    Where an interval of auroc does not exclude 0.5, ``chance`` beside it is what the exact test says (see `chance`).
+    tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr. With more than two classes auroc and auprc are the mean of each class
+    against the rest. Where the test holds classes that were ``never_trained``, auroc_trained and
+    balanced_accuracy_trained are the means without these. A metric that cannot be computed is null with a reason. Where
+    an interval of auroc does not exclude 0.5, ``chance`` beside it is the result of the exact test (see `chance`).
     """
     if test.y.size == 0:
         raise ValueError("there are no test windows to judge")

@@ -46,8 +46,8 @@ def build_report(
     "reasons": […]} for each episode that validation kept out. ``choice`` is the choice of the incident rule;
     ``weighed_by`` are the rows that chose the weights of a model's parts, or its views.
 
-    Raises LeakError if windows of the test side chose the threshold, the rule for hosts, the incident rule, the weights
-    of a model's parts, or its views.
+    Raises LeakError if test windows were used to choose the threshold, the hosts' rule, the incident rule, or the
+    weights or views of a model.
     """
     if choice is not None:
         choice.require_none_of(split)
