@@ -178,7 +178,7 @@ class Grant(ClaimReply):
 
 
 class LogLines(Wire):
-    """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0.
+    """Consecutive output lines of an attempt; ``first`` is the number of the first of these lines, counted from 0.
 
     ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or the number is unknown.
     """
@@ -207,14 +207,16 @@ class AttemptReport(Wire):
 
 
 class ProgressReport(AttemptReport):
-    """Progress with a ``seq`` not above the last one is ignored."""
+    """A report that has the trainer's progress. The receiver ignores progress whose ``seq`` is not above that of the
+    last report."""
 
     seq: Count = 0
     progress: JsonObject | None = None  # the trainer's last progress object
 
 
 class HeartbeatRequest(ProgressReport):
-    """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
+    """``POST /v1/job/{id}/heartbeat``. The receiver ignores progress whose ``seq`` is not above that of the last
+    heartbeat."""
 
     session_id: Id | None = None
     echo: Echo | None = None  # of the last answer to this session
@@ -235,8 +237,8 @@ class HeartbeatReply(Wire):
 
 
 class OutputRequest(AttemptReport):
-    """``POST /v1/job/{id}/log``: lines that an attempt printed, also after its end. Without lines it asks for the first
-    missing one."""
+    """``POST /v1/job/{id}/log``: lines that an attempt printed, also after its end. A request without lines asks for
+    the number of the first line that the receiver lacks."""
 
 
 class OutputReply(Wire):
@@ -253,7 +255,7 @@ class CompleteRequest(ProgressReport):
 
 
 class CompleteReply(Wire):
-    """The receipt. The worker may delete its copy."""
+    """The receipt for a completed job: the worker may delete its copy of the bundle."""
 
     job_id: str
     status: str
@@ -290,7 +292,7 @@ class StatusReply(Wire):
 
 
 class MovedReply(StatusReply):
-    """The result of an operator's call on a job."""
+    """The state of a job after an operator cancelled, requeued, held or unheld it."""
 
     name: str
     near: int  # other jobs whose name or id begins with the given prefix

@@ -1,4 +1,5 @@
-"""The chain of the audit: each row's digest covers the row before it. The writer and all checks use it."""
+"""The chain of the audit: the digest of each row covers the row and the digest of the row before it. The code that
+writes rows and all code that checks them use this module."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ NOBODY = "0" * 64  # the digest before the first row
 
 
 def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int | None:
-    """Find the number of the first row that does not follow from the row before it; None if the chain is unbroken.
+    """Return the number of the first row whose digest does not fit it and the digest of the row before; None if the
+    chain is unbroken.
 
     ``previous`` is the digest of the row before the first one given.
     """
@@ -33,6 +35,6 @@ def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int |
 
 
 def digest(previous: str, row: Mapping[str, Any]) -> str:
-    """SHA-256 over the previous row's digest and the row as canonical JSON."""
+    """Return the SHA-256, in hexadecimal, of the previous row's digest and this row, both written as canonical JSON."""
     text = strict_json.canonical([previous, dict(row)], ascii_only=True)
     return hashlib.sha256(text.encode()).hexdigest()

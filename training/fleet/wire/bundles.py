@@ -1,7 +1,7 @@
 """PURE: the rules that a bundle must follow, checked both when it is packed and when it is unpacked.
 
-The worker refuses a bundle that ``get`` would refuse later: the job then fails with a sentence, instead of being
-completed by a useless bundle. The receiver opens no bundle; it limits uploads to ``ARTIFACT_BYTES_MAX``.
+A worker refuses a bundle that an operator's command ``get`` could not unpack: the job fails with a sentence, instead of
+being completed by a useless bundle. The receiver opens no bundle; it limits uploads to ``ARTIFACT_BYTES_MAX``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ GIB = 1024**3
 
 
 def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
-    """Say what is wrong with a bundle of files with these names and sizes, or return ``None``."""
+    """Return a sentence on the first rule that a bundle of files with these names and sizes breaks; None if it breaks
+    none."""
     if not sizes:
         return "there is no file in it"
     if len(sizes) > MEMBERS_MAX:
@@ -49,9 +50,9 @@ def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
 
 
 def sidecar_complaint(name: str, content: bytes, files: Mapping[str, tuple[int, str]]) -> str | None:
-    """Say what is wrong with a checkpoint's entry for its sidecar, if it has one.
+    """Return a sentence if a checkpoint does not fit the sidecar file that it names; None if it fits, or names none.
 
-    ``files``: name to size and SHA-256.
+    ``content`` is the checkpoint's JSON; ``files`` maps the names of all files of the bundle to size and SHA-256.
     """
     try:
         document = json.loads(content)

@@ -17,7 +17,8 @@ from training.fleet.wire.dataset_listing import CHUNK_BYTES
 
 
 class ChunkSizes(NamedTuple):
-    """The size limits of a chunk, at ``least`` (except a file's last) and at ``most``, and the mark that ends it."""
+    """The limits of a chunk in bytes, ``least`` (a file's last chunk may be smaller) and ``most``, and the ``mark``
+    that ends a chunk."""
 
     least: int
     most: int
@@ -31,7 +32,7 @@ FINE_TOTAL = 64 * 1024**2  # the largest data set that is cut finely
 
 
 def sizes_for(total: int) -> ChunkSizes:
-    """Choose the sizes of a data set of ``total`` bytes.
+    """Return the chunk limits for a data set of ``total`` bytes: ``FINE`` up to ``FINE_TOTAL``, ``COARSE`` above.
 
     A small data set is cut finely, so that a changed episode changes few chunks; a large one coarsely, so that its
     listing stays small.
@@ -40,7 +41,8 @@ def sizes_for(total: int) -> ChunkSizes:
 
 
 def chunks(blocks: Iterable[bytes], sizes: ChunkSizes) -> Iterator[memoryview]:
-    """Cut a file that arrives in blocks; equal files give equal chunks, whatever the blocks."""
+    """Cut a file, given as blocks of bytes, into chunks, and yield each. Equal files give equal chunks, however large
+    the blocks are."""
     held = b""
     for block in blocks:
         held, at = held + block, 0

@@ -1,5 +1,5 @@
-"""Constants of the wire: limits, header names, problem types, actions. It imports only the standard library, so that a
-worker that does not use the messages stays small."""
+"""Constants of the wire: limits, header names, problem types, actions. The module imports only the standard library, so
+a program that needs only the constants need not load messages.py."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ class ProblemType(StrEnum):
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
-    """A refusal of the receiver in place of a reply. ``detail`` is one sentence with the cause and the remedy."""
+    """An exception that the receiver answers as a problem document in place of a reply. ``detail`` is one sentence with
+    the cause and the remedy."""
 
     def __init__(self, problem_type: ProblemType, detail: str, **extra: Any) -> None:
         super().__init__(detail)
@@ -133,7 +134,7 @@ TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
 
 
 class Action(StrEnum):
-    """The order to a worker in the answer to a heartbeat."""
+    """The order that the answer to a heartbeat gives the worker."""
 
     CONTINUE = "continue"
     STOP = "stop"  # cancelled: stop the trainer, deliver no result

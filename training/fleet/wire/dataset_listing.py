@@ -53,18 +53,18 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNOR
 
 
 class BadListing(ValueError):  # noqa: N818 - named like the refusal it becomes
-    """The document is no valid listing. The text is one sentence."""
+    """An exception: the document is no valid listing. The text is one sentence."""
 
 
 class UnknownDataset(LookupError):  # noqa: N818
-    """A reference matches no data set, or more than one. The text is one sentence."""
+    """An exception: a reference matches no data set, or more than one. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
     """One file: its path below the data set's folder, with forward slashes, and its chunks in order.
 
-    ``packed`` holds :data:`RECORD_BYTES` of each chunk: its SHA-256, and its length (big-endian).
+    ``packed`` holds :data:`RECORD_BYTES` for each chunk: its SHA-256, then its length (3 bytes, big-endian).
     """
 
     path: str
@@ -73,29 +73,29 @@ class File:
 
     @property
     def count(self) -> int:
-        """Count the chunks."""
+        """Return the number of the file's chunks."""
         return len(self.packed) // RECORD_BYTES
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """List the SHA-256 of each chunk."""
+        """Return the SHA-256 of each chunk of the file, in order, in hexadecimal."""
         return tuple(sha256 for sha256, _ in self.chunks())
 
     def chunk(self, number: int) -> tuple[bytes, int]:
-        """Return the digest and the length of one chunk."""
+        """Return the SHA-256 (32 bytes) and the length of the file's chunk with this number, counted from 0."""
         at = number * RECORD_BYTES
         digest = self.packed[at : at + 32]
         return digest, int.from_bytes(self.packed[at + 32 : at + RECORD_BYTES], "big")
 
     def chunks(self) -> Iterator[tuple[str, int]]:
-        """List SHA-256 and length of each chunk."""
+        """Yield the SHA-256 (in hexadecimal) and the length of each chunk of the file, in order."""
         for number in range(self.count):
             digest, length = self.chunk(number)
             yield digest.hex(), length
 
 
 def pack(path: str, chunks: Iterable[tuple[bytes, int]]) -> File:
-    """Make a file's entry from the digest and length of each chunk."""
+    """Make the :class:`File` of a path from the SHA-256 (32 bytes) and the length of each of its chunks."""
     packed, size = bytearray(), 0
     for digest, length in chunks:
         packed += digest + length.to_bytes(3, "big")
@@ -104,7 +104,7 @@ def pack(path: str, chunks: Iterable[tuple[bytes, int]]) -> File:
 
 
 class Place(NamedTuple):
-    """The place of a chunk: ``length`` bytes of a file, from ``offset`` on."""
+    """The place of a chunk: the ``length`` bytes of the file ``path`` that begin at ``offset``."""
 
     sha256: str
     path: str
@@ -114,13 +114,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """The files and chunks of a data set. Chunks have numbers, through all files in order."""
+    """The files of a data set, each with its chunks. The chunks are numbered from 0 through all files in order."""
 
     files: tuple[File, ...]
 
     @property
     def document(self) -> bytes:
-        """Write the listing in its one form."""
+        """Return the listing as JSON in its one form: files sorted by path, keys sorted, no blanks."""
         files = [
             {"path": file.path, "pieces": file.packed.hex(), "size": file.size}
             for file in sorted(self.files, key=lambda file: file.path)
@@ -133,16 +133,17 @@ class Listing:
 
     @cached_property
     def size(self) -> int:
-        """Sum the bytes of all files."""
+        """Return the sum of the sizes of all files in bytes."""
         return sum(file.size for file in self.files)
 
     @cached_property
     def count(self) -> int:
-        """Count the chunks, a repeated one as often as it is listed."""
+        """Return the number of chunks in all files; a repeated chunk counts each time."""
         return sum(file.count for file in self.files)
 
     def places(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Place]:
-        """List every chunk's place, file by file, in files whose path is ``wanted``. A chunk may have several."""
+        """Yield the place of every chunk, file by file, in the files for whose path ``wanted`` is true. A repeated
+        chunk has several places."""
         for file in self.files:
             offset = 0
             for sha256, length in file.chunks() if wanted(file.path) else ():
@@ -150,7 +151,7 @@ class Listing:
                 offset += length
 
     def distinct(self) -> Iterator[Place]:
-        """List the first place of each chunk."""
+        """Yield the first place of each chunk, so that each SHA-256 comes once."""
         repeated = self._index[1]
         return (place for number, place in enumerate(self.places()) if not repeated[number])
 
@@ -159,12 +160,12 @@ class Listing:
         return self.count - sum(self._index[1])
 
     def length_of(self, sha256: str) -> int | None:
-        """Return the length of a chunk; None if there is no such chunk."""
+        """Return the length of the chunk with this SHA-256; None if the listing has no such chunk."""
         number = self._find(sha256)
         return None if number is None else self._chunk(number)[1]
 
     def place_of(self, sha256: str) -> Place | None:
-        """Find one place of a chunk; None if there is no such chunk."""
+        """Return the first place of the chunk with this SHA-256; None if the listing has no such chunk."""
         number = self._find(sha256)
         if number is None:
             return None
@@ -174,7 +175,7 @@ class Listing:
     # -- the index: four bytes a chunk, eight for its offset where these are asked for --------------------------
 
     def _find(self, sha256: str) -> int | None:
-        """Return the number of the first chunk with this digest."""
+        """Return the number of the first chunk with this SHA-256; None if the listing has no such chunk."""
         if not ID.fullmatch(sha256):
             return None
         order, digest = self._index[0], bytes.fromhex(sha256)
@@ -192,8 +193,8 @@ class Listing:
 
     @cached_property
     def _index(self) -> tuple[Sequence[int], bytearray]:
-        """Return the numbers of all chunks sorted by digest, equal ones in their order; and a mark for each repeated
-        one."""
+        """Return the numbers of all chunks sorted by digest (equal ones in their order), and for each chunk 1 if an
+        earlier chunk has its digest, else 0."""
         digests = [file.chunk(number)[0] for file in self.files for number in range(file.count)]
         order = array("I", sorted(range(len(digests)), key=digests.__getitem__))
         repeated = bytearray(len(order))
@@ -222,7 +223,11 @@ def check_size(files: int, size: int) -> None:
 
 
 def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Group chunks into requests, in their order; a large chunk gets a request of its own."""
+    """Group things into lists, in their order; each list is what one request uploads.
+
+    A list has at most ``BATCH_CHUNKS`` things and ``BATCH_BYTES`` bytes; a larger thing stands alone. ``length``
+    returns a thing's bytes.
+    """
     group, size = list[T](), 0
     for thing in things:
         if group and (size + length(thing) > BATCH_BYTES or len(group) == BATCH_CHUNKS):
@@ -235,12 +240,16 @@ def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T
 
 
 def batch(chunks: Iterable[tuple[str, bytes | memoryview]]) -> bytes:
-    """Write small chunks as one body: of each its SHA-256 (32 bytes), its length (4, big-endian), its bytes."""
+    """Encode chunks (SHA-256, bytes) as one request's body: for each chunk its SHA-256 (32 bytes), its length (4,
+    big-endian), and its bytes."""
     return b"".join(bytes.fromhex(sha256) + len(data).to_bytes(4, "big") + data for sha256, data in chunks)
 
 
 def batched(whole: bytes | bytearray) -> list[tuple[str, memoryview]]:
-    """Parse such a body into chunks, which are views of it; raises BadListing for anything else."""
+    """Decode a body that :func:`batch` wrote; return the SHA-256 and the bytes of each chunk, as views of the body.
+
+    Raises BadListing for a body of another form, or of more than ``BATCH_CHUNKS`` chunks. The digests are not checked.
+    """
     found, at, body = list[tuple[str, memoryview]](), 0, memoryview(whole)
     while at < len(body):
         begin = at + BATCH_HEAD_BYTES
@@ -252,7 +261,7 @@ def batched(whole: bytes | bytearray) -> list[tuple[str, memoryview]]:
 
 
 def parse(document: bytes) -> Listing:
-    """Parse a listing; raises BadListing unless it has the one form and its paths are safe."""
+    """Parse a listing; raises BadListing unless it has the one form, is within the limits, and has safe paths."""
     if len(document) > LISTING_BYTES_MAX:
         raise BadListing(f"the listing is larger than {LISTING_BYTES_MAX} bytes")
     if (named := document.count(b'"path":')) > FILES_MAX:  # before a million of them fill the memory of a small machine
@@ -315,7 +324,8 @@ def check_paths(paths: Iterable[str]) -> None:
 
 
 def _note(known: dict[str, str], name: str) -> None:
-    """Note a file or folder; raise BadListing when another one differs only by letter case."""
+    """Add a file or a folder (with a slash at its end) to ``known``. Raises BadListing if another entry differs only by
+    letter case or by that slash."""
     folded = name.rstrip("/").casefold()
     there = known.setdefault(folded, name)
     if there != name:
@@ -323,23 +333,24 @@ def _note(known: dict[str, str], name: str) -> None:
 
 
 def _meet(path: str, other: str) -> BadListing:
-    return BadListing(f"{path[:80]!r} and {other[:80]!r} would meet on some systems; rename one")
+    return BadListing(f"{path[:80]!r} and {other[:80]!r} would be one file on some systems; rename one")
 
 
 def cut(path: str, chunks: Iterable[bytes | memoryview]) -> File:
-    """Make a file's entry from its chunks."""
+    """Make the :class:`File` of a path from the bytes of each of its chunks."""
     return pack(path, ((hashlib.sha256(chunk).digest(), len(chunk)) for chunk in chunks))
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The data sets of a receiver: ids, and the names that mean some of them."""
+    """The data sets of a receiver: all their ids, and the id to which each name refers."""
 
     ids: frozenset[str] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)  # name → id
 
     def resolve(self, reference: str) -> str:
-        """Resolve an id, a name or a unique prefix of an id; raises UnknownDataset."""
+        """Return the id of the data set that has this id, this name, or alone an id with this prefix; raises
+        UnknownDataset."""
         if reference in self.ids:
             return reference
         if reference in self.names:
@@ -353,5 +364,5 @@ class Catalogue:
 
 
 def is_reference(text: str) -> bool:
-    """Return True if ``text`` has the form of a reference to a data set."""
+    """Return True if ``text`` has the form of a data set's id or name; a prefix of an id has the form of a name."""
     return bool(ID.fullmatch(text) or NAME.fullmatch(text))

@@ -1,5 +1,5 @@
-"""Messages of the forecast endpoints: a question about other hosts or another plan, and which host would train which
-job when."""
+"""Messages of the forecast endpoints. The request may suppose other hosts or another plan; the answer says which host
+would train which job when."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class ImaginedHost(Wire, forbid_unknown_fields=True):
 
 
 class ForecastRequest(Wire, forbid_unknown_fields=True):
-    """``POST /v1/forecast``. ``plan`` null: the jobs that wait now."""
+    """``POST /v1/forecast``: forecast ``plan`` (null: the jobs that wait now), without some hosts and with imagined
+    ones."""
 
     without: Annotated[list[_Host], Meta(max_length=1_000)] = []
     imagined: Annotated[dict[_Host, ImaginedHost], Meta(max_length=WITH_MAX)] = {}
@@ -36,8 +37,8 @@ class ForecastRequest(Wire, forbid_unknown_fields=True):
 
 
 class ForetoldJob(Wire):
-    """A job's predicted time on a host. Times in epoch seconds; four of five such jobs end from ``low_at`` to
-    ``high_at``."""
+    """A job's predicted time on a host, in epoch seconds. With a probability of 80 % the job ends between ``low_at``
+    and ``high_at``."""
 
     job_id: str
     name: str
@@ -62,7 +63,7 @@ class DeclineView(Wire):
 
 
 class ForetoldHost(Wire):
-    """A host in the forecast; a host with a note takes no part, and the note says why."""
+    """A host in the forecast. A host with a ``note`` gets no jobs in the forecast, and the note says why."""
 
     host: str
     jobs: int = 0
@@ -73,7 +74,8 @@ class ForetoldHost(Wire):
 
 
 class ForecastReply(Wire):
-    """The answer of the forecast endpoints. Times in epoch seconds; ``done_at`` null: there is nothing to do."""
+    """The answer of the forecast endpoints. Times are in epoch seconds; ``done_at`` is null if there is no job to
+    train."""
 
     now: float
     done_at: float | None

@@ -60,8 +60,8 @@ class Peer(NamedTuple):
 class Principal:
     """The caller, as authenticated.
 
-    ``host_id`` is set only when proven; a caller on loopback without TLS is anonymous (all are None) and
-    is served by the host id in its body.
+    ``host_id`` is set only when proven. For a caller on loopback without TLS all names are None, and the host id in the
+    request's body counts.
     """
 
     method: Method
@@ -74,7 +74,8 @@ class Principal:
 
     @classmethod
     def of(cls, method: Method, role: Role, name: str, shown: tuple[str, ...]) -> Principal:
-        """Make the principal for a certificate, or for a token alone."""
+        """Make the principal of a caller who proved ``role`` and ``name`` by a certificate, or by a token without a
+        certificate."""
         return cls(method, shown=shown, **{"host_id" if role is Role.HOST else str(role): name})
 
     @property
@@ -83,7 +84,8 @@ class Principal:
 
     @property
     def owner(self) -> tuple[Role, str] | None:
-        """The caller's proven role and name, as an operator rather than as a host; None for an anonymous caller."""
+        """Return the caller's proven role and name; of a caller who is operator and host, the operator's. None for an
+        anonymous caller."""
         proven = {Role.OPERATOR: self.operator, Role.HOST: self.host_id, Role.READER: self.reader}
         for role, name in (proven | {Role.WATCHER: self.watcher}).items():
             if name is not None:
@@ -95,7 +97,8 @@ LOCAL = Principal(Method.NONE)
 
 
 def enrolling(role: Role, name: str) -> str:
-    """The command that would enroll this caller again."""
+    """Return the command, in backticks, by which the receiver's operator enrolls this host, operator, reader or watched
+    host again."""
     option = "" if role is Role.HOST else f"--{role} "
     return f"`cis490-jobs enroll {option}{name}`"
 
@@ -105,7 +108,8 @@ def urn(role: Role, name: str) -> str:
 
 
 def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
-    """Read role and name from a certificate's URIs; None unless there is exactly one, and it is ours."""
+    """Return the role and name in a certificate's URIs; None unless there is exactly one URI, and it has the form of
+    :func:`urn`."""
     if len(uris) != 1 or not uris[0].startswith(URN):
         return None
     role, _, name = uris[0].removeprefix(URN).partition(":")
@@ -115,7 +119,8 @@ def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
 
 
 def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
-    """Make the peer from a TLS connection's ``getpeercert``, given parsed and as bytes."""
+    """Make the peer of a TLS connection from its certificate, parsed and as DER bytes; without a certificate, it has no
+    fingerprint."""
     if not der or certificate is None:
         return Peer(Entrance.TLS)
     names = certificate.get("subjectAltName", ())
@@ -124,11 +129,12 @@ def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
 
 
 def proxied(values: list[str]) -> Peer | None:
-    """Read the peer behind a proxy from the header; None if our proxy cannot have sent it.
+    """Make the peer behind a proxy from all values of the proxy's fingerprint header; None if our proxy cannot have
+    sent these.
 
     Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). A placeholder that the
-    proxy did not replace (``{http…}``), a header sent twice or anything else than a fingerprint is refused, never
-    read as "no certificate".
+    proxy did not replace (``{http…}``), a header sent twice or anything else than a fingerprint is refused, never read
+    as "no certificate".
     """
     if len(values) != 1:
         return None
@@ -139,7 +145,7 @@ def proxied(values: list[str]) -> Peer | None:
 
 
 def parse_fingerprint(text: str) -> str:
-    """Parse the 64 digits of a pasted ``sha256:…``; ValueError in one sentence."""
+    """Return the 64 hexadecimal digits of a pasted fingerprint (``sha256:…``); raises ValueError for any other text."""
     digits = text.strip().lower().removeprefix(FINGERPRINT_PREFIX).replace(":", "")
     if not _FINGERPRINT.fullmatch(digits):
         raise ValueError(f"{text[:80]!r} is not a fingerprint; it looks like sha256: and 64 hexadecimal digits")

@@ -33,7 +33,7 @@ class WhyView(Wire):
 
 
 class MovedView(Wire):
-    """A channel that shifted: the medians before and after, of its level or its spread as models see it."""
+    """A channel that changed, by its level or its spread as models see it: the medians before and after."""
 
     channel: Name
     measure: Literal["level", "spread"]
@@ -83,7 +83,8 @@ class WatchRequest(Wire):
 
 
 class WatchReply(Wire):
-    """``number`` is the receiver's number for the incident; ``known``: the incident had been reported before."""
+    """The receiver's ``number`` for the reported incident; ``known`` is true if the incident had been reported
+    before."""
 
     number: int | None = None
     known: bool = False
@@ -110,8 +111,8 @@ class IncidentView(IncidentFacts):
 
 
 class WatchView(Wire):
-    """A watch that has reported to the receiver. ``since``: when its unbroken reports began; ``silent``: silent for
-    more than twice its interval."""
+    """A watch that has reported to the receiver. ``since``: when its unbroken reports began; ``silent``: no report came
+    for twice its interval and a minute more."""
 
     host: str
     model: str
@@ -123,7 +124,8 @@ class WatchView(Wire):
 
 
 class IncidentsReply(Wire):
-    """``GET /v1/incidents``: the newest first; ``next_before`` is the parameter for the next page."""
+    """``GET /v1/incidents``: the incidents, newest first, and the watches; ``next_before`` is the parameter for the
+    next page."""
 
     incidents: list[IncidentView]
     watches: list[WatchView]

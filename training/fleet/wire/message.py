@@ -11,7 +11,7 @@ JsonObject = dict[str, Any]
 
 
 class _Message(msgspec.StructMeta):
-    """A metaclass that makes every message immutable, with members given by name."""
+    """A metaclass that makes every message immutable, and its constructor take the members by name only."""
 
     def __new__(mcls, *of: Any, **config: Any) -> _Message:
         return super().__new__(mcls, *of, **{"frozen": True, "kw_only": True, **config})
@@ -23,8 +23,8 @@ class Wire(msgspec.Struct, metaclass=_Message, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, value: Any, **given: Any) -> Self:
-        """Make the message from a value's attributes, or a row's columns, with the members' names; ``given`` has the
-        other members."""
+        """Make the message: members in ``given`` get those values, every other one the attribute of ``value`` with its
+        name. If ``value`` is a mapping or a database row, the member is its item of that name."""
         read = value.__getitem__ if hasattr(value, "keys") else partial(getattr, value)
         return cls(**{name: read(name) for name in cls.__struct_fields__ if name not in given}, **given)
 

@@ -1,9 +1,9 @@
 """The messages of the wire: one typed struct per request and reply. Limits, headers and problem types are in
 constants.py.
 
-Workers' bodies are decoded strictly (a wrong type is a 400 that names the path) and unknown fields are ignored, so
-that older and newer programs understand each other. Durations travel, never absolute times: a worker must not
-compare clocks with the receiver. ``docs/protocol.md`` is the same page for people.
+Workers' bodies are decoded strictly (a wrong type is a 400 that names the path) and unknown fields are ignored, so that
+older and newer programs understand each other. A worker's deadlines travel as durations, because its clock may differ
+from the receiver's. ``docs/protocol.md`` describes the same messages in words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from training.fleet.wire.message import JsonObject, Wire
 
 
 class ActRequest(Wire):
-    """``POST /v1/act``: an act on all jobs that match every given filter; without a filter it is on none."""
+    """``POST /v1/act``: an act on all jobs that match every given filter. A request without a filter matches no job."""
 
     what: JobAct
     status: Literal["", ActStatus] = ""  # empty: any
@@ -30,7 +30,7 @@ class ActRequest(Wire):
 
 
 class ActReply(Wire):
-    """The result of an act on many jobs, expected or done."""
+    """The result of an act on many jobs: of one that was done, or the expected one of a preview."""
 
     what: JobAct
     says: str  # "cancel 3 running jobs; 2 h 10 min of work is lost"
@@ -65,7 +65,7 @@ class HostOrderReply(Wire):
 
 
 class EditView(Wire):
-    """A change that a reload found; see edits.Edit."""
+    """A change that a reload found (or, in a preview, would make)."""
 
     kind: str  # rename, job, host, trainer, channel, revived, stands, left
     name: str
@@ -157,7 +157,7 @@ class CertificateReply(Wire):
 
 
 class RevokeRequest(Wire):
-    """``POST /v1/revoke``: every certificate and open code of a name."""
+    """``POST /v1/revoke``: revoke every certificate and open code of a name in this role."""
 
     name: HostId
     role: RoleName = "host"
@@ -213,7 +213,7 @@ class TokensReply(Wire):
 
 
 class TokenRevokeRequest(Wire):
-    """``POST /v1/tokens/revoke``: the oldest valid token of a name, or all of them."""
+    """``POST /v1/tokens/revoke``: revoke the oldest valid token of a name, or with ``every`` all of them."""
 
     name: HostId
     every: bool = False
@@ -225,7 +225,8 @@ class TokenRevokeReply(Wire):
 
 
 class AuditEntry(Wire):
-    """An act of an operator or of a joining host. ``before`` and ``after`` are JSON texts, as the digest has them."""
+    """A row of the audit: ``who`` did which act on which subject. ``before`` and ``after`` are the JSON texts that the
+    digest covers."""
 
     seq: int
     at: float
@@ -238,7 +239,8 @@ class AuditEntry(Wire):
 
 
 class AuditReply(Wire):
-    """``GET /v1/audit``: a page, oldest first; ``next_after`` is the parameter for the next page."""
+    """``GET /v1/audit``: a page of the audit's rows, oldest first; ``next_after`` is the parameter for the next
+    page."""
 
     entries: list[AuditEntry]
     next_after: int | None
@@ -246,7 +248,7 @@ class AuditReply(Wire):
 
 
 class DatasetView(Wire):
-    """A data set that workers can fetch. Publishing answers with it."""
+    """A data set that workers can fetch."""
 
     dataset_id: str  # SHA-256 of its listing
     names: list[str]
@@ -257,7 +259,7 @@ class DatasetView(Wire):
 
 
 class DatasetPublishReply(DatasetView):
-    """``POST /v1/dataset/{id}/publish``: the published data set, and the one that had its name before."""
+    """``POST /v1/dataset/{id}/publish``: the published data set, and the data set to which its name referred before."""
 
     was: str | None = None  # the data set that had the name before, if another one
     jobs_anew: int = 0  # jobs of the plan that the next reload makes because the name moved
@@ -270,7 +272,8 @@ class DatasetsReply(Wire):
 
 
 class DatasetDraftReply(Wire):
-    """``PUT /v1/dataset/{id}``: chunks to upload before publishing; ask again after uploading these."""
+    """``PUT /v1/dataset/{id}``: the first missing chunks. The client uploads them and repeats the call, until none is
+    missing."""
 
     dataset_id: str
     size: int
@@ -339,7 +342,7 @@ class ChannelView(Wire):
 
 
 class NotifyReply(Wire):
-    """``GET /v1/notify``."""
+    """``GET /v1/notify``: the plan's channels for notices, and how far each has sent its notices."""
 
     channels: list[ChannelView]
     now: float
@@ -362,7 +365,7 @@ class NotifyTestReply(Wire):
 
 
 class Problem(Wire):
-    """``application/problem+json`` (RFC 9457)."""
+    """The body of a refusal: a problem document, ``application/problem+json`` (RFC 9457)."""
 
     type: str
     title: str

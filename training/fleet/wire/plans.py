@@ -33,7 +33,8 @@ _Trainer = Annotated[JsonObject, _table("TrainerSpec")]
 
 
 class PlanRequest(Wire, forbid_unknown_fields=True):
-    """``POST /v1/manifest/plan``: a plan as tables with the manifest's keys, checked as those of a manifest.
+    """``POST /v1/manifest/plan``: a plan as tables with the manifest's keys; the receiver checks them like those of its
+    manifest.
 
     Matrices are expanded, and jobs have no id, because the receiver computes it. ``jobs`` null: the file has no list of
     jobs. ``trainers`` are data to compare with, and never run.
@@ -50,7 +51,7 @@ class PlanRequest(Wire, forbid_unknown_fields=True):
 
     @property
     def tables(self) -> JsonObject:
-        """Return the tables of the manifest."""
+        """Return the plan as the manifest's tables; ``jobs`` and ``scheduling`` are left out where they are null."""
         given = {"jobs": self.jobs, "scheduling": self.scheduling}
         found = {key: value for key, value in given.items() if value is not None}
         return found | {"hosts": self.hosts, "trainers": self.trainers, "retention": self.retention}
@@ -84,7 +85,7 @@ class HostOutlook(Wire):
 
 
 class MemoryAdvice(Wire):
-    """Jobs of the plan that ask for much more or less memory than trainers of their kind held."""
+    """Jobs of the plan that ask for much more or much less memory than earlier trainers of such jobs used."""
 
     jobs: list[str]  # the first of them
     count: int
@@ -104,7 +105,8 @@ class PlannedRotation(Wire):
 
 
 class PlanReply(Wire):
-    """The answer of the plan endpoints. Nothing has changed."""
+    """The answer of the plan endpoints: what a reload would change, and which hosts could take the jobs. Nothing has
+    changed yet."""
 
     changed: bool  # a reload would change something
     reload: ReloadReply  # what it would answer

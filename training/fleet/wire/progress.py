@@ -26,7 +26,7 @@ class Point(NamedTuple):
 
 
 def point_of(progress: Mapping[str, Any] | None) -> Point | None:
-    """Return the point in a progress object; None unless it has a whole number ``epoch`` and at least one figure."""
+    """Return the point in a progress object; None unless it has a whole ``epoch`` number, and a loss or a metric."""
     epoch = None if progress is None else _number(progress.get("epoch"))
     if progress is None or epoch is None or epoch != int(epoch) or not 0 <= epoch <= EPOCH_MAX:
         return None
@@ -37,7 +37,7 @@ def point_of(progress: Mapping[str, Any] | None) -> Point | None:
 
 
 def point_in(line: str) -> Point | None:
-    """Return the point in a line of output."""
+    """Return the point in a line of output; None if the line has none."""
     return point_of(parse_progress(line)) if '"epoch"' in line else None
 
 
@@ -49,7 +49,8 @@ def _number(value: object) -> float | None:
 
 
 def kept_line(line: str) -> str:
-    """Cut a line to the length that a log keeps; in a line with a point, its known fields are kept first."""
+    """Cut a line to the length that a log keeps. Of a line with a point, whole fields are dropped instead, so that the
+    point stays."""
     if len(line) <= LOG_LINE_CHARS_MAX:
         return line
     if point_in(line) is not None:
@@ -61,13 +62,17 @@ def kept_line(line: str) -> str:
 
 
 def parse_progress(line: str) -> dict[str, Any] | None:
-    """Parse a line of output as progress, or return None. Only finite numbers, texts and truth values stay."""
+    """Parse a line of output as progress; None if it is none. Only finite numbers, texts, truth values and nulls
+    stay."""
     return taken(line)[0]
 
 
 def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[dict[str, Any] | None, str]:
-    """Return a line's progress and a remark about omitted fields: known fields first, then as many as ``bytes_max``
-    allows."""
+    """Parse a line of output as progress; return its fields (None if it is none) and a remark about omitted fields, or
+    an empty text.
+
+    The fields that ``bytes_max`` allows are taken, the known ones first.
+    """
     if not line.startswith("{"):
         return None, ""
     try:

@@ -1,4 +1,4 @@
-"""A trainer's report, read strictly and within bounds. PURE.
+"""PURE: read a trainer's report strictly and within bounds.
 
 A report comes from a trainer: its figures may be invalid, and its texts may contain anything. Each part is parsed
 separately: an invalid part is left out with a note, and the others stay; the code that shows a text makes it printable.
@@ -63,7 +63,8 @@ class _Split(Struct):
 
 
 def read(body: bytes) -> ReportView:
-    """Read a report; if it is not a report, ``why`` has a sentence and there are no figures."""
+    """Return the figures of a report that pages draw. If ``body`` is no report, the result has no figures and its
+    ``why`` says so."""
     try:
         said = msgspec.json.decode(body, type=dict[str, Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -105,7 +106,8 @@ def read(body: bytes) -> ReportView:
 
 
 def _part(raw: Raw | None, kind: type[T], otherwise: T | None = None) -> T:
-    """Read one part of a report; an invalid part counts as absent."""
+    """Decode one part of a report as ``kind``. For an absent or invalid part return ``otherwise``, by default an empty
+    ``kind``."""
     found: T | None = None
     with suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         found = msgspec.json.decode(b"null" if raw is None else raw, type=kind | None)
@@ -117,7 +119,8 @@ def _parts(raw: Raw | None) -> dict[str, Raw]:
 
 
 def _figure(raw: Raw | None, *, share: bool = True) -> Figure:
-    """Read a value with its interval. ``share``: the value must lie between 0 and 1."""
+    """Read a metric's value and 95 % interval; without one of them the figure's ``why`` says so. ``share``: both must
+    lie between 0 and 1."""
     if raw is None:
         return Figure(why="not given")
     said = _part(raw, _Metric, _UNREADABLE)
@@ -161,7 +164,8 @@ def _roc(raw: Raw | None) -> list[Line]:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Choose points at even distances, and the last; points outside of the unit square are left out."""
+    """Return at most ``POINTS_SHOWN`` of a line's points, evenly chosen, and the last; points outside of the unit
+    square are left out."""
     good = [point for point in points if all(_within(each, (0.0, 1.0)) for each in point)]
     if len(good) <= POINTS_SHOWN:
         return good
@@ -174,7 +178,8 @@ def _names(found: Mapping[str, Any]) -> list[str]:
 
 
 def _never_tested(split: _Split, hosts: Mapping[str, Raw]) -> list[str]:
-    """List what the test side does not show: machines, classes, and classes of a machine."""
+    """List in words what the test side lacks: machines unseen in training, classes, and further classes of a machine
+    that shows one alone."""
     missing = []
     if split.unseen_hosts is not None and not split.unseen_hosts:
         missing.append("a machine that it has not seen")
@@ -194,9 +199,9 @@ def _never_tested(split: _Split, hosts: Mapping[str, Raw]) -> list[str]:
 
 
 def _test(split: _Split, data: str) -> str:
-    """Return a key that is equal for models judged on the same windows. Empty: not known.
+    """Return a key that is equal for models judged on the same windows; empty if the windows are not known.
 
-    A split by host depends on hosts alone; any other also on its seed.
+    The key covers data, hosts and classes, and for a split that is not by host, its recipe and fingerprint.
     """
     here = split.hosts.get("test")
     if not here or not data:

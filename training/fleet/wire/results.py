@@ -1,6 +1,6 @@
 """Describe models' figures in words, the same on pages and on the command line. PURE: JSON values in, text out.
 
-Values are remote, and not yet printable; the code that shows a text makes it printable.
+Texts in the values come from other machines; the code that shows a text makes it printable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ GAP = (
 
 
 def digits(figure: Json) -> int:
-    """Return how many decimals a figure needs: enough for two digits of its interval, three if it has none."""
+    """Return the number of decimals to show of a figure: two digits of its interval's width, or three decimals without
+    an interval."""
     if figure["low"] is None:
         return 3
     width = figure["high"] - figure["low"]
@@ -74,12 +75,13 @@ def whole_per_cent(figure: Json | None) -> str:
 
 
 def alarms(result: Json) -> str:
-    """Show the promised and the realised rate of false alarms: ``5.0 % → 9.9 %``."""
+    """Format the rate of false alarms that was promised and the one that was measured in the test: ``5.0 % → 9.9 % (5.0
+    to 16.1 %)``."""
     return f"{per_cent(result['promised'])} → {whole_per_cent(result['false_alarms'])}"
 
 
 def tested_on(result: Json) -> str:
-    """Say on which test a model was judged."""
+    """Describe a model's test: the number of windows and episodes, and its first four hosts."""
     hosts = result["hosts"]
     more = result["hosts_in_all"] - len(hosts[:4])
     named = ", ".join(map(str, hosts[:4])) + (f" and {more} more" if more > 0 else "")
@@ -88,7 +90,8 @@ def tested_on(result: Json) -> str:
 
 
 def ranking(models: Sequence[Json], in_all: int = 0) -> str:
-    """Describe how the models judged on one test compare; if ``in_all`` is larger, these are only the first."""
+    """Describe how models judged on one test compare. ``models`` has the best first; ``in_all`` is the number of all,
+    if more exist."""
     if not models:
         return "No trained model has a report here yet."
     first = models[0]
@@ -132,7 +135,8 @@ def worst(figure: Json, *, rate: bool = False) -> str:
 
 
 def gap_to_first(rotation: Json) -> str:
-    """Format a rotation's mean difference from the best rotation on the same tests, with its spread and hosts ahead."""
+    """Format a rotation's mean difference from the best rotation on the same tests, its spread, and on how many hosts
+    it is ahead; empty if unknown."""
     gap = rotation["gap"]
     if gap is None:
         return ""
@@ -147,7 +151,7 @@ def done_of(rotation: Json) -> str:
 
 
 def of_whom(rotation: Json) -> str:
-    """Say over how many hosts and seeds a rotation goes: ``4 hosts × 3 seeds``."""
+    """Count a rotation's hosts and seeds: ``4 hosts × 3 seeds``."""
     return f"{counted(len(rotation['hosts']), 'hosts')} × {counted(len(rotation['seeds']), 'seeds')}"
 
 
@@ -161,19 +165,21 @@ def to_deploy(found: Sequence[Json]) -> str:
 
 
 def rotated_hosts(rotations: Sequence[Json], most: int) -> list[str]:
-    """List the hosts of rotations, sorted, the first ``most``."""
+    """Return the names of the hosts in these rotations, sorted, at most ``most``."""
     return sorted({str(host) for each in rotations for host in each["hosts"]})[:most]
 
 
 def by_host(rotation: Json, hosts: Sequence[str]) -> list[str]:
-    """Show the AUROC on each of these hosts as the tested host."""
+    """Return, for each of these hosts, the AUROC of the rotation's models that were tested on it; a dash where there is
+    none."""
     means = {row["host"]: row["auroc"] for row in rotation["by_host"]}
     known = [means.get(host) for host in hosts]
     return ["–" if mean is None else f"{mean:.3f}" for mean in known]
 
 
 def rotated(rotations: Sequence[Json]) -> str:
-    """Say in one sentence how well rotations do on hosts left out of training."""
+    """Say which rotation has the highest mean AUROC on hosts left out of training, and how many are unfinished; empty
+    without rotations."""
     whole = [each for each in rotations if each["done"] == each["jobs"] and each["auroc"]["mean"] is not None]
     if not rotations:
         return ""
@@ -189,14 +195,15 @@ def rotated(rotations: Sequence[Json]) -> str:
 
 
 def beliefs(models: Sequence[Json]) -> str:
-    """Say how many of the models can be relied on, by their reports' verdicts."""
+    """Count the models by their reports' verdicts: to rely on, with caution, not to be used, not judged."""
     levels = [each["result"]["level"] for each in models]
     said = [f"{levels.count(level)} {words}" for level, words in _BELIEFS.items() if level in levels]
     return f"By their reports’ own verdicts: {', '.join(said)}." if said else ""
 
 
 def gap(a: Json, b: Json) -> tuple[str, str]:
-    """Return the difference of two figures, and whether their intervals show that it is real."""
+    """Return the difference ``b`` minus ``a`` of two figures as text, and a sentence on whether their intervals
+    overlap. Without both values, the text is a dash."""
     if a["value"] is None or b["value"] is None:
         return "–", "one of the two has no figure"
     difference = f"{b['value'] - a['value']:+.{min(digits(a), digits(b))}f}".replace("-", "−")

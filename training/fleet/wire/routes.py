@@ -70,7 +70,7 @@ ROUTES: tuple[Route, ...] = (
         "List the incidents of watched hosts, their changes among them, the newest first", reply=IncidentsReply,
         parameters=("host:watched", "before", "limit")),
     Route("POST", "/v1/incidents/{number}/judge", Access.OPERATOR, "judge",
-        "Keep what a person found of an incident, or close a change", JudgeRequest, IncidentView, _STATE),
+        "Record a person's verdict on an incident, or close a change", JudgeRequest, IncidentView, _STATE),
     Route("GET", "/v1/health", Access.MEMBER, "health", "Check the receiver's health", reply=views.HealthReply),
     Route("POST", f"{JOB}/cancel", Access.OPERATOR, "cancel",
         "Cancel a job until it is requeued", reply=attempts.MovedReply, problem_types=_STATE, parameters=("removed",)),
@@ -163,7 +163,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/events", Access.READER, "events_page",
         "Show what happened, newest first", media=HTML, shown=DashboardPage("Events", ("before",))),
     Route("POST", "/incidents", Access.OPERATOR, "judge_on_page",
-        "Keep what a person found of an incident, or close a change", problem_types=(*_NAMED, *_STATE), media=HTML),
+        "Record a person's verdict on an incident, or close a change", problem_types=(*_NAMED, *_STATE), media=HTML),
     Route("GET", "/act", Access.OPERATOR, "act_page",
         "Show which jobs an act would move, and what is lost, before it is done", media=HTML),
     Route("POST", "/act", Access.OPERATOR, "act",
@@ -213,7 +213,7 @@ _SAFE = frozenset({"GET", "HEAD"})
 
 
 def refusals(route: Route) -> tuple[ProblemType, ...]:
-    """Name the kinds of refusals that this endpoint may answer with."""
+    """Return the problem types with which this endpoint may refuse a request."""
     found = [*route.problem_types, *_EVERYWHERE, *_BY_ACCESS[route.access]]
     found += [each for part, problem_types in _BY_PATH.items() if part in route.path for each in problem_types]
     if route.method not in _SAFE:

@@ -48,16 +48,18 @@ class StateDraftReply(Wire):
 
 
 class StateKeepRequest(Wire):
-    """``POST …/state/{id}/keep``: which attempt did which part of the training so far, this one last."""
+    """``POST …/state/{id}/keep``: keep an uploaded state. ``stretches`` says which attempt trained which part so far,
+    the calling one last."""
 
     stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)]
 
 
 def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[JsonObject]:
-    """Return the stretches of a training that continues in ``own``, so that each epoch belongs to one of them.
+    """Join the stretches of earlier attempts with ``own``, the newest attempt's, so that each epoch belongs to one
+    stretch; return the last 200.
 
-    The epoch after which it began says how far those before it count: the state after a crash may be older than its
-    last report, or, on the same host, newer; and a trainer that started over used none of it.
+    The earlier stretches count up to the epoch after which ``own`` begins. After a crash the resumed state may be older
+    or newer than the last report; a trainer that started over begins at 0.
     """
     begins = own["begins"]
     kept: list[JsonObject] = []

@@ -1,4 +1,4 @@
-"""Messages of the read-only endpoints: pages, histories, hosts."""
+"""Messages of the endpoints that read: jobs, attempts, output, curves, models, hosts, retention and health."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Figure(Wire):
 
 
 class ResultView(Wire):
-    """The result of a job, as its trainer's report states it. Texts are the trainer's."""
+    """The result of a job, as its trainer's report states it."""
 
     bytes: int = 0  # of the report
     why: str | None = None  # it is not readable
@@ -119,7 +119,7 @@ class NamedJob(Wire):
 
 
 class FoldedView(Wire):
-    """One figure averaged over a rotation; null if no job of it has one."""
+    """One figure averaged over a rotation's jobs; its members are null if no job has the figure."""
 
     mean: float | None = None  # over hosts, of each host's mean over seeds
     spread: float | None = None  # standard deviation between the hosts' means; null of one host
@@ -274,7 +274,7 @@ class JobDetail(Wire):
 
 
 class HostVerdict(Wire):
-    """One host's answer to "why does the job not run here?"."""
+    """Whether one host can take the job now, and if not, why."""
 
     host: str
     fits: bool
@@ -339,7 +339,7 @@ class UsageSample(Wire):
 class CurveReply(Wire):
     """``GET /v1/job/{id}/curve``: a job's attempts as one curve, in the order of epochs.
 
-    If two attempts trained the same epochs, the later one counts.
+    If two attempts trained the same epochs, the points are the later attempt's.
     """
 
     job_id: str
@@ -395,7 +395,8 @@ class GcTotal(Wire):
 
 
 class GcReply(Wire):
-    """``GET`` and ``POST /v1/gc``: what is or was deleted, the first 1,000 items and the number of all."""
+    """``/v1/gc``: what retention would delete now (``GET``), or has deleted by this call (``POST``). ``items`` has the
+    first 1,000, ``totals`` counts all."""
 
     totals: list[GcTotal]
     items: list[GoneView]

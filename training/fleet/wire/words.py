@@ -1,6 +1,7 @@
 """Describe the receiver's answers in words, the same on pages and on the command line. Pure: values in, text out.
 
-Values are remote: of any type, and not yet printable; the code that shows a text makes it printable.
+The values come from other machines: they may be of any type and hold control characters. The code that shows a text
+makes it printable.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ _CALENDAR_ENDS = 253_402_300_800.0  # the year 10000
 
 
 def number(value: object) -> float | None:
-    """Read a finite number from the wire; other values count as none."""
+    """Return a value from the wire as a float; None unless it is a finite number below 1e15 (booleans are none)."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if good and abs(value) < 1e15 and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
 def duration(seconds: object) -> str:
-    """Show a length of time; empty if not known."""
+    """Format a number of seconds as text, such as "2 h 10 min"; return an empty text if ``seconds`` is no number."""
     known = number(seconds)
     return "" if known is None else long_time(known)
 
 
 def moment(at: object, form: str = "%Y-%m-%d %H:%M UTC", unknown: str = "an unknown time") -> str:
-    """Show a time in epoch seconds; ``unknown`` for one outside of the calendar."""
+    """Format a time in epoch seconds, in UTC; return ``unknown`` if it is no number or lies outside of 1970 to 9999."""
     known = number(at)
     if known is None or not 0 <= known < _CALENDAR_ENDS:
         return unknown
@@ -64,14 +65,14 @@ def moment(at: object, form: str = "%Y-%m-%d %H:%M UTC", unknown: str = "an unkn
 
 
 def day(at: object) -> str:
-    """Show the date of a time in epoch seconds."""
+    """Format the date (UTC) of a time in epoch seconds."""
     return moment(at, "%Y-%m-%d", "an unknown day")
 
 
 def typed(job: Json) -> str:
-    """Return the argument that names a job on a command line: its name in quotes.
+    """Return the argument that names a job on a command line: its name, quoted for the shell.
 
-    It is the id if the name cannot be typed, or now means another job of the plan.
+    Return the id instead if the job has left the plan, or if its name is blank, begins with a dash or is not printable.
     """
     name = str(job.get("name") or "")
     if _left(job):
@@ -81,30 +82,32 @@ def typed(job: Json) -> str:
 
 
 def called(job: Json, chars_max: int) -> str:
-    """Return how a job is called in a sentence; a job that left the plan is marked if the plan has another one of its
-    name."""
+    """Return how a sentence calls a job: its name, cut to ``chars_max``, with "(not in the plan)" if it left the
+    plan."""
     return one_line(job.get("name"), chars_max) + (" (not in the plan)" if _left(job) else "")
 
 
 def _left(job: Json) -> bool:
-    """True if the plan no longer names a job; a row shows it by 0; a missing value means nothing."""
+    """Return True if the job's ``in_manifest`` is false (0 in a database row): the plan no longer names it. Without
+    that member return False."""
     return job.get("in_manifest") in (False, 0)
 
 
 def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> str:
-    """Say why a host leaves a job to another host; ``clock`` writes a time relative to ``now``."""
+    """Write why a host leaves a job to another one that will finish it sooner. ``clock`` formats a time for a reader at
+    ``now``."""
     done, here = (clock(told[key], now) for key in ("ends_at", "here_until"))
     return left_to(told["by"], told["name"], done=done, here=here)
 
 
 def removed_sentence(job: Json, at: object, why: object) -> str:
-    """Say when and why a model was deleted."""
+    """Write when and why [retention] deleted a job's model, and the command that trains it again."""
     again = f"`cis490-jobs requeue {typed(job)}` trains it again"
     return f"the model of job {job.get('name')} was removed on {day(at)}: {why}; {again}"
 
 
 def removed_lines(detail: Json) -> list[str]:
-    """List what [retention] deleted of a job."""
+    """List what [retention] deleted of a job's attempts: a line for each thing, with its day and reason."""
     things = {"bundle": "the model", "log": "the output", "curve": "the curve"}
     return [
         f"{things.get(each['what'], 'something')} of attempt {each['attempt']} on {day(each['at'])}: {each['why']}"
@@ -113,13 +116,13 @@ def removed_lines(detail: Json) -> list[str]:
 
 
 def carried(why: Sequence[Json]) -> str:
-    """Name the channels that carried an incident, with their shares."""
+    """Name the channels that caused an incident's alarms, each with its share of the rise in the score."""
     named = [(one_line(each.get("channel"), 60), number(each.get("share"))) for each in why]
     return ", ".join(name if share is None else f"{name} {share:.0%}".replace("%", " %") for name, share in named)
 
 
 def changed(one: Json) -> str:
-    """Say how a host has changed: ``has changed since 13:40:02 UTC: forks 0.21 → 3.4 and 2 more``."""
+    """Describe how a host has changed: ``has changed since 2026-01-31 13:40:02 UTC: forks 0.21 → 3.4 and 2 more``."""
     since = number(one.get("began_at"))
     when = "" if not since else f" since {moment(since, '%Y-%m-%d %H:%M:%S UTC')}"
     what = "is unlike its reference" if one.get("at_once") else f"has changed{when}"
@@ -128,7 +131,7 @@ def changed(one: Json) -> str:
 
 
 def moved(one: Json) -> str:
-    """Name the channels of a change, with their values before and after."""
+    """Name the channels of a change, each with its value before and after."""
     named = [
         f"{'spread of ' if each.get('measure') == 'spread' else ''}{one_line(each.get('channel'), 60)} "
         f"{number(each.get('before')) or 0.0:.3g} → {number(each.get('after')) or 0.0:.3g}"
@@ -144,12 +147,16 @@ def ago(then: object, now: object) -> str:
 
 
 def size(count: object) -> str:
-    """Format bytes from the wire; other values count as none."""
+    """Format a number of bytes, such as "4.0 KiB"; a value that is no number counts as 0."""
     return bytes_in_words(number(count) or 0.0)
 
 
 def progress(view: Json) -> str:
-    """Show the trainer's progress: epochs done of epochs planned, or its last line."""
+    """Describe how far a running job's trainer is: epochs done of those planned, or the share of data fetched, or its
+    last event.
+
+    A paused trainer is marked. The text is empty if the job is neither running nor paused.
+    """
     done = _progress(view)
     return f"paused{f' at {done}' if done else ''}" if view.get("paused") else done
 
@@ -168,7 +175,10 @@ def _progress(view: Json) -> str:
 
 
 def share_done(view: Json) -> float | None:
-    """Return the share of a running job's work that is done, 0 to 1; None if its trainer does not report it."""
+    """Return the share of a job's epochs that are trained, 0 to 1; None if its trainer does not report it.
+
+    While the job's data are fetched, return the share of their bytes that have arrived.
+    """
     said = view.get("progress")
     if not isinstance(said, Mapping):
         return None
@@ -179,7 +189,8 @@ def share_done(view: Json) -> float | None:
 
 
 def silence(view: Json, now: object) -> str:
-    """Show how long the host of a running job has been silent, if longer than two heartbeats."""
+    """Say for how long the host of a running job has sent no heartbeat, if for over a minute (twice the default
+    interval); else return an empty text."""
     heard, present = number(view.get("heartbeat_at")), number(now)
     live = view.get("status") in ("running", "claimed")
     if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
@@ -188,20 +199,23 @@ def silence(view: Json, now: object) -> str:
 
 
 def eta(view: Json, now: object) -> str:
-    """Show the time left by the trainer's estimate, or that it is unknown because the host is silent."""
+    """Format the trainer's estimate of the time left, or say that the host is silent. The text is empty if the job is
+    not running, is paused, or has no estimate."""
     if unheard := silence(view, now):
         return unheard
     return duration(left_s(view)) if view.get("status") == "running" and not view.get("paused") else ""
 
 
 def under_way(view: Json, now: object) -> str:
-    """Show a running job's progress and remaining time."""
+    """Describe a running job: its progress, then about how much time is left, or for how long its host has been
+    silent."""
     left = eta(view, now)
     return ", ".join(filter(None, (progress(view), f"about {left} left" if left and not silence(view, now) else left)))
 
 
 def facts(detail: Json, needs: str) -> Iterator[tuple[str, str]]:
-    """List facts about a job other than its state."""
+    """Yield label and text of each known fact about a job other than its state. ``needs`` is the text of its
+    constraints."""
     job, spec = detail["job"], detail["spec"]
     said = (
         ("model", f"{job['model']}, {job['mode']}"),
@@ -221,14 +235,16 @@ def facts(detail: Json, needs: str) -> Iterator[tuple[str, str]]:
 
 
 def left_s(view: Json) -> float | None:
-    """Return the remaining seconds by the trainer's estimate; None if it reports none, or an invalid one."""
+    """Return the remaining seconds by the trainer's estimate; None if the trainer is paused, reports none, or reports
+    over a year."""
     said = None if view.get("paused") else view.get("progress")
     left = number(said.get("eta_s")) if isinstance(said, Mapping) else None
     return left if left is not None and 0 <= left <= _ETA_MOST_S else None
 
 
 def marks(view: Json) -> list[str]:
-    """List remarks about a job besides its status."""
+    """Return a job's remarks: "held" (not of a completed or cancelled job) and "not in the plan", each if it
+    applies."""
     over = view.get("status") in ("completed", "cancelled")
     said = ["held"] if view.get("held_by") and not over else []
     return said + ([] if view.get("in_manifest", True) else ["not in the plan"])
@@ -243,12 +259,13 @@ def held(view: Json, now: object) -> str:
 
 
 def left(view: Json) -> bool:
-    """Return True if a job has ended and is no longer in the plan."""
+    """Return True if a job is completed or cancelled and is no longer in the plan."""
     return not view.get("in_manifest", True) and view.get("status") in ("completed", "cancelled")
 
 
 def trained(view: Json) -> str:
-    """Show what a completed model was trained on, as its worker reported."""
+    """Name what a completed job was trained on, as its worker reported: digests of data and code, and the commit. Empty
+    for other jobs."""
     if view.get("status") != "completed":
         return ""
     said = view["trained"] or {}
@@ -268,7 +285,8 @@ def split(spec: Json) -> str:
 
 
 def booked(part: Json | None) -> str:
-    """Describe the part of its host that an attempt may use; its trainer uses as many threads as it has cores."""
+    """Describe the cores, memory and GPU that are booked for an attempt on its host; empty without a booking. Its
+    trainer uses one thread a core."""
     if part is None:
         return ""
     said = [counted(part["cores"], "cores"), f"{part['ram_gib']:.1f} GiB" if part["ram_gib"] else ""]
@@ -277,7 +295,8 @@ def booked(part: Json | None) -> str:
 
 
 def unlike(granted: Json, spec: Json) -> str:
-    """Show how an attempt's grant differs from the present plan."""
+    """List the fields in which an attempt's granted job dict differs from the job's present one, with the granted
+    values."""
     keys = sorted(key for key in granted.keys() | spec.keys() if granted.get(key) != spec.get(key))
     return ", ".join(f"{key} = {_plainly(granted.get(key))}" for key in keys)
 
@@ -320,7 +339,8 @@ def plainly_said(detail: object) -> str:
 
 
 def happened(event: Json) -> str:
-    """Say what happened to a job, without its name: "was trained by office-print"."""
+    """Describe an event of a job without the job's name, and with the host if there was one: "was trained by
+    office-print"."""
     said, host = EVENTS.get(str(event.get("transition")), str(event.get("transition"))), event.get("host")
     whole = said.endswith((" to", " on", " by", " from", " with"))
     if host and whole:

@@ -39,7 +39,7 @@ class Access(StrEnum):
 class DashboardPage(NamedTuple):
     """A page of the dashboard, which updates itself; ``training/fleet/pages/`` has its module and template.
 
-    An operation ``NAME_page`` is made by the function ``page`` of the module ``NAME``.
+    The function ``page`` of the module ``NAME`` renders the operation ``NAME_page``.
     """
 
     menu: str = ""  # its title in the menu; empty: links lead to it
@@ -48,7 +48,8 @@ class DashboardPage(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One endpoint. ``reply`` None answers bytes; ``upload`` takes bytes."""
+    """One endpoint: a row of the route table. ``reply`` is None where the answer is no JSON; ``upload`` is True where
+    the body is bytes."""
 
     method: str
     path: str
@@ -66,7 +67,8 @@ class Route(NamedTuple):
 
     @property
     def page(self) -> bool:
-        """Return True for endpoints that browsers show; the others are for programs, and are documented."""
+        """Return True for an endpoint whose answer browsers show. The others are for programs, and docs/openapi.json
+        describes them."""
         return self.media == HTML or self.path.startswith("/static/")
 
 
