@@ -17,7 +17,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Address:
-        """Parse an address; ValueError in one sentence for anything else."""
+        """Parse the address of a receiver; raises ValueError, with one sentence, for any other text."""
         try:
             url = urlsplit(text)
             if "@" in url.netloc:
@@ -34,7 +34,7 @@ class Address(NamedTuple):
 
     @property
     def private(self) -> bool:
-        """Return True when requests are encrypted or do not leave this machine."""
+        """Return True when requests to the address are encrypted or do not leave this machine."""
         if self.secure or self.host == "localhost":
             return True
         try:

@@ -55,7 +55,8 @@ class Answered(ClientError):  # noqa: N818
 
 
 class Unavailable(Answered):
-    """The receiver cannot answer now; ``retry_after_s`` is its own advice."""
+    """The receiver cannot answer now; ``retry_after_s`` is the time after which it advises to repeat the call, if it
+    said one."""
 
 
 class Refused(Answered):
@@ -76,7 +77,8 @@ _SLUGS: Mapping[type[Answered], str] = {Superseded: ProblemType.LEASE_SUPERSEDED
 
 
 def verdict(status: int, problem_type: str) -> type[Answered]:
-    """Look an error up in the retry table. ``problem_type`` is empty when the answer had none."""
+    """Return the kind of error that an answer's status and problem type (empty if it had none) mean:
+    :class:`Unavailable` if repeating can help."""
     if status >= 500 or status in _RETRIED_4XX:
         return Unavailable
     if status == 410 or problem_type == ProblemType.JOB_CANCELLED:
@@ -87,7 +89,8 @@ def verdict(status: int, problem_type: str) -> type[Answered]:
 
 
 def backoff_s(failures: int, chance: float, *, least_s: float = 0.0) -> float:
-    """Return the seconds to wait after so many failures: full jitter (``chance`` in [0, 1)), at least ``least_s``."""
+    """Return the seconds to wait after the n-th failure: ``least_s``, and a share ``chance`` (in [0, 1)) of 1, 2, 4 …,
+    at most 60 s."""
     return least_s + chance * min(60.0, 2.0 ** min(failures - 1, 32))
 
 
@@ -100,7 +103,7 @@ class Fetched(NamedTuple):
 
 
 def decoded(answer: Response, kind: type[T]) -> T:
-    """Decode an answer as this message; unknown members, from a newer receiver, are ignored.
+    """Decode an answer's body as a message of type ``kind``; unknown members, from a newer receiver, are ignored.
 
     Raises Unreachable if the answer is no such message: any other service may answer 200 and ``{}``.
     """
@@ -113,7 +116,8 @@ def decoded(answer: Response, kind: type[T]) -> T:
 
 
 def problem(answer: Response) -> Answered:
-    """Turn a problem document, or an answer without one, into an error."""
+    """Return the error for an answer that is no success, from its problem document or, without one, from its status and
+    headers."""
     try:
         found = json.loads(answer.body) if answer.body else {}
     except (ValueError, RecursionError):

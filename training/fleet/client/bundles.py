@@ -32,7 +32,8 @@ Progress = Callable[[int, int], object]  # bytes done, bytes in all
 def upload(
     caller: Caller, job_id: str, headers: Mapping[str, str], file: Path, progress: Progress | None, tries: int | None
 ) -> str:
-    """Upload a bundle; returns its artifact id."""
+    """Upload a bundle, from the receiver's offset on, and return its artifact id. After a wrong offset or damaged bytes
+    it is tried again, twice at most."""
     one = _Upload(caller, address("upload", job_id), headers, file, progress)
     while True:
         try:
@@ -43,7 +44,8 @@ def upload(
 
 
 def deliver(caller: Caller, job_id: str, message: DeliverRequest, file: Path) -> CompleteReply:
-    """Deliver a bundle that was kept on a host's disk, for a job that waits."""
+    """Complete a waiting job with a bundle that was kept on this host's disk; the bytes are uploaded only if the
+    receiver lacks them."""
     try:
         return caller.call("deliver", job_id, body=message)  # type: ignore[no-any-return]
     except Refused as refusal:
@@ -62,7 +64,8 @@ def deliver(caller: Caller, job_id: str, message: DeliverRequest, file: Path) ->
 
 @dataclass
 class _Upload:
-    """The upload of a bundle: it asks for the offset, sends the rest, and records progress."""
+    """The upload of a bundle: each try asks the receiver for the offset, sends the rest of the file, and reports
+    progress."""
 
     caller: Caller
     path: str
@@ -95,14 +98,14 @@ class _Upload:
         return decoded(answer, UploadReply).artifact_id
 
     def advanced(self) -> bool:
-        """Return True if the receiver now has more bytes than before the last try."""
+        """Return True if the last try began further into the file than every try before."""
         further = self.offset > self.furthest
         self.furthest = max(self.furthest, self.offset)
         return further
 
     def may_begin_anew(self, refusal: Refused) -> bool:
-        """Decide after a refusal: if the offset moved, ask for it again; if bytes were damaged, send from the first
-        byte."""
+        """Return True if the upload may be tried again after this refusal: the offset or the digest was wrong, for the
+        first or second time."""
         self.begun_anew += 1
         moved = refusal.problem_type in (ProblemType.OFFSET_MISMATCH, ProblemType.WRONG_DIGEST)
         return moved and self.begun_anew < _UPLOADS_FROM_NOTHING
@@ -110,7 +113,7 @@ class _Upload:
 
 @dataclass
 class _Tail:
-    """The rest of a file, which reports the bytes read."""
+    """The rest of a file as a request's body; after each block ``progress`` is called with the bytes read."""
 
     file: BinaryIO
     done: int
@@ -127,7 +130,7 @@ class _Tail:
 
 
 def fetch(caller: Caller, path: str, target: Path, progress: Progress | None) -> Fetched:
-    """Fetch a bundle to ``target``, which appears only when its SHA-256 is verified."""
+    """Download a bundle to ``target``; the file appears only when its SHA-256 is verified."""
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         return caller.again(lambda: _fetch_once(caller, path, target, unfinished, progress), None)
@@ -136,7 +139,7 @@ def fetch(caller: Caller, path: str, target: Path, progress: Progress | None) ->
 
 
 def bundle_size(caller: Caller, path: str) -> int:
-    """Ask for the size of a bundle."""
+    """Ask the receiver for the size of a bundle in bytes; return 0 if the answer does not say it."""
     return int(caller.send("HEAD", path).headers.get("content-length", 0))
 
 

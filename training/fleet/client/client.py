@@ -12,13 +12,14 @@ and an upload asks the receiver from which byte to resume::
 Transport, randomness and sleep are injected. Safe to call from several threads.
 
 An answer is ignored unless its header has the id of the receiver's database. For a call about a claim this must be the
-database that granted it. The client remembers it for its own claims, and is told it by ``client.about(database_id)``
-for others. For other calls it must be the database that answered this client first; a worker's client, which lives for
-months, may take jobs from another.
+database that granted it. The client remembers that database for its own claims; for other claims,
+``client.about(database_id)`` names it. For other calls it must be the database that answered this client first. With
+``one_database=False``, as in a worker, which lives for months, any database may answer these.
 
 Each call takes the members of its request by name, and returns the message that :mod:`training.fleet.wire` has for it:
 ``answer.job_id`` is ``answer["job_id"]`` too, and ``to_dict()`` returns the whole message. Calls of readers and
-operators return that dict, as docs/protocol.md shows it.
+operators return that dict, as docs/protocol.md shows it; ``cancel``, ``requeue``, ``hold`` and ``unhold`` return the
+message.
 
 What a call raises is drawn at the top of :mod:`training.fleet.client.answers`: Unreachable, Unavailable, Refused,
 Superseded, Cancelled, all of them ClientError. If a file cannot be read or written, the call raises OSError.
@@ -99,7 +100,7 @@ R = TypeVar("R")
 
 @dataclasses.dataclass
 class _Held:
-    """A claim that this client made."""
+    """What the client remembers of a claim that it made."""
 
     claim_id: str | None = None
     granted_by: str | None = None  # the database
@@ -115,7 +116,8 @@ class _Claims:
         self._held: dict[str, _Held] = {}
 
     def of(self, job_id: str, claim_id: str | None = None) -> _Held:
-        """Return the claim with this id, or without one the last claim on a job."""
+        """Return what is remembered of the claim ``claim_id``, or without an id of the last claim on the job; a new
+        entry if there is none."""
         with self._lock:
             known = self._held.get(job_id)
             if known is None or claim_id not in (None, known.claim_id):
@@ -131,7 +133,8 @@ class _Claims:
             self._held.pop(job_id, None)
 
     def beat(self, held: _Held, lines: Sequence[str], members: Mapping[str, Any]) -> HeartbeatRequest:
-        """Number a heartbeat; its lines follow those sent before."""
+        """Make the next heartbeat of a claim: with the next number, and its output lines numbered after those sent
+        before."""
         with self._lock:
             held.seq += 1
             log = LogLines(first=held.log_next, lines=list(lines)) if lines else None
@@ -139,17 +142,19 @@ class _Claims:
 
 
 def _call(name: str) -> Callable[..., JsonObject]:
-    """Make a method for a call of the route table; it takes the parts of the path in order, then the rest by name."""
+    """Make a method for a call of the route table. The method takes the parts of the path in order, then parameters and
+    members by name, and returns a dict."""
     return lambda self, *parts, **given: self.call(name, *parts, **given)
 
 
 def _move(name: str) -> Callable[..., MovedReply]:
-    """Make a method for an operator's call that changes a job's state."""
+    """Make a method for an operator's call that changes a job's state; the method returns the message."""
     return lambda self, *parts, **given: self._caller.call(name, *parts, **given)
 
 
 class FleetClient:
-    """Calls to one receiver. ``tries`` bounds how often a call is sent (None: no bound); a call may override it.
+    """Calls to one receiver. ``tries`` bounds how often a call is sent (None: no bound); most calls take a ``tries`` of
+    their own.
 
     A worker's call names the claim by ``claim_id``; without it, the id of the job's last ``claim`` is used.
     """
@@ -197,7 +202,8 @@ class FleetClient:
         self._close()
 
     def about(self, database_id: str | None) -> FleetClient:
-        """Return this client for calls about a grant of this database: answers of other databases are ignored."""
+        """Return a copy of this client for calls about a grant of the database ``database_id``: answers of other
+        databases are ignored."""
         new = copy.copy(self)
         new._caller = dataclasses.replace(self._caller, granted_by=database_id)  # noqa: SLF001 - of the same class
         return new
@@ -205,15 +211,17 @@ class FleetClient:
     # -- workers ------------------------------------------------------------------------------------------------
 
     def claim(self, capability: Mapping[str, Any], **members: Any) -> Grant | None:
-        """Ask for a job: a grant, or None. Takes what :meth:`ask` takes, which also says why there is none."""
+        """Ask for a job; return its grant, or None if there is none now. The arguments are those of :meth:`ask`, whose
+        answer also has the reason."""
         answer = self.ask(capability, **members)
         return answer if isinstance(answer, Grant) else None
 
     def ask(self, capability: Mapping[str, Any], *, tries: int | None = None, **members: Any) -> ClaimReply:
-        """Ask for a job (``ClaimRequest``); the answer is a :class:`Grant` if there is one.
+        """Ask for a job (``ClaimRequest``). The answer is a :class:`Grant` if there is a job, else a ``ClaimReply``
+        with the reason.
 
-        ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without one,
-        this call makes one for its own repetitions.
+        ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. By default
+        each call makes an id of its own.
         """
         members = {"host_id": self.host_id, "request_id": os.urandom(16).hex()} | members
         request = ClaimRequest(capability=dict(capability), **members)
@@ -251,14 +259,15 @@ class FleetClient:
     def complete(
         self, job_id: str, message: CompleteRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> CompleteReply:
-        """Complete the job with an artifact uploaded before (``CompleteRequest``); the receiver hashes the artifact
-        again first."""
+        """Complete the job with an artifact that was uploaded before (``CompleteRequest``); the receiver first hashes
+        the artifact again."""
         return self._report("complete", CompleteReply, job_id, message or CompleteRequest(**members), tries, over=True)
 
     def output(
         self, job_id: str, message: OutputRequest | None = None, *, tries: int | None = None, **members: Any
     ) -> OutputReply:
-        """Send output lines of an attempt, also after its end; without lines, ask for the first missing one."""
+        """Send output lines of an attempt, also after its end; the answer has the number of the first line that the
+        receiver lacks."""
         return self._report("output", OutputReply, job_id, message or OutputRequest(**members), tries)
 
     def upload_artifact(
@@ -271,10 +280,10 @@ class FleetClient:
         progress: Progress | None = None,
         tries: int | None = None,
     ) -> str:
-        """Upload a bundle from the receiver's offset on; returns its artifact id.
+        """Upload a bundle, from the receiver's offset on, and return its artifact id.
 
-        ``progress`` is called with the bytes done and the size. After a try that gets further, the number of tries is
-        counted from 0 again.
+        ``progress`` is called with the bytes done and the size. After a try that got further than all before, the
+        failures are counted from the beginning again.
         """
         held = self._claims.of(job_id, claim_id)
         named = {HEADER_CLAIM_ID: claim_id or held.claim_id, HEADER_HOST_ID: self.host_id}
@@ -283,27 +292,30 @@ class FleetClient:
         return upload(self._about(held), job_id, headers, Path(path), progress, tries)
 
     def deliver(self, job_id: str, path: str | os.PathLike[str], **members: Any) -> CompleteReply:
-        """Deliver a bundle that was kept locally (``DeliverRequest``); its bytes only if the receiver lacks them."""
+        """Complete a waiting job with a bundle that was kept on this host (``DeliverRequest``); the bytes are uploaded
+        only if the receiver lacks them."""
         return deliver(self._caller, job_id, DeliverRequest(host_id=self.host_id or "", **members), Path(path))
 
     def watch(self, told: Mapping[str, Any]) -> JsonObject:
-        """Report that this host is being watched, or report an incident (``WatchRequest`` without the host)."""
+        """Report that this host is watched, with an incident if ``told`` has one; ``told`` is a ``WatchRequest``
+        without the host."""
         return self.call("watch", body={"host_id": self.host_id, **told})
 
     @property
     def datasets(self) -> DatasetCalls:
-        """The calls about data sets, over the same connections."""
+        """Return the object for calls about data sets, over this client's connections."""
         return DatasetCalls(self._caller)
 
     def state(self, job_id: str, claim_id: str) -> StateCalls:
-        """The calls about the saved state of a job that this host holds a live claim on."""
+        """Return the object for calls about the saved state of a job on which this host holds a live claim."""
         return StateCalls(self._caller, job_id, claim_id, self.host_id)
 
     # -- operators and readers ----------------------------------------------------------------------------------
     # A job is named by its name, its id or a unique prefix of that.
 
     def call(self, name: str, /, *parts: object, **given: Any) -> JsonObject:
-        """Make any call by its name in the route table: the parts of its path in order, then what it takes, by name."""
+        """Make the call ``name`` of the route table; return its reply as a dict. ``parts`` fill its path in order;
+        ``given`` has parameters and members."""
         reply = self._caller.call(name, *parts, **given)
         return reply if isinstance(reply, dict) else reply.to_dict()
 
@@ -324,7 +336,7 @@ class FleetClient:
             after = page["next_after"]
 
     def workers(self) -> JsonObject:
-        """Get every host that ever asked (``WorkersReply``), of all pages."""
+        """Get every host that ever asked for work: one ``WorkersReply``, as a dict, with the hosts of all pages."""
         answer = self.call("workers")
         while after := answer["next_after"]:
             page = self.call("workers", after=after)
@@ -332,11 +344,13 @@ class FleetClient:
         return answer
 
     def act(self, what: str, wanted: Mapping[str, str], jobs: int | None = None) -> JsonObject:
-        """Say what an act on all jobs that match a filter would do (``ActReply``); if their number is given, do it."""
+        """Preview the act ``what`` on all jobs that match the filter ``wanted`` (``ActReply``); if ``jobs`` gives their
+        number, do it."""
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
     def plan(self, given: Mapping[str, Any] | None = None) -> JsonObject:
-        """Return what a reload would change (``PlanReply``): of the receiver's manifest, or of this ``PlanRequest``."""
+        """Return what a reload of the receiver's manifest would change (``PlanReply``), or a reload of the plan
+        ``given`` (a ``PlanRequest``)."""
         return self.call("plan") if given is None else self.call("plan_of", body=given)
 
     def forecast(self, question: Mapping[str, Any] | None = None) -> JsonObject:
@@ -367,7 +381,8 @@ class FleetClient:
     def _report(
         self, name: str, _reply: type[R], job_id: str, message: Report, tries: int | None, *, over: bool = False
     ) -> R:
-        """Send a worker's message about a job under its claim."""
+        """Send a worker's message about a job under its claim; with ``over``, forget the claim once the receiver has
+        answered."""
         held = self._claims.of(job_id, message.claim_id)
         message = replace(message, host_id=self.host_id, claim_id=held.claim_id)
         reply: R = self._about(held).call(name, job_id, body=message, tries=tries)

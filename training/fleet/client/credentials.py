@@ -24,7 +24,7 @@ _CLOCK_BACK_S = 3600.0  # smaller corrections of the clock mean nothing
 
 
 def watcher_folder(name: str) -> Path:
-    """Return the folder for the certificate of a watched host, where its watch keeps its state, too."""
+    """Return the default folder for the certificate of the watched host ``name``."""
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "cis490-watch" / "tls" / name
 
@@ -34,8 +34,8 @@ class CredentialsError(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The owner and dates of the folder's certificate; ``valid_s`` counts from ``received_at``, by this machine's wall
-    clock."""
+    """The owner and the dates of the certificate in a folder; ``valid_s`` counts from ``received_at``, by this
+    machine's wall clock."""
 
     role: Role
     name: str
@@ -44,13 +44,13 @@ class Identity(msgspec.Struct, frozen=True):
     valid_s: float
 
     def due(self, now: float) -> bool:
-        """Return True if two thirds of the certificate's life are over, or the clock was set back to before its
-        beginning."""
+        """Return True if the certificate should be renewed: two thirds of its life are over, or the clock was set back
+        to before its beginning."""
         return not -_CLOCK_BACK_S < now - self.received_at < self.valid_s * 2 / 3
 
 
 class Credentials:
-    """The folder with a client's credentials. Contexts use a renewed certificate after :meth:`reload`."""
+    """The folder with a client's credentials. :meth:`reload` makes the contexts use a renewed certificate."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Credentials:
         return False
 
     def identity(self) -> Identity | None:
-        """Read the identity; None when there is only the authority's certificate."""
+        """Read ``identity.json``; None when the folder has no such file. Raises CredentialsError if it is damaged."""
         try:
             return msgspec.json.decode((self.folder / "identity.json").read_bytes(), type=Identity)
         except FileNotFoundError:
@@ -72,7 +72,8 @@ class Credentials:
             raise CredentialsError(f"{self.folder / 'identity.json'} is damaged; enroll this machine again") from None
 
     def context(self) -> ssl.SSLContext:
-        """Make a context that trusts the receiver's own authority only; TLS 1.3. Raises CredentialsError."""
+        """Make a TLS 1.3 context that trusts the receiver's own authority only, and shows this machine's certificate if
+        there is one. Raises CredentialsError."""
         try:
             context = trusting(cafile=self.folder / "ca.pem")
             self._load_own(context)
@@ -85,7 +86,8 @@ class Credentials:
         return context
 
     def reload(self) -> None:
-        """Use the folder's present files for new connections. Raises OSError."""
+        """Load the folder's present certificate and key into every context made here, for new connections. Raises
+        OSError."""
         for context in self._contexts:
             self._load_own(context)
 
@@ -94,14 +96,14 @@ class Credentials:
             context.load_cert_chain(self.folder / "client.pem")
 
     def authority(self) -> str:
-        """Read the receiver's authority (PEM). Raises OSError."""
+        """Read the certificate of the receiver's authority (PEM). Raises OSError."""
         return (self.folder / "ca.pem").read_text("ascii", "replace")
 
     def store(
         self, answer: Mapping[str, Any], key: bytes, receiver_url: str, now: float, authority: str | None = None
     ) -> None:
-        """Store the result of a join or a renewal. Only a join brings an authority, already verified; a renewal keeps
-        the old one."""
+        """Write key, certificate and identity after a join or a renewal. A join also writes ``authority``, which the
+        caller has verified; a renewal passes None."""
         identity = Identity(Role(answer["role"]), answer["name"], receiver_url, now, answer["valid_s"])
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if authority is not None:
@@ -111,7 +113,7 @@ class Credentials:
 
 
 def trusting(**authority: Any) -> ssl.SSLContext:
-    """Make a context that trusts this authority alone (``cafile``, ``cadata``) and shows no certificate."""
+    """Make a TLS 1.3 context that trusts only this authority (``cafile`` or ``cadata``) and shows no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(**authority)
@@ -138,10 +140,11 @@ def new_request(name: str) -> tuple[bytes, str]:
 
 
 def renew_if_due(credentials: Credentials, client: FleetClient, now: float) -> bool:
-    """Renew with a new key when two thirds of the certificate's life are over; returns True then.
+    """Renew the certificate, with a new key, if :meth:`Identity.due` says so; return True if it was renewed.
 
     ``now`` is this machine's wall clock. New connections present the new certificate, so ``client`` and other clients
-    must close their idle ones. Raises ClientError, CredentialsError, OSError; the old one is good until its end.
+    must close their idle connections. Raises ClientError, CredentialsError, OSError; the old certificate is valid until
+    its end.
     """
     known = credentials.identity()
     if known is None or not known.due(now):

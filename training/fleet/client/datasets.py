@@ -17,21 +17,23 @@ SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to syn
 
 
 class ChunkCalls:
-    """The calls that transfer a listing and its chunks at one address, over a client's connections. ``tries`` has the
-    client's meaning."""
+    """The calls that transfer a listing and its chunks at one address, over a client's connections. ``tries`` bounds
+    how often a call is sent; None: as the client says."""
 
     def __init__(self, caller: Caller, address: Callable[[str], str], headers: Mapping[str, str] | None = None) -> None:
-        """``address`` gives the endpoint's address for an id; ``headers`` are sent with each call."""
+        """``address`` returns the endpoint's address for a data set's or a state's id; ``headers`` are sent with each
+        upload and download."""
         self._caller = caller
         self._at = address
         self._headers = dict(headers or {})
 
     def announce(self, listing: Listing, *, tries: int | None = None) -> JsonObject:
-        """Announce a listing; the answer names ``missing`` chunks, only the first ones if there are many."""
+        """Announce a listing; the answer's ``missing`` names the chunks that the receiver lacks, only the first ones if
+        there are many."""
         return self._put(self._at(listing.dataset_id), listing.document, tries)
 
     def bring(self, dataset_id: str, chunks: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
-        """Upload chunks (SHA-256, bytes) of the announced data set, several in one request."""
+        """Upload chunks (SHA-256, bytes) of an announced listing, all of them in one request."""
         if len(chunks) > 1:
             self._put(f"{self._at(dataset_id)}/pieces", batch(chunks), tries, answers=False)
             return
@@ -39,7 +41,7 @@ class ChunkCalls:
             self._put(self._chunk(dataset_id, sha256), data, tries, answers=False)
 
     def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing:
-        """Fetch and verify the listing; Damaged if its id differs, or it breaks a rule."""
+        """Fetch the listing with this id; raises Damaged if its SHA-256 differs from the id, or it breaks a rule."""
         document = self._get(self._at(dataset_id), dataset_id, tries)
         try:
             return parse(document)
@@ -47,7 +49,7 @@ class ChunkCalls:
             raise Damaged(f"the receiver's listing {dataset_id[:12]} cannot be used: {error}") from error
 
     def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
-        """Fetch and verify a chunk; Damaged if its SHA-256 differs."""
+        """Fetch the bytes of a chunk; raises Damaged if their SHA-256 differs."""
         return self._get(self._chunk(dataset_id, sha256), sha256, tries)
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ class DatasetCalls(ChunkCalls):
         super().__init__(caller, lambda dataset_id: address("dataset", dataset_id))
 
     def datasets(self) -> JsonObject:
-        """List the datasets (``DatasetsReply``)."""
+        """List the data sets (``DatasetsReply``)."""
         return self._call("datasets")
 
     def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> JsonObject:
@@ -101,7 +103,7 @@ class DatasetCalls(ChunkCalls):
 
 
 class StateCalls(ChunkCalls):
-    """The calls about the saved state of a job that this host holds a live claim on."""
+    """The calls about the saved state of a job on which this host holds a live claim."""
 
     def __init__(self, caller: Caller, job_id: str, claim_id: str, host_id: str | None) -> None:
         who = {HEADER_CLAIM_ID: claim_id, **({} if host_id is None else {HEADER_HOST_ID: host_id})}

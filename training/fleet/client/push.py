@@ -41,9 +41,9 @@ class FolderError(Exception):
 
 
 def read_folder(root: Path, progress: Progress) -> Listing:
-    """List and hash all files below ``root`` without those whose name, or folder's name, begins with a dot.
+    """List all files below ``root`` and hash their chunks; files and folders whose name begins with a dot are left out.
 
-    Raises FolderError, also for a link, and for a file that cannot be read or that no other system could hold.
+    Raises FolderError, also for a link, an unreadable file, and a name that some system could not hold.
     """
     if not root.is_dir():
         raise FolderError(f"{root} is not a folder; name the one that holds the data set")
@@ -66,7 +66,7 @@ def read_folder(root: Path, progress: Progress) -> Listing:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Find the data set's files; an unreadable folder is an error, not an empty one."""
+    """Yield the data set's files; raises OSError for an unreadable folder, and FolderError for a link or a device."""
 
     def fails(error: OSError) -> None:
         raise error
@@ -104,7 +104,8 @@ def _read_all(root: Path, files: Iterable[Path], whole: int, progress: Progress)
 
 
 def recording_hosts(root: Path) -> list[str]:
-    """Read on which hosts the data set in ``root`` was recorded, as its build noted."""
+    """Return the hosts on which the data set in ``root`` was recorded, as its build noted; an empty list if that is not
+    known."""
     with suppress(OSError, ValueError):
         with (root / HOSTS_FILE).open("rb") as file:
             said = strict_json.loads(file.read(HOSTS_BYTES_MAX))
@@ -117,9 +118,11 @@ def recording_hosts(root: Path) -> list[str]:
 def push(
     calls: DatasetCalls, root: Path, listing: Listing, name: str | None, progress: Progress
 ) -> tuple[dict[str, Any], int]:
-    """Upload missing chunks, then publish; returns the receiver's view and the bytes sent.
+    """Upload the chunks that the receiver lacks, then publish; return the receiver's ``DatasetPublishReply`` and the
+    number of bytes sent.
 
-    Raises FolderError when a file changed meanwhile, ClientError, OSError. If repeated, it resumes.
+    Raises FolderError when a file changed meanwhile, ClientError, OSError. A repeated push uploads only what is still
+    missing.
     """
     sent = 0
     for size, whole in send(calls, root, listing, tries=PUSH_TRIES):
@@ -131,8 +134,9 @@ def push(
 def send(calls: ChunkCalls, root: Path, listing: Listing, *, tries: int = PUSH_TRIES) -> Iterator[tuple[int, int]]:
     """Announce a listing and upload missing chunks until none is missing; small chunks share a request.
 
-    Yields the number of bytes of each request, and of all missing chunks. ``tries`` bounds how often an announcement is
-    sent. Raises FolderError when a file changed meanwhile, ClientError, OSError.
+    Yields, after each request, its number of bytes, and the number of bytes of all chunks that were missing at the
+    beginning. ``tries`` bounds how often an announcement is sent. Raises FolderError when a file changed meanwhile,
+    ClientError, OSError.
     """
     whole, before = 0, frozenset[str]()
     while True:

@@ -27,7 +27,8 @@ _SLOW = frozenset({
 
 @dataclass(kw_only=True)
 class Caller:
-    """Sends requests to one receiver. ``tries`` bounds how often (None: no bound); a call may override it."""
+    """Sends requests to one receiver. ``tries`` bounds how often each request is sent (None: no bound); a call may
+    override it."""
 
     transport: Transport
     base_url: str
@@ -50,10 +51,10 @@ class Caller:
         tries: int | None = None,
         **given: Any,
     ) -> Any:
-        """Make the call that has this name in the route table, and read its reply.
+        """Make the call that has this name in the route table, and return its decoded reply.
 
-        ``parts`` are the variable parts of its path. Its parameters are ``given`` by name, and so are the members of
-        its body, unless ``body`` is given.
+        ``parts`` are the variable parts of the call's path. ``given`` has its parameters and, unless there is a
+        ``body``, the members of its body.
         """
         route = route_of(name)
         known = {each.partition(":")[0] for each in route.parameters}
@@ -72,7 +73,8 @@ class Caller:
         return decoded(answer, route.reply or dict)
 
     def again(self, call: Callable[[], T], tries: int | None, advanced: Callable[[], bool] = lambda: False) -> T:
-        """Make the call until it succeeds, is refused permanently, or ``tries`` are used up."""
+        """Repeat the call, after a pause, until it succeeds, is refused permanently, or fails ``tries`` times. After a
+        failure for which ``advanced`` is true, the count begins again."""
         most = self.tries if tries is None else tries
         failures = 0
         while True:
@@ -109,7 +111,7 @@ class Caller:
         raise problem(answer)
 
     def _believe(self, answer: Response) -> None:
-        """Raise Stranger for an answer that does not come from the receiver."""
+        """Raise Stranger for an answer that another program sent, or a receiver with another database."""
         shown, before = strangers.shown_by(answer), None
         if shown is not None and self.granted_by is None and self.first is not None:
             before = self.first.setdefault("id", shown)  # atomic: there may be several threads
@@ -119,7 +121,8 @@ class Caller:
 
 
 def route_of(name: str) -> Route:
-    """Return the row of the route table; a row that no worker needs loads all messages."""
+    """Return the row of the route table with this name. For a call that no worker makes, all messages are imported
+    first."""
     if name in WORKERS:
         return WORKERS[name]
     from training.fleet.wire.routes import NAMED
@@ -128,21 +131,21 @@ def route_of(name: str) -> Route:
 
 
 def address(name: str, *parts: object) -> str:
-    """Return the path of the call that has this name in the route table."""
+    """Return the path of the call that has this name in the route table, filled with ``parts``."""
     between = re.split(r"\{\w+\}", route_of(name).path)
     ends = [*(segment(str(each)) for each in parts), ""]
     return "".join(start + end for start, end in zip(between, ends, strict=True))
 
 
 def segment(ref: str) -> str:
-    """Quote a segment of a path. Undecodable bytes from a command line become question marks. A segment of dots alone
-    is quoted, as some proxies would change the path."""
+    """Quote a segment of a path. Undecodable bytes from a command line become question marks. The segments ``.`` and
+    ``..`` are quoted too, because some proxies would change the path."""
     plain = quote(ref, safe="", errors="replace")
     return plain.replace(".", "%2E") if ref in (".", "..") else plain
 
 
 def encoded(message: object) -> bytes:
-    """Encode a message as the body of a request; half a character in it becomes a question mark."""
+    """Encode a message as the JSON body of a request; an undecodable character in it becomes a question mark."""
     return strict_json.dumps(msgspec.to_builtins(message))
 
 

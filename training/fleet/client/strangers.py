@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def shown_by(answer: Response) -> str | None:
-    """Read the id of the database from an answer, if it has one."""
+    """Return the database id in an answer's header; None if there is none, or one of another form."""
     shown = answer.headers.get(HEADER_DATABASE.lower(), "")
     return shown if re.fullmatch(DATABASE_ID_PATTERN, shown) else None
 
@@ -43,8 +43,8 @@ def shown_by(answer: Response) -> str | None:
 def stranger(answer: Response, granted_by: str | None, before: str | None = None) -> str | None:
     """Name the program that answered in the receiver's place; None if the answer comes from the receiver.
 
-    ``granted_by`` is the database that granted what the request is about, ``before`` the one whose answers the same
-    command believed before. If neither is known, an answer with any database id counts.
+    ``granted_by`` is the database that granted what the request is about; ``before`` is the database that answered the
+    same client first. If neither is known, an answer with any database id counts.
     """
     shown, wanted = shown_by(answer), granted_by or before
     if shown is not None and wanted in (None, shown):
@@ -63,7 +63,7 @@ def stranger(answer: Response, granted_by: str | None, before: str | None = None
 
 
 def _who(answer: Response) -> str:
-    """Write ``413 from nginx: …`` with the remedy."""
+    """Describe the program that answered, with the remedy: ``413 from nginx: …``."""
     by = printable(answer.headers.get("server") or answer.headers.get("via") or "")[:40].strip()
     return f"{answer.status} from {by or 'another program than the receiver'}: {_why(answer, by)}"
 
@@ -82,7 +82,8 @@ def _why(answer: Response, by: str) -> str:
 
 
 def _origin(location: str) -> str:
-    """Return the origin of a URL, without path and query, which may carry secrets."""
+    """Return " to HOST" with the host of a URL, without path and query, which may carry secrets; empty if there is
+    none."""
     try:
         url = urlsplit(location)
     except ValueError:

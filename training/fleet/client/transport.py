@@ -1,7 +1,8 @@
-"""One HTTP request and its answer, over the standard library; tests and the simulation plug in their own.
+"""Send one HTTP request and read its answer, over the standard library; tests and the simulation replace the transport
+by their own.
 
-:class:`HttpTransport` keeps connections alive and may be used from several threads at once: each request takes an
-idle connection or opens one. It never retries; the retry table is in answers.py.
+:class:`HttpTransport` keeps connections alive and may be used from several threads at once: each request takes an idle
+connection or opens one. It never retries; the retry table is in answers.py.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Transport(Protocol):
     def request(
         self, method: str, path: str, headers: Mapping[str, str], body: Body, timeout_s: float, sink: Sink | None = None
     ) -> Response:
-        """Send and wait for the whole answer. ``timeout_s`` bounds each wait for the other side.
+        """Send a request and return the whole answer. ``timeout_s`` bounds each wait for the other side.
 
         With ``sink``, the body of a 2xx answer goes there in blocks and ``Response.body`` is empty. Raises
         TransportError, and the OSError of a body that cannot be read or of a sink.
@@ -91,7 +92,7 @@ class Transport(Protocol):
 
 
 class _Deadline:
-    """A deadline after which the connection is cut; without a time it does nothing."""
+    """A deadline after which the connection under :meth:`watch` is cut; with ``seconds`` None there is no deadline."""
 
     def __init__(self, seconds: float | None) -> None:
         self.words = ""  # once it has cut
@@ -173,7 +174,7 @@ class HttpTransport:
     def wait_for_hangup(self, timeout_s: float) -> bool:
         """Wait until the other side closes an idle connection.
 
-        Return True if it did so in time, or if there is none.
+        Return True if the other side closed the connection in time, or if no connection is idle.
         """
         with self._lock:
             connection = self._idle[-1] if self._idle else None
@@ -257,7 +258,8 @@ def _read(answer: http.client.HTTPResponse, sink: Sink | None) -> bytes:
 
 
 def _readable(connection: http.client.HTTPConnection, timeout_s: float = 0) -> bool:
-    """Return True if an idle connection has data within a time, which can only mean that it was closed."""
+    """Return True if an idle connection becomes readable within ``timeout_s``: as no answer is due, the other side has
+    closed it."""
     try:
         return bool(select.select([connection.sock], [], [], timeout_s)[0])
     except (OSError, ValueError):

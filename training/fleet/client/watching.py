@@ -45,7 +45,8 @@ def connect(url: str, host: str, credentials: Credentials | None) -> FleetClient
 
 
 def request_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a hook's document to the body of a request, without its host. Raises ValueError."""
+    """Convert a hook's document to a ``WatchRequest`` without the host. Raises ValueError if the document is not about
+    a watch."""
     event = document.get("event")
     if event not in EVENTS:
         raise ValueError("the document says nothing of a watch: its event is none of those that docs/watch.md names")
@@ -58,8 +59,8 @@ def request_of(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
-    """Find the certificate of a watched host, or of a training host; none is needed on loopback. Raises
-    CredentialsError."""
+    """Return the credentials of ``host``, a watched or a training host; None for a plain http address of this machine.
+    Raises CredentialsError."""
     if not Address.of(url).secure:
         if not Address.of(url).private:
             raise CredentialsError(f"{url} is neither https nor this machine: use the receiver's https address")
@@ -80,7 +81,8 @@ def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
 
 
 def tell(client: FleetClient, credentials: Credentials | None, document: Mapping[str, Any], clock: Clock) -> None:
-    """Send the report, and renew the certificate if due; if the renewal fails, the next report tries again."""
+    """Send a hook's document to the receiver as a report, then renew the certificate if due. A failed renewal is
+    ignored: the next report tries again."""
     client.watch(request_of(document))
     if credentials is not None:
         with suppress(ClientError, CredentialsError, OSError):

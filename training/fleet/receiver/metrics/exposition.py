@@ -69,7 +69,7 @@ METRICS = (
     _gauge("cis490_host_changed",
         "1 while a watched host differs from its reference and the change is not confirmed.", "host"),
     _gauge("cis490_watch_heard_timestamp_seconds", "When a host's watch last contacted the receiver.", "host"),
-    _gauge("cis490_watch_silent", "1 while a host's watch has been silent for over twice its interval and a minute.", "host"),
+    _gauge("cis490_watch_silent", "1 while a host's watch is silent: for over twice its interval and a minute.", "host"),
     _gauge("cis490_disk_free_bytes", "Free space on the disk of models, database or data sets.", "kind"),
     _gauge("cis490_disk_size_bytes", "Size of that disk.", "kind"),
     _gauge("cis490_database_bytes", "Size of the database with its log."),
