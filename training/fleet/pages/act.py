@@ -1,4 +1,5 @@
-"""The pages before and after an act: what it will do, what it did, and which act undoes it."""
+"""The pages before and after an act: what it will do, and what it did. After a pause or a drain, the page links the
+resume."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _RELEASED = "No act undoes that: to keep the host from jobs, drain it, stop its 
 
 
 class Question(NamedTuple):
-    """The confirmation of an act: its sentence, and the fields that its form sends."""
+    """The content of a confirmation page: what an act will do, and the fields that its form sends."""
 
     title: str
     says: Sequence[str]
@@ -36,7 +37,7 @@ class Question(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of an act; ``back`` is the address of the act that undoes it, with its button."""
+    """The result of an act. ``back`` is the address and the button of the act that undoes it, None if none does."""
 
     title: str
     says: Sequence[str]
@@ -47,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 def jobs_question(forecast: ActOutlook, selection: Selection) -> Question:
-    """Ask for confirmation of an act on these jobs."""
+    """Make the confirmation page of an act on the selected jobs; without a button if the act would change none."""
     title = f"{in_words(forecast)}."
     left = forecast.left_alone
     alone = f"{counted(left, 'jobs')} of those found {'is' if left == 1 else 'are'} left alone."
@@ -68,7 +69,8 @@ def jobs_question(forecast: ActOutlook, selection: Selection) -> Question:
 
 
 def jobs_outcome(doing: JobAct, done: Done) -> Outcome:
-    """Describe the result of an act on jobs."""
+    """Describe the result of an act on jobs: how many it changed, and how many it skipped because they had changed
+    since."""
     skipped = (
         f"{counted(done.skipped, 'jobs')} had changed since and {'was' if done.skipped == 1 else 'were'} not touched."
     )
@@ -77,7 +79,7 @@ def jobs_outcome(doing: JobAct, done: Done) -> Outcome:
 
 
 def fields(selection: Selection) -> list[tuple[str, str]]:
-    """List the fields of an address that select the jobs."""
+    """Return the fields (name, value) that select these jobs in an address or a form."""
     if selection.job_ids:
         return [("jobs", each) for each in selection.job_ids]
     return [("all", "1"), *selection.wanted.given().items()]
@@ -87,7 +89,7 @@ def fields(selection: Selection) -> list[tuple[str, str]]:
 
 
 def release_question(host: str, reason: str) -> Question:
-    """Ask for confirmation of a host's release from quarantine."""
+    """Make the confirmation page of a host's release from quarantine; ``reason`` is why it is there."""
     name = one_line(host, 60)
     says = [
         f"It is {one_line(reason, 400)}",
@@ -111,7 +113,8 @@ _LASTS = "A trainer that is paused for too long is stopped, and its job goes to 
 
 
 def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str]) -> Question:
-    """Ask for confirmation that a host is paused, drained or resumed; ``now``: why it gets no jobs already."""
+    """Make the confirmation page of a host's pause, drain or resume. ``now`` says why the host gets no jobs already;
+    ``jobs`` names what it trains."""
     name, (button, means, _) = one_line(host, 60), _ORDERED[act]
     says = [f"It is {one_line(now, 400)}."] if now else []
     says += [means] if act is Act.RESUME else [_UNTIL, means, *([_LASTS] if act is Act.PAUSE else [])]
@@ -121,7 +124,7 @@ def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str]) ->
 
 
 def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
-    """Describe the result of an order, and link the act that undoes it."""
+    """Describe the result of an order to a host; after a pause or a drain, link the resume."""
     title = f"{one_line(host, 60)} {_ORDERED[act][2]}."
     if act is Act.RESUME:
         return Outcome(title, [f"It still gets no jobs: it is {one_line(note, 400)}."] if note else [])
@@ -130,7 +133,7 @@ def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
 
 
 def reload_question(would: ReloadReply, mark: str, file: str) -> Question:
-    """Ask for confirmation of reading the manifest again."""
+    """Make the confirmation page of a reload of the manifest; without a button if it would change nothing."""
     answer = would.to_dict()
     edits = [sentence(each) for each in answer["edits"]]
     says: list[str] = []

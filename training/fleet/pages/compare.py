@@ -25,7 +25,7 @@ Json = Mapping[str, Any]
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render two to four jobs side by side."""
+    """Render two to four jobs side by side; raises Refusal for another number."""
     views, ids = asked.views, list(dict.fromkeys(asked.jobs))
     if not 2 <= len(ids) <= JOBS_MAX:
         raise Refusal(ProblemType.BAD_REQUEST, f"compare takes two to {JOBS_MAX} jobs: /compare?jobs=NAME,NAME")
@@ -46,8 +46,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def _rotations(views: Views, ids: Sequence[str]) -> dict[str, Any]:
-    """Combine the figures of the rotations to which the jobs belong, the first job's first, each with its gap to that
-    one."""
+    """Return the rotations to which the jobs belong, in the jobs' order, and their hosts. A complete rotation has its
+    gap to the first one judged on the same tests."""
     known = views.models.models(limit=1).rotations
     of_job = {one.job_id: place for place, each in enumerate(known) for host in each.by_host for one in host.jobs}
     places = dict.fromkeys(of_job[job_id] for job_id in ids if job_id in of_job)
@@ -57,7 +57,8 @@ def _rotations(views: Views, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def _results(views: Views, details: Sequence[Json]) -> dict[str, Any]:
-    """Put the jobs' reports side by side: figures, gaps to the first one, hosts, and ROC curves in one chart."""
+    """Return the jobs' reports side by side: figures, gaps to the first job's AUROC, figures by host, and ROC curves in
+    one chart."""
     found = [
         views.models.report(each["job"]["job_id"]) if each["job"]["status"] == "completed" else None for each in details
     ]
@@ -79,7 +80,8 @@ def _results(views: Views, details: Sequence[Json]) -> dict[str, Any]:
 
 
 def _gap(first: Json | None, other: Json | None) -> tuple[str, str]:
-    """Say how far another job's AUROC is from the first one's."""
+    """Return how far another job's AUROC is from the first job's, and a remark; a dash and the reason if they cannot be
+    compared."""
     if first is None or other is None:
         return "–", "one of the two has no report here"
     if not first["test"] or first["test"] != other["test"]:
@@ -88,7 +90,8 @@ def _gap(first: Json | None, other: Json | None) -> tuple[str, str]:
 
 
 def differences(specs: Sequence[Json]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
-    """Return the fields in which specs differ, with each one's value, and the equal fields."""
+    """Compare job dicts: return the fields in which they differ, with each one's value, and the equal fields. Names and
+    ids are left out."""
     found = [dict(flat(spec)) for spec in specs]
     keys = [key for key in dict.fromkeys(key for each in found for key in each) if key not in _LABELS]
     rows = [(key, [each.get(key, "–") for each in found]) for key in keys]
@@ -107,7 +110,7 @@ def sentence(names: Sequence[str], unlike: Sequence[tuple[str, list[str]]], alik
 
 
 def _end(detail: Json) -> list[tuple[str, str]]:
-    """List how a job ended, under the same labels for each job."""
+    """Return how a job ended as (label, text) pairs, with the same labels for every job."""
     job, attempts = detail["job"], detail["attempts"]
     last = attempts[-1] if attempts else None
     said = job["trained"] or {}

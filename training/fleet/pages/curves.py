@@ -1,4 +1,4 @@
-"""Curves on pages: drawn by the receiver as SVG, each with a table."""
+"""Draw curves for pages as SVG, each with a table of its values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIGURES = (("loss", "Loss"), ("metric", "Metric"))
 
 
 class DrawnFigure(NamedTuple):
-    """A drawn figure; ``rows`` is its table: an epoch, then each curve's value."""
+    """A drawn figure. ``rows`` is its table: in each row an epoch or a second, then each curve's value there."""
 
     title: str
     summary: str
@@ -41,7 +41,8 @@ class DrawnFigure(NamedTuple):
 def _drawn(
     title: str, of: str, summary: str, lines: Lines, x_label: str, y_label: str, x: Range, y: Range, per: float = 1.0
 ) -> DrawnFigure:
-    """Draw lines, whose places are divided by ``per``; the same as data for the script, and as a table."""
+    """Draw lines in one chart, with their x values divided by ``per``. The figure also has the lines as JSON for the
+    script, and as a table."""
     series = [
         Series(name, [(at / per, value) for at, value in sorted(values.items())], [3.5] if len(values) == 1 else ())
         for name, values in lines
@@ -61,15 +62,16 @@ def _rounded(value: float) -> float:
 
 
 def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[DrawnFigure]:
-    """Draw the curves that the trainers of these jobs (id, name) reported, one line per job; none if there are no
-    reports."""
+    """Draw loss and metric by epoch, as the trainers of these jobs (id, name) reported them: a line for each job.
+    Return the figures that have values."""
     curves = [(one_line(name, 40), views.curve(job_id, points=POINTS_DRAWN).points) for job_id, name in jobs]
     drawn = [_figure(key, title, curves) for key, title in FIGURES]
     return [figure for figure in drawn if figure is not None]
 
 
 def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
-    """Draw the ROC curves of reports (name, report); None if there are none."""
+    """Draw the ROC curves of reports (name, report) in one chart; None if there are none. Of several reports, only the
+    first curve is drawn."""
     drawn = []
     for name, report in reports:
         lines = report.roc if len(reports) == 1 else report.roc[:1]
@@ -86,7 +88,7 @@ def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
 
 
 def usage(views: Views, job_id: str, attempt: int | None = None) -> list[DrawnFigure]:
-    """Draw the host resources that an attempt's trainer used; by default for the last attempt."""
+    """Draw what an attempt's trainer used of its host (CPU, memory, GPU) over time; by default for the last attempt."""
     samples = views.curve(job_id, attempt=attempt, points=POINTS_DRAWN).usage
     drawn = []
     for title, unit, keys in USAGE:
@@ -98,7 +100,7 @@ def usage(views: Views, job_id: str, attempt: int | None = None) -> list[DrawnFi
 
 
 def _used(samples: Sequence[UsageSample], key: str, scale: float) -> dict[int, float]:
-    """Read one resource's samples, by whole seconds since the grant."""
+    """Return the known values of one resource by whole seconds since the grant, multiplied by ``scale``."""
     known = ((round(each.seconds), getattr(each, key)) for each in samples)
     return {second: value * scale for second, value in known if value is not None}
 
@@ -131,7 +133,7 @@ def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoin
 
 
 def _summary(name: str, values: dict[int, float]) -> str:
-    """Say first, lowest, highest and last value."""
+    """Describe a curve by its first, lowest, highest and last value."""
     first, last = values[min(values)], values[max(values)]
     said = f"first {_number(first)}, lowest {_number(min(values.values()))}, "
     said += f"highest {_number(max(values.values()))}, last {_number(last)}"
@@ -139,7 +141,7 @@ def _summary(name: str, values: dict[int, float]) -> str:
 
 
 def _thinned(epochs: Sequence[int]) -> list[int]:
-    """Choose epochs for a table: evenly, and the last."""
+    """Return at most ``ROWS_MAX`` epochs for a table: evenly chosen, and the last."""
     if len(epochs) <= ROWS_MAX:
         return list(epochs)
     step = len(epochs) / (ROWS_MAX - 1)

@@ -1,4 +1,4 @@
-"""The page of events: a list of what happened."""
+"""The page of events: a list of what happened to jobs, newest first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class EventsQuery(NamedTuple):
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render one page of fifty events, of all jobs."""
+    """Render one page of at most fifty events that match the address, newest first. A training host's request is
+    refused."""
     refuse_host(asked.host, "all events")
     views, before = asked.views, asked.number("before") or None
     job, host, kind = (asked.query.get(name, "") for name in ("job", "host", "kind"))
@@ -53,7 +54,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def days(events: list[Event]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Group events by day, in the receiver's own zone."""
+    """Group events by their day in the receiver's time zone; yield each day with its events, each with its time of day
+    as ``clock``."""
     for day, group in groupby(events, key=lambda event: _day(event.at)):
         yield day, [{**event._asdict(), "clock": f"{local(event.at):%H:%M:%S}"} for event in group]
 

@@ -32,7 +32,7 @@ class Attention(NamedTuple):
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render the page from the last committed state, and a forecast if there is one."""
+    """Render the front page from the last committed state of the database, and from a forecast if there is one."""
     views, health, to_come = asked.views, asked.health, ahead(asked.forecast)
     assert health is not None
     incidents, changed = views.incidents.open(), views.incidents.changed()
@@ -100,7 +100,7 @@ def sentence(
 
 
 def _done_at(to_come: UpcomingTime | None) -> str:
-    """Say when all jobs are expected to be done, and how certain that is."""
+    """Say when all jobs are expected to be done, with the 80 % interval; empty without a forecast."""
     if to_come is None:
         return ""
     done, low, high = (when(at, to_come.begin) for at in to_come.done)
@@ -108,7 +108,7 @@ def _done_at(to_come: UpcomingTime | None) -> str:
 
 
 def _done_in(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]]) -> str:
-    """Say when all jobs are done, if none waits and every trainer reports its remaining time."""
+    """Say in how long all jobs are done; empty if a job waits, or a trainer does not report its remaining time."""
     left = [words.left_s(job) for job in live]
     known = [each for each in left if each is not None]
     if counts["pending"] or not known or len(known) < len(left):
@@ -128,7 +128,7 @@ def _stuck(pending: int, waiting: Sequence[Waiting], held: int) -> str:
 def notices(
     health: HealthReply, hosts: Sequence[Json], counts: Mapping[str, int], failed: Sequence[Json], live: Sequence[Json]
 ) -> Iterator[Attention]:
-    """List what needs the operator, the worst first."""
+    """Yield a notice for each matter that needs the operator, the worst first."""
     if health.detail:
         yield Attention(health.detail)
     for job in failed:
@@ -170,13 +170,14 @@ def notices(
 
 
 def of_incidents(number: int, since: float, now: float) -> str:
-    """Say how many alarms of a model are open on a host."""
+    """Count the open incidents of a host in words, and say when the first of them was raised."""
     said = f": {counted(number, 'incidents')} {'is' if number == 1 else 'are'} open"
     return f"{said}, the first raised at {when(since, now)}"
 
 
 def of_watched(said: Mapping[str, str], what: str) -> Iterator[Attention]:
-    """List the watched hosts with open alarms, or those that have changed from their reference."""
+    """Yield a notice for each of the first watched hosts in ``said`` (host to text), and one for the number of further
+    hosts; ``what`` ends its sentence."""
     for host, text in sorted(said.items())[:INCIDENTS_SHOWN]:
         yield Attention(f"{host}{text}", f"/incidents?host={path_part(host)}")
     if len(said) > INCIDENTS_SHOWN:
@@ -184,7 +185,8 @@ def of_watched(said: Mapping[str, str], what: str) -> Iterator[Attention]:
 
 
 def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: UpcomingTime | None) -> Json:
-    """Collect what a host is doing and did."""
+    """Return a host's view for the template, with its running jobs, past and expected attempts, declined job and
+    hardware."""
     name = host["hostname"]
     return {
         **host,
@@ -197,7 +199,7 @@ def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: Up
 
 
 def _declined(name: str, to_come: UpcomingTime | None) -> str | None:
-    """Say which job a host leaves to another, and why."""
+    """Say which job a host leaves to another, and why; None if the forecast has no such job."""
     if to_come is None or name not in to_come.declined:
         return None
     return one_line(words.declined(to_come.declined[name].to_dict(), to_come.begin, when), 400)

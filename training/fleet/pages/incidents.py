@@ -23,7 +23,7 @@ Json = Mapping[str, Any]
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render a page of the incidents of a host, or of all."""
+    """Render a page of the incidents of one host, or of all hosts, newest first."""
     host, before = incidents_for(asked.host, asked.query.get("host", "")[:HOST_CHARS]), asked.number("before")
     told = asked.views.incidents.incidents(host=host, before=before).to_dict()
     older = told["next_before"]
@@ -42,7 +42,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def sentence(told: Json, host: str, before: int) -> str:
-    """Say in one line whether a person is needed."""
+    """Say in one line how many incidents are open, how many hosts have changed, and how many watches are silent."""
     whose = f" on {one_line(host, 64)}" if host else ""
     if before:
         return f"Earlier incidents{whose}."
@@ -64,7 +64,7 @@ def sentence(told: Json, host: str, before: int) -> str:
 
 
 def _hosts(incidents: Sequence[Json]) -> list[tuple[str, list[Json], list[Json]]]:
-    """Group a page's incidents by host into alarms and changes, in the order given: the newest report first."""
+    """Group a page's incidents by host, in the order given; return each host with its alarms and its changes."""
     found: dict[str, tuple[list[Json], list[Json]]] = {}
     for each in incidents:
         found.setdefault(each["host"], ([], []))[each["kind"] == "change"].append(each)
@@ -72,7 +72,7 @@ def _hosts(incidents: Sequence[Json]) -> list[tuple[str, list[Json], list[Json]]
 
 
 def lasted(one: Json) -> str:
-    """Say when an incident began and ended."""
+    """Say when an incident began, when its last alarm was, and how long lies between."""
     begin, end = local(one["began_at"]), local(one["last_alarm_at"])
     until = f"{end:%H:%M:%S}" if end.date() == begin.date() else f"{end:%a %d %b %H:%M:%S}"
     length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))
@@ -80,7 +80,7 @@ def lasted(one: Json) -> str:
 
 
 def spans(one: Json) -> str:
-    """Name the spans of time that carried the alarms."""
+    """Format the first three spans of time that carried an incident's alarms, and count the others."""
     found = [f"{local(start):%H:%M:%S} to {local(end):%H:%M:%S}" for start, end in one["seconds"][:SPANS_SHOWN]]
     more = len(one["seconds"]) - len(found)
     return ", ".join(found) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""A job's page: its state, and the reason for it."""
+"""The page of a job: its state and the reason for it, attempts, output, curves and report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Json = Mapping[str, Any]
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render the page; ``attempt`` in its address: whose log is shown, by default the last one's."""
+    """Render the page of a job. ``attempt`` in the address selects the attempt whose output and usage are shown, by
+    default the last."""
     views, (job_id,), attempt = asked.views, asked.jobs, asked.number("attempt") or None
     detail = views.job(job_id).to_dict()
     job, attempts = detail["job"], detail["attempts"]
@@ -49,7 +50,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def _result(views: Views, detail: Json) -> dict[str, Any]:
-    """Return a trained job's report and its charts, or the reason why there is none."""
+    """Return a completed job's report and its ROC chart for the template, or in ``no_report`` why it has none."""
     job, attempts = detail["job"], detail["attempts"]
     if job["status"] != "completed":
         return {"report": None, "drawing": None, "no_report": None}
@@ -82,17 +83,17 @@ def sentence(detail: Json, explained: Json | None, now: float) -> str:
 
 
 def took(attempt: Json | None) -> str:
-    """Say how long an attempt took; empty where it is not over."""
+    """Say how long an attempt took; empty if there is none, or it has not ended."""
     return words.duration(attempt["ended_at"] - attempt["granted_at"]) if attempt and attempt["ended_at"] else ""
 
 
 def facts(detail: Json) -> Iterator[tuple[str, str]]:
-    """List facts about a job other than its state."""
+    """Yield label and text of each known fact about a job other than its state."""
     return words.facts(detail, constraints_in_words(detail["spec"]))
 
 
 def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """List the values of a JSON object by dotted keys."""
+    """Yield the dotted key and the text of each value in a nested JSON object; an empty value becomes a dash."""
     if isinstance(value, Mapping) and value:
         for key, each in value.items():
             yield from flat(each, f"{prefix}.{key}" if prefix else str(key))

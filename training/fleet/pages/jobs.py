@@ -17,7 +17,7 @@ ORDERS: Mapping[str, str] = {"newest": "last change", "name": "name", "priority"
 
 
 class JobsQuery(NamedTuple):
-    """The page's address."""
+    """The content of the page's address: filters, order, and the job in the list after which the page begins."""
 
     wanted: JobFilter = JobFilter()
     sort: str = "newest"
@@ -25,18 +25,19 @@ class JobsQuery(NamedTuple):
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> JobsQuery:
-        """Read an address; an invalid order or place counts as absent."""
+        """Read an address's query; an invalid order or place in the list counts as absent."""
         sort = asked.get("sort", "newest")
         return cls(JobFilter.of(asked), sort if sort in ORDERS else "newest", place(asked.get("after", "")))
 
     def address(self, **changed: str) -> str:
-        """Return the address with some parts changed; what is changed begins with the first page."""
+        """Return the page's address with some parts changed; without ``after`` it leads to the first page."""
         said = {**self.wanted.given(), "sort": self.sort, **changed}
         return page_address("/jobs", **said | ({"sort": ""} if said["sort"] == "newest" else {}))
 
 
 def place(text: str) -> ListPlace:
-    """Read a place in the list from an address: number of arrival, key as a number, key as a text."""
+    """Read a place in the list from an address: the job's number, its sort key as a number, and as a text. An invalid
+    one counts as the list's beginning."""
     seq, _, rest = text.partition(",")
     number, _, word = rest.partition(",")
     try:
@@ -47,7 +48,7 @@ def place(text: str) -> ListPlace:
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render one page of at most fifty rows, with the number of all jobs that match the filters."""
+    """Render one page of at most fifty jobs, with the number of all jobs that match the filters."""
     views, query = asked.views, JobsQuery.of(asked.query)
     shown, following = views.found(query.wanted, query.sort, query.after, ROWS_MAX)
     kinds = views.counted(query.wanted.q)

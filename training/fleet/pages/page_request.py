@@ -22,5 +22,5 @@ class PageRequest(NamedTuple):
     forecast: ForecastReply | None = None  # likewise, unless too many are being made
 
     def number(self, name: str) -> int:
-        """Return a whole number of the query, 0 where it is absent."""
+        """Return the whole number in the query's field ``name``, 0 where it is absent."""
         return whole_number(name, self.query.get(name), 0)

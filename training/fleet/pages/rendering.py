@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Return the address of the menu entry to which the page belongs."""
+        """Return the address of the menu entry to which the page belongs; empty for a page without an address."""
         return "/" + self.address.partition("?")[0].split("/")[1] if self.address else ""
 
 
@@ -79,14 +79,15 @@ def _environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Make a value printable in one line before it is escaped; values that are markup already are our own."""
+    """Make a template's value printable before it is escaped. None becomes empty; Markup, which only our code makes,
+    stays."""
     if value is None:
         return ""
     return value if isinstance(value, Markup) else printable(value)
 
 
 def page_address(path: str, **fields: object) -> str:
-    """Return the address of a page with all fields that are not empty."""
+    """Return a page's address with its fields; empty fields are left out."""
     given = urlencode({key: value for key, value in fields.items() if value})
     return f"{path}?{given}" if given else path
 
@@ -97,10 +98,10 @@ def path_part(text: object) -> str:
 
 
 def job_path(job: Mapping[str, Any]) -> str:
-    """Return the address of a job's page: by its name if the plan has it, as others may bear the name of one that left.
+    """Return the address of a job's page: by its name while the job is in the plan, else by its id, because another job
+    may have its name now.
 
-    A name of dots alone would be taken for a folder. A row that does not say whether the plan has the job is linked by
-    id.
+    The id is also used for a name of dots alone, which would mean a folder, and for a row without ``in_manifest``.
     """
     name = str(job.get("name") or "")
     by_name = job.get("in_manifest") and name.strip(".") != ""
@@ -108,12 +109,13 @@ def job_path(job: Mapping[str, Any]) -> str:
 
 
 def local(at: float) -> datetime:
-    """Return a time in the receiver's time zone, which mostly is the operator's."""
+    """Convert epoch seconds to a time in the receiver's time zone, which mostly is the operator's."""
     return datetime.fromtimestamp(at, UTC).astimezone()
 
 
 def time_element(at: object, now: float) -> Markup:
-    """Show a time as people say it ("3 min ago"), exact on hover and for programs; empty where it is not known."""
+    """Return a ``<time>`` element that shows a time relative to ``now`` ("3 min ago"), exact on hover; empty if ``at``
+    is no number."""
     known = words.number(at)
     if known is None:
         return Markup("")
@@ -125,24 +127,26 @@ def time_element(at: object, now: float) -> Markup:
 
 
 def moment(at: float) -> str:
-    """Show a time with its date."""
+    """Format a time with its date, in the receiver's time zone."""
     return f"{local(at):%d %b %Y, %H:%M %Z}"
 
 
 def clock_element(at: float) -> Markup:
-    """Show today's time in hours and minutes."""
+    """Return a ``<time>`` element that shows a time in hours, minutes and time zone."""
     there = local(at)
     return Markup('<time datetime="{}">{}</time>').format(there.isoformat(timespec="seconds"), f"{there:%H:%M %Z}")
 
 
 def when(at: float, now: float) -> str:
-    """Write a future time as people do: today's in hours and minutes, another day's with its date."""
+    """Format a time in the receiver's time zone: in hours and minutes if it is on the day of ``now``, else with its
+    date."""
     there = local(at)
     return f"{there:%H:%M}" if there.date() == local(now).date() else f"{there:%a %d %b %H:%M}"
 
 
 def state_element(job: Mapping[str, Any]) -> Markup:
-    """Show a job's state by glyph, word and colour."""
+    """Return a ``<span>`` element that shows a job's state by glyph, word and colour, with its remarks (held, not in
+    the plan)."""
     status = str(job.get("status"))
     look = "held" if job.get("held_by") and status == "pending" else status
     marks = words.marks(job)

@@ -22,7 +22,8 @@ _JOBS = "jobs/"  # the folder of their pages
 
 @dataclass(frozen=True)
 class StaticSite:
-    """Files by their path relative to the site's folder, and the numbers of jobs with and without a page."""
+    """The content of a static site: files by their path in the site's folder, and the numbers of jobs with and without
+    a page."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     jobs: int = 0
@@ -30,7 +31,11 @@ class StaticSite:
 
 
 def site(ask: Callable[[str], bytes | None], step: Callable[[int, int], object]) -> StaticSite:
-    """Ask for every page that is reached by links. ``ask`` returns None for an address that no longer exists."""
+    """Make the static site of all pages that links reach from the menu; at most ``JOBS_MAX`` jobs get a page.
+
+    ``ask`` returns the bytes of an address, None if it no longer exists. ``step`` is called with the numbers of files
+    fetched and known.
+    """
     todo = deque(row.path for row in PAGES.values() if row.shown is not None and row.shown.menu)
     seen, found = set(todo), dict[str, bytes]()
     jobs = left_out = 0
@@ -54,7 +59,7 @@ def site(ask: Callable[[str], bytes | None], step: Callable[[int, int], object])
 
 
 def place(address: str) -> str | None:
-    """Return the file for an address; None if the site does not contain it."""
+    """Return the path of the site's file for an address; None if the site has no such file."""
     parts = urlsplit(address)
     if parts.path.startswith("/static/"):
         return parts.path[1:] if _STATIC.fullmatch(parts.path) else None
@@ -75,7 +80,8 @@ def _digest(text: str) -> str:
 
 
 def _relinked(body: bytes, path: str, files: Container[str]) -> bytes:
-    """Make each link of a page lead to a file; replace a link to a page outside of the site by its text."""
+    """Make each link of a page lead to a file of the site; a link to a page outside of the site keeps its text, but
+    loses its address."""
     if not path.endswith(".html"):
         return body
 

@@ -1,6 +1,6 @@
-"""The files that pages load: style, scripts, icon. They are served from this package, each with its digest in the
-address. Third-party files are included unchanged, with their licences; ``tools/supply_chain.py`` has the SHA-256 of
-each."""
+"""The files that pages load: style, scripts, icon. The receiver serves each from this package, under an address that
+has its digest. Third-party files are included unchanged, with their licences; ``tools/supply_chain.py`` has the SHA-256
+of each."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ class StaticFile(NamedTuple):
 
 
 def static_path(name: str) -> str:
-    """Return the address of a file of this package."""
+    """Return the address of the file with this name, which has its digest."""
     stem, _, suffix = name.rpartition(".")
     return f"/static/{stem}.{_files()[name].digest[:_DIGITS]}.{suffix}"
 
 
 def static_file(address: str) -> StaticFile | None:
-    """Find a file by the last segment of its address; None if there is no such file, or only another version."""
+    """Return the file with this last segment of an address; None if there is no such file, or only another version of
+    it."""
     return _by_address().get(address)
 
 

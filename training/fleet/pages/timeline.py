@@ -1,6 +1,7 @@
-"""A picture of the last day and of the forecast: what each host trained and will train, and how many jobs waited.
+"""Prepare the picture of the last day and of the forecast: what each host trained and will train, and how many jobs
+waited.
 
-Pure: moves and a forecast in, segments out.
+Pure: events and a forecast in, segments out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _PENDING = "pending"
 
 
 class Segment(NamedTuple):
-    """An attempt within the day. Times in epoch seconds; ``end`` is the state that followed, or "running"."""
+    """An attempt on a host, cut to the drawn day. Times in epoch seconds; ``end`` is the job's state after the attempt,
+    or "running"."""
 
     name: str
     begin: float
@@ -31,12 +33,12 @@ class Segment(NamedTuple):
 
     @property
     def look(self) -> str:
-        """Return the CSS class with which it is drawn; attempts given back, lost and cancelled look alike."""
+        """Return the CSS class with which the segment is drawn; attempts given back, lost and cancelled look alike."""
         return self.end if self.end in ("running", "completed", "failed") else "pending"
 
 
 class Day(NamedTuple):
-    """Segments by host, and the number of waiting jobs from each time on, both in order of time."""
+    """The drawn day: segments by host, and the number of waiting jobs from each time on, both in order of time."""
 
     begin: float
     finish: float
@@ -50,7 +52,8 @@ class Day(NamedTuple):
 
 
 class UpcomingTime(NamedTuple):
-    """The time from now until all is done, drawn on a scale of its own, because it may be minutes or weeks."""
+    """The forecast from now until all jobs are done, drawn on a scale of its own, because it may take minutes or
+    weeks."""
 
     begin: float
     finish: float
@@ -65,7 +68,7 @@ class UpcomingTime(NamedTuple):
 
 
 def ahead(told: ForecastReply | None) -> UpcomingTime | None:
-    """Prepare a forecast for drawing; None if no job waits, or the forecast has no basis."""
+    """Prepare a forecast for drawing; None if it has no jobs, or was not learned from any completed attempt."""
     if told is None or not told.learned_from or told.done_at is None or not told.jobs:
         return None
     hosts: dict[str, list[ForetoldJob]] = {}
@@ -82,7 +85,7 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
 
 
 def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
-    """Prepare the day before ``now`` for drawing from the moves in it, newest first.
+    """Prepare the day before ``now`` for drawing, from its events ``moves``, newest first.
 
     ``live``: host, name and grant of each attempt under way; ``pending``: how many jobs wait now.
     """
@@ -109,7 +112,8 @@ def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending:
 
 
 def _steps(changes: Sequence[tuple[float, int]], pending: int, begin: float, now: float) -> list[tuple[float, int]]:
-    """Count backwards from now how many jobs waited at each time."""
+    """Return (time, number of waiting jobs from then on) in order of time, counted backwards from the jobs that wait
+    now."""
     steps, count = [(now, pending)], pending
     for at, change in reversed(changes):
         steps.append((at, count))
