@@ -100,7 +100,7 @@ R = TypeVar("R")
 
 @dataclasses.dataclass
 class _Held:
-    """What the client remembers of a claim that it made."""
+    """A claim that this client made, as the client remembers it."""
 
     claim_id: str | None = None
     granted_by: str | None = None  # the database

@@ -274,7 +274,7 @@ class JobDetail(Wire):
 
 
 class HostVerdict(Wire):
-    """Whether one host can take the job now, and if not, why."""
+    """The answer for one host: whether it can take the job now, and if not, why."""
 
     host: str
     fits: bool
