@@ -16,7 +16,7 @@ database that granted it. The client remembers that database for its own claims;
 ``client.about(database_id)`` names it. For other calls it must be the database that answered this client first. With
 ``one_database=False``, as in a worker, which lives for months, any database may answer these.
 
-Each call takes the members of its request by name, and returns the message that :mod:`training.fleet.wire` has for it:
+Each call takes the members of its request by name, and returns the message that :mod:`training.fleet.wire` has for it.
 ``answer.job_id`` is ``answer["job_id"]`` too, and ``to_dict()`` returns the whole message. Calls of readers and
 operators return that dict, as docs/protocol.md shows it; ``cancel``, ``requeue``, ``hold`` and ``unhold`` return the
 message.
@@ -116,8 +116,8 @@ class _Claims:
         self._held: dict[str, _Held] = {}
 
     def of(self, job_id: str, claim_id: str | None = None) -> _Held:
-        """Return what is remembered of the claim ``claim_id``, or without an id of the last claim on the job; a new
-        entry if there is none."""
+        """Return what is remembered of the claim ``claim_id``, by default of the last claim on the job. Without such a
+        claim, remember a new one."""
         with self._lock:
             known = self._held.get(job_id)
             if known is None or claim_id not in (None, known.claim_id):

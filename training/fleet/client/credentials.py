@@ -1,8 +1,8 @@
 """A client's TLS files: a folder with key, certificate and authority, and the connections made with them.
 
-``ca.pem`` is the receiver's authority, ``client.pem`` this machine's key with its certificate (one file, so that both
-change at once) and ``identity.json`` says what that is. A folder with ``ca.pem`` alone, as on the receiver's host,
-makes connections that verify the receiver but present no certificate.
+``ca.pem`` is the receiver's authority. ``client.pem`` has this machine's key and its certificate, in one file so that
+both change at once. ``identity.json`` has the certificate's owner and dates. A folder with ``ca.pem`` alone, as on the
+receiver's host, makes connections that verify the receiver but present no certificate.
 """
 
 from __future__ import annotations

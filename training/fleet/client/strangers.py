@@ -1,10 +1,10 @@
 """PURE: decide whether an answer comes from the receiver, and if not, which program sent it.
 
-On the way to a receiver there are captive portals, proxies with limits of their own and without a back end, other
-services on its port, and other receivers, such as one started by mistake with a wrong ``--db``. TLS does not help,
-because a proxy may answer behind it. So an answer counts only if its header has the right database id: for a call about
-a grant, the database that granted it; otherwise, the one that answered this command first. Any other answer is treated
-like no answer.
+A captive portal may answer in the receiver's place, a proxy with its own limits or without a back end, or another
+service on its port. Another receiver may answer, too, such as one started by mistake with a wrong ``--db``. TLS does
+not help, because a proxy may answer behind it. So an answer counts only if its header has the right database id. For a
+call about a grant, that is the database that granted it; otherwise, the one that answered this client first. Any other
+answer is treated like no answer.
 """
 
 from __future__ import annotations

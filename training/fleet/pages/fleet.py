@@ -176,7 +176,7 @@ def of_incidents(number: int, since: float, now: float) -> str:
 
 
 def of_watched(said: Mapping[str, str], what: str) -> Iterator[Attention]:
-    """Yield a notice for each of the first watched hosts in ``said`` (host to text), and one for the number of further
+    """Yield a notice for each of the first watched hosts in ``said`` (host to text). A last notice counts the further
     hosts; ``what`` ends its sentence."""
     for host, text in sorted(said.items())[:INCIDENTS_SHOWN]:
         yield Attention(f"{host}{text}", f"/incidents?host={path_part(host)}")

@@ -80,7 +80,7 @@ def _digest(text: str) -> str:
 
 
 def _relinked(body: bytes, path: str, files: Container[str]) -> bytes:
-    """Make each link of a page lead to a file of the site; a link to a page outside of the site keeps its text, but
+    """Make each link of a page lead to a file of the site. A link to a page outside of the site keeps its text, but
     loses its address."""
     if not path.endswith(".html"):
         return body

@@ -11,7 +11,8 @@ from training.streams import replace_unprintable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the receiver. SIGHUP is handled before the rest of the program is loaded. Returns its exit code."""
+    """Run the receiver and return its exit code. SIGHUP is recorded, not deadly, from before the rest of the program is
+    loaded."""
     replace_unprintable()
     note_hangups()
     from training.fleet.receiver import program

@@ -1,4 +1,4 @@
-"""``python -m training.fleet.receiver``."""
+"""Run the receiver: ``python -m training.fleet.receiver``."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ EARLY: list[int] = []  # signals that came before the event loop ran
 
 
 def note_hangups() -> None:
-    """Record each SIGHUP, instead of being ended by it, until the event loop handles them."""
+    """Record each SIGHUP in ``EARLY``, so that the signal does not end the program, until the event loop handles
+    SIGHUP."""
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and threading.current_thread() is threading.main_thread():
         signal.signal(hangup, lambda number, _frame: EARLY.append(number))

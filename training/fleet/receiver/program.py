@@ -53,7 +53,8 @@ logger = logging.getLogger(__name__)
 
 
 def create_app(context: ReceiverContext) -> Starlette:
-    """Make the application; it starts no timer, and threads for file work only. The server looks after the context."""
+    """Make the Starlette application that answers requests. It starts no timers: :class:`Server` runs the periodic
+    work. The caller closes the context."""
     app = Starlette(routes=routes(), exception_handlers={HTTPException: on_http_error})
     app.router.redirect_slashes = False
     app.state.context = context
@@ -64,7 +65,8 @@ def create_app(context: ReceiverContext) -> Starlette:
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Open everything, serve until stopped, close everything; return the exit code or raise StartError."""
+    """Open socket, store and database, serve until stopped, and close them; return 0, or 1 if the database was lost.
+    Raises StartError."""
     clock = SystemClock()
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
@@ -117,7 +119,8 @@ def serve(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _explained(what: str, option: str) -> Iterator[None]:
-    """Turn errors about something that a command-line option names into StartError."""
+    """Turn errors of the body into StartError; the sentence names ``what`` cannot be used, and the command-line option
+    that names another place."""
     try:
         yield
     except LockedError as error:
@@ -129,7 +132,8 @@ def _explained(what: str, option: str) -> Iterator[None]:
 
 
 def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> tuple[JobQueue, SqliteDatabase]:
-    """Open the writer's queue and the reader's own connection. One process owns the file at a time."""
+    """Open the database: return the writer's queue and the reader's own connection. A lock keeps other processes from
+    opening the file."""
     with _explained(f"the database {path}", "--db"):
         path.parent.mkdir(parents=True, exist_ok=True)
         stack.enter_context(exclusive(lock_of(path)))
@@ -148,14 +152,14 @@ def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
 
 
 def _is_new(db: Path) -> bool:
-    """Return True if the database does not exist yet."""
+    """Return True if the database file does not exist yet, or is empty."""
     with contextlib.suppress(OSError):
         return not db.stat().st_size
     return True
 
 
 def _check_mark(db: Path, store: ArtifactStore) -> None:
-    """Refuse a database and a store that do not belong together, before anything is written to either."""
+    """Raise StartError for a database and a store that do not belong together, before anything is written to either."""
     new = _is_new(db)
     if new and next(store.artifacts(), None) is not None:  # it would train everything again and empty the index
         raise StartError(
@@ -180,9 +184,11 @@ def _anothers(store: ArtifactStore, marked: str, own: str | None, db: Path) -> S
 
 
 def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = False) -> None:
-    """Mark the store as this database's; refuse another database's store, whose index and finished work would be lost.
+    """Mark the store as this database's. Raises StartError for another database's store, whose index and finished work
+    would be lost.
 
-    A store without mark and models is not accepted for a database with models: the store's disk may not be mounted.
+    Raises StartError, unless ``new_store``, if the store is empty but the database lists models: the store's disk may
+    not be mounted.
     """
     own, marked = queue.database_id, store.marked()
     if marked is None:
@@ -230,7 +236,8 @@ def _raise_file_limit() -> None:
 
 
 def _state(args: argparse.Namespace) -> Deployment:
-    """Name the state folder for the commands that our sentences recommend."""
+    """Return the deployment that the options name; its :meth:`typed` adds these options to the commands that messages
+    recommend."""
     return Deployment.of(DEFAULT, args.db, args.models_dir, args.manifest)
 
 

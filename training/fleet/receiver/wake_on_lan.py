@@ -1,7 +1,8 @@
 """Wake-on-LAN: broadcast the packet that wakes a sleeping machine through its network card.
 
-It consists of six bytes of 255, then the card's hardware address sixteen times. There is no reply; success shows when
-the machine asks for work. Routers do not forward it, so receiver and machine have to be on one network.
+The packet consists of six bytes of 255, then the card's hardware address sixteen times. There is no reply; success
+shows when the machine asks for work. Routers do not forward the packet, so receiver and machine have to be on one
+network.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ EVERYBODY = "255.255.255.255"
 
 
 def packet(mac: str) -> bytes:
-    """Return the packet for a hardware address written ``a0:b1:c2:d3:e4:f5``."""
+    """Return the packet that wakes the machine with a hardware address, written ``a0:b1:c2:d3:e4:f5``."""
     return b"\xff" * 6 + 16 * bytes.fromhex(mac.replace(":", ""))
 
 
@@ -25,6 +26,7 @@ def _broadcasting() -> socket.socket:
 
 
 def send(mac: str, open_socket: Callable[[], socket.socket] = _broadcasting) -> None:
-    """Send the packet. Raises OSError where this machine may not broadcast, or has no network."""
+    """Broadcast the packet that wakes the machine with this hardware address. Raises OSError where this machine may not
+    broadcast, or has no network."""
     with open_socket() as sender:
         sender.sendto(packet(mac), (EVERYBODY, PORT))

@@ -16,8 +16,8 @@ NOBODY = "0" * 64  # the digest before the first row
 
 
 def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int | None:
-    """Return the number of the first row whose digest does not fit it and the digest of the row before; None if the
-    chain is unbroken.
+    """Return the number of the first row whose digest does not fit this row and the one before; None if the chain is
+    unbroken.
 
     ``previous`` is the digest of the row before the first one given.
     """

@@ -2,14 +2,14 @@
 
 ::
 
-    {"files":[{"path":"tensor_window_v1/tensors.npy","pieces":"9f86…05c000…","size":1500000}],"format":2}
+{"files":[{"path":"tensor_window_v1/tensors.npy","pieces":"9f86…05c000…","size":1500000}],"format":2}
 
 The JSON and the endpoints call a chunk a piece. ``pieces`` holds 70 hexadecimal digits of each chunk of the file, in
 order: its SHA-256 (64) and its length in bytes (6). Chunks are cut by content (:mod:`.chunking`), so inserted or
-removed bytes change only the chunks that contain them. In memory a chunk also takes 35 bytes and is no object of its
-own, because a data set of 10 GiB has about 30,000 chunks. A listing has one form (sorted keys and paths, no blanks),
-and its SHA-256 is the data set's id. Paths come from other machines and become files on every worker, so :func:`parse`
-accepts only paths that mean the same file on every system, inside the data set's folder.
+removed bytes change only the chunks that contain them. In memory a chunk takes 35 bytes and is no object of its own,
+because 10 GiB of data have about 30,000 chunks. A listing has one form (sorted keys and paths, no blanks), and its
+SHA-256 is the data set's id. Paths come from other machines and become files on every worker. So :func:`parse` accepts
+only paths inside the data set's folder that mean the same file on every system.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ class Listing:
 
     @cached_property
     def _index(self) -> tuple[Sequence[int], bytearray]:
-        """Return the numbers of all chunks sorted by digest (equal ones in their order), and for each chunk 1 if an
-        earlier chunk has its digest, else 0."""
+        """Return the numbers of all chunks sorted by digest, equal ones in their order. Return also, for each chunk, 1
+        if an earlier chunk has its digest, else 0."""
         digests = [file.chunk(number)[0] for file in self.files for number in range(file.count)]
         order = array("I", sorted(range(len(digests)), key=digests.__getitem__))
         repeated = bytearray(len(order))

@@ -1,8 +1,7 @@
 """The caller's identity: the proof in a connection, and the host or operator that it identifies.
 
-A certificate names its owner by one URI, ``urn:cis490:host:NAME``, ``…:operator:NAME``, ``…:reader:NAME`` or
-``…:watcher:NAME``, and by nothing else: common names and other alternative names are ignored, and a certificate with
-two URIs is invalid.
+A certificate names its owner only by one URI: ``urn:cis490:host:NAME``, ``…:operator:NAME``, ``…:reader:NAME`` or
+``…:watcher:NAME``. Common names and other alternative names are ignored, and a certificate with two URIs is invalid.
 """
 
 from __future__ import annotations
@@ -132,9 +131,9 @@ def proxied(values: list[str]) -> Peer | None:
     """Make the peer behind a proxy from all values of the proxy's fingerprint header; None if our proxy cannot have
     sent these.
 
-    Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). A placeholder that the
-    proxy did not replace (``{http…}``), a header sent twice or anything else than a fingerprint is refused, never read
-    as "no certificate".
+    Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). Any other value, such as
+    a placeholder that the proxy did not replace (``{http…}``), and a header sent twice give None, never "no
+    certificate".
     """
     if len(values) != 1:
         return None

@@ -1,7 +1,7 @@
 """The messages of the wire: one typed struct per request and reply. Limits, headers and problem types are in
 constants.py.
 
-Workers' bodies are decoded strictly (a wrong type is a 400 that names the path) and unknown fields are ignored, so that
+Workers' bodies are decoded strictly: a wrong type is a 400 that names the path. Unknown fields are ignored, so that
 older and newer programs understand each other. A worker's deadlines travel as durations, because its clock may differ
 from the receiver's. ``docs/protocol.md`` describes the same messages in words.
 """

@@ -1,7 +1,7 @@
 """PURE: read a trainer's report strictly and within bounds.
 
 A report comes from a trainer: its figures may be invalid, and its texts may contain anything. Each part is parsed
-separately: an invalid part is left out with a note, and the others stay; the code that shows a text makes it printable.
+separately: an invalid part counts as absent, and the others stay. The code that shows a text makes it printable.
 """
 
 from __future__ import annotations

@@ -75,8 +75,7 @@ def whole_per_cent(figure: Json | None) -> str:
 
 
 def alarms(result: Json) -> str:
-    """Format the rate of false alarms that was promised and the one that was measured in the test: ``5.0 % → 9.9 % (5.0
-    to 16.1 %)``."""
+    """Format the promised rate of false alarms, and the one measured in the test: ``5.0 % → 9.9 % (5.0 to 16.1 %)``."""
     return f"{per_cent(result['promised'])} → {whole_per_cent(result['false_alarms'])}"
 
 
@@ -135,8 +134,8 @@ def worst(figure: Json, *, rate: bool = False) -> str:
 
 
 def gap_to_first(rotation: Json) -> str:
-    """Format a rotation's mean difference from the best rotation on the same tests, its spread, and on how many hosts
-    it is ahead; empty if unknown."""
+    """Format a rotation's mean difference from the best rotation on the same tests, with its spread and on how many
+    hosts it is ahead. Empty if unknown."""
     gap = rotation["gap"]
     if gap is None:
         return ""

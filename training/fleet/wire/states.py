@@ -1,7 +1,7 @@
 """Messages about saved states of trainers, and how a state is transferred.
 
-A state travels in chunks, like a data set (:mod:`training.fleet.wire.dataset_listing`): announced by its listing,
-uploaded chunk by chunk, and kept as the job's newest once all have arrived. Only the holder of the job's live claim may
+A state travels in chunks, like a data set (:mod:`training.fleet.wire.dataset_listing`). A worker announces its listing,
+uploads its chunks, and then has the receiver keep it as the job's newest. Only the holder of the job's live claim may
 upload or fetch it.
 """
 

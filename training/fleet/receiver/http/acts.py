@@ -1,4 +1,5 @@
-"""Acts from pages: first ask, with the number of jobs and what is lost, then act."""
+"""The endpoints of acts, on pages and for programs: the first call shows the number of jobs and what is lost, the
+second acts."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ async def _question(context: ReceiverContext, fields: Fields) -> Question:
 
 
 async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> Outcome | None:
-    """Act, and return the result; None if that would now change other jobs."""
+    """Act as the form says, and return the result; None, without acting, if the act would now change other jobs or
+    another plan."""
     from training.fleet.pages import act as pages
 
     what, host, who = _first(form, "what"), _first(form, "host"), acting(context, request)
@@ -106,7 +108,7 @@ def _forecast(context: ReceiverContext, doing: JobAct, selection: Selection) -> 
 
 
 async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
-    """Say what an act on all jobs that match a filter would do; do it if the request names their number."""
+    """Answer what an act on all jobs that match a filter would do; do it if the request names their number."""
     asked = await read_json(context, request, ActRequest)
     doing, wanted = asked.what, JobFilter.of(asked.to_dict())
     if wanted == JobFilter():  # no filter means no job, and never all
@@ -137,7 +139,8 @@ def _answer(forecast: ActOutlook, done: Done | None) -> ActReply:
 async def _done(
     context: ReceiverContext, request: Request, doing: JobAct, selection: Selection, number: int
 ) -> Done | None:
-    """Change the selected jobs, part by part; None if their number is not the one that the operator agreed to."""
+    """Change the selected jobs, part by part; return None, without a change, if their number is not ``number``, to
+    which the operator agreed."""
     who = acting(context, request)
     forecast = await context.look(lambda: _forecast(context, doing, selection))
     if len(forecast.targets) != number:
@@ -160,7 +163,7 @@ def _doing(what: str) -> JobAct:
 
 
 def _selection(fields: Fields) -> Selection:
-    """Read which jobs are selected; an address that selects none means none, never all."""
+    """Read which jobs a form or an address selects. Raises Refusal if it selects none, so that this never means all."""
     if job_ids := tuple(filter(None, fields.get("jobs", ()))):
         return Selection(job_ids=job_ids)
     if _first(fields, "all"):
@@ -176,7 +179,7 @@ def _first(fields: Fields, name: str) -> str:
 
 
 def _quarantined(context: ReceiverContext, host: str) -> str:
-    """Say why a host is in quarantine; refuse a host that cannot be released."""
+    """Return why a host is in quarantine; raises Refusal for a host that cannot be released."""
     held = quarantines(context.reader).get(host)
     check_release(host, held, context.service.host_registry.known)
     assert held is not None
@@ -184,7 +187,8 @@ def _quarantined(context: ReceiverContext, host: str) -> str:
 
 
 def _under_order(context: ReceiverContext, act: Act, host: str) -> tuple[str | None, list[str]]:
-    """Say why a host gets no jobs already, and list what it trains; refuse an order that makes no sense."""
+    """Return why a host gets no jobs already (or None), and the names of the jobs that it trains. Raises Refusal for an
+    unknown host, or a resume of one without an order."""
     database = context.reader
     given = orders(database)
     check_known(host, {*context.service.host_registry.known, *given})

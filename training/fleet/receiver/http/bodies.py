@@ -28,14 +28,15 @@ BLOCK_BYTES = 1024 * 1024  # bytes that a disk thread takes at once
 
 
 async def read_json(context: ReceiverContext, request: Request, kind: type[T], bytes_max: int = JSON_BODY_MAX) -> T:
-    """Read a JSON body into a struct, bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
+    """Read a JSON body into a struct, bounded in size and time. A proven host replaces the body's ``host_id``; raises
+    Refusal if they differ."""
     body = await _read(context, request, bytes_max)
     context.authenticator.recheck_revocation(request)
     return _as_caller(request, decoded(body, kind))
 
 
 async def read_form(context: ReceiverContext, request: Request) -> dict[str, list[str]]:
-    """Read what a form of a page sends, bounded like JSON: the values of each field."""
+    """Read the body that a page's form sends, bounded like JSON; return the values of each field."""
     if request.headers.get("Content-Type", "").partition(";")[0].strip() != FORM:
         raise Refusal(ProblemType.BAD_REQUEST, f"a form sends {FORM}")
     body = await _read(context, request, JSON_BODY_MAX)
@@ -73,7 +74,7 @@ def caller(request: Request) -> Principal | None:
 
 
 def acting(context: ReceiverContext, request: Request) -> str:
-    """Name the caller for the audit."""
+    """Return the name under which the audit records the caller."""
     return who(caller(request), context.authenticator.address(request))
 
 
@@ -109,7 +110,7 @@ async def read_bytes(context: ReceiverContext, request: Request, bytes_max: int)
 
 @dataclass
 class _Blocks:
-    """Blocks of a body: a disk thread hashes and writes one while the next arrives."""
+    """A body on its way to the disk: a thread hashes and writes one block while the next arrives."""
 
     _context: ReceiverContext
     _part: PartFile
@@ -149,7 +150,7 @@ class _Pace:
     _busy = False
 
     async def run(self, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
-        """Pass the body to ``take`` as it arrives; TimeoutError if it is too slow."""
+        """Pass the body to ``take`` as it arrives; raises TimeoutError if it arrives too slowly."""
         async with asyncio.timeout(None) as patience:
             self._look_later(patience)
             try:
@@ -207,15 +208,15 @@ async def _ignore(_piece: bytes) -> None:
 
 
 def query_number(request: Request, name: str, default: int) -> int:
-    """Parse a whole number of the query; the default if it is absent."""
+    """Return the whole number in the query's field ``name``; the default if the field is absent."""
     return whole_number(name, request.query_params.get(name), default)
 
 
 async def resolved(context: ReceiverContext, request: Request) -> str:
-    """Resolve the job that the path names, if the caller may see it."""
+    """Return the id of the job that the path names; raises Refusal if the caller may not see it."""
     return await readable_job(context, request, request.path_params["job_id"])
 
 
 async def readable_job(context: ReceiverContext, request: Request, ref: str) -> str:
-    """Resolve a job by its name, its id or a prefix of it, if the caller may see it."""
+    """Return the id of the job with this name, id or prefix of an id; raises Refusal if the caller may not see it."""
     return await context.act(request, lambda: context.service.readable(ref, proven_host(request)))

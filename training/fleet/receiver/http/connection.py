@@ -64,7 +64,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._arm(self.header_s)
 
     def eof_received(self) -> None:
-        """Answer a client that closes its sending side in the middle of a request."""
+        """Refuse a request in whose middle the client closes its sending side, and close the connection."""
         if self._in_header or self._in_body:
             detail = "the request ended early; send it again (an upload resumes where it stopped)"
             self._hang_up(Refusal(ProblemType.BAD_REQUEST, detail))

@@ -87,7 +87,8 @@ class WaitingRoom:
         self._bells: dict[str, asyncio.Event] = {}
 
     def news(self, host: str) -> int:
-        """A number that rises at every wake. Read it before asking the queue, so that no wake is missed meanwhile."""
+        """Return a number that rises at every wake for this host. Read the number before asking the queue, so that no
+        wake is missed meanwhile."""
         return self._news + self._of[host]
 
     def wake(self, hosts: Iterable[str] | None = None) -> None:
@@ -118,8 +119,8 @@ class WaitingRoom:
 
 @dataclass
 class ReceiverContext:
-    """The shared objects of one application. ``reader`` is a database connection of its own; ``read_manifest`` makes
-    the manifest the plan."""
+    """The shared objects of one application. ``reader`` is a second, read-only database connection; ``read_manifest``
+    reads the manifest and makes it the plan in force."""
 
     service: Service
     writer: Writer
@@ -179,7 +180,8 @@ class ReceiverContext:
         return result
 
     async def act(self, request: Request, decide: Callable[[], T]) -> T:
-        """Run :meth:`call` for a caller, unless the caller was revoked meanwhile, which the same transaction checks."""
+        """Run ``decide`` by :meth:`call`. Raises Refusal if the caller was revoked meanwhile, which the same
+        transaction checks, or if no write would last."""
 
         if self.halted is not None:
             raise Refusal(ProblemType.UNAVAILABLE, self.halted)
@@ -200,7 +202,8 @@ class ReceiverContext:
         return counts
 
     async def preview(self, look: Callable[[Previews], T]) -> T:
-        """Judge a plan off the event loop, one at a time, so that previews delay a reload only briefly."""
+        """Run ``look`` on the thread of plans, where one preview at a time delays a reload only briefly. Raises Refusal
+        if too many wait."""
         previews = self.previews
         if previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
@@ -214,7 +217,7 @@ class ReceiverContext:
         return Forecasts(self.service, self.reader, self.previews)
 
     async def foretell(self, look: Callable[[Forecasts], T]) -> T:
-        """Make a forecast off the event loop, one at a time."""
+        """Run ``look`` on the thread of forecasts, one at a time. Raises Refusal if too many wait."""
         return await self._in_turn("forecast", lambda: look(self.forecasts), "other forecasts are being made")
 
     async def _in_turn(self, threads: str, work: Callable[[], T], busy: str) -> T:
@@ -242,8 +245,8 @@ class ReceiverContext:
         return await asyncio.get_running_loop().run_in_executor(self._threads[threads], work)
 
     def _notice(self) -> None:
-        """After a move, wake the waiting claims, or if jobs follow the schedule, have one computed; store output in
-        files if there is much."""
+        """React to a write: wake waiting claims if jobs became pending (unless they follow the schedule); start a due
+        schedule; report much new output."""
         fired = self._made_pending()
         if fired != self._fired:
             self._fired = fired
@@ -257,7 +260,8 @@ class ReceiverContext:
             self.much_output.set()
 
     async def _schedule(self) -> None:
-        """Have a schedule computed on its own thread, and wake the hosts that get a job by it."""
+        """Compute a schedule on its own thread, and wake the waiting claims of the hosts that get a job by the
+        schedule."""
         service = self.service
         try:
             situation = await self._written(service.begin_schedule)
@@ -295,7 +299,8 @@ class ReceiverContext:
     # -- time ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Do the work that is due every few seconds: end silent attempts, delete old parts, repair the index."""
+        """Do the work that is due every few seconds. Check the database file, end silent attempts, delete their
+        uploads, wake sleeping hosts, repair a stale index."""
         await self._look_at_the_file()
         if self.halted is not None:
             return
@@ -350,7 +355,7 @@ class ReceiverContext:
         await self.disk(partial(self.states.sweep, before))
 
     def close(self) -> None:
-        """End the threads; the caller closes the writer and the reader's connection."""
+        """End all waits and the threads; the caller closes the writer and the reader's connection."""
         self.room.close()
         for name, threads in self._threads.items():
             threads.shutdown(wait=True, cancel_futures=name in ("plan", "forecast", "schedule"))

@@ -1,8 +1,8 @@
-"""The endpoints of data sets and saved states: decode, call, encode. Both travel as a listing and its chunks.
+"""The endpoints of data sets and saved states; both are uploaded and fetched as a listing and its chunks.
 
 Operators push data sets, hosts fetch those they may train on. A worker brings what its trainer saved, and the next
-attempt of the job gets it. Who brings one announces the listing, uploads the missing chunks, and publishes it or has it
-kept; each step may be repeated.
+attempt of the job gets it. The sender announces the listing, uploads the missing chunks, and publishes the data set or
+has the state kept; each step may be repeated.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ async def datasets(context: ReceiverContext, _request: Request) -> Answer:
 
 
 async def announce_dataset(context: ReceiverContext, request: Request) -> Answer:
-    """Take a listing; the answer names missing chunks, the first when there are many."""
+    """Accept the listing of a data set; the answer names the chunks that are missing here, only the first ones if there
+    are many."""
     dataset_id = _id(request)
     document = await read_bytes(context, request, LISTING_BYTES_MAX)
     draft = await context.disk(lambda: context.datasets.begin(dataset_id, document))
@@ -53,7 +54,8 @@ async def announce_dataset(context: ReceiverContext, request: Request) -> Answer
 
 
 async def bring_piece(context: ReceiverContext, request: Request) -> Answer:
-    """Take a chunk, or many small ones in one request: a folder of ten thousand files would take as many otherwise."""
+    """Store an uploaded chunk, or all chunks of a body with many small ones. One request for each of ten thousand small
+    files would take long."""
     dataset_id, sha256 = _id(request), request.path_params.get("sha256")
     body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX if sha256 is None else CHUNK_BYTES)
     try:
@@ -88,7 +90,7 @@ async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
-    """Forget a data set that no job needs."""
+    """Delete a data set; raises Refusal if a job needs it."""
     dataset_id = _id(request)
     await context.act(request, lambda: check_unused(context.service, dataset_id))
     freed = await context.disk(lambda: context.datasets.remove(dataset_id))
@@ -104,7 +106,7 @@ async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def unname_dataset(context: ReceiverContext, request: Request) -> Answer:
-    """Remove one of a data set's several names; the data set stays."""
+    """Remove one name of a data set, unless a job of the plan uses the name; the data set stays."""
     dataset_id = _id(request)
     name = (await read_json(context, request, wire.DatasetUnnameRequest)).name
     await context.act(request, lambda: check_name_unused(context.service, name))
@@ -118,7 +120,7 @@ async def unname_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def dataset(context: ReceiverContext, request: Request) -> Answer:
-    """Return the listing's bytes; their SHA-256 is the data set's id."""
+    """Answer with the listing of a data set; the SHA-256 of its bytes is the data set's id."""
     dataset_id = await _may_fetch(context, request)
     document = await context.disk(lambda: context.datasets.listing(dataset_id))
     return Response(document, media_type="application/json", headers={HEADER_SHA256: dataset_id})
@@ -135,12 +137,13 @@ async def piece(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def announce_state(context: ReceiverContext, request: Request) -> Answer:
-    """Take a listing; the answer names missing chunks, the first when there are many."""
+    """Accept the listing of a saved state; the answer names the chunks that are missing here, only the first ones if
+    there are many."""
     return await carry_out(context, request, context.saved_states.announce(*_asked(request)))
 
 
 async def bring_state_piece(context: ReceiverContext, request: Request) -> Answer:
-    """Take a chunk, or many small ones at once."""
+    """Store an uploaded chunk of a saved state, or all chunks of a body with many small ones."""
     sha256 = request.path_params.get("sha256")
     await carry_out(context, request, context.saved_states.bring(*_asked(request), sha256))
     return Response()
@@ -150,13 +153,13 @@ bring_state_pieces = bring_state_piece
 
 
 async def keep_state(context: ReceiverContext, request: Request) -> Answer:
-    """Make a complete state the job's newest, unless its attempt has ended meanwhile."""
+    """Make a saved state, whose chunks are all here, the job's newest; refused if its attempt has ended meanwhile."""
     body = await read_json(context, request, StateKeepRequest)
     return await carry_out(context, request, context.saved_states.keep(*_asked(request), body))
 
 
 async def state(context: ReceiverContext, request: Request) -> Answer:
-    """Return the listing's bytes; their SHA-256 is the state's id."""
+    """Answer with the listing of a saved state; the SHA-256 of its bytes is the state's id."""
     document = await carry_out(context, request, context.saved_states.listing(*_asked(request)))
     return Response(document, media_type="application/json", headers={HEADER_SHA256: request.path_params["state_id"]})
 
@@ -192,6 +195,6 @@ def _chunk(data: bytes, sha256: str) -> Response:
 
 
 def _asked(request: Request) -> tuple[Calling, str]:
-    """Return who calls, and the state's id."""
+    """Return the calling claim and host for the job in the path, and the state's id."""
     named, host_id = request.path_params, acting_host(caller(request), request.headers.get(HEADER_HOST_ID))
     return Calling(named["job_id"], request.headers.get(HEADER_CLAIM_ID), host_id), named["state_id"]

@@ -71,7 +71,7 @@ _NEIGHBOURS = (uploads, enrolment, datasets, notify, pages, plans, acts, gc, inc
 
 
 def routes() -> list[routing.Route]:
-    """Make Starlette's routes of the table: one for each path, with the endpoints of its methods."""
+    """Make Starlette's routes from the route table: one for each path, with the endpoints of its methods."""
     functions, rows = endpoints(), defaultdict[str, dict[str, Route]](dict)
     for row in ROUTES:
         rows[row.path][row.method] = row
@@ -80,7 +80,7 @@ def routes() -> list[routing.Route]:
 
 
 def endpoints() -> dict[str, Endpoint]:
-    """Find the function of every operation: the public coroutine of that name, in this module or another of this
+    """Return the function of every operation by its name: the coroutine of that name in this module or another of this
     package."""
     named = {row.name for row in ROUTES}
     return (
@@ -99,7 +99,8 @@ def endpoints() -> dict[str, Endpoint]:
 
 
 async def claim(context: ReceiverContext, request: Request) -> Answer:
-    """Grant a job; with ``wait_s``, keep the claim waiting until there is one or the time is over."""
+    """Grant a job to the claiming host. With ``wait_s``, keep the claim waiting until there is a job or the time is
+    over."""
     body = await read_json(context, request, ClaimRequest)
     news = context.room.news(body.host_id)
     answer = await _ask(context, request, body)
@@ -123,8 +124,8 @@ async def _ask(context: ReceiverContext, request: Request, body: ClaimRequest, p
 async def _wait_for_job(
     context: ReceiverContext, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
 ) -> ClaimReply:
-    """Ask again at every wake, and when the next job's waiting time ends. The wait ends early if the client
-    disconnects."""
+    """Ask the service again for a job at every wake, and after the last answer's ``retry_after_s``. The wait ends early
+    if the client disconnects."""
     end = context.clock.monotonic() + wait_s
     gone = asyncio.ensure_future(_disconnect(request))
     poll = context.service.host_registry.wait_begins(body.host_id, body.slot)
@@ -146,7 +147,7 @@ async def _wait_for_job(
 
 
 async def _disconnect(request: Request) -> object:
-    """Wait until the client has gone."""
+    """Wait until the client has disconnected."""
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
@@ -210,7 +211,7 @@ async def log(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def log_text(context: ReceiverContext, request: Request) -> Answer:
-    """Stream all lines of an attempt; lines that are not kept are replaced by one that says so."""
+    """Stream all output lines of an attempt; one line in brackets stands in for lines that are not kept."""
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
     begun = await context.look(lambda: context.views.log(job_id, attempt=attempt))
@@ -244,7 +245,7 @@ async def report(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def models(context: ReceiverContext, request: Request) -> Answer:
-    """List the models of all hosts; where callers are authenticated, only for operators and readers."""
+    """List the models judged on one test. A training host with a certificate is refused."""
     refuse_host(proven_host(request), "all models")
     asked, limit = request.query_params, query_number(request, "limit", MODELS_PAGE)
     test, after = asked.get("test"), asked.get("after", "")
@@ -317,9 +318,9 @@ async def release(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def _ordered(act: Act, context: ReceiverContext, request: Request) -> Answer:
-    """Give a host an order, or end it; with ``?now=true`` a drained host's trainers are stopped.
+    """Pause, drain or resume a host; with ``?now=true`` a drain stops the host's trainers.
 
-    The waiting claims of this host and of others are answered at once.
+    All waiting claims, of this host and of others, are decided again at once.
     """
     at_once = act is Act.DRAIN and request.query_params.get("now") == "true"
     name, who = request.path_params["host_id"], acting(context, request)
@@ -354,7 +355,7 @@ async def audit(context: ReceiverContext, request: Request) -> Answer:
 
 @dataclass
 class _Guarded:
-    """The endpoints of a path, after authentication: nothing of a request is read before its access is checked."""
+    """The endpoints of a path. A request's body is read only after its origin and its caller's access are checked."""
 
     rows: Mapping[str, Route]
     functions: Mapping[str, Endpoint]

@@ -1,4 +1,4 @@
-"""The endpoints that enroll and revoke hosts and operators: decode, call, encode."""
+"""The endpoints of certificates, one-time codes and tokens: they enroll and revoke hosts, operators and readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAYS_MAX = 366.0
 
 
 async def authority(context: ReceiverContext, _request: Request) -> Answer:
-    """Return the authority's certificate; its fingerprint proves it before TLS does."""
+    """Answer with the authority's certificate. A client that cannot verify TLS yet checks it by its fingerprint."""
     own = _authority(context)
     return wire.AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=context.clock.now())
 
@@ -89,7 +89,8 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def revoke(context: ReceiverContext, request: Request) -> Answer:
-    """Revoke the certificates, end the host's attempts, and close its connections, before this call answers."""
+    """Revoke a name's certificates and codes; before this call answers, a host's attempts are ended and the connections
+    are closed."""
     body = await read_json(context, request, wire.RevokeRequest)
     role, name, who = _role(body.role), _name(body.name), acting(context, request)
     registry = context.registry
@@ -173,7 +174,8 @@ def _authority(context: ReceiverContext) -> Authority:
 async def _certify(
     context: ReceiverContext, request: Request, csr: str, role: Role, name: str, code: str | None, who: str
 ) -> wire.CertificateReply:
-    """Sign a certificate and enter it; a one-time code (None: a renewal) is used up."""
+    """Sign a certificate and add it to the registry. ``code`` is the digest of the one-time code that this uses up;
+    None for a renewal."""
     own, registry = _authority(context), context.registry
     try:
         issued = await context.disk(lambda: own.issue(csr, role, name))

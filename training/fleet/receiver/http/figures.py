@@ -1,4 +1,5 @@
-"""The parts of a receiver that its Prometheus metrics are computed from. Loaded at the first scrape."""
+"""Join the parts of a receiver from which its Prometheus metrics are computed. The module is loaded at the first
+scrape."""
 
 from __future__ import annotations
 

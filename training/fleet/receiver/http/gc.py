@@ -1,4 +1,5 @@
-"""Retention: what goes and why, over HTTP, and letting it go, on an operator's command or as time passes."""
+"""The endpoints and the periodic work of retention. They list what the plan's [retention] would delete and why, and
+delete it at an operator's call and every hour."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ async def gc(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def gc_now(context: ReceiverContext, request: Request) -> Answer:
-    """Delete what the plan's retention no longer keeps, as the receiver does every hour."""
+    """Delete what the plan's retention no longer keeps, at most ``AT_ONCE`` items by one call; the receiver does the
+    same every hour."""
     who = acting(context, request)
     await context.act(request, lambda: None)  # one who was revoked meanwhile removes nothing
     gone = await let_go(context, AT_ONCE)
@@ -62,7 +64,8 @@ def _view(each: Removal) -> GoneView:
 
 
 async def keep_house(context: ReceiverContext) -> None:
-    """Delete what the plan's [retention] no longer keeps; record deletions that an older copy of the database lacks."""
+    """Delete what the plan's [retention] no longer keeps, and old incidents; record earlier deletions that a restored
+    database lacks."""
     if context.halted is not None:
         return
     await let_go(context)
@@ -72,7 +75,7 @@ async def keep_house(context: ReceiverContext) -> None:
 
 
 async def let_go(context: ReceiverContext, most: int = 2**62) -> list[Removal]:
-    """Delete at most so many items; return what was deleted."""
+    """Delete at most ``most`` items that the plan's [retention] no longer keeps; return the deleted ones."""
     async with context.letting_go:
         gone = await carry_out(context, None, context.retention.collect(most))
     if any(each.kind is RemovalKind.BUNDLE for each in gone):

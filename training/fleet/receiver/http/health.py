@@ -10,7 +10,8 @@ PLAN_NOTES_MAX = 20
 
 
 async def health_now(context: ReceiverContext) -> HealthReply:
-    """Examine the disk, the hosts and the plan."""
+    """Return the receiver's health: free disk space, hosts that get no jobs, missing data sets and the plan's
+    warnings."""
     views = context.views
     counts: dict[str, int] = {}
     quarantined, resting, refused = dict[str, str](), dict[str, str](), dict[str, str]()

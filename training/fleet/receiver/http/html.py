@@ -53,7 +53,7 @@ async def refused(
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """Answer for unknown paths and methods."""
+    """Answer a request for an unknown path or method with a refusal."""
     return await refused(request.app.state.context, request, *unrouted(request, error))
 
 
@@ -65,8 +65,8 @@ async def page(
     *,
     followed: bool = False,
 ) -> Response:
-    """Render a page on the reader's thread; ``make`` queries the database there. ``followed``: the browser asks for the
-    page again and again."""
+    """Render a page by ``make`` on the reader's thread, where ``make`` may query the database. ``followed``: the
+    browser will ask for the page again every few seconds."""
     zipped, principal = takes_gzip(request), cast("Principal | None", getattr(request.state, "principal", None))
 
     path = request.scope.get("raw_path", b"/").partition(b"?")[0].decode("ascii", "replace")
@@ -99,8 +99,8 @@ async def shown(
 def frame_of(
     context: ReceiverContext, principal: Principal | None, address: str, *, followed: bool = False, static: bool = False
 ) -> Frame:
-    """Make the values of the frame that all pages share. An unauthenticated caller learns nothing about this
-    program."""
+    """Make the values of the frame that all pages share. The frame for an unauthenticated caller names neither caller
+    nor version."""
     from training.fleet.pages.rendering import Frame
 
     now, version = context.clock.now(), context.settings.version

@@ -57,7 +57,7 @@ async def judge_on_page(context: ReceiverContext, request: Request) -> Answer:
 
 
 def _page(form: Mapping[str, str], host: str) -> str:
-    """Return the page that a form came from: of one host, or of all."""
+    """Return the address of the page that a form came from: of one host, or of all hosts."""
     return f"/incidents?{urlencode({'host': host})}" if form.get("host") == host else "/incidents"
 
 

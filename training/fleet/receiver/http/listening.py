@@ -60,7 +60,8 @@ def _is_address(name: str) -> bool:
 
 
 def _holds_authority(folder: Path) -> bool:
-    """Return True if the folder has an authority that this user may read; otherwise the receiver stays on loopback."""
+    """Return True if the folder holds an authority's key or certificate; False also where this user may not look into
+    it."""
     try:
         return (folder / "ca.pem").exists() or (folder / "ca.key").exists()
     except OSError:
@@ -89,7 +90,8 @@ def listener(args: argparse.Namespace) -> socket.socket:
 
 
 def _listen_for_proxy(path: Path) -> socket.socket:
-    """Open a socket in the file system that only this user and its group (the proxy's) may use."""
+    """Open a Unix socket that only this user and the user's group, which includes the proxy, may use. Raises
+    StartError."""
     if not hasattr(socket, "AF_UNIX"):
         raise StartError("this system has no Unix sockets; use --tls instead of a proxy", 2)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -119,7 +121,7 @@ def _abandoned(path: Path) -> bool:
 
 
 def address(listener: socket.socket, security: Security | None) -> str:
-    """Return the receiver's address, for the log."""
+    """Return the address on which the receiver listens, for the log."""
     name = listener.getsockname()
     if isinstance(name, str):
         return f"{name} (for a proxy)"
@@ -129,7 +131,7 @@ def address(listener: socket.socket, security: Security | None) -> str:
 
 
 def public_url(args: argparse.Namespace, listener: socket.socket, security: Security | None) -> str:
-    """Return the receiver's URL that new machines should use."""
+    """Return the receiver's URL that new machines should use; empty without TLS."""
     if security is None:
         return ""
     host = security.names[0]

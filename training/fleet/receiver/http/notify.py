@@ -38,7 +38,8 @@ Send = Callable[[NotifyChannel, Message], None]
 
 
 def _send(channel: NotifyChannel, message: Message) -> None:
-    """Send a message; modules for HTTP and SMTP are loaded only now, to save memory in a receiver at rest."""
+    """Send a message; the modules for HTTP and SMTP are loaded only now, to save memory in a receiver that sends
+    none."""
     from training.fleet.receiver.notify.senders import send
 
     send(channel, message)
@@ -56,7 +57,7 @@ class Notifier:
         self._sending: dict[str, asyncio.Task[None]] = {}
 
     async def tick(self) -> None:
-        """Make notices of what is new, and start sending what is due."""
+        """Make notices of new events, and start sending each channel's messages that are due."""
         if self._context.halted is not None:
             return
         channels = await self._context.call(self._look)
@@ -67,7 +68,7 @@ class Notifier:
                 task.add_done_callback(partial(self._ended, channel.name))
 
     async def forget_old(self) -> None:
-        """Delete old notices that every channel sent; as this reads them all, call it rarely."""
+        """Delete old notices that every channel has sent. Call this rarely, because it reads all notices."""
         await self._context.call(self._notices.forget_old)
 
     def _ended(self, name: str, _task: asyncio.Task[None]) -> None:
@@ -105,7 +106,7 @@ class Notifier:
             logger.warning("notify %s: left for the next time: %s", channel.name, error)
 
     async def try_to_send(self, channel: NotifyChannel, message: Message) -> str | None:
-        """Send on a thread that a stop need not wait for; return why the message did not arrive, or None."""
+        """Send a message on a thread for which a stop need not wait; return why it did not arrive, None if it did."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[str | None] = loop.create_future()
 
@@ -131,7 +132,7 @@ class Notifier:
         return error
 
     async def test(self, channel: NotifyChannel) -> NotifyTestView:
-        """Send a test message."""
+        """Send a test message over a channel; the answer's ``error`` says why it did not arrive."""
         key, text = f"cis490-test-{secrets.token_hex(8)}", "This is a test: notices of the training fleet arrive here."
         message = Message(key, "CIS490: a test", text, (), self._context.database_id)
         error = await self.try_to_send(channel, message)
@@ -139,7 +140,7 @@ class Notifier:
 
 
 async def notify(context: ReceiverContext, _request: Request) -> Answer:
-    """List the channels and their state."""
+    """Answer with the plan's channels, and how far each has sent its notices."""
     channels = context.service.plan.channels
     outbox = NoticeOutbox(context.reader, context.clock)
     found = await context.look(lambda: outbox.waiting(channels))
@@ -149,7 +150,7 @@ async def notify(context: ReceiverContext, _request: Request) -> Answer:
 
 
 async def notify_test(context: ReceiverContext, request: Request) -> Answer:
-    """Send a test message, and say for each channel if it arrived."""
+    """Send a test message over one channel or all; answer for each channel whether the message arrived."""
     body = await read_json(context, request, NotifyTestRequest)
     channels = [each for each in context.service.plan.channels if body.channel in (None, each.name)]
     if body.channel is not None and not channels:

@@ -1,7 +1,8 @@
-"""The wire as an OpenAPI 3.1 document, made of the structs in messages.py and the table in routes.py.
+"""Write the wire as an OpenAPI 3.1 document, from the messages' structs and the route table.
 
-Served at ``GET /v1/openapi.json`` and kept in ``docs/openapi.json``; ``python -m training.fleet.receiver.http.openapi
-docs/openapi.json`` writes it. A test fails if an answer has a status or a kind of refusal that the table does not name.
+The receiver serves the document at ``GET /v1/openapi.json``; ``python -m training.fleet.receiver.http.openapi
+docs/openapi.json`` writes it into the docs. A test fails if an answer has a status or a kind of refusal that the table
+does not name.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ _DATABASE: Json = {
 
 
 def _link(operation: str) -> Json:
-    """Link an answer to a claim with the next request of the job's life."""
+    """Describe how a later request of an attempt takes the job, claim and host from the claim's request and answer."""
     claim, body = "$response.body#/claim_id", "$request.body#/host_id"
     parameters = {"path.job_id": "$response.body#/job_id"}
     if operation == "upload":
@@ -211,7 +212,7 @@ def _schema(kind: type[Any]) -> Json:
 
 
 def text() -> str:
-    """Write the document as it is kept: indented, so that a change reads well."""
+    """Return the document as indented JSON, in which differences are easy to read."""
     return msgspec.json.format(msgspec.json.encode(document()), indent=1).decode() + "\n"
 
 

@@ -1,8 +1,8 @@
 """Refuse requests that a foreign web page makes a browser send.
 
-Browsers send the page's origin (``Origin``, ``Sec-Fetch-Site``) and the receiver's name (``Host``); programs send only
-the last. DNS rebinding, by which a page's domain points at this machine after the page was loaded, shows in that name:
-it must be one of the receiver's. An IP address cannot be rebound, and is allowed.
+Browsers send the page's origin (``Origin``, ``Sec-Fetch-Site``) and the receiver's name (``Host``); other programs send
+only ``Host``. DNS rebinding makes a page's domain point at this machine after the page was loaded. It shows in
+``Host``, which must be one of the receiver's names. An IP address cannot be rebound, and is allowed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _OWN_SITES = frozenset({"same-origin", "none"})  # none: typed into the browser
 
 
 def own_names(names: Iterable[str]) -> frozenset[str]:
-    """Return the names of this receiver: these, and those of loopback."""
+    """Return the names of this receiver, in lower case: ``names`` and those of loopback."""
     return frozenset({*LOOPBACK_NAMES, *(name.lower() for name in names)})
 
 
 def check(method: str, headers: Headers, own: frozenset[str]) -> None:
-    """Raise Refusal for a request of a foreign page, or without exactly one Host header: of two, a proxy may read the
-    other.
+    """Raise Refusal for a request from a foreign web page, for another receiver, or without exactly one Host header. Of
+    two, a proxy may read the other.
 
     ``own``: the receiver's :func:`own_names`.
     """
@@ -67,7 +67,8 @@ def _is_ours(host: str, own: frozenset[str]) -> bool:
 
 
 def _is_own_page(origin: str, host: str, own: Collection[str]) -> bool:
-    """Return True for an origin with an own name and the request's own host; IP addresses must be listed, too."""
+    """Return True if an origin equals the request's Host, and its name is one of the receiver's; an IP address must be
+    among these, too."""
     name = _name(origin)
     return name in own and urlsplit(origin).netloc == host
 

@@ -36,8 +36,8 @@ _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 class PageTag(NamedTuple):
     """The state from which a page was made for one viewer.
 
-    A browser shows its page's tag when it asks again; the page is rendered again only when that would show something
-    else. The receiver stores nothing about its viewers.
+    A browser sends its page's tag when it asks again; the page is rendered again only if :meth:`is_news_for` says so.
+    The receiver stores nothing about its viewers.
     """
 
     viewer: str  # a digest of the caller and of this program
@@ -49,7 +49,8 @@ class PageTag(NamedTuple):
         return f'"{"-".join(map(str, self))}"'
 
     def is_news_for(self, shown: str) -> bool:
-        """Return True if a page made now would differ from the one with the tag ``shown``."""
+        """Return True if a page made now may differ from the one with the tag ``shown``: after an event at once, else
+        after some seconds."""
         found = _FORM.fullmatch(shown)
         if found is None or found[1] != self.viewer or int(found[2]) != self.event:
             return True
@@ -156,6 +157,6 @@ async def _ask(context: ReceiverContext, request: Request, to: str, refusal: Ref
 
 
 def way(to: str) -> str:
-    """Return the page to show after a login: always a page of this receiver, never an address elsewhere."""
+    """Return the address to show after a login: ``to`` if it is a path of this receiver, else the front page."""
     inside = to.startswith("/") and not to.startswith("//") and to.isascii() and to.isprintable() and "\\" not in to
     return to if inside else "/"

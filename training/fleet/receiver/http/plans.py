@@ -1,4 +1,4 @@
-"""The endpoints of what is to come: what a plan would change, and who would train what when."""
+"""The endpoints of plans and forecasts: what a plan would change, and which host would train which job when."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from training.fleet.wire.plans import PLAN_BODY_MAX, PlanRequest
 
 
 async def plan(context: ReceiverContext, request: Request) -> Answer:
-    """Judge the receiver's own manifest."""
+    """Answer what a reload of the receiver's own manifest would change."""
     check_reader(request)
     return await context.preview(Previews.own)
 
 
 async def plan_of(context: ReceiverContext, request: Request) -> Answer:
-    """Judge a plan that was read elsewhere."""
+    """Answer what a reload would change if the plan in the request were the receiver's."""
     check_reader(request)
     body = await read_json(context, request, PlanRequest, PLAN_BODY_MAX)
     return await context.preview(lambda previews: previews.given(body))
 
 
 async def forecast(context: ReceiverContext, request: Request) -> Answer:
-    """Forecast when the queue's jobs are done."""
+    """Answer which host will train which of the queue's jobs when, and when all are done."""
     check_reader(request)
     return await context.foretell(lambda forecasts: forecasts.now())
 
 
 async def forecast_of(context: ReceiverContext, request: Request) -> Answer:
-    """Forecast it with other hosts or another plan."""
+    """Answer which host would train which job when, with other hosts or for another plan."""
     check_reader(request)
     body = await read_json(context, request, ForecastRequest, PLAN_BODY_MAX)
     if body.plan is not None:  # where plans are judged, so that no reload writes meanwhile
@@ -42,7 +42,7 @@ async def forecast_of(context: ReceiverContext, request: Request) -> Answer:
 
 
 def check_reader(request: Request) -> None:
-    """Refuse a training host: the answer names jobs that the host never worked on."""
+    """Raise Refusal for a training host, because the answer names jobs that the host never worked on."""
     host_id = proven_host(request)
     if host_id is not None:
         raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} sees its own jobs alone; ask as an operator")

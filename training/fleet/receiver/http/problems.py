@@ -113,7 +113,7 @@ def wants_page(request: Request) -> bool:
 
 
 def unrouted(request: Request, error: Exception) -> tuple[Refusal, dict[str, str]]:
-    """Turn the router's errors (unknown path or method) into a refusal, keeping their headers."""
+    """Turn the router's error (unknown path or method) into a refusal; return it with the headers of its answer."""
     assert isinstance(error, HTTPException)
     request.app.state.context.tally.answered("none", error.status_code)
     if error.status_code == 405:
@@ -153,7 +153,8 @@ def decoded(body: bytes, kind: type[T]) -> T:
 
 
 def _whole_numbers(value: Any) -> Any:
-    """Decode 2.0 as an integer, as JSON and the published schema do, because some languages write it so."""
+    """Replace each whole float in a JSON value, such as 2.0, by its integer, because some languages write integers
+    so."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
@@ -164,6 +165,6 @@ def _whole_numbers(value: Any) -> Any:
 
 
 def reply(message: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer 200 with a message of :mod:`training.fleet.wire.messages`."""
+    """Make the answer 200 with a message as its JSON body."""
     shown = {**PLAIN, **(headers or {})}
     return Response(msgspec.json.encode(message), headers=shown, media_type="application/json")

@@ -64,7 +64,8 @@ def configuration(app: Starlette) -> Config:
 
 
 class Server(UvicornServer):
-    """uvicorn's server, woken only for work; it ends waiting claims before it stops."""
+    """A server like uvicorn's that wakes only for work, runs the periodic work, and ends waiting claims before it
+    stops."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Server(UvicornServer):
         security: Security | None = None,
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_stop`` ends all other waits; called from any thread or signal handler."""
+        """``on_stop`` ends waits outside of the server; :meth:`stop` calls it, from any thread or signal handler."""
         super().__init__(config)
         self._on_stop = on_stop
         self._context = context
@@ -182,7 +183,8 @@ class Server(UvicornServer):
                 logger.warning("left for the next time: %s", error)
 
     async def _fold(self) -> None:
-        """Move output from the database into files, from time to time or when there is much."""
+        """Wait for ``FOLD_S``, or until there is much new output; then move trainers' output from the database into
+        files."""
         news = self._context.much_output
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), FOLD_S)

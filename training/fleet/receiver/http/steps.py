@@ -1,4 +1,4 @@
-"""Run the steps of a delivery on the receiver's threads; the body comes from the request."""
+"""Run the steps of deliveries, saved states and retention on the receiver's threads; bodies come from the request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 async def carry_out(context: ReceiverContext, request: Request | None, steps: Steps[T]) -> T:
-    """Run each step of a sequence and pass its outcome back, even if the client has disconnected.
+    """Run each step that the generator yields, send the step's outcome or error into it, and return its result.
 
-    There is no request when the receiver acts by itself.
+    ``request`` is None for the receiver's own periodic work, which has no caller and no body.
     """
     opened: list[PartFile] = []
     outcome: Any = None

@@ -48,7 +48,7 @@ async def upload(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def model(context: ReceiverContext, request: Request) -> Answer:
-    """Serve the bundle of a completed job or of a given attempt, or a range of it."""
+    """Answer with the bundle of a completed job or of a given attempt, or with a range of the bundle."""
     job_id = await resolved(context, request)
     detail = await context.look(lambda: context.views.job(job_id))
     job, name = detail.job, _wanted(detail, query_number(request, "attempt", 0))
@@ -80,7 +80,8 @@ async def model(context: ReceiverContext, request: Request) -> Answer:
 
 
 def _wanted(detail: JobDetail, attempt: int) -> str:
-    """Find the artifact of the job, or of the attempt with that number if it is not 0, whatever the job's status."""
+    """Return the artifact id of the job, or if ``attempt`` is not 0 of that attempt, whatever the job's status. Raises
+    Refusal if there is none."""
     job = detail.job
     left = {each.attempt: each.artifact_id for each in detail.attempts if each.artifact_id}
     found = left.get(attempt) if attempt else job.artifact_id
@@ -96,7 +97,7 @@ def _wanted(detail: JobDetail, attempt: int) -> str:
 
 
 class _Download(StreamingResponse):
-    """Sends a bundle's bytes; closes its file however the answer ends, even if it never began."""
+    """A response with a bundle's bytes. It closes the file however the response ends, even if none of it was sent."""
 
     def __init__(self, file: BinaryIO, body: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
         super().__init__(body, status, headers, "application/zstd")
@@ -121,7 +122,8 @@ async def _read(context: ReceiverContext, file: BinaryIO, start: int, end: int) 
 
 
 def _range(request: Request, size: int) -> tuple[int, int]:
-    """Parse the requested range. Anything except one plain range means the whole bundle."""
+    """Return the first and the last byte of the requested range; for anything except one plain range, those of the
+    whole bundle."""
     match = _RANGE.fullmatch(request.headers.get("Range", ""))
     if match is None:
         return 0, size - 1

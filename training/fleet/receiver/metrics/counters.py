@@ -16,7 +16,7 @@ ATTEMPT_S = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0)
 
 
 class Histogram:
-    """Durations in seconds, counted by upper bounds. One thread writes it; another may read it."""
+    """Durations in seconds, counted by upper bounds. One thread adds durations; another may read the counts."""
 
     __slots__ = ("_counts", "bounds", "total_s")
 
@@ -41,7 +41,7 @@ class Histogram:
             self.observe(clock.monotonic() - begun)
 
     def cumulative(self) -> list[int]:
-        """Return how many durations were at most each bound, and last the number of all."""
+        """Return for each bound the number of durations up to it, and last the number of all durations."""
         found, most = [], 0
         for count in list(self._counts):
             most += count

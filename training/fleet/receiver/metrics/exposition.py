@@ -1,8 +1,8 @@
-"""The figures as text for Prometheus, by prometheus-client. The module is loaded at the first scrape, to save memory in
-a receiver that is not scraped.
+"""Write the receiver's metrics as text for Prometheus, by prometheus-client. The module is loaded at the first scrape,
+to save memory in a receiver that is not scraped.
 
-:data:`METRICS` is the list, in the order in which they are shown; a test checks that docs/metrics.md and the exported
-metrics agree with it.
+:data:`METRICS` lists all metrics in the order of the text; a test checks that docs/metrics.md and the exported metrics
+agree with the list.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class FleetCollector:
     _version: str
 
     def describe(self) -> list[Any]:
-        """Return nothing, so that registration makes no snapshot."""
+        """Return no metrics, so that the registration of this collector makes no snapshot."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Make every metric of :data:`METRICS`."""
+        """Yield every metric of :data:`METRICS` with its present values."""
         tally = self._snapshots.tally
         found: dict[str, Samples] = {
             "claim_duration_seconds": [((), tally.claims)],
@@ -118,7 +118,7 @@ class FleetCollector:
 
 
 class Exposition:
-    """The text of the figures. Used by the one thread that owns the snapshots."""
+    """The writer of the metrics' text. Only the thread that owns the snapshots uses it."""
 
     def __init__(self, snapshots: Snapshots, version: str) -> None:
         self._registry = CollectorRegistry()

@@ -69,7 +69,7 @@ class Obstacle(StrEnum):
 
 
 class HostState(StrEnum):
-    """The state of a host: the first in this order that applies."""
+    """The state of a host for the metric ``hosts``: the first in this order that applies."""
 
     QUARANTINED = "quarantined"
     RESTING = "resting"  # paused, drained, or at rest for its owner
@@ -91,8 +91,8 @@ class Ends:
 
     They are counted from the event rows, which are never changed. An attempt's own row cannot be used: a lost attempt
     that reports again becomes live, and a counter may not go down. Events before the start do not count, because old
-    ones may be removed: a counter that begins at 0 is right for Prometheus, one that begins a little lower than it
-    ended would look like a burst.
+    ones may be removed. Prometheus accepts a counter that begins at 0; one that begins a little lower than it ended
+    would look like a burst.
     """
 
     def __init__(self, database: Database, seen: int) -> None:
@@ -103,7 +103,7 @@ class Ends:
         self.durations: dict[str, Histogram] = {}
 
     def update(self) -> None:
-        """Count what ended since the last look."""
+        """Count the attempts that ended since the last update."""
         newest = self._db.number("newest_event")  # first: what is noted meanwhile is for the next look
         while rows := self._db.all("ended_since", after=self._seen, most=_ROWS):
             for row in rows:
@@ -130,7 +130,8 @@ class Ends:
 
 @dataclass
 class Snapshots:
-    """The latest figures, by their metrics' names. Used by the one thread that owns the reader's connection."""
+    """The latest values of all metrics, by the metrics' names. Only the thread that owns the reader's connection uses
+    this object."""
 
     reader: Database
     service: Service
@@ -150,7 +151,8 @@ class Snapshots:
         self._ends = Ends(self.reader, self.last_event)
 
     def latest(self) -> Mapping[str, Samples]:
-        """Return the last snapshot while it is fresh, else a new one; raises DatabaseError and StoreError."""
+        """Return the last snapshot if it is less than ``FRESH_S`` old, else a new one; raises DatabaseError and
+        StoreError."""
         now = self.clock.monotonic()
         if now - self._last_at >= FRESH_S:
             self._ends.update()
@@ -188,7 +190,8 @@ class Snapshots:
     def _waiting(
         self, now: float, known: Iterable[KnownHost], out: Mapping[str, str], resting: Mapping[str, str]
     ) -> Iterator[tuple[str, Samples]]:
-        """Find the longest wait for each need, and the number of jobs behind each obstacle."""
+        """Yield the longest wait of a pending job for each need (CPU or CUDA), and the number of pending jobs behind
+        each obstacle."""
         hosts = [(self.service.host_of(each), self.service.alive(each)) for each in known]
         oldest = {"cpu": 0.0, "cuda": 0.0}
         blocked = dict.fromkeys(Obstacle, 0)
@@ -207,7 +210,8 @@ class Snapshots:
     def _hosts(
         self, known: Iterable[KnownHost], states: Mapping[str, HostState], held: Mapping[str, int]
     ) -> Iterator[tuple[str, Samples]]:
-        """Describe hosts. Memory by kind, as a worker reported it with its last claim."""
+        """Yield the metrics of single hosts: when seen, attempts, quarantine, undelivered jobs, and memory as the
+        worker reported it with its last claim."""
         aside = {row["host"]: len(set_aside_of(row)) for row in self.reader.all("hosts_aside")}
         hosts = _newest((each.last_seen, each.name, each) for each in known)
         gpus = [
@@ -229,7 +233,8 @@ class Snapshots:
         yield "host_gpu_memory_bytes", of_gpus
 
     def _watches(self) -> Iterator[tuple[str, Samples]]:
-        """Describe watched hosts: open incidents without a verdict, and the watch that reported last."""
+        """Yield the metrics of watched hosts: open incidents, unconfirmed changes, and when the watch that reported
+        last did so."""
         views = self.views.incidents
         open_, changed = views.open(), views.changed()
         watches = _newest((each.heard_at, each.host, each) for each in views.watches())
@@ -239,7 +244,7 @@ class Snapshots:
         yield "watch_silent", by_one({name: each.silent for name, each in watches})
 
     def _disks(self) -> Iterator[tuple[str, tuple[float, float]]]:
-        """Find the free space and the size of each disk, by the folders on it."""
+        """Yield the free space and the size of the disk of models, of database and of data sets."""
         places = {"models": self.store.root, "database": self.database.parent, "datasets": self.datasets.root}
         for kind, place in places.items():
             with contextlib.suppress(OSError):
@@ -263,9 +268,10 @@ class Snapshots:
 def obstacle_of(
     needs: Needs, hosts: Iterable[tuple[Host, bool]], out: Mapping[str, str], resting: Mapping[str, str], datasets: Any
 ) -> Obstacle | None:
-    """Return the obstacle that keeps jobs with these needs from every host, or ``None``.
+    """Return the obstacle that keeps jobs with these needs from every host; None if some host can take them.
 
-    ``hosts`` says of each whether it was seen within a lease, ``out`` and ``resting`` name those that get no jobs now.
+    ``hosts`` has each host, and True if it was seen within a lease. ``out`` and ``resting`` name the hosts in
+    quarantine, and those paused, drained or used by their owner.
     """
     hosts = list(hosts)
     if rules.lacks_data(needs, datasets):
@@ -302,12 +308,13 @@ def _state(
 
 
 def by_one(found: Mapping[Any, Any]) -> Samples:
-    """Return values that have one label."""
+    """Return the entries of ``found`` as samples with one label, which is the key."""
     return [((str(key),), value) for key, value in found.items()]
 
 
 def _newest(seen: Iterable[tuple[float, str, T]]) -> list[tuple[str, T]]:
-    """For each label keep the entry seen last, at most as many as may have series."""
+    """Return for each label the entry seen last, the newest first, at most ``HOSTS_MAX``. ``seen`` has (time, name,
+    entry)."""
     found: dict[str, T] = {}
     for _, name, each in sorted(seen, key=lambda one: -one[0]):
         found.setdefault(label(name), each)
@@ -319,7 +326,8 @@ def _list(reported: object) -> list[Any]:
 
 
 def _bytes(labels: tuple[str, ...], reported: object, total: str, free: str) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Read sizes in GiB that a worker reported; values that are not sizes are left out."""
+    """Yield total and free memory in bytes, from the GiB that a worker reported; values that are not sizes are left
+    out."""
     values = reported if isinstance(reported, Mapping) else {}
     for kind, value in (("total", values.get(total)), ("free", values.get(free))):
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
@@ -333,7 +341,8 @@ def _size(path: Path, suffix: str = "") -> int:
 
 
 def _shown(given: Iterable[Credential], now: float) -> Iterator[Credential]:
-    """Keep each owner's credential that ends last, without those that ended long ago; limit the number of names."""
+    """Yield each owner's credential that ends last, unless it ended over 30 days ago; the number of names is
+    limited."""
     last: dict[tuple[str, str], Credential] = {}
     for each in given:
         key = each.role, label(each.name)

@@ -1,5 +1,5 @@
-"""Send a message over a channel: webhook, ntfy, e-mail, command. Every way ends within ``TIMEOUT_S`` or raises
-:class:`SendError` with one sentence, which never holds a secret."""
+"""Send a message over a channel: webhook, ntfy, e-mail, command. No wait for the other side is longer than
+``TIMEOUT_S``. A failure raises :class:`SendError` with one sentence, which never holds a secret."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def send(channel: NotifyChannel, message: Message) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect, because the address is a secret and a redirect leads elsewhere."""
+    """A handler that follows no redirect, because the address is a secret and a redirect leads elsewhere."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -56,7 +56,8 @@ def _webhook(channel: NotifyChannel, message: Message) -> None:
 
 
 def _ntfy(channel: NotifyChannel, message: Message) -> None:
-    """Publish as JSON to the topic's server, so that titles may hold any character (docs.ntfy.sh/publish)."""
+    """Publish the message as JSON to the topic's server, so that titles may hold any character
+    (docs.ntfy.sh/publish)."""
     assert channel.url is not None
     address = _address(channel.url)
     server, _, topic = address.rstrip("/").rpartition("/")

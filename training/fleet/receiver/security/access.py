@@ -14,8 +14,8 @@ _OF_WATCHERS = (Access.REPORTER, Access.MEMBER, Access.OWNER)
 
 
 def check(access: Access, principal: Principal | None) -> None:
-    """Raise Refusal unless ``principal`` may use an endpoint of this kind. The proof of an operator's identity has been
-    checked before."""
+    """Raise Refusal unless ``principal`` may use an endpoint of this kind. ``principal`` was authenticated before; None
+    means a caller without any proof."""
     if access is Access.JOINING:
         return
     if principal is None:
@@ -55,7 +55,8 @@ def check(access: Access, principal: Principal | None) -> None:
 
 
 def acting_host(principal: Principal | None, said: str | None) -> str | None:
-    """Return the host that a request acts for: the proven one, or without proof the one in the request."""
+    """Return the host that a request acts for: the proven one, or without proof ``said``, the one in the request.
+    Raises Refusal if the two differ."""
     proven = None if principal is None else principal.host_id or principal.watcher
     if principal is None or proven is None:
         return said

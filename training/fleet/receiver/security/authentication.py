@@ -37,8 +37,8 @@ class FailureLimit:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """Refuse while the address has used up its failures; then even a right short secret is refused, so that
-        guessing is useless."""
+        """Raise Refusal while the address has sent ``FAILURES_MAX`` wrong secrets within a minute. Then even a right
+        short secret is refused, so that guessing is useless."""
         times = self._failures.get(address)
         while times and times[0] <= self._clock.monotonic() - FAILURES_S:
             times.popleft()
@@ -57,7 +57,8 @@ class FailureLimit:
 
 @dataclass
 class Quota:
-    """A token bucket for each caller: a request takes a token, and tokens return with time."""
+    """The limit on requests: a token bucket for each caller. A request takes a token from the bucket, and tokens return
+    with time."""
 
     clock: Clock
     rate_per_s: float = RATE_PER_S
@@ -65,7 +66,8 @@ class Quota:
     _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # tokens, and when
 
     def take(self, caller: str) -> None:
-        """Count a request of ``caller``. Raises Refusal with the seconds until the next token."""
+        """Count a request of ``caller``. Raises Refusal, with the seconds until the next token, if the caller's bucket
+        is empty."""
         now = self.clock.monotonic()
         tokens, then = self._buckets.get(caller, (self.burst, now))
         tokens = min(self.burst, tokens + (now - then) * self.rate_per_s)
@@ -83,7 +85,7 @@ class Quota:
 
 
 def _again(command: str = "`cis490-jobs enroll`") -> str:
-    """Name the remedy to a caller whose certificate is not accepted."""
+    """Return the remedy, in words, for a caller whose certificate is not accepted."""
     return f"{command} on the receiver prints the line that gets a new one"
 
 
@@ -93,7 +95,8 @@ def _revoked(role: Role, name: str) -> Refusal:
 
 
 def _token_in(request: Request) -> str | None:
-    """Find a token in our header, or a bearer token, which programs such as Prometheus can send."""
+    """Return the token in the request's X-Operator-Token header, or its bearer token, which programs such as Prometheus
+    can send; None without one."""
     own = request.headers.get(HEADER_OPERATOR_TOKEN)
     if own is not None:
         return own
@@ -102,7 +105,8 @@ def _token_in(request: Request) -> str | None:
 
 
 def _shown(method: Method, token: Token, found: Principal | None) -> Principal:
-    """Return the caller who presented a token, with the certificate of ``found`` if any."""
+    """Return the principal of a caller who presented ``token``. ``found`` is the caller as known by certificate, beside
+    which a reader's token adds nothing."""
     host, shown = (None, ()) if found is None else (found.host_id, found.shown)
     shown = (*shown, token.secret_sha256.hex())
     if token.role is Role.OPERATOR:
@@ -119,8 +123,8 @@ def _caller(principal: Principal | None) -> str | None:
 
 @dataclass
 class Authenticator:
-    """Authenticates callers; with ``secure``, callers must prove their identity. Otherwise the receiver is on loopback
-    and asks for no proof."""
+    """The authentication of callers. With ``secure`` all callers must prove their identity; otherwise the receiver is
+    on loopback, and only operators must."""
 
     registry: Registry
     clock: Clock
@@ -155,7 +159,8 @@ class Authenticator:
         raise _revoked(*principal.owner)
 
     def principal(self, request: Request, kind: Access) -> Principal | None:
-        """Authenticate the caller; None for an anonymous one.
+        """Return the authenticated caller: ``LOCAL`` on loopback without a proof, None on other connections without
+        one.
 
         An invalid certificate or token is refused, not ignored.
         """
@@ -188,7 +193,8 @@ class Authenticator:
         return peer if peer is not None and peer.channel is Entrance.TLS else Peer(Entrance.TLS)
 
     def _certified(self, peer: Peer) -> Principal | None:
-        """Look up a certificate in the receiver's own list, because it may have been revoked or have expired."""
+        """Return the owner of a connection's certificate; None without one. Raises Refusal if the receiver's own list
+        lacks it, or says that it was revoked or has expired."""
         if peer.fingerprint is None:
             return None
         known = self.registry.certificate(peer.fingerprint)
@@ -239,7 +245,8 @@ class Authenticator:
         return self._own_token() + [each for each in self.registry.tokens() if each.valid(now)]
 
     def _token(self, request: Request, given: bytes) -> Token | None:
-        """Find the valid token with this secret. A wrong secret is counted; after several the address is refused."""
+        """Return the valid token with this secret; None if there is none. Wrong secrets are counted; after several
+        within a minute the address is refused."""
         address = self.address(request)
         if len(given) < UNGUESSABLE_CHARS:
             self.limit.check(address)
@@ -265,13 +272,14 @@ class Authenticator:
         return cookie(self.sessions.begin(token), tls=self._by_tls(request))
 
     def log_out(self, request: Request) -> str:
-        """End the session of this browser, if it has one; returns the header that removes its cookie."""
+        """End the session of this browser, if it has one; return the header value that removes its cookie."""
         tls = self._by_tls(request)
         self.sessions.end(request.cookies.get(cookie_name(tls=tls), ""), self._tokens())
         return cookie("", tls=tls)
 
     def _in_session(self, request: Request, found: Principal | None) -> Principal | None:
-        """Authenticate by a login's cookie, if there is one: for reading, and for the forms of pages.
+        """Return the caller by a login's cookie, which counts for reading and for the forms of pages; None without a
+        valid one.
 
         A form's request must carry an origin, as every browser sends; the origin was checked before.
         """

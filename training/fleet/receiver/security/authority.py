@@ -79,7 +79,7 @@ class Authority:
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> Authority:
-        """Open the folder's authority; create it when there is none. Raises AuthorityError."""
+        """Open the authority in a folder; create one when there is none. Raises AuthorityError."""
         if not (folder / "ca.pem").exists():
             if (folder / "ca.key").exists():
                 raise AuthorityError(
@@ -107,7 +107,8 @@ class Authority:
         return None
 
     def renew_server(self, names: Sequence[str]) -> None:
-        """Make the receiver's own certificate, with a new key. The chain includes the authority's."""
+        """Make a new key and certificate for the receiver itself, and write them; the chain in ``server.pem`` includes
+        the authority's certificate."""
         from cryptography import x509
         from cryptography.x509.oid import ExtendedKeyUsageOID
 

@@ -1,8 +1,8 @@
 """The registry of credentials: certificates, one-time codes and operators' tokens, in the database and in memory.
 
-Changes run on the writer's thread, inside its transaction, and take effect once they are durable: every changing method
-returns a value to pass to :meth:`apply` then. Reads are answered from memory, for every request, so that a revocation
-holds from the next request on. Secrets are never stored, only the SHA-256 of codes and tokens.
+Changes run on the writer's thread, inside its transaction. Memory follows once they are durable: the caller passes the
+certificates and tokens that a change returned to :meth:`apply`. Reads are answered from memory, for every request, so
+that a revocation holds from the next request on. Secrets are never stored, only the SHA-256 of codes and tokens.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Token(NamedTuple):
 
 
 class Invitation(NamedTuple):
-    """A one-time code, shown only once."""
+    """A one-time code for a join, with its end in epoch seconds; only the answer to its making shows it."""
 
     code: str
     expires_at: float
@@ -74,7 +74,7 @@ class Registry:
         return sorted(self._certificates.values(), key=lambda each: (each.role, each.name, each.issued_at))
 
     def put_out(self) -> set[str]:
-        """List the hosts that were revoked and have not joined again."""
+        """Return the names of the hosts that were revoked and have no valid certificate now."""
         now, hosts = self._clock.now(), list(self._certificates.values())
         hosts = [each for each in hosts if each.role is Role.HOST]
         good = {each.name for each in hosts if each.revoked_at is None and now < each.expires_at}
@@ -89,7 +89,8 @@ class Registry:
         return known is not None and known.revoked_at is not None
 
     def token(self, secret: bytes) -> Token | None:
-        """Find the valid token with this secret. Every token is compared, so that timing reveals nothing."""
+        """Return the valid token with this secret; None if there is none. Every token is compared, so that timing
+        reveals nothing."""
         given, now = hashlib.sha256(secret).digest(), self._clock.now()
         found = None
         for token in list(self._tokens.values()):
@@ -98,8 +99,8 @@ class Registry:
         return found
 
     def apply(self, changed: Iterable[Certified | Token]) -> None:
-        """Update memory with what was written, once that is durable. A revocation that was applied before is not
-        undone."""
+        """Update memory with certificates and tokens that were written, once the write is durable. A revocation that
+        was applied before stays."""
         for each in changed:
             known: dict[str, Any] = self._certificates if isinstance(each, Certified) else self._tokens
             key = each.fingerprint if isinstance(each, Certified) else each.secret_sha256.hex()
@@ -109,8 +110,8 @@ class Registry:
     # -- within the writer's transaction ------------------------------------------------------------------------
 
     def is_revoked_on_record(self, digest: str) -> bool:
-        """Check in the database whether a credential was revoked, as memory learns of a revocation only after its
-        commit."""
+        """Return True if the database says that this certificate or token was revoked; memory has a revocation only
+        after its commit."""
         return self._db.one("revoked_by_digest", digest=digest) is not None
 
     # -- one-time codes -----------------------------------------------------------------------------------------
@@ -133,7 +134,8 @@ class Registry:
     def check_code(self, role: Role, name: str, code: str, request: bytes) -> str:
         """Return the digest for :meth:`admit` if the code belongs to this name and is usable, or raise Refusal.
 
-        A code is valid for one certificate request, which may be repeated because its answer may have been lost.
+        A code is valid for one certificate request; the same request may be repeated, because its answer may have been
+        lost.
         """
         digest = _digest(_bound(role, name, code))
         row = self._db.one("invitation", code_sha256=digest)
@@ -181,7 +183,8 @@ class Registry:
         return gone
 
     def check_pace(self, role: Role, name: str) -> None:
-        """Refuse a renewal beyond the limit; called before signing, and again by :meth:`admit`."""
+        """Raise Refusal if this name got ``A_DAY_MAX`` certificates within a day; called before signing, and again by
+        :meth:`admit` for a renewal."""
         now = self._clock.now()
         _check_pace(self._standing(role, name, now), now)
 
@@ -190,7 +193,8 @@ class Registry:
         return [each for each in map(_certified, rows) if each.revoked_at is None and now < each.expires_at]
 
     def revoke(self, role: Role, name: str) -> list[Certified]:
-        """Revoke every certificate and open code of this name; Refusal when there is none."""
+        """Revoke every certificate and open code of this name, for an operator all open codes; return the revoked
+        certificates. Raises Refusal when there is none."""
         now = self._clock.now()
         codes = self._db.run("forget_invitations", role=role, name=name)
         if role is Role.OPERATOR:  # an operator may have made some for later, under any name
@@ -207,10 +211,10 @@ class Registry:
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def add_token(self, name: str, days: float, role: Role = Role.OPERATOR) -> tuple[str, Token]:
-        """Make an operator's or a reader's token for ``name``, shown this once.
+        """Make an operator's or a reader's token for ``name``; return its secret, which is not stored, and the token.
 
-        A name may have two valid tokens, so that one can replace the other. Raises Refusal if it has two, or one of the
-        other role.
+        A name may have two valid tokens, so that one can replace the other. Raises Refusal if the name has two already,
+        or one of the other role.
         """
         now = self._clock.now()
         valid = [each for each in self._tokens.values() if each.name == name and each.valid(now)]
@@ -239,7 +243,8 @@ class Registry:
         return secret, token
 
     def revoke_token(self, name: str, *, every: bool = False) -> list[Token]:
-        """Revoke the oldest valid token of this name, or all."""
+        """Revoke the oldest valid token of this name, or with ``every`` all of them; return the revoked ones. Raises
+        Refusal if there is none."""
         now = self._clock.now()
         valid = [each for each in self.tokens() if each.name == name and each.valid(now)]
         if not valid:
@@ -254,7 +259,8 @@ class Registry:
 
 
 def _check_pace(standing: list[Certified], now: float) -> None:
-    """Limit the number of renewals, not their age: a host with a corrected clock or a lost answer renews early."""
+    """Raise Refusal for too many certificates within a day. An early renewal is allowed: a host renews early after a
+    corrected clock or a lost answer."""
     recent = sorted(each.issued_at for each in standing if now - each.issued_at < DAY_S)
     if len(recent) >= A_DAY_MAX:
         raise Refusal(

@@ -1,7 +1,7 @@
 """Browser sessions: a login exchanges a token for a cookie that is valid for some hours.
 
-The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Of sessions
-only the logged-out ones are stored, until they would have ended. The key that signs sessions exists only in this
+The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Only
+logged-out sessions are kept in memory, until they would have ended. The key that signs sessions exists only in this
 process.
 """
 
@@ -22,20 +22,21 @@ _LOGGED_OUT_MAX = 10_000
 
 
 def cookie_name(*, tls: bool) -> str:
-    """Name the cookie. With its prefix, browsers accept the cookie only over TLS, only from this host, and only for all
-    its paths."""
+    """Return the name of the session cookie. With TLS its prefix ``__Host-`` makes browsers accept the cookie only over
+    TLS, from this host, and for all its paths."""
     return f"__Host-{_COOKIE}" if tls else _COOKIE
 
 
 def cookie(value: str, *, tls: bool) -> str:
-    """Write the header that sets the cookie until the browser is closed, or with an empty value removes it."""
+    """Return the header value that sets the session cookie until the browser is closed, or, for an empty value, removes
+    the cookie."""
     parts = [f"{cookie_name(tls=tls)}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, *(["Secure"] if tls else []), *([] if value else ["Max-Age=0"])])
 
 
 @dataclass
 class Sessions:
-    """Signs and checks session cookies."""
+    """The signer and checker of session cookies."""
 
     clock: Clock
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
@@ -56,7 +57,8 @@ class Sessions:
         return found if found is not None and self._lasts(name) else None
 
     def end(self, value: str, tokens: Iterable[Token]) -> None:
-        """Log out a session of one of these tokens: its cookie is not accepted any more."""
+        """Log out the session with this cookie value: the cookie is not accepted any more. A cookie that none of the
+        tokens signed is ignored."""
         if self.token(value, tokens) is None:
             return  # anybody may send anything: it is not remembered
         now, name = self.clock.monotonic(), value.rpartition(".")[0]

@@ -20,10 +20,11 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Security:
-    """A receiver's authority and the TLS context it serves with. Raises AuthorityError."""
+    """A receiver's authority, and the TLS context with which the receiver serves. The constructor raises
+    AuthorityError."""
 
     def __init__(self, folder: Path, names: Sequence[str], clock: Clock, *, for_proxy: bool = False) -> None:
-        """``names``: the addresses the receiver is reached by, the most public one first."""
+        """``names``: the names and addresses by which clients reach the receiver, the most public one first."""
         self.authority = Authority.open(folder, clock)
         self.names = tuple(dict.fromkeys([*names, *LOOPBACK_NAMES]))
         self._for_proxy = for_proxy
@@ -111,7 +112,8 @@ def _load_own(context: ssl.SSLContext, folder: Path) -> None:
 
 
 def own_names(host: str, public: Sequence[str]) -> list[str]:
-    """Return the receiver's names for its clients: those given, else its address, else the machine's name."""
+    """Return the receiver's names for its clients: those in ``public``, then its address ``host``, or if it listens on
+    all addresses the machine's name."""
     for name in public:
         if not _NAME.fullmatch(name):
             raise ValueError(
