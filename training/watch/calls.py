@@ -2,7 +2,7 @@
 
 A hook is a command that gets the incident as JSON on its standard input, a web address to which it is posted, or the
 fleet's receiver. Hooks run in threads beside the watch, each delivering one call at a time. A failed call is tried
-again, with the same id, until it is delivered.
+again, with the same id, until it is delivered, refused for good, or more than 200 calls wait for the same hook.
 """
 
 import json
@@ -36,7 +36,8 @@ NEVER_TAKEN = 65  # its exit code for what the receiver refuses for good
 
 
 class Hook(NamedTuple):
-    """Delivers calls in one way; ``call`` raises ``HookError`` if the call was not delivered."""
+    """A way to deliver calls: ``call`` delivers one document, and raises ``HookError`` if that fails; ``events`` names
+    the events that this hook takes."""
 
     name: str  # under which its calls are kept
     call: Callable[[Mapping[str, Any]], None]
@@ -44,15 +45,16 @@ class Hook(NamedTuple):
 
 
 class HookError(Exception):
-    """A hook did not deliver a call; the message is a sentence without secrets."""
+    """A hook did not deliver a call; the error's message is a sentence without secrets."""
 
 
 class HookRefusedError(HookError):
-    """A hook can never deliver this call, so that trying again is useless."""
+    """The receiver refused a call for good, so that trying again is useless."""
 
 
 def change_document(about: Mapping[str, Any], told: ToldChange) -> dict[str, Any]:
-    """The JSON values of a change, with its three surest channels; times in epoch seconds."""
+    """Return the JSON document of a host's change: the fields of ``about``, the change's times in epoch seconds, its
+    ``SHOWN`` surest channels, and its words."""
     return {
         **about,
         "since": told.since,
@@ -65,7 +67,7 @@ def change_document(about: Mapping[str, Any], told: ToldChange) -> dict[str, Any
 
 
 def line(told: Mapping[str, Any]) -> str:
-    """An incident, or a change, for people, with times in UTC."""
+    """Return a line of text for people about an incident's or a change's document ``told``, with times in UTC."""
     if told["event"] == "changed":
         return f"{moment(told['told_at'])} CHANGED {told['id']}: {told['host']} {told['words']}. {UNTIL}"
     if told["event"] == "over":
@@ -91,8 +93,10 @@ def moment(at: float, form: str = "%Y-%m-%d %H:%M:%SZ") -> str:
 
 
 def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
-    """Make a hook that reports to the fleet's receiver at ``url``, in the name of ``host``. Raises ValueError for flags
-    with which it cannot."""
+    """Make a hook that reports to the fleet's receiver at ``url``, in the name of ``host``.
+
+    Raises ValueError if the reporting command, started once with ``--check``, fails with these flags.
+    """
     words = [sys.executable, "-m", REPORTER, "--receiver-url", url, "--host-id", host]
     words += ["--tls-dir", tls_dir] if tls_dir else []
     code, wrong = _reported([*words, "--check"], b"")
@@ -109,7 +113,8 @@ def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
 
 
 def _reported(words: Sequence[str], data: bytes) -> tuple[int, str]:
-    """Run the command that reports to the receiver; return its exit code and its last sentence."""
+    """Run the command that reports to the receiver, with ``data`` as its input; return its exit code and, if the
+    command failed, the last line of its standard error."""
     try:
         # In a session of its own: a Ctrl-C that ends the watch lets its last call arrive.
         done = subprocess.run(
@@ -124,7 +129,10 @@ def _reported(words: Sequence[str], data: bytes) -> tuple[int, str]:
 
 
 def command_hook(command: str) -> Hook:
-    """Make a hook that starts ``command`` for each call. Raises ValueError for a line that no shell could read."""
+    """Make a hook that starts ``command`` for each call, with the call as JSON on its input.
+
+    Raises ValueError for a command line with an open quote, an empty one, or one whose program cannot be found.
+    """
     words = shlex.split(command)
     if not words:
         raise ValueError("--exec names no command")
@@ -146,8 +154,10 @@ def command_hook(command: str) -> Hook:
 
 
 def webhook(address: str) -> Hook:
-    """Make a hook that posts each call to ``address``, which must be http or https; it may contain a secret. Raises
-    ValueError."""
+    """Make a hook that posts each call as JSON to ``address``, which may contain a secret.
+
+    Raises ValueError if ``address`` begins with neither http:// nor https://.
+    """
     if not address.startswith(("http://", "https://")):
         raise ValueError("--webhook must begin with https:// or http://")
 
@@ -175,9 +185,10 @@ def webhook(address: str) -> Hook:
 
 
 class Courier:
-    """Delivers calls to the hooks, each in a thread of its own, so that a failing hook delays no other.
+    """Delivers calls to the hooks; each hook has its own thread, so that a failing hook does not delay the others.
 
-    ``waiting`` has the undelivered calls by hook, oldest first; calls for hooks that this run does not have are kept.
+    ``waiting`` has the calls not yet delivered, oldest first for each hook. Calls for hooks that are not configured now
+    are kept, and not tried.
     """
 
     def __init__(self, hooks: Sequence[Hook], waiting: Sequence[Undelivered], say: Callable[[str], None]) -> None:
@@ -203,7 +214,7 @@ class Courier:
         return len(self._others)
 
     def asked(self, told: Mapping[str, Any]) -> list[Undelivered]:
-        """The calls that ``told``, a document, causes: one for each hook that takes its event."""
+        """Return one call for each hook that takes the event of the document ``told``; deliver nothing."""
         return [{"to": hook.name, "told": dict(told)} for hook in self._hooks.values() if told["event"] in hook.events]
 
     def put(self, told: Mapping[str, Any]) -> None:
@@ -219,7 +230,7 @@ class Courier:
             self._lock.notify_all()
 
     def end(self, within_s: float) -> None:
-        """Try each waiting call once more, and stop."""
+        """Let each hook deliver its waiting calls until one fails, and stop; wait at most ``within_s`` seconds."""
         with self._lock:
             self._ended = True
             self._lock.notify_all()
@@ -246,7 +257,7 @@ class Courier:
         return self._ended or self._news != since
 
     def _carried(self, hook: Hook, told: Mapping[str, Any]) -> bool:
-        """Tell whether a call needs no further try."""
+        """Deliver the document ``told`` with a hook; return False if that failed and must be tried again."""
         kind = "change" if told["event"] in OF_CHANGE else "incident"
         what = f"{kind} {told['id']}" if "id" in told else "that this host is watched"
         try:

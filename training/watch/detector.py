@@ -1,4 +1,5 @@
-"""Turn a host's samples into scored windows, with the windows, features and scores of ``build`` and ``score``."""
+"""Turn a host's samples into scored windows, by the same rules as ``training.data.build`` and
+``training.trainer.score``."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ FEW = 10  # windows of this host that say how unlike it is
 
 
 class ScoredWindow(NamedTuple):
-    """A scored window of the host."""
+    """A window of the host with its score and the threshold for alarms; ``share`` is None without an alarm."""
 
     window: Window
     score: float
@@ -45,8 +46,8 @@ class ScoredWindow(NamedTuple):
 class HostDetector:
     """Scores one host's windows as its samples arrive.
 
-    ``began_at`` is the moment of time 0 in epoch seconds. ``judged`` has the first ``FEW`` windows: they show which
-    channels the host lacks and how unlike the training hosts it is.
+    ``began_at`` is the moment of time 0 in epoch seconds. ``judged`` has the scores of the first ``FEW`` or so windows
+    (None before): they show which channels the host lacks and how much it differs from the training hosts.
     """
 
     def __init__(self, model: OpenedModel, own: OwnReferences, *, host: str, view: str, began_at: float) -> None:
@@ -77,7 +78,8 @@ class HostDetector:
 
     @property
     def usual(self) -> Values:
-        """The stretches (R, M) of the reference."""
+        """The means (R, M) of the M measures in each of the R stretches (about a minute each) of the host's reference;
+        R is 0 without a reference."""
         none = np.zeros((0, len(self._schema.features)))
         return self.measures.usual(none if self._known is None else self._known.inputs.features)
 
@@ -91,7 +93,10 @@ class HostDetector:
         )
 
     def push(self, t: float, sample: Sample) -> list[ScoredWindow]:
-        """Take a sample at the time ``t``, in seconds since ``began_at``; return the windows that it completes."""
+        """Take a sample at the time ``t``, in seconds since ``began_at``; return the windows that it completes, scored.
+
+        After more than ``BLIND_S`` seconds without a complete sample, a new recording begins.
+        """
         names = self._schema.channel_names
         found = [sample.get(name) if usable else None for name, usable in zip(names, self._usable, strict=True)]
         values = np.array([np.nan if value is None else float(value) for value in found])
@@ -102,18 +107,18 @@ class HostDetector:
         return seen
 
     def restart(self) -> None:
-        """Begin a new recording, at time 0."""
+        """Begin a new recording at time 0, and forget the latest alarms."""
         self._lost += self._stream.skipped
         self._stream = self._begin()
         self._alarms.clear()
 
     @property
     def lost(self) -> int:
-        """The number of windows not examined so far, because a hole between samples touched them."""
+        """The number of windows that were not scored, because samples are missing in them."""
         return self._lost + self._stream.skipped
 
     def end(self) -> list[ScoredWindow]:
-        """The windows that can be decided only once the recording has ended."""
+        """End the recording; return the scored windows that are complete only once no further sample can come."""
         return self._scored(self._stream.end())
 
     def _scored(self, cuts: Sequence[GridWindow]) -> list[ScoredWindow]:
@@ -144,11 +149,12 @@ class HostDetector:
 
     @property
     def _fitted(self) -> Fitted:
-        """The model, measuring this host from its reference if its family does so."""
+        """The fitted model; with a reference, the one whose scores take this host's reference into account, if the
+        model's family uses references."""
         return self._model.fitted if self._known is None else self._known.fitted
 
     def _shares(self, judged: Judged) -> dict[int, Floats]:
-        """Each alarm's shares of the channels, by the alarm's number."""
+        """Return, by the row of each alarm, the share (C,) of each channel in the alarm's score."""
         inputs, alarm = judged.inputs, judged.alarm
         alarms = np.flatnonzero([] if alarm is None else alarm)
         if not alarms.size:
@@ -167,10 +173,10 @@ class HostDetector:
         return dict(zip(found.rows.tolist(), found.share, strict=True))
 
     def moments(self, began: float, until: float) -> list[tuple[float, float]]:
-        """The spans (epoch seconds) that carried the latest alarms, among windows that begin from ``began`` to
-        ``until``.
+        """Return the spans (start, end) of epoch seconds that contributed most to the latest alarms.
 
-        Each second of a window costs as much as scoring it, so this is computed for incidents, not for every alarm.
+        Only alarms of windows that start from ``began`` until before ``until`` count. Explaining one second of a window
+        costs as much as scoring the window, so the spans are computed for incidents, not for every alarm.
         """
         spans: list[tuple[float, float]] = []
         for inputs, row in self._alarms:
@@ -197,7 +203,8 @@ class HostDetector:
 
 
 def joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The spans in order, with touching spans merged."""
+    """Return the spans (start, end) in order of time; overlapping spans, and spans at most ``TOUCH_S`` apart, are
+    merged."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1] + TOUCH_S:
@@ -213,7 +220,11 @@ def _rows(host: str, starts: Sequence[float], ends: Sequence[float]) -> Rows:
 
 
 def require_watchable(schema: FeatureSchema, model: OpenedModel) -> None:
-    """Refuse models that raise no alarm, or whose channels this host's recorder cannot measure at all."""
+    """Raise ``BadData`` for a model that cannot watch a host.
+
+    Refused are a model without a threshold, one that is not of the mode realistic, one trained on windows without a
+    clock, and one with none of the recorder's channels.
+    """
     document = model.document
     if schema.time is not Timing.SECONDS or not set(schema.channel_names) & set(CHANNELS):
         raise BadData(

@@ -43,14 +43,18 @@ JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin o
 
 
 def state_path(document: Mapping[str, Any], host: str) -> Path:
-    """The state file to use if the user names none: in the service's folder, or the user's."""
+    """Return the default path of the state file: below ``$STATE_DIRECTORY``, else ``$XDG_STATE_HOME``, else
+    ``~/.local/state``."""
     home = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME")
     folder = Path(home) if home else Path.home() / ".local" / "state"
     return folder / "cis490-watch" / f"{document['model']}_{document['mode']}-{host}.json"
 
 
 def confirm(names: argparse.Namespace) -> str:
-    """Leave a note that makes the running watch confirm the host's change. Raises ``TrainerError``."""
+    """Leave a note that makes the running watch confirm the host's change; return the sentence that reports this.
+
+    Raises ``TrainerError``.
+    """
 
     document = read(names.checkpoint).document
     kept_in = names.state or state_path(document, names.host)
@@ -59,9 +63,10 @@ def confirm(names: argparse.Namespace) -> str:
 
 
 def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[HostWatch, Collector, float]:
-    """Open all files and refuse what cannot be watched; the context ``held`` locks the state file for this process.
+    """Open all files; return the watch, the collector of samples, and the number of samples a second.
 
-    Raises ``TrainerError``.
+    The context ``held`` keeps the state file locked for this process. Raises ``TrainerError`` for flags, a model or a
+    state file with which this host cannot be watched.
     """
 
     if names.for_s is not None and not names.for_s > 0:
@@ -127,7 +132,11 @@ def samples(
     stop: Stop,
     for_s: float | None,
 ) -> None:
-    """Take samples until asked to stop, or for ``for_s`` seconds; samples that come late are skipped."""
+    """Feed samples to the watch until a stop is requested or ``for_s`` seconds have passed; skip samples whose moment
+    has passed.
+
+    If the host's clock was set by more than ``JUMP_S`` seconds, windows start over.
+    """
     begun, tick = clock.monotonic(), 0
     watch.detector.began_at = clock.now()
     watch.forget_the_future(clock.now())
@@ -147,7 +156,8 @@ def samples(
 
 @dataclass
 class HostWatch:
-    """Watches one host with one model: scored windows become incidents, which are stored, printed and delivered."""
+    """Watches one host with one model: finds incidents and changes in scored windows; stores, prints and delivers
+    them."""
 
     detector: HostDetector
     streams: Streams
@@ -168,7 +178,11 @@ class HostWatch:
     _lost_said: bool = False
 
     def begin(self) -> None:
-        """Print what a reader of the incidents must know before the first one."""
+        """Note the rule for incidents and whatever the last watch left open; compare the host with its reference from
+        now on.
+
+        An earlier change is delivered again as ``changed``, or as ``referenced`` if the reference is another one.
+        """
         rule = self.streams.rule
         what = f"an incident is {rule.words}, until {rule.quiet_s:g} s are quiet"
         self.say(f"watching {self.host} with {self.model}: {what}")
@@ -186,13 +200,16 @@ class HostWatch:
             self.say(f"incident {self.streams.identity(self.host, known.open)} was open when the last watch ended")
 
     def _take_up(self) -> None:
-        """Look for a note that confirms a change, and confirm it."""
+        """Confirm the host's change if a person has left a note that confirms it (``--confirm-change``)."""
         carry = partial(self._carry_change, event="confirmed")
         if (told := take_note(self.kept_in, self.streams, self.host, keep=carry)) is not None:
             self.say(f"confirmed: {self.host} {told.words}; it is held against that from now on")
 
     def forget_the_future(self, now: float) -> None:
-        """Drop state from a time when the clock was ahead: otherwise its windows would hide the present ones."""
+        """Drop the host's incident state if its last window starts after ``now``, because the clock was ahead then.
+
+        Otherwise the present windows would count as already seen.
+        """
         known = self.streams.states.get(self.host)
         if known is not None and known.last is not None and known.last.t_start > now:
             self.say("what was kept is of a time that has not come yet: begun afresh")
@@ -211,14 +228,15 @@ class HostWatch:
                 self.say(doubt)
 
     def _show_life(self, now: float) -> None:
-        """Tell the hooks that want to know it, from time to time, that this host is watched."""
+        """Report to the hooks that take the event ``watching``, every ``ALIVE_EVERY_S`` seconds, that this host is
+        watched."""
         if 0 <= now - self._alive_at < ALIVE_EVERY_S:
             return
         self._alive_at = now
         self.courier.put({**self._about(calls.WATCHING), "every_s": ALIVE_EVERY_S})
 
     def finish(self) -> None:
-        """Process the windows that need the recording's end, and print a summary."""
+        """End the recording, process its last windows, and note the numbers of windows, alarms and incidents."""
         self._feed(self.detector.end())
         self.say(f"{self.windows:,} windows, {self.alarms:,} above the threshold, {self.raised:,} incidents")
         self._say_lost()
@@ -233,7 +251,7 @@ class HostWatch:
             )
 
     def close(self) -> None:
-        """Stop the hooks, and save the state."""
+        """Stop the hooks after at most ``LAST_CALLS_S`` seconds, and save the state."""
         self.courier.end(LAST_CALLS_S)
         self.keep()
 
@@ -261,7 +279,7 @@ class HostWatch:
                 self._kept_at = one.window.t_end
 
     def _hold_against_the_usual(self, seen: ScoredWindow, measures: Values) -> None:
-        """Add a window to the host's record, and report a change that it shows."""
+        """Add a window's measures to the host's record; if they show a change of the host, print and deliver it."""
         self._take_up()
         record, window, piece = self.streams.record(self.host), seen.window, f"{self.detector.began_at:.3f}"
         closed = record.closed
@@ -272,7 +290,7 @@ class HostWatch:
             self.keep()
 
     def _about(self, event: str, **named: str) -> dict[str, Any]:
-        """The fields with which each document of this watch begins."""
+        """Return the fields with which each document begins: the event, ``named``, the host, model and checkpoint."""
         mine = {"host": self.host, "model": self.model, "checkpoint": self.streams.checkpoint}
         return {"event": event, **named, **mine}
 
@@ -280,19 +298,25 @@ class HostWatch:
         print(json.dumps(said) if self.as_json else calls.line(said), file=self.out, flush=True)
 
     def _carry_change(self, told: ToldChange, event: str) -> dict[str, Any]:
-        """Give a change to the hooks that take changes, and save the state."""
+        """Save the state, and give a change to the hooks that take ``event``; return the change's document."""
         said = calls.change_document(self._about(event, id=self.streams.name_of(self.host, told)), told)
         self._keep_and_put(said)
         return said
 
     def _keep_and_put(self, said: Mapping[str, Any]) -> None:
-        """Save the state before the hooks get a call, so that a restart does not repeat the call."""
+        """Save the state with the calls for the document ``said``, then give these calls to the hooks.
+
+        The state is saved first, so that after a crash the incident is not reported a second time.
+        """
         self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(said)]
         self.streams.save(self.kept_in)
         self.courier.put(said)
 
     def _tell(self, incident: Incident, event: str, seen: ScoredWindow) -> None:
-        """Tell of an incident: times in epoch seconds, ``peak`` in units of the score above the threshold."""
+        """Save, deliver and print an incident that was raised or is over.
+
+        Times are epoch seconds; ``peak`` is the highest score minus its threshold.
+        """
         seconds = self.detector.moments(incident.began, incident.last) if event == "raised" else ()
         changed = self.streams.record(self.host).told
         told = {
@@ -313,6 +337,7 @@ class HostWatch:
         self._print(told)
 
     def _why(self, incident: Incident) -> list[tuple[str, float]]:
-        """The channels that carried the incident's alarms, among the recent alarms that are still in memory."""
+        """Return the channels that contributed most to the incident's alarms, with their shares; only the latest
+        ``MOST_SHARES`` alarms of this run count."""
         mine = [share for start, share in self._shares if incident.began <= start < incident.last]
         return named(self.detector.channels, together(mine)) if mine else []

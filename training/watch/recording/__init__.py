@@ -1,1 +1,1 @@
-"""The telemetry recorder: run workloads on a host and sample the host meanwhile."""
+"""The telemetry recorder: runs workloads on a host, and samples the host's channels meanwhile."""

@@ -1,7 +1,7 @@
-"""Behaviours, and the scratch files that behaviours work on.
+"""The registry of behaviours (workloads that the recorder runs), and the scratch files on which behaviours work.
 
-Each behaviour is a generator that does one short step between two yields; a pacer sleeps between the steps, so that the
-same behaviour can run hot or throttled. Each registers itself in ``BEHAVIOURS`` when its module is imported.
+Each behaviour is a generator that does one short step between two yields. A pacer sleeps between the steps, so that the
+same behaviour can run fast or slowed. Importing a behaviour's module registers the behaviour in ``BEHAVIOURS``.
 """
 
 import os
@@ -14,8 +14,8 @@ from training.watch.recording.loopback import WORDS, FarEnd
 
 
 class Context(NamedTuple):
-    """The things a behaviour works with: its scratch folder (already filled), random generator, intensity, and the
-    servers that it may call."""
+    """The things that a behaviour works with: its scratch folder (already filled), its random generator, its intensity
+    from 0 to 1, and the ports of the servers that it may call."""
 
     scratch: Path
     rng: random.Random
@@ -26,7 +26,7 @@ class Context(NamedTuple):
         return sorted(p for p in (self.scratch / "files").rglob("*") if p.is_file())
 
     def between(self, low: float, high: float) -> float:
-        """A value that grows with the intensity, varied at random by up to a fifth."""
+        """Return a value that grows with the intensity from ``low`` to ``high``, varied at random by up to a fifth."""
         return (low + (high - low) * self.intensity) * self.rng.uniform(0.8, 1.2)
 
 
@@ -34,7 +34,7 @@ Steps = Callable[[Context], Iterator[None]]
 
 
 class Behaviour(NamedTuple):
-    """A registered behaviour; ``paced`` ones are slowed by the pacer, the others pace themselves."""
+    """A behaviour that the recorder can run; if ``paced``, the pacer slows it, else the behaviour paces itself."""
 
     name: str
     malicious: bool
@@ -47,7 +47,7 @@ BEHAVIOURS: dict[str, Behaviour] = {}
 
 
 def behaviour(summary: str, *, malicious: bool = False, paced: bool = True) -> Callable[[Steps], Steps]:
-    """Register a generator function as a behaviour under the function's name."""
+    """Return a decorator that registers a generator function as a behaviour, under the function's name."""
 
     def enter(steps: Steps) -> Steps:
         name = steps.__name__
@@ -58,7 +58,8 @@ def behaviour(summary: str, *, malicious: bool = False, paced: bool = True) -> C
 
 
 def fill_scratch(scratch: Path, rng: random.Random, total_bytes: int) -> None:
-    """Make a tree of files like a user's: texts, tables and incompressible blobs of very different sizes."""
+    """Write files of ``total_bytes`` together below ``scratch / "files"``: texts and incompressible data, from 2 KiB to
+    1 MiB each, and drop them from the kernel's cache."""
     left, number = total_bytes, 0
     while left > 0:
         size = min(left, int(2 ** rng.uniform(11, 20)))
@@ -76,7 +77,8 @@ def fill_scratch(scratch: Path, rng: random.Random, total_bytes: int) -> None:
 
 
 def forget(path: Path) -> None:
-    """Ask the kernel to drop a file from its cache, so that reading it again is a real read."""
+    """Ask the kernel to drop a file from its cache, so that the next read comes from the disk; does nothing where the
+    system has no such call."""
     if hasattr(os, "posix_fadvise"):
         with path.open("rb") as file:
             os.fsync(file.fileno())

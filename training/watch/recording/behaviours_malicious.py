@@ -1,7 +1,7 @@
 """Behaviours that use a host's resources as an intruder's programs would, but do no harm.
 
-They encrypt files made for the purpose, send to their own server on loopback, and probe ports of this host. There is no
-malware here: nothing spreads, hides, persists, or looks outside its scratch folder.
+These behaviours encrypt files made for the purpose, send data to the recorder's own server on loopback, and probe ports
+of this host. There is no malware here: nothing spreads, hides, persists, or reads files outside its scratch folder.
 """
 
 import hashlib
@@ -75,7 +75,10 @@ def bulk_encrypt(ctx: Context) -> Iterator[None]:
 
 
 def _cipher(data: bytes, key: bytes, number: int, start: int) -> bytes:
-    """A stream cipher from SHAKE-256: enough to cause realistic work and output."""
+    """Encrypt ``data`` with a stream cipher made from SHAKE-256, which causes realistic work and output.
+
+    ``number`` is the file's number, and ``start`` the position of the data in the file.
+    """
     stream = hashlib.shake_256(key + number.to_bytes(4, "big") + start.to_bytes(8, "big")).digest(len(data))
     return (int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(data), "big")
 

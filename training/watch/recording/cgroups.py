@@ -1,7 +1,8 @@
 """Linux control groups, version 1, version 2 or both: read what a container has used, and create a small container.
 
-Version 1 keeps each controller in a tree of its own; version 2 has one tree. On "hybrid" machines the version 2 tree
-carries no controllers, yet its ``cpu.stat`` and pressure files are the better ones, so they are preferred when there.
+Version 1 keeps each controller in a tree of its own; version 2 has one tree. On "hybrid" machines both are mounted, and
+the version 2 tree carries no controllers. Its ``cpu.stat`` and pressure files are still preferred, if they exist,
+because they are more exact.
 """
 
 import os
@@ -18,11 +19,12 @@ V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
 
 
 class CgroupError(Exception):
-    """Control groups cannot be used here: mount them, or record with --view machine."""
+    """No control group can be made: none are mounted here, or this user may not make one."""
 
 
 class Cgroup(NamedTuple):
-    """The folders of one control group: one folder a version 1 controller, and the version 2 folder."""
+    """The folders of one control group: a folder for each version 1 controller, and the version 2 folder (None without
+    version 2)."""
 
     v1: Mapping[str, Path] = {}
     v2: Path | None = None
@@ -32,7 +34,7 @@ class Cgroup(NamedTuple):
         return folders if self.v2 is None else [*folders, self.v2]
 
     def add(self, pid: int) -> None:
-        """Move a process, and so all its future children, into the group."""
+        """Move a process into the group; children that it starts later are then in the group too."""
         for folder in self.folders():
             (folder / "cgroup.procs").write_text(str(pid))
 
@@ -42,14 +44,17 @@ class Cgroup(NamedTuple):
         return [int(pid) for pid in text.split()]
 
     def remove(self) -> None:
-        """Remove the (empty) group; if that fails, the next run takes the group over."""
+        """Remove the group, which must be empty. Raises OSError; :func:`create` can reuse a group that remains."""
         for folder in self.folders():
             if folder.is_dir():
                 folder.rmdir()
 
 
 def mounts(text: str | None = None) -> tuple[dict[str, Path], Path | None]:
-    """Version 1 mount points by controller, and the version 2 mount point, from the text of /proc/self/mounts."""
+    """Return the version 1 mount point of each controller, and the version 2 mount point or None.
+
+    They are read from ``text``, or from /proc/self/mounts if that is None.
+    """
     v1: dict[str, Path] = {}
     v2: Path | None = None
     for line in (read_text("/proc/self/mounts") if text is None else text).splitlines():
@@ -62,8 +67,8 @@ def mounts(text: str | None = None) -> tuple[dict[str, Path], Path | None]:
 
 
 def own_cgroup() -> Cgroup | None:
-    """The control group of this process, or ``None`` if it keeps no usage counts of its own (a machine's root
-    group)."""
+    """Return the control group of this process; None if that group keeps no usage counts, like a machine's root
+    group."""
     v1_mounts, v2_mount = mounts()
     v1: dict[str, Path] = {}
     v2: Path | None = None
@@ -85,7 +90,7 @@ def _existing(mount: Path, below: str) -> Path:
 
 
 def is_bounded(group: Cgroup) -> bool:
-    """Tell whether the group has limits below the machine's size, so that it counts as a container.
+    """Return True if the group has a limit on CPU time (or, in version 2, memory), so that it counts as a container.
 
     Desktops put every program into a group of its own, without limits; there ``machine`` is the better view.
     """
@@ -98,7 +103,8 @@ def is_bounded(group: Cgroup) -> bool:
 
 
 class ContainerLimits(NamedTuple):
-    """The limits of a container. ``cpu_cores`` may be a fraction; rates are bytes a second of the scratch's disk."""
+    """The limits of a container. ``cpu_cores`` may be a fraction; the two rates are bytes a second on the disk of the
+    scratch folder."""
 
     cpu_cores: float
     memory_bytes: int
@@ -107,9 +113,10 @@ class ContainerLimits(NamedTuple):
 
 
 def create(name: str, limits: ContainerLimits, device: str) -> Cgroup:
-    """Make a group with its limits. ``device`` is ``major:minor`` of the scratch disk.
+    """Make a control group with these limits, or reuse the group of this name and kill the processes left in it.
 
-    Raises CgroupError when this machine or this user cannot make one.
+    ``device`` is ``major:minor`` of the scratch folder's disk. Raises CgroupError if this machine or this user cannot
+    make a group.
     """
     v1_mounts, v2_mount = mounts()
     v2 = None if v2_mount is None else v2_mount / name
@@ -152,14 +159,14 @@ def create(name: str, limits: ContainerLimits, device: str) -> Cgroup:
 
 
 def _end_leftovers(group: Cgroup) -> None:
-    """End behaviours that a killed recorder left running in the group of this name."""
+    """Kill the processes in the group, which a killed recorder left running."""
     for pid in group.pids():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def usage(group: Cgroup) -> Sample:
-    """The container's channels that its control group counts."""
+    """Return the present values, by channel, of those channels of a container that its control group counts."""
     return {**_cpu(group), **_pressure(group), **_memory(group), **_disk(group), **_tasks(group)}
 
 
@@ -236,7 +243,8 @@ def _tasks(group: Cgroup) -> Sample:
 
 
 def device_of(path: Path) -> str:
-    """``major:minor`` of the whole disk below a path, as throttling rules want it."""
+    """Return ``major:minor`` of the whole disk (not the partition) that holds a path; rules that limit the disk's rates
+    name the disk so."""
     number_of = path.stat().st_dev
     partition = Path(f"/sys/dev/block/{os.major(number_of)}:{os.minor(number_of)}")
     if (partition / "partition").exists():

@@ -1,8 +1,8 @@
 """Read the channels of a host, one sample at a time.
 
-``machine`` reads psutil and /proc: a whole host, without privileges, on every system that psutil supports.
-``container`` reads the control group and the network namespace that the recorded work lives in, so that other work on
-the same hardware hardly shows. What a view cannot measure is absent from its samples, and the recording declares it.
+The view ``machine`` reads psutil and /proc: a whole host, without privileges, on every system that psutil supports. The
+view ``container`` reads the control group and the network namespace in which the recorded work runs, so that other work
+on the same hardware hardly shows. Channels that a view cannot measure are absent or None in its samples.
 """
 
 import math
@@ -18,7 +18,7 @@ from training.watch.recording.proc import Sample
 
 
 class Collector(Protocol):
-    """Reads the present values of its channels, many times a second."""
+    """Reads the present values of a view's channels; ``sample`` is called several times a second."""
 
     view: View
 
@@ -26,9 +26,9 @@ class Collector(Protocol):
 
 
 class Accumulator:
-    """A sum over processes that never falls although processes end.
+    """A sum of a counter over processes, which never falls although processes end.
 
-    The last value seen of an ended process still counts; what the process used between then and its end is lost.
+    The last value read from an ended process stays in the sum; its use between that reading and its end is lost.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Accumulator:
 
 
 class MachineCollector:
-    """Reads the whole machine, as any unprivileged process can."""
+    """Reads the channels of the whole machine, without privileges."""
 
     view = View.MACHINE
 
@@ -89,7 +89,8 @@ class MachineCollector:
         return dict(zip(proc.NETWORK, map(float, values), strict=True))
 
     def _kernel(self) -> Sample:
-        """Read the figures that only /proc has: forks, faults, pressure, dirty memory, tasks."""
+        """Read the channels that only /proc has: forks, page faults, pressure, dirty memory and threads; also the number
+        of processes."""
         stat = proc.pairs(proc.read_text("/proc/stat"))
         vm = proc.pairs(proc.read_text("/proc/vmstat"))
         meminfo = dict(_meminfo(proc.read_text("/proc/meminfo")))
@@ -119,7 +120,7 @@ def _meminfo(text: str) -> Iterable[tuple[str, float]]:
 
 
 class ContainerCollector:
-    """Reads one control group and the network namespace of this process."""
+    """Reads the channels of one control group and of this process's network namespace."""
 
     view = View.CONTAINER
 
@@ -145,9 +146,10 @@ class ContainerCollector:
 
 
 class TreeCollector:
-    """Reads the processes that the recorder started and all their children, which only the laboratory can know.
+    """Reads the tree channels: sums over the processes that the recorder started and all their children.
 
-    ``roots`` returns the process ids at the top of the tree now (none while the host idles).
+    Only the laboratory can know which processes these are. ``roots`` returns the ids of the processes that the recorder
+    started for the present phase (none while the host idles).
     """
 
     def __init__(self, roots: Callable[[], list[int]]) -> None:

@@ -2,8 +2,8 @@
 
     python -m training.watch.recording.loopback        the far end, as a process of its own; prints its ports
 
-The far end plays the other machines that a host contacts. It runs outside the recorded work, because otherwise its
-threads and memory would reveal a behaviour.
+The "far end" is a group of servers that play the other machines which a host contacts. They run outside the recorded
+container, because otherwise their threads and memory would reveal a behaviour.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ WORDS = ("the", "of", "session", "error", "user", "timeout", "disk", "queue", "r
 
 
 class _Page(BaseHTTPRequestHandler):
-    """Serves as many bytes as the path names, after some work with a template."""
+    """Answers a request with as many bytes of text as the address's path names (1000 if it names none)."""
 
     protocol_version = "HTTP/1.1"
 
@@ -43,11 +43,12 @@ class _Page(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Stay silent: the recorder owns standard error."""
+        """Log nothing, because standard error is the recorder's."""
 
 
 class FarEnd(NamedTuple):
-    """Ports on loopback: a server that discards what is sent, one that answers datagrams, some web servers."""
+    """The ports of the far end's servers on loopback: ``sink`` discards what it gets, ``names`` answers datagrams, and
+    ``web`` are web servers."""
 
     sink: int
     names: int
@@ -55,7 +56,7 @@ class FarEnd(NamedTuple):
 
 
 def open_far_end() -> FarEnd:
-    """Start the far end in threads of this process."""
+    """Start the far end's servers in threads of this process; return their ports."""
     return FarEnd(sink=sink(), names=name_service(), web=tuple(serve() for _ in range(3)))
 
 
@@ -76,7 +77,7 @@ def fetch(port: int, size: int) -> None:
 
 
 class _Drain(socketserver.BaseRequestHandler):
-    """Reads what arrives and answers with two bytes."""
+    """Reads and discards all that a client sends, then answers with two bytes."""
 
     def handle(self) -> None:
         with suppress(OSError):
@@ -91,7 +92,8 @@ def sink() -> int:
 
 
 def send(data: bytes, port: int, block: int, *, bytes_per_s: float) -> Iterator[None]:
-    """Send at a limited rate; if the connection is lost, skip the rest of the data without an error."""
+    """Send ``data`` to a port in blocks, at most ``bytes_per_s``, with a yield after each block; if the connection is
+    lost, skip the rest without an error."""
     with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=5) as out:
         for start in range(0, len(data), block):
             part = data[start : start + block]
@@ -102,7 +104,8 @@ def send(data: bytes, port: int, block: int, *, bytes_per_s: float) -> Iterator[
 
 
 def name_service() -> int:
-    """Start a server that answers datagrams like a DNS resolver; return its port."""
+    """Start a server that answers each datagram with the same bytes and 16 more, about as a DNS resolver does; return
+    its port."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind((LOOPBACK, 0))
 

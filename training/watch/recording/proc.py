@@ -1,5 +1,8 @@
-"""Small readers of Linux's /proc and /sys text formats. On other systems they return nothing. A reader never raises for
-a missing file or an ended process; the channel is then not measured."""
+"""Small readers of Linux's text files below /proc and /sys.
+
+A reader does not raise for a missing file or an ended process: it returns None or an empty value, and the channel is
+not measured. So it is on other systems.
+"""
 
 import os
 from contextlib import suppress
@@ -24,7 +27,7 @@ SNMP_NAMES = [line.split() for line in SNMP.strip().splitlines()]
 
 
 def read_text(path: str | Path) -> str:
-    """The file's text, or an empty string if it cannot be read."""
+    """Return a file's text, or an empty string if the file cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - Path.open costs double here
             return file.read()
@@ -33,13 +36,14 @@ def read_text(path: str | Path) -> str:
 
 
 def number(path: str | Path) -> float | None:
-    """The one number that a file holds (many cgroup files do)."""
+    """Return the one whole number that a file holds, as many control group files do; None if it holds anything else."""
     text = read_text(path).strip()
     return float(text) if text.isdigit() else None
 
 
 def pairs(text: str) -> dict[str, float]:
-    """Parse ``key value`` lines, as in memory.stat, cpu.stat and vmstat."""
+    """Return the whole number of each key in lines ``key value``, as in memory.stat, cpu.stat and vmstat; other lines
+    are skipped."""
     found = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")
@@ -50,7 +54,8 @@ def pairs(text: str) -> dict[str, float]:
 
 
 def pressure_s(text: str) -> float | None:
-    """Seconds for which some task was stalled, from a pressure file (whose ``total`` is in microseconds)."""
+    """Return the total seconds in which at least one task was stalled, from a pressure file's text; None if the text
+    has no such line."""
     for line in text.splitlines():
         if line.startswith("some "):
             return float(line.rpartition("total=")[2]) / 1e6
@@ -58,7 +63,10 @@ def pressure_s(text: str) -> float | None:
 
 
 def tables(text: str) -> dict[str, dict[str, float]]:
-    """Parse /proc/net/snmp: pairs of lines, names then values, each with the protocol's prefix."""
+    """Return the numbers in the text of /proc/net/snmp, by protocol and name.
+
+    The text has two lines for each protocol, one of names and one of values, each after the protocol's name.
+    """
     found: dict[str, dict[str, float]] = {}
     lines = text.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):
@@ -69,7 +77,8 @@ def tables(text: str) -> dict[str, dict[str, float]]:
 
 
 def network(proc: Path = PROC) -> dict[str, float]:
-    """The network channels of this process's namespace; loopback counts, because behaviours use nothing else."""
+    """Return the network channels of this process's namespace, by name; loopback counts, because behaviours use only
+    loopback."""
     found: dict[str, float] = {}
     snmp = tables(read_text(proc / "net/snmp"))
     found |= {name: snmp[protocol][key] for name, protocol, key in SNMP_NAMES if protocol in snmp}
@@ -85,7 +94,7 @@ def network(proc: Path = PROC) -> dict[str, float]:
 
 
 def thread_switches(pid: int) -> float | None:
-    """Context switches of all threads of a process, or ``None`` if the process has ended."""
+    """Return the number of context switches of all threads of a process; None if the process has ended."""
     try:
         # os.listdir and readlink, not pathlib: these run for every process many times a second.
         threads = os.listdir(f"{PROC}/{pid}/task")  # noqa: PTH208
@@ -100,7 +109,7 @@ def thread_switches(pid: int) -> float | None:
 
 
 def open_sockets(pid: int) -> float | None:
-    """Count the sockets that a process holds.
+    """Return the number of sockets that a process holds open; None if /proc does not show them.
 
     The cost does not grow with the host's connections, because /proc/net/tcp is not read.
     """

@@ -3,7 +3,7 @@
     python -m training.data.record --scenario database --host office --duration-s 60 --hz 8 --out data/episodes
     python -m training.data.record --list
 
-Nothing outside a scratch folder is touched and nothing leaves the host. Ctrl-C ends every process that was started.
+Behaviours write only into a scratch folder, and send nothing off the host. Ctrl-C ends every process that was started.
 """
 
 import argparse
@@ -40,9 +40,9 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's tra
 
 
 class RecordingOrder(NamedTuple):
-    """The order for one recording.
+    """The order for one recording: its scenario, host, length, rate of samples, seed and phases.
 
-    ``notes`` goes into meta.json as it is; ``background`` runs all the time and is not part of any phase.
+    ``notes`` is copied into meta.json. The behaviours in ``background`` run all the time, and belong to no phase.
     """
 
     scenario: str
@@ -58,7 +58,8 @@ class RecordingOrder(NamedTuple):
 
 @dataclass
 class Tape:
-    """The recorded values: sample times, samples, and when the phases really began."""
+    """The recorded values: the samples, their times in seconds, and the (time, name) at which each phase really
+    began."""
 
     t: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
@@ -76,7 +77,9 @@ def record(
     sleep: Callable[[float], None] = time.sleep,
     progress: Callable[[float, str], None] = lambda _t, _phase: None,
 ) -> Path:
-    """Record one episode and return its folder below ``out``. Raises RecordError when a behaviour fails.
+    """Record one episode and return its folder below ``out``.
+
+    Raises RecordError if a behaviour ends early, or the servers that behaviours contact cannot be started.
 
     The scratch folder of every phase is filled beforehand, so that this work is not recorded.
     """
@@ -114,7 +117,7 @@ def record(
 
 
 def _filled(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
-    """Make a filled scratch folder for each behaviour."""
+    """Make a scratch folder with files for each of ``phases``; return the folders."""
     folders = [scratch / f"{name}-{n}" for n in range(len(phases))]
     for folder, phase in zip(folders, phases, strict=True):
         fill_scratch(folder, random.Random(phase.seed), SCRATCH_BYTES)
@@ -122,7 +125,10 @@ def _filled(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
 
 
 def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock) -> Path:
-    """Write what was recorded as an episode folder. Channels that were never measured are left out."""
+    """Write the recorded values as an episode in a new folder below ``out``; return that folder.
+
+    Channels that were never measured are left out.
+    """
     channels = [c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)]
     values = np.array([[s.get(c.name) for c in channels] for s in tape.samples], dtype=np.float64)
     for i, channel in enumerate(channels):
@@ -150,7 +156,8 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
 
 
 def code_version() -> episode.CodeVersion:
-    """The commit of this code; ``unknown`` if it is not in a git checkout, or git is missing."""
+    """Return the commit and branch of this code, and whether it has uncommitted changes; commit and branch are
+    ``unknown`` outside a git checkout, or without git."""
 
     def git(*arguments: str) -> str:
         with suppress(OSError):
@@ -168,8 +175,11 @@ def code_version() -> episode.CodeVersion:
 
 
 def choose_collector(view: str) -> Collector:
-    """Choose the view; ``auto`` is ``container`` if this process runs in a limited control group, else ``machine``.
-    Raises RecordError."""
+    """Return the collector of a view; ``auto`` means ``container`` if this process runs in a limited control group,
+    else ``machine``.
+
+    Raises RecordError for ``container`` if this process has no control group with usage counts.
+    """
     group = cgroups.own_cgroup() if view != View.MACHINE else None
     if group is None and view == View.CONTAINER:
         raise RecordError("This process lives in no control group of its own: record with --view machine.")

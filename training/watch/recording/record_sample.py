@@ -1,4 +1,4 @@
-"""Record the sample that the demo trains on: several hosts, every behaviour on every host, references set apart.
+"""Record the sample that the demo trains on: several hosts, every scenario and some references on each host.
 
     sudo .venv/bin/python -m training.watch.recording.record_sample --out examples/telemetry-sample
 
@@ -42,7 +42,8 @@ TRIES = 3
 
 
 class Box(NamedTuple):
-    """A host of the sample: its limits, its ordinary work, and what its references record."""
+    """A host of the sample: its limits, the behaviours always in its background, and those of its ordinary work, which
+    its references record."""
 
     name: str
     limits: cgroups.ContainerLimits
@@ -82,7 +83,10 @@ BOXES = (
 
 
 def takes(box: Box, seed: int, short: bool) -> list[tuple[str, bool]]:
-    """Every (scenario, is reference) of one host, shuffled, so that neither time nor host reveals a behaviour."""
+    """Return a pair (scenario, whether a reference) for each episode of one host.
+
+    The order is shuffled, so that the time of an episode does not reveal its behaviour.
+    """
     wanted: list[tuple[str, bool]] = [(ORDINARY, True)] * (1 if short else REFERENCE_TAKES)
     for scenario in SCENARIOS.values():
         if scenario.name != ORDINARY:
@@ -93,7 +97,7 @@ def takes(box: Box, seed: int, short: bool) -> list[tuple[str, bool]]:
 
 
 def own_network() -> None:
-    """Move this process into a network namespace of its own that has only loopback."""
+    """Move this process into its own network namespace, which has only loopback. Raises RecordError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:
         raise RecordError(f"No network namespace could be made ({os.strerror(ctypes.get_errno())}): run as root.")
@@ -104,7 +108,7 @@ def own_network() -> None:
 
 
 def record_box(box: Box, out: Path, settings: argparse.Namespace) -> None:
-    """Record all episodes of one host one after another; print a line for each."""
+    """Record all episodes of one host one after another, as packed files in ``out``; print a line for each."""
     own_network()
     order = takes(box, settings.seed, settings.short)
     with tempfile.TemporaryDirectory(prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True) as scratch:
@@ -144,7 +148,8 @@ def _patiently(
     name: str,
     settings: argparse.Namespace,
 ) -> Path:
-    """Record one episode; if that fails on a busy machine, record it again with another seed."""
+    """Record one episode and return its folder; if that fails, record it again with another seed, ``TRIES`` times in
+    all."""
     for attempt in range(TRIES):
         try:
             order = _order(box, scenario, reference, random.Random(f"{name}:{attempt}"), settings)
@@ -206,7 +211,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _all_boxes(args: argparse.Namespace) -> int:
-    """Record all hosts at once, a process each, into a new folder that replaces ``--out`` only when complete."""
+    """Record all hosts at once, one process each, into a temporary folder; when all have succeeded, their episodes
+    replace those in ``--out``."""
     per_box = len(takes(BOXES[0], args.seed, args.short))
     minutes = per_box * (args.duration_s + 4) / 60
     print(f"Recording {len(BOXES)} hosts x {per_box} episodes, about {minutes:.0f} minutes.", flush=True)
@@ -246,7 +252,7 @@ def _end(children: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _first_failure(children: list[subprocess.Popen[bytes]]) -> bool:
-    """Wait for all hosts, or for the first that fails; an incomplete sample is not used."""
+    """Wait until all processes have ended or one has failed; return True if one has failed."""
     while any(child.poll() is None for child in children):
         if any(child.returncode for child in children):
             return True

@@ -1,8 +1,8 @@
-"""Scenarios: which behaviour runs when during a recording, which determines the labels.
+"""Scenarios: the phases of a recording, each with the behaviour that runs in it; the phases determine the labels.
 
-A scenario is named after the behaviour in its middle. Around it the host idles, or does something harmless first, so
-that an episode of a malicious-like scenario is not malicious all the way through: labels come from the phases.
-Everything is drawn from the generator handed in; equal seeds give equal plans.
+A scenario is named after its main behaviour, except for ``idle`` and ``ordinary``. Before and after that behaviour the
+host idles or works harmlessly, so that only some phases of a malicious-like scenario are malicious. All times and
+intensities are drawn from the generator that the caller gives; equal seeds give equal phases.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ ALONE = 0.55  # of all active phases; in the others something harmless runs besi
 
 
 class Phase(NamedTuple):
-    """A stretch of an episode: the label ``name`` holds from ``start_s`` (seconds since the episode began) until the
-    next phase.
+    """A part of an episode, from ``start_s`` (seconds since the episode began) until the next phase starts.
 
-    ``behaviour`` runs meanwhile (``None``: nothing is started), at ``intensity`` between 0 and 1. ``company`` is a
-    harmless behaviour at the same time, which does not change the phase's name.
+    In this time the episode has the label ``name``, and ``behaviour`` (None: nothing) runs at ``intensity`` between 0
+    and 1. ``company`` is a harmless behaviour that runs at the same time, and does not change the label.
     """
 
     start_s: float
@@ -35,7 +34,7 @@ class Phase(NamedTuple):
     company: Phase | None = None
 
     def all(self) -> tuple[Phase, ...]:
-        """All behaviours that run in this phase."""
+        """Return this phase and its ``company``, without those that run no behaviour."""
         return tuple(p for p in (self, self.company) if p is not None and p.behaviour is not None)
 
 
@@ -47,9 +46,9 @@ SCENARIOS = {
 
 
 def phase_labels() -> dict[str, str]:
-    """Name the phases that are benign and those that are malicious-like.
+    """Return the class of each phase name, ``benign`` or ``malicious``.
 
-    Written into each recording's ``meta.json``.
+    The classes of the phases that a recording has are written into its ``meta.json``.
     """
     return {n: "malicious" if one.malicious else "benign" for n, one in SCENARIOS.items() if n != ORDINARY}
 
@@ -57,10 +56,10 @@ def phase_labels() -> dict[str, str]:
 def draw_phases(
     scenario: str, duration_s: float, rng: random.Random, *, ordinary: tuple[str, ...] = ()
 ) -> tuple[Phase, ...]:
-    """Draw the phases of one episode, in time order, the first at 0.
+    """Draw the phases of one episode at random; return them in time order, the first at 0.
 
-    ``ordinary`` names the behaviours that this host's everyday work consists of (default: all benign ones).
-    Raises ValueError for an unknown scenario or a duration below ten seconds.
+    ``ordinary`` names the behaviours of this host's everyday work (default: all benign ones), for the scenario
+    ``ordinary`` only. Raises ValueError for an unknown scenario or a duration below ten seconds.
     """
     if scenario not in SCENARIOS:
         raise ValueError(f"There is no scenario {scenario!r}; there are: {', '.join(SCENARIOS)}.")
@@ -82,8 +81,8 @@ def _benign() -> tuple[str, ...]:
 
 
 def _active(name: str, start_s: float, rng: random.Random, alone: float) -> Phase:
-    """A phase at a random intensity, more often a low one; with the probability ``alone`` no other behaviour runs with
-    it."""
+    """Return a phase with a random intensity, more often a low one; with the probability 1 - ``alone``, a random benign
+    behaviour runs beside."""
     company = None
     if rng.random() >= alone:
         company = running(rng.choice(_benign()), start_s, rng.uniform(0.05, 0.7), rng)
@@ -100,7 +99,8 @@ def _idle(start_s: float) -> Phase:
 
 
 def _work(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]:
-    """The phases idle, work, in half of the cases a pause, work at another intensity, idle."""
+    """Draw the phases of a benign scenario: idle, the work, in half of the cases a pause and the work again, and at the
+    end mostly idle."""
     begin, end = duration_s * rng.uniform(0.05, 0.15), duration_s * rng.uniform(0.92, 1.0)
     phases = [_idle(0.0), _active(name, begin, rng, ALONE)]
     if rng.random() < 0.5:
@@ -110,7 +110,8 @@ def _work(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]
 
 
 def _attack(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]:
-    """The phases idle, in half of the cases a harmless one, the behaviour, a pause, the behaviour again, idle."""
+    """Draw the phases of a malicious-like scenario: idle, in half of the cases a harmless behaviour, the malicious one,
+    a pause, the malicious one again, idle."""
     cover_s, strike_s = duration_s * rng.uniform(0.03, 0.08), duration_s * rng.uniform(0.22, 0.32)
     lull_s, again_s = duration_s * rng.uniform(0.56, 0.62), duration_s * rng.uniform(0.68, 0.72)
     end_s = duration_s * rng.uniform(0.9, 0.97)
@@ -122,7 +123,7 @@ def _attack(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ..
 
 
 def _everyday(duration_s: float, rng: random.Random, behaviours: tuple[str, ...]) -> tuple[Phase, ...]:
-    """Phases of light work, alternating with idling."""
+    """Draw phases of the given behaviours, one at a time, alternating with idle ones."""
     phases, at = [_idle(0.0)], duration_s * rng.uniform(0.02, 0.1)
     while at < duration_s * 0.95:
         phases.append(_active(rng.choice(behaviours), at, rng, 1.0))

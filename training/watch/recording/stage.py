@@ -1,4 +1,4 @@
-"""Start and stop the processes that are recorded."""
+"""Start and stop the processes of the behaviours that are recorded."""
 
 import os
 import signal
@@ -17,12 +17,12 @@ from training.watch.recording.scenarios import Phase
 
 
 class RecordError(Exception):
-    """The episode could not be recorded, and nothing of it was kept."""
+    """The episode cannot be recorded; nothing of it is kept."""
 
 
 @dataclass
 class Running:
-    """A running behaviour: its process and the file of its errors."""
+    """A started behaviour: its name, its process, and the file with its standard error."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -31,7 +31,7 @@ class Running:
 
 @dataclass
 class Stage:
-    """Starts and stops the behaviours of one episode; in a container, inside that container's control group."""
+    """Starts and stops the behaviours of one episode; with ``group``, they run inside that control group."""
 
     scratch: Path
     group: cgroups.Cgroup | None = None
@@ -42,7 +42,8 @@ class Stage:
     ended: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def open(self) -> None:
-        """Start the far end, outside the container: it represents other machines."""
+        """Start the servers that behaviours contact, outside the container, as they represent other machines. Raises
+        RecordError."""
         self.far_end = subprocess.Popen(
             [sys.executable, "-m", "training.watch.recording.loopback"],
             stdin=subprocess.PIPE,
@@ -76,7 +77,7 @@ class Stage:
         return [r.process.pid for r in self.front if r.process.poll() is None]
 
     def check(self) -> None:
-        """Refuse to continue if a behaviour has died, because the label would then be wrong."""
+        """Raise RecordError if a behaviour has ended, because the label would then be wrong."""
         for running in (*self.background, *self.front):
             if (code := running.process.poll()) is not None:
                 running.stderr.seek(0)
@@ -84,7 +85,8 @@ class Stage:
                 raise RecordError(f"The behaviour {running.name} ended early (exit {code}): {last or 'silently'}.")
 
     def clear_front(self) -> None:
-        """Kill the behaviours of the phase without waiting, as the next sample is due. ``close`` waits for them."""
+        """Kill the behaviours of the present phase without waiting for their end, as the next sample is due; ``close``
+        waits."""
         for running in self.front:
             kill_tree(running.process)
             running.stderr.close()
@@ -104,7 +106,7 @@ class Stage:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all its children."""
+    """Kill a process and its children; on POSIX, all processes of its group."""
     if os.name == "posix":
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

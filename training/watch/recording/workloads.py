@@ -1,6 +1,6 @@
 """Run one behaviour in a process of its own, which the recorder starts and kills.
 
-``intensity`` runs from 0 (barely there) to 1 (as fast as it can).
+``--intensity`` goes from 0 (almost no work) to 1 (as fast as possible).
 
     python -m training.watch.recording.workloads hash_grind --scratch DIR --seed 1 --intensity 0.5 --duration-s 5
 """
@@ -27,7 +27,8 @@ DEFAULT_SCRATCH_BYTES = 4 << 20
 
 
 class Pacer:
-    """Sleeps between steps so that work takes about a share ``duty`` of the time, in bursts rather than evenly."""
+    """Computes the pauses between a behaviour's steps, so that work takes about the share ``duty`` of the time, in
+    bursts rather than evenly."""
 
     def __init__(self, duty: float, rng: random.Random, clock: Clock) -> None:
         self._duty, self._rng, self._clock = max(0.02, min(1.0, duty)), rng, clock
@@ -35,8 +36,8 @@ class Pacer:
         self._owed = 0.0
 
     def pause(self) -> float:
-        """Seconds to sleep now. Sleep that is owed accumulates and is taken at random moments, so that work comes in
-        bursts."""
+        """Return the seconds to sleep now, at most 1; often 0, as sleep accumulates and is taken at random moments, so
+        that work comes in bursts."""
         busy = self._clock.monotonic() - self._begun
         self._owed += busy * (1 - self._duty) / self._duty
         if self._owed < 0.005 or self._rng.random() < 0.5:
@@ -49,9 +50,9 @@ class Pacer:
 
 
 def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
-    """Run a behaviour for a while, or until the process that started it has ended.
+    """Run a behaviour for ``duration_s`` seconds, or until the process that started this one has ended.
 
-    A recorder that is killed cannot kill its behaviours, so they check for their parent.
+    A recorder that is killed cannot kill its behaviours, so each checks whether its parent still runs.
     """
     chosen, parent = BEHAVIOURS[name], os.getppid()
     end = clock.monotonic() + duration_s
@@ -65,7 +66,7 @@ def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
 
 
 def dress(rng: random.Random) -> bytearray:
-    """Hold a random amount of memory and of sleeping threads; return the memory.
+    """Start a random number of sleeping threads, and return a random amount of memory for the caller to keep.
 
     Programs of one kind differ in both; otherwise a detector could recognise a behaviour by this program's number of
     threads.
