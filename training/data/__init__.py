@@ -1,1 +1,1 @@
-"""Recorded telemetry becomes validated, windowed, leak-free data sets."""
+"""Turn recorded telemetry into validated data sets of windows, whose splits do not leak."""

@@ -1,9 +1,10 @@
 """Absent values: NaN, wherever nothing was measured.
 
-A host without a sensor, an empty cell, a channel with another meaning in another view: these values are absent, which
-is no error. In a window a channel is either known in all samples or absent from all (`settled`): if at least half of
-its samples are known, the others are interpolated linearly. The features of an absent channel are NaN; trees handle
-NaN, networks get a mask. All functions are pure.
+Values are absent, for example, for a host without a sensor, an empty cell, or a channel that means something else in
+another view; this is no error. A window is "settled" if each channel is either known in all samples or absent from all.
+`settled` makes it so: if at least half of a channel's samples are known, the others are interpolated linearly, else the
+channel becomes absent. The features of an absent channel are NaN; trees handle NaN, networks get a mask. All functions
+are pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,19 +26,20 @@ PAIR = "~"  # between the two channels of a correlation
 
 
 def absent(X: AnyArray) -> Bools:
-    """Mark, (N, C), which channels of settled windows ``X`` (N, C, T) are absent."""
+    """Return a mask (N, C) of the channels that are absent from each of the settled windows ``X`` (N, C, T)."""
     return np.asarray(np.isnan(X[:, :, 0]))
 
 
 def is_settled(X: AnyArray) -> bool:
-    """Tell whether each channel of each window (N, C, T) is either known in all samples or absent from all."""
+    """Return True if each channel of each window in ``X`` (N, C, T) is either known in all samples or absent from
+    all."""
     unknown = np.isnan(X)
     return bool((unknown.any(axis=2) == unknown.all(axis=2)).all())
 
 
 def settled(X: Floats32) -> Floats32:
-    """Make each channel of the windows (N, C, T) either known in all samples or absent; return ``X`` itself if it is so
-    already."""
+    """Return the windows ``X`` (N, C, T) with each channel made either known in all samples or absent from all; ``X``
+    itself if that is already so."""
     known = ~np.isnan(X)
     share = known.mean(axis=2)
     if ((share == 0) | (share == 1)).all():
@@ -50,8 +52,10 @@ def settled(X: Floats32) -> Floats32:
 
 
 def _bridged(rows: Floats32, known: Bools) -> Floats:
-    """Fill the gaps of rows (m, T) with straight lines between known neighbours; before the first and after the last
-    known value repeat it. Each row must have some known sample."""
+    """Return rows (m, T) with gaps filled by straight lines between known neighbours.
+
+    Gaps before the first and after the last known value repeat that value. Each row must have a known sample.
+    """
     samples = rows.shape[1]
     place = np.broadcast_to(np.arange(samples), rows.shape)
     left = np.maximum.accumulate(np.where(known, place, -1), axis=1)
@@ -64,24 +68,27 @@ def _bridged(rows: Floats32, known: Bools) -> Floats:
 
 
 def columns_of(features: Sequence[str], channel: str) -> Ints:
-    """The column numbers of the features that are computed from this channel: its statistics and its correlations."""
+    """Return the column numbers of the features that are computed from this channel: its statistics and its
+    correlations."""
     return np.array([i for i, name in enumerate(features) if channel in channels_of(name)], dtype=np.int64)
 
 
 def channels_of(feature: str) -> tuple[str, ...]:
-    """The names of the channels that a feature, given by its name, is computed from."""
+    """Return the names of the one or two channels from which the feature of this name is computed."""
     return tuple(feature.rpartition(".")[0].split(PAIR))
 
 
 def without(X: Floats32, names: Sequence[str], taken: Iterable[str]) -> Floats32:
-    """Copy the windows (N, C, T) of channels ``names``, and make the channels ``taken`` absent."""
+    """Return a copy of the windows ``X`` (N, C, T), whose channels are ``names``, with the channels ``taken`` made
+    absent."""
     result = np.array(X, dtype=np.float32)
     result[:, [names.index(name) for name in taken]] = np.nan
     return result
 
 
 def on_channels(X: Floats32, places: Sequence[int | None]) -> Floats32:
-    """The windows (N, C, T) with the channels of these places, and absent ones where there is none."""
+    """Return the windows ``X`` (N, C, T) with only the channels whose numbers ``places`` gives, in that order; None
+    gives an absent channel."""
     result = ROOM.empty((len(X), len(places), X.shape[2]), np.float32)
     for start, part in blocks(X):
         for number, place in enumerate(places):
@@ -91,14 +98,18 @@ def on_channels(X: Floats32, places: Sequence[int | None]) -> Floats32:
 
 
 def lacking_hosts(X: AnyArray, host: Names | Coded) -> Bools:
-    """Mark, (H, C), which hosts, in the order of their names, lack which channels of settled windows ``X`` (N, C,
-    T)."""
+    """Return a mask (H, C) of the channels that each host lacks, with the hosts in the order of their names.
+
+    A host lacks a channel that is absent from at least ``LACKING_MIN`` of its settled windows ``X`` (N, C, T).
+    """
     return lacking(((start, absent(part)) for start, part in blocks(X)), host)
 
 
 def lacking(gone: Iterable[tuple[int, AnyArray]], host: Names | Coded) -> Bools:
-    """Compute what :func:`lacking_hosts` does from parts of the windows: each part is the number of its first window,
-    and its absent channels (n, C)."""
+    """Return the mask of :func:`lacking_hosts`, computed from parts of the windows.
+
+    Each part is the number of its first window, and the mask (n, C) of its absent channels.
+    """
     of_host = Coded.of(host).codes
     count = np.bincount(of_host)
     lacks: Any = 0
@@ -109,7 +120,8 @@ def lacking(gone: Iterable[tuple[int, AnyArray]], host: Names | Coded) -> Bools:
 
 
 class Rare(NamedTuple):
-    """A channel that has values, but too few of them in any one window; ``hosts`` is empty if no host has more."""
+    """A channel that has values, but too few of them in nearly all windows of ``hosts``; empty ``hosts`` means all
+    hosts that have the channel."""
 
     channel: str
     hosts: tuple[str, ...]
@@ -119,9 +131,9 @@ class Rare(NamedTuple):
 
 
 def rare_channels(names: Sequence[str], host: Names | Coded, gone: AnyArray, samples: int) -> list[Rare]:
-    """Find the channels that were sampled too slowly for windows of so many ``samples``, on all hosts or on some.
+    """Return the channels that were sampled too slowly for windows of ``samples`` samples, on all hosts or on some.
 
-    ``gone`` (N, C) counts what is missing in each window.
+    ``gone`` (N, C) has the number of missing samples of each channel in each window; ``host`` has each window's host.
     """
     hosts, of_host = (coded := Coded.of(host)).names, coded.codes
     count = np.bincount(of_host, minlength=hosts.size)
@@ -148,9 +160,10 @@ def rare_channels(names: Sequence[str], host: Names | Coded, gone: AnyArray, sam
 def notes_on_absent(
     names: Sequence[str], label: Names | Coded, host: Names | Coded, gone: AnyArray, samples: int = 1
 ) -> list[str]:
-    """Say which hosts have no value of some channels, and where gaps may tell the class.
+    """Return sentences that name the hosts without any value of some channels, and the channels whose gaps may reveal
+    the class.
 
-    ``gone`` (N, C) counts what is missing in each window of so many ``samples``.
+    ``gone`` (N, C) has the number of missing samples of each channel in each window of ``samples`` samples.
     """
     hosts, of_host = (known := Coded.of(host)).names, known.codes
     least = np.full((hosts.size, len(names)), samples)
@@ -169,8 +182,10 @@ def notes_on_absent(
 
 
 def _told_by_gaps(name: str, label: Coded, there: Bools, gone: Floats) -> list[str]:
-    """A sentence about a channel that is missing in one class's windows and hardly in the others', on hosts that
-    measure it (``there``)."""
+    """Return a sentence if a channel is missing in one class's windows and hardly in the others'; else an empty list.
+
+    Only the windows ``there``, of hosts that measure the channel, count; ``gone`` (N,) is each window's missing share.
+    """
     mine, share = Coded.of(label.take(there)), gone[there]
     shares = [(float(share[mine.codes == number].mean()), one) for number, one in enumerate(mine.names.tolist())]
     if len(shares) < 2:

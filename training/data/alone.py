@@ -1,4 +1,4 @@
-"""Let only one process at a time write a data set: two would cut off each other's files."""
+"""Let only one process at a time write a data set, because two would overwrite each other's files."""
 
 import contextlib
 import os
@@ -14,15 +14,15 @@ LOCK = ".lock"  # a name with a dot in front does not travel with the data set
 
 
 class FolderBusy(Exception):  # noqa: N818 - reads as what it is
-    """Another process writes the data set. The text is one sentence."""
+    """Another process is writing the data set; the error's text is one sentence."""
 
 
 @contextlib.contextmanager
 def alone(out_dir: Path) -> Iterator[None]:
-    """Create and lock the data set's folder.
+    """Create the data set's folder, and keep it locked for this process while the context lasts.
 
-    Raises FolderBusy while another process holds the lock, OSError when the folder cannot be made. If the writer leaves
-    a folder that it made empty, it removes the folder with the lock.
+    Raises FolderBusy if another process holds the lock, OSError if the folder cannot be made. On POSIX, a folder that
+    was made here and is still empty at the end is removed.
     """
     made = not out_dir.exists()
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def alone(out_dir: Path) -> Iterator[None]:
 
 
 def ended(error: Exception, out_dir: Path, before: str) -> int:
-    """Say on standard error what ended a writer, with a word ``before`` it, and return the exit code."""
+    """Print the error that ended a writer on standard error, after the word ``before``; return the exit code."""
     said, code = str(error), Exit.BAD_DATA if isinstance(error, DataError) else Exit.INTERRUPTED
     if isinstance(error, OSError):
         said = f"{error.filename or out_dir}: {error.strerror}; choose another --out-dir, or make room"

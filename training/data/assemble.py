@@ -25,7 +25,7 @@ from training.data.windows import ClassSpan, class_spans, placed_rows
 class BuildOptions:
     """The options of a build.
 
-    ``like``: an existing schema that the result must have, to score new recordings with a model.
+    ``like`` is an existing schema that the new data set must have, so that a model can score it; None otherwise.
     """
 
     window_s: float = 4.0
@@ -37,11 +37,10 @@ class BuildOptions:
 
 
 class ChosenChannels(NamedTuple):
-    """The channels of a data set, in the order of the channel table.
+    """The channels of a data set: realistic ones first, then in the order of the channel table; or those of a schema.
 
-    ``views`` gives the view that defines a channel's meaning, if recordings of several views are combined or the schema
-    names it; in recordings of other views the channel is absent. ``dropped``: names of channels that the schema does
-    not have.
+    ``views`` has the view that defines a channel's meaning, for channels that mean two things in two views; in
+    recordings of the other view the channel is absent. ``dropped`` names the recorded channels that the schema lacks.
     """
 
     channels: tuple[ChannelSpec, ...]
@@ -53,12 +52,12 @@ class ChosenChannels(NamedTuple):
         return tuple(channel.name for channel in self.channels)
 
     def has(self, meta: Meta, name: str) -> bool:
-        """Tell whether the channel has the same meaning in a recording as in the data set."""
+        """Return True if the channel ``name`` has the same meaning in the recording ``meta`` as in the data set."""
         return self.views.get(name, meta.view) == meta.view
 
 
 def choose_channels(good: Sequence[EpisodeFacts], like: FeatureSchema | None) -> ChosenChannels:
-    """The channels that some good episode has, or those of the schema."""
+    """Return the channels that at least one good episode has, or those of the schema ``like`` if it is given."""
     everything = {c.name: c for e in good for c in e.meta.channels}
     if like is not None:
         view = view_of(like.channel_names)
@@ -80,8 +79,8 @@ def _spec(info: ChannelInfo) -> ChannelSpec:
 
 
 def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, str]:
-    """For channels that two views define differently, the view that most hosts have; none if all hosts have one
-    view."""
+    """Return the view that most hosts have for each channel that two views define differently; an empty dictionary if
+    all hosts have one view."""
     hosts = {(e.meta.view, e.meta.host) for e in good}
     counts = Counter(view for view, _ in hosts)
     if len(counts) < 2:
@@ -91,7 +90,8 @@ def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, st
 
 
 def values_of(extracted: Extract, chosen: ChosenChannels) -> Floats32:
-    """The episode's compressed grid (G, C), with the data set's channels in its order; NaN for those it lacks."""
+    """Return the compressed grid (G, C) of an episode, in the order of the data set's channels; NaN for channels that
+    the episode lacks."""
     meta = extracted.facts.meta
     places = {c.name: i for i, c in enumerate(meta.channels) if chosen.has(meta, c.name)}
     values = np.full((len(extracted.values), len(chosen.channels)), np.nan, dtype=np.float32)
@@ -102,14 +102,15 @@ def values_of(extracted: Extract, chosen: ChosenChannels) -> Floats32:
 
 
 def measured_values(extracted: Extract, chosen: ChosenChannels, references: normalise.NormalReferences) -> Floats32:
-    """Return the values of :func:`values_of` relative to the host's resting level."""
+    """Return the grid of :func:`values_of` (G, C), normalised by the host's reference."""
     return normalise.apply(values_of(extracted, chosen), extracted.facts.meta.host, references)
 
 
 def measure_references(
     good: Sequence[Loadable], chosen: ChosenChannels, sample_hz: float
 ) -> normalise.NormalReferences:
-    """Measure each host's reference from its good reference episodes. Samples are loaded one episode at a time."""
+    """Compute each host's normal levels from its good reference episodes, loading the samples of one episode at a
+    time."""
     of_host: dict[str, list[Loadable]] = defaultdict(list)
     for episode in good:
         if episode.facts.meta.baseline:
@@ -137,7 +138,11 @@ def label_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> list[str
 
 
 def benign_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> tuple[str, ...]:
-    """The classes that raise no alarm, as the recordings declare their phases. Raises DataError where they disagree."""
+    """Return the classes that raise no alarm: those of the schema, ``benign``, or the phases that recordings declare
+    benign.
+
+    Raises DataError if recordings disagree about a phase.
+    """
     if options.like is not None:
         return benign_of(options.like)
     if options.target == "malicious":
@@ -165,7 +170,8 @@ def _spans(extracted: EpisodeFacts, options: BuildOptions) -> list[ClassSpan]:
 
 
 def too_short(good: Sequence[EpisodeFacts], sample_hz: float, options: BuildOptions) -> list[str]:
-    """Sentences on the stretches of each class that no window fits into."""
+    """Return a sentence for each class that has labelled periods shorter than a window, with their number; reference
+    episodes do not count."""
     all_of: Counter[str] = Counter()
     short: Counter[str] = Counter()
     for extracted in good:
@@ -183,7 +189,8 @@ def too_short(good: Sequence[EpisodeFacts], sample_hz: float, options: BuildOpti
 
 
 class WindowPlaces(NamedTuple):
-    """The places of an episode's n windows: their first grid rows, their classes by number, and these by name."""
+    """The places of an episode's n windows: the first grid row of each, the number of its class, and the classes'
+    names."""
 
     rows: Ints
     of: Ints
@@ -191,7 +198,8 @@ class WindowPlaces(NamedTuple):
 
 
 def lengths(options: BuildOptions, sample_hz: float) -> tuple[int, int]:
-    """Samples in a window, and from one to the next. Raises DataError."""
+    """Return the number of samples in a window, and from one window's start to the next. Raises DataError for fewer
+    than 4 and 1."""
     window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
     if window < 4 or stride < 1:
         raise DataError(f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride).")
@@ -199,8 +207,8 @@ def lengths(options: BuildOptions, sample_hz: float) -> tuple[int, int]:
 
 
 def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) -> WindowPlaces:
-    """The places of an episode's windows in the order of time; all windows of a reference recording get the reference's
-    label."""
+    """Return the places of an episode's windows in the order of time; the windows of a reference episode all get the
+    label ``REFERENCE``."""
     window, stride = lengths(options, sample_hz)
     spans = _spans(episode, options)
     rows, of = placed_rows(episode.ground, spans, window, stride)
@@ -210,6 +218,7 @@ def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) ->
 
 
 def windows_of(values: Floats32, rows: Indices, window: int) -> Floats32:
-    """Cut windows (n, C, T) from values (G, C): ``window`` rows from each of these first rows."""
+    """Return windows (n, C, T), each cut from the grid ``values`` (G, C): ``window`` grid rows from each of the n first
+    ``rows``."""
     every: Floats32 = np.lib.stride_tricks.sliding_window_view(values, window, axis=0)
     return np.ascontiguousarray(every[rows])

@@ -2,7 +2,8 @@
 
     python -m training.data.build examples/telemetry-sample --out-dir data/processed
 
-Unchanged episodes are not read again; equal episodes and options give byte-identical files, on one core or many.
+A second build does not read unchanged episodes again. Equal episodes and options give byte-identical files, on one core
+or many.
 """
 
 import argparse
@@ -55,7 +56,7 @@ Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The summary of a build, for a person or as JSON."""
+    """The results of a build, shown to a person or printed as JSON."""
 
     episodes: int
     baselines: int
@@ -76,8 +77,11 @@ class Summary:
 
 
 def build(episodes: Path, out_dir: Path, options: assemble.BuildOptions, progress: Progress = UNHEARD) -> Summary:
-    """Build the data set. ¶ Raises DataError, with one sentence, when nothing usable would come of it, and
-    FolderBusy."""
+    """Build the data set of the folder ``episodes`` in ``out_dir``; return its summary.
+
+    Raises DataError, with one sentence, if the episodes give no usable data set; FolderBusy if another process writes
+    there.
+    """
     try:
         paths = find_episodes(episodes.absolute())  # workers of an engine have folders of their own
     except EpisodeError as error:
@@ -105,7 +109,8 @@ def _build(paths: Sequence[Path], out_dir: Path, options: assemble.BuildOptions,
 
 
 def _ends(paths: Sequence[Path]) -> list[Path]:
-    """The files of the first and the last episode: a worker that can read both can read the whole folder."""
+    """Return the files of the first and the last episode; a worker that can read them is taken to read the whole
+    folder."""
     found: list[Path] = []
     for path in (*paths[:1], *paths[-1:]):
         found += sorted(path.iterdir()) if path.is_dir() and os.access(path, os.R_OK | os.X_OK) else [path]
@@ -230,7 +235,7 @@ def _made(
 
 
 def undeclared(verdicts: Sequence[EpisodeFindings]) -> list[str]:
-    """Sentences about columns that recordings hold but their meta data do not name: they are not read."""
+    """Return a sentence for each column that is in recordings but not in their meta.json; such columns are not read."""
     counts = Counter(name for verdict in verdicts for name in verdict.undeclared)
     return [
         f"column {name} of {count:,} recordings: their meta.json does not declare it"
@@ -239,8 +244,8 @@ def undeclared(verdicts: Sequence[EpisodeFindings]) -> list[str]:
 
 
 def notes_on_views(verdicts: Sequence[EpisodeFindings], views: Mapping[str, str]) -> list[str]:
-    """A sentence about channels that count as absent in some recordings, because their view gives the name another
-    meaning."""
+    """Return a sentence for each channel that counts as absent in some recordings, because it means something else in
+    their view."""
     by_view: dict[str, set[str]] = {}
     for meta in (verdict.meta for verdict in verdicts if verdict.ok and verdict.meta is not None):
         for name in {c.name for c in meta.channels} & {name for name, view in views.items() if view != meta.view}:
@@ -252,7 +257,7 @@ def notes_on_views(verdicts: Sequence[EpisodeFindings], views: Mapping[str, str]
 
 
 def doubtful(verdicts: Sequence[EpisodeFindings]) -> list[str]:
-    """A sentence about values that some recorders write for "not measured"."""
+    """Return a sentence that lists repeated values which may mean "not measured"; an empty list without any."""
     counts = Counter(said for verdict in verdicts for said in verdict.doubtful)
     shown = listed([f"{said} in {count} recordings" for said, count in sorted(counts.items())])
     said = f"Repeated, and apart from all other values: {shown}: if nothing was measured there, leave it empty."
@@ -260,7 +265,11 @@ def doubtful(verdicts: Sequence[EpisodeFindings]) -> list[str]:
 
 
 def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptEpisode]:
-    """The facts of every episode, in order: read from memory where remembered, else extracted by several processes."""
+    """Return every episode that was asked for, in order, with its facts.
+
+    Facts stored by an earlier build are read from the folder ``memory``; the others are extracted, by several processes
+    if there is much to read.
+    """
     places = [memory / key(path, hz) for path, hz in asked]
     known = [load_facts(place) for place in places]
     new = [number for number, facts in enumerate(known) if facts is None]
@@ -279,7 +288,8 @@ def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptE
 
 
 def _sharing(facts: EpisodeFacts, known: dict[bytes, Meta]) -> EpisodeFacts:
-    """An episode's facts without notes; equal channels and phases become one object for all episodes."""
+    """Return an episode's facts without notes; episodes with equal channels and phases share one object, to save
+    memory."""
     meta = facts.verdict.meta
     if meta is None:
         return facts
@@ -296,7 +306,10 @@ def _together(found: Sequence[KeptEpisode], like: FeatureSchema | None) -> list[
 def _one_rate(
     found: Sequence[KeptEpisode], memory: Path, work: BuildWork, like: FeatureSchema | None
 ) -> tuple[list[KeptEpisode], float]:
-    """Resample all episodes to the commonest sampling rate (or the schema's); refuse those that are slower."""
+    """Resample faster episodes to the commonest sampling rate (or the schema's), and mark slower ones as unusable.
+
+    Returns all episodes and that rate; the rate is 0 if no episode is usable.
+    """
     verdicts = [e.verdict for e in found]
     rates = Counter(one.meta.sample_hz for one in verdicts if one.ok and one.meta)
     if not rates:
@@ -318,7 +331,7 @@ def _one_rate(
 
 
 def _nothing_good(found: Sequence[EpisodeFindings]) -> str:
-    """Explain why no recording can give windows; reference recordings never give any."""
+    """Return the sentence that explains why no recording can give windows; reference recordings never give any."""
     others = [one for one in found if not one.is_reference]
     if not others:
         return (
@@ -363,7 +376,7 @@ def _options(args: argparse.Namespace) -> assemble.BuildOptions:
 
 
 def describe(summary: Summary) -> str:
-    """The summary as text for a person."""
+    """Return the summary of a build as text for a person."""
     lines = [
         *summary.understood.lines(),
         f"{summary.episodes} episodes, {summary.baselines} of them references, {len(summary.quarantined)} quarantined",

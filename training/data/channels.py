@@ -1,12 +1,12 @@
-"""The channels of a recording: what each one measures, in which unit, and who is allowed to see it.
+"""The table of channels: the name, unit, kind and modes of each quantity that the recorder measures.
 
-Two properties of a channel decide how everything after it treats it. A channel's *kind* says how it is read: a gauge is
-a level, a counter only ever grows and becomes a rate. Its *modes* say which models may see it: a detector on a user's
-machine has the ``realistic`` channels; the laboratory, which started the behaviour itself and can watch its processes,
-also has the ``oracle`` ones.
+A channel's *kind* says how its values are read: a gauge is a level; a counter only grows, and becomes a rate. A
+channel's *modes* say which models may see the channel: a detector on a user's machine has the ``realistic`` channels.
+The laboratory, which started the behaviour and can watch its processes, also has the other ones; together they are the
+``oracle`` channels.
 
-Recordings declare their channels in ``meta.json``, so other data may have channels that this table lacks; what a
-machine cannot measure is absent from its recordings.
+Recordings declare their channels in ``meta.json``, so other data may have channels that this table lacks. A channel
+that a machine cannot measure is absent from its recordings.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Measure(StrEnum):
 
 
 class View(StrEnum):
-    """The thing that a recording's numbers describe: the whole machine, or one container."""
+    """The object that a recording's numbers describe: the whole machine, or one container."""
 
     MACHINE = "machine"
     CONTAINER = "container"
@@ -43,7 +43,7 @@ class Channel(NamedTuple):
 
     @property
     def rate_unit(self) -> str:
-        """The unit of the values that windows hold, after counters have become rates."""
+        """The unit of this channel's values in windows, where a counter has become a rate per second."""
         return f"{self.unit}/s" if self.kind is Measure.COUNTER else self.unit
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,10 +51,10 @@ class Channel(NamedTuple):
 
 
 def _channels(modes: tuple[Mode, ...], **tables: str) -> tuple[Channel, ...]:
-    """Read channels from lines of ``name unit word``; the comment beside a name explains it to a reader of this table.
+    """Return the channels of tables with lines ``name unit word``; text after ``#`` is a comment for readers.
 
-    The word says which hosts have the channel: ``machine`` or ``container``: only hosts in this view; ``some``: only
-    hosts with such a kernel; ``unlike``: all hosts, but its meaning differs between views.
+    The optional word says which hosts have the channel. ``machine`` or ``container`` means only hosts in this view;
+    ``some`` means only hosts whose kernel has it; ``unlike`` means all hosts, but another meaning in each view.
     """
     return tuple(
         Channel(name, unit, Measure(kind), modes, "".join(word))
@@ -133,6 +133,7 @@ UNLIKE = frozenset(c.name for c in SYSTEM_CHANNELS if c.word == "unlike")  # vie
 
 
 def view_of(channels: Iterable[str]) -> View | None:
-    """The view of recordings with these channels, if one of the channels exists in one view alone."""
+    """Return the view of recordings with these channels, if they include channels that only this view has; None if no
+    channel, or channels of both views, are such."""
     views = {CHANNELS[name].word for name in channels if name in CHANNELS} & set(View)
     return View(views.pop()) if len(views) == 1 else None

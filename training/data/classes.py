@@ -1,7 +1,7 @@
-"""The benign classes: named by the owner or recognised by a usual name, never guessed from an order.
+"""Choose the benign classes: the user names them, or one class has a usual name such as ``normal``.
 
-Every alarm, false alarm and threshold depends on this choice, so ambiguous names are refused. The schema keeps the
-owner's names (`FeatureSchema.benign`); `benign_of` reads them back.
+Every alarm, false alarm and threshold depends on this choice, so ambiguous names are refused. The schema stores the
+names (`FeatureSchema.benign`); `benign_of` returns them.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,19 @@ SHOWN = 12  # names of classes in one sentence
 
 
 class Benign(NamedTuple):
-    """The benign classes by the owner's names, and the reason why these were chosen. Without benign classes a model
-    raises no alarms."""
+    """The names of the benign classes, and the reason why these were chosen; without benign classes a model raises no
+    alarms."""
 
     names: tuple[str, ...]
     why: str
 
 
 def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False, hint: str = "") -> Benign:
-    """Choose the benign ones of ``classes``.
+    """Return the benign ones of ``classes``, and the reason.
 
-    ``said`` is what --benign names, ``none`` is --no-benign, ``hint`` ends the refusal. Raises DataError.
+    ``said`` has the names given with --benign, and ``none`` is True with --no-benign. Raises DataError if these
+    contradict each other or the classes, or if no class or several classes have a usual name; ``hint`` ends that
+    sentence.
     """
     if none and said:
         raise DataError("--benign and --no-benign contradict each other: give one of them.")
@@ -55,12 +57,13 @@ def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: boo
 
 
 def listed(classes: Sequence[str]) -> str:
-    """Names as a flag takes them: one that holds a comma in double quotes."""
+    """Return a list of at most ``SHOWN`` names as text, each as a flag takes it: in double quotes if it contains a
+    comma."""
     return some([*map(quoted, classes)], SHOWN)
 
 
 def quoted(name: str) -> str:
-    """The name in the form that a flag takes."""
+    """Return a name as a flag takes it: in double quotes if it contains a comma."""
     return f'"{name}"' if "," in name else name
 
 
@@ -70,14 +73,16 @@ def _quoting(classes: Sequence[str]) -> str:
 
 
 def stated(benign: Sequence[str]) -> tuple[str, ...]:
-    """The value of the schema's field ``benign`` for these classes: empty if the only one is called ``benign``."""
+    """Return the value of the schema's field ``benign`` for these benign classes: empty if the only one is called
+    ``benign``."""
     return () if tuple(benign) == (BENIGN,) else tuple(benign)
 
 
 def benign_of(schema: FeatureSchema) -> tuple[str, ...]:
-    """The benign classes of a data set, by the owner's names; none where the owner said that none is.
+    """Return the names of a data set's benign classes; empty if its user declared that no class is benign.
 
-    A schema that names none means the class called ``benign``. Raises DataError where there is no such class.
+    An empty field ``benign`` means the class called ``benign``. Raises DataError if a benign class is not among the
+    schema's classes.
     """
     names = schema.benign or (() if schema.target == NO_ALARM else (BENIGN,))
     odd = [name for name in names if name not in schema.label_map]

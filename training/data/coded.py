@@ -1,4 +1,4 @@
-"""Names of many rows in little memory: each name once, and a number for each row."""
+"""Store the names of many rows in little memory: each name once, and the name's number for each row."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ CODES_MAX = 1 << 24  # of two columns together that are numbered by a table
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
-    """The ``names``, different and ascending, and for each row the number of its own."""
+    """A column of names: ``names`` has each name once, in ascending order, and ``codes`` the number of each row's
+    name."""
 
     names: Names
     codes: Codes
 
     @classmethod
     def of(cls, names: ArrayLike | Coded) -> Coded:
-        """Encode an array of names; only names that occur are kept."""
+        """Return an array of names, or another ``Coded``, in encoded form; only names that occur in a row are kept."""
         if isinstance(names, Coded):
             return cls(names.present, _placed(names.codes))
         found, codes = np.unique(np.asarray(names, dtype=np.str_), return_inverse=True)
@@ -32,7 +33,7 @@ class Coded:
 
     @classmethod
     def of_series(cls, parts: Iterable[pl.Series]) -> Coded:
-        """Encode the strings of all parts, leaving out nulls."""
+        """Return the strings of all parts, one after another, in encoded form; nulls must not occur."""
         known: dict[str, int] = {}
         codes = [np.empty(0, dtype=np.int32)]
         for part in parts:
@@ -42,7 +43,8 @@ class Coded:
         return cls(np.array(list(known), dtype=np.str_), np.concatenate(codes)).renamed(list(known))
 
     def renamed(self, names: Sequence[str]) -> Coded:
-        """Replace each name by another one; names that become equal are merged."""
+        """Return a copy in which ``names`` replace the present names, in their order; names that become equal are
+        merged."""
         found, place = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
         return Coded(found, place.astype(np.int32)[self.codes])
 
@@ -59,34 +61,34 @@ class Coded:
         return int(self.codes.size)
 
     def take(self, rows: AnyArray | slice) -> Coded:
-        """The rows that numbers or booleans select."""
+        """Return a copy with only the rows that ``rows`` (row numbers, booleans or a slice) selects."""
         return replace(self, codes=self.codes[rows])
 
     def strings(self, rows: AnyArray | slice = slice(None)) -> Names:
-        """Some rows as an array of names."""
+        """Return the names of the selected rows as an array of strings."""
         return np.asarray(self.names[self.codes[rows]])
 
     def laid(self, room: WorkingMemory = ROOM) -> Names:
-        """All rows as an array of names, in memory or in a file."""
+        """Return the names of all rows as an array of strings, which is in memory or, if large, in a file."""
         return room.joined((self.strings(here) for here in spans(self.codes)), self.codes.size, self.names.dtype)
 
     def among(self, names: Iterable[str]) -> Bools:
-        """Mark the rows whose name is one of these."""
+        """Return a mask of the rows whose name is one of ``names``."""
         return np.isin(self.names, list(names))[self.codes]
 
     @property
     def present(self) -> Names:
-        """The names that occur."""
+        """The names that occur in at least one row, ascending."""
         return np.asarray(self.names[np.bincount(self.codes, minlength=self.names.size) > 0])
 
 
 def distinct(names: Names) -> set[str]:
-    """The names that occur."""
+    """Return the different names in an array."""
     return {name for here in spans(names) for name in set(names[here].tolist())}
 
 
 def among(names: Names, wanted: Iterable[str]) -> Bools:
-    """Mark the rows whose name is one of these."""
+    """Return a mask of the rows of an array whose name is one of ``wanted``."""
     known, marks = np.array(sorted(wanted), dtype=np.str_), np.empty(names.size, dtype=bool)
     for here in spans(names, step=WIDE_ROWS):
         marks[here] = np.isin(names[here], known)
@@ -94,8 +96,10 @@ def among(names: Names, wanted: Iterable[str]) -> Bools:
 
 
 def numbered(*columns: Coded) -> Codes:
-    """Number the rows so that equal numbers mean equal names in all columns; sorted by the first column, then the
-    next."""
+    """Return a number for each row; two rows have equal numbers if their names are equal in all columns.
+
+    Numbers follow the order of the names, by the first column, then the next.
+    """
     first, *others = columns
     code = _placed(first.codes)
     for column in others:
@@ -104,7 +108,7 @@ def numbered(*columns: Coded) -> Codes:
 
 
 def _placed(code: Indices) -> Codes:
-    """Renumber the rows without gaps between the numbers."""
+    """Return the rows' numbers with the gaps between the numbers closed, in the same order."""
     count = int(code.max(initial=-1)) + 1
     if count > CODES_MAX:
         return np.asarray(np.unique(code, return_inverse=True)[1], dtype=np.int32)

@@ -1,8 +1,8 @@
-"""Cut episodes into windows and compute their features, in any process: the second part of a build that costs time.
+"""Cut episodes into windows and compute the windows' features, in one process or many: the second slow step of a build.
 
-The windows of an episode depend only on its samples and the :class:`CutPlan`. They are written to their places in the
-new data set. Its features are stored like its samples, so that after a killed build, or in a second one, only new ones
-are computed.
+The windows of an episode depend only on its samples, its host's reference and the :class:`CutPlan`. Each process writes
+its windows to their places in the new data set. Features are stored in a file for each episode, so that the next build,
+also after a killed one, computes only new ones.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ CODE = digest_of(absences, assemble, features, normalise)
 
 
 class KeptEpisode(NamedTuple):
-    """An episode of a build: its facts, its source, the sampling rate asked for, and the file with its samples.
+    """An episode of a build: its facts, the recording's path, the wanted sampling rate, and the file that stores its
+    samples.
 
-    ``sample_hz`` None: at its own rate.
+    ``sample_hz`` is None for the recording's own rate.
     """
 
     facts: EpisodeFacts
@@ -60,19 +61,20 @@ class KeptEpisode(NamedTuple):
         return self.facts.verdict
 
     def judged(self, verdict: EpisodeFindings) -> KeptEpisode:
-        """A copy with another verdict."""
+        """Return a copy with another verdict."""
         return self._replace(facts=replace(self.facts, verdict=verdict))
 
     def load(self) -> Extract:
-        """The episode with its samples: from the build's memory, or from the recording if that memory is damaged."""
+        """Return the episode with its samples: from the file ``samples``, or from the recording if that file is missing
+        or damaged."""
         return load(self.samples) or extract(self.path, self.sample_hz)
 
 
 class CutPlan(NamedTuple):
-    """The rules by which windows are cut, and where the results are written.
+    """The rules by which windows are cut, and the files into which the results are written.
 
-    ``begin`` is the byte of ``tensors`` at which windows begin. ``digests`` is the file for digests of the windows'
-    samples (N, T); None for references, for which only windows are made.
+    ``begin`` is the position of the first window in the file ``tensors``, in bytes. ``digests`` is the file for the
+    digests (N, T) of the windows' samples; None for reference episodes, which get neither digests nor features.
     """
 
     chosen: assemble.ChosenChannels
@@ -85,8 +87,8 @@ class CutPlan(NamedTuple):
 
 
 class CutTask(NamedTuple):
-    """An episode to cut: the first grid row of each window, its host's reference, and the number of its first
-    window."""
+    """An episode to cut: the first grid row of each window, the reference of the episode's host, and the number of the
+    first window in the data set."""
 
     episode: KeptEpisode
     rows: Codes
@@ -94,7 +96,8 @@ class CutTask(NamedTuple):
     first: int
 
     def features(self, plan: CutPlan) -> Path:
-        """The file of its features; its name contains a digest of everything that they depend on."""
+        """Return the path of the file for this episode's features; its name is a digest of all on which the features
+        depend."""
         rules = msgspec.json.encode((plan.chosen.channels, plan.chosen.views, plan.sample_hz, plan.window))
         total = hashlib.sha256(f"{CODE_DIGEST} {CODE} {self.episode.samples.name}".encode())
         for part in (rules, msgspec.json.encode(self.references), self.rows.tobytes()):
@@ -103,7 +106,11 @@ class CutTask(NamedTuple):
 
 
 def cut(plan: CutPlan, task: CutTask) -> None:
-    """Cut an episode's windows, write them to their places, and store their features."""
+    """Cut an episode's windows, and write the windows to their place in the file; for other than reference episodes,
+    also write digests and features.
+
+    Raises DataError if the recording has changed, or a window has an infinite value.
+    """
     extracted, window, first = task.episode.load(), plan.window, task.first
     if not extracted.facts.rows or extracted.facts.rows != task.episode.facts.rows:
         raise DataError(f"{task.episode.path} changed while it was read: build again when nothing is written there.")
@@ -132,7 +139,8 @@ def cut(plan: CutPlan, task: CutTask) -> None:
 
 
 def features_of(plan: CutPlan, task: CutTask) -> Floats32:
-    """The features of an episode that was cut, (n, F); computed again where their file is damaged."""
+    """Return the features (n, F) of an episode that was cut, from their file; if the file is damaged, cut the episode
+    again."""
     path = task.features(plan)
     for last in (False, True):
         try:
@@ -148,10 +156,10 @@ def features_of(plan: CutPlan, task: CutTask) -> Floats32:
 
 
 def _put(path: Path, at: int, rows: AnyArray) -> None:
-    """Write rows at a byte of a file, others of which another process may be writing.
+    """Write rows into a file from the byte ``at``, while other processes may write other parts of the file.
 
-    The file is opened for writing only: on a network file system a changed page is written back as a whole, which would
-    undo what another machine has written meanwhile.
+    The file is opened for writing only, and not mapped: on a network file system, a changed page of a mapped file is
+    written back whole, which would undo another machine's writes.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0)), "wb", buffering=0) as file:
         file.seek(at)
@@ -168,8 +176,11 @@ E = TypeVar("E", bound=Loadable)
 
 
 class BuildWork(NamedTuple):
-    """The engine that carries out a build, and the function to which progress is reported: the step, and the share of
-    it that is done."""
+    """The means of a build: ``mapped`` applies a function to many tasks in the engine's processes.
+
+    ``progress`` gets the name of a step and the share of that step that is done. ``always`` means that even a little
+    work goes to the engine.
+    """
 
     mapped: Callable[..., Iterator[Any]]
     progress: Callable[[str, float], None]
@@ -177,14 +188,16 @@ class BuildWork(NamedTuple):
     always: bool = False  # of an engine that somebody named
 
     def done(self, what: str, function: Callable[[Any], Any], tasks: Sequence[Any], *, much: bool) -> Iterator[Any]:
-        """The results of all tasks, in order; the engine computes them if there is ``much`` work."""
+        """Yield the results of all tasks, in order, and report progress; the engine computes them if there is ``much``
+        work, else this process."""
         for number, result in enumerate((self.mapped if much or self.always else map)(function, tasks)):
             yield result
             self.progress(what, (number + 1) / len(tasks))
 
 
 class PlannedWindows(NamedTuple, Generic[E]):
-    """The places of N windows: those of each episode, and one row per window, in the order of the episodes."""
+    """The N windows that will be cut: the first grid rows of each episode's windows, and a table row for each window,
+    episode after episode."""
 
     episodes: list[E]
     places: list[Codes]
@@ -199,7 +212,8 @@ class PlannedWindows(NamedTuple, Generic[E]):
 
     @classmethod
     def of(cls, episodes: Sequence[E], sample_hz: float, options: assemble.BuildOptions) -> PlannedWindows[E] | None:
-        """Number the windows of episodes in the order of their ids; None if there are none."""
+        """Return the windows of the episodes, in the order in which the episodes are given; None if no window fits in
+        any."""
         placed = [(episode, assemble.places_of(episode.facts, sample_hz, options)) for episode in episodes]
         with_windows = [(episode, places) for episode, places in placed if places.rows.size]
         if not with_windows:
@@ -228,7 +242,7 @@ class PlannedWindows(NamedTuple, Generic[E]):
 def cut_at_once(
     planned: PlannedWindows[Extract], chosen: assemble.ChosenChannels, references: NormalReferences, window: int
 ) -> WindowSet:
-    """Cut the windows of a few episodes in memory."""
+    """Return the windows of a few episodes, cut in memory without any file."""
     parts = [
         assemble.windows_of(assemble.measured_values(one, chosen, references), rows, window)
         for one, rows in zip(planned.episodes, planned.places, strict=True)
@@ -238,8 +252,8 @@ def cut_at_once(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutWindows:
-    """The facts about the windows that are known once the last one is in its place. The file ``digests`` is deleted
-    afterwards."""
+    """The facts about the windows that are known once all are cut; ``digests`` maps a temporary file, which the build
+    deletes at its end."""
 
     index: WindowIndex
     features_sha256: str
@@ -249,7 +263,7 @@ class CutWindows:
 
 
 class Cutting(NamedTuple):
-    """The rules by which a build cuts windows, and its folders."""
+    """The rules by which a build cuts windows, and the folders of that build."""
 
     chosen: assemble.ChosenChannels
     measured: NormalReferences
@@ -260,14 +274,18 @@ class Cutting(NamedTuple):
     memory: Path
 
     def references(self, planned: PlannedWindows[KeptEpisode], work: BuildWork) -> tensor_files.Placed:
-        """Cut the windows of reference recordings, which have no features."""
+        """Cut the windows of reference episodes into the new data set, without features; return them with their
+        index."""
         plan, tasks = self._plan(planned, tensor_files.REFERENCE_TENSORS, None)
         for _ in work.done("references", partial(cut, plan), tasks, much=len(planned.rows) >= POOL_WINDOWS):
             pass
         return tensor_files.map_tensors(self._in_place(plan)), WindowIndex(planned.rows)
 
     def windows(self, planned: PlannedWindows[KeptEpisode], work: BuildWork) -> tuple[ManyWindows, CutWindows]:
-        """Cut all windows, and write their features. Raises DataError for a window without any value."""
+        """Cut all windows into the new data set, and write the table of their features; return windows and facts.
+
+        Raises DataError for a window without any value.
+        """
         size, window = len(planned.rows), assemble.lengths(self.options, self.sample_hz)[0]
         digests = self.scratch / "digests"
         with digests.open("wb") as empty:
@@ -294,10 +312,10 @@ class Cutting(NamedTuple):
         return ManyWindows(X=X, rows=planned.rows), found
 
     def _in_place(self, plan: CutPlan) -> Path:
-        """Move the finished windows into the data set's folder.
+        """Move the file of finished windows into the new data set's folder; return its new path.
 
-        They were cut in a folder whose name no other build uses. A worker that still runs after its build ended then
-        finds no file to overwrite.
+        The windows were cut in a folder whose name no other build uses. So a worker that still runs after its build has
+        ended finds no file to overwrite.
         """
         target = self.new / TENSORS_FOLDER / plan.tensors.name
         target.parent.mkdir(exist_ok=True)

@@ -1,11 +1,11 @@
-"""The processed data set: written by builds and ingests, read by trainers.
+"""Write and read processed data sets: builds and ingests write them, trainers read them.
 
     <out>/validation_v1.parquet           a row per episode; which were quarantined and why
     <out>/features_window_v1.parquet      a row per window: identity, label, features
     <out>/feature_schema_v1.json          what every number means; its SHA-256 is the schema hash
     <out>/tensor_window_v1/               the same windows in the same order as an array
 
-``write_processed`` and ``load_processed`` are the two doors; equal windows give byte-identical files.
+``write_processed`` writes a whole data set, and ``load_processed`` reads one; equal windows give byte-identical files.
 """
 
 import hashlib
@@ -82,25 +82,26 @@ VALIDATION_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSet:
-    """Windows ``X``, float32 (N, C, T), settled and already normalised, and the N rows that go with them."""
+    """N normalised windows ``X``, float32 (N, C, T), and a row for each. Each channel of a window is known in all
+    samples or absent from all."""
 
     X: Floats32
     rows: Rows
 
 
 class ManyWindows(NamedTuple):
-    """A :class:`WindowSet` of so many windows that each name is stored only once."""
+    """A :class:`WindowSet` in less memory, for many windows: each name in ``rows`` is stored only once."""
 
     X: Floats32
     rows: CodedRows
 
 
 class Sampling(NamedTuple):
-    """The meaning of a window's numbers: its channels, and its samples in time.
+    """The channels of windows, their sampling rate, and their length and step in seconds.
 
-    ``time`` says which times mean seconds. ``normaliser`` describes in JSON how the numbers were normalised; by default
-    not at all. ``optional`` and ``views``: see the schema; ``optional`` None means the channels that some host of these
-    windows lacks.
+    ``time`` says which of these times are really in seconds. ``normaliser`` describes in JSON how the numbers were
+    normalised; by default not at all. ``optional`` and ``views`` are those of :class:`FeatureSchema`; ``optional`` None
+    means the channels that at least one host of these windows lacks.
     """
 
     channels: Sequence[ChannelSpec]
@@ -117,7 +118,7 @@ class Sampling(NamedTuple):
 class Labelling:
     """The classes: ``names`` in the order of their integers, and the ``benign`` ones, which raise no alarm.
 
-    Raises DataError where none is benign, but under the target that has no alarm.
+    Raises DataError if no class, or an unknown one, is benign, except under the target ``class``, which has no alarms.
     """
 
     target: str
@@ -144,14 +145,14 @@ def write_processed(
     understood: Understood | None = None,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> FeatureSchema:
-    """Write the whole folder and return its schema.
+    """Write a data set into the folder ``out_dir``, in place of the old one, and return its schema.
 
-    Channels are put in the order that the files want: realistic first. ``validation_rows`` have the columns of
-    VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of the hosts' reference recordings: they
-    train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows, and
-    ``progress`` gets the share that is written. Whenever the process is killed, the folder has its old content or, if
-    opened by this module, the complete new data set. Raises DataError when there are no windows, a value is infinite or
-    a gap, or a label is no class.
+    The realistic channels are put first. ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become
+    null. ``reference`` has windows of the hosts' reference recordings: they are not used to train or test, and show
+    what is usual on a host. ``understood`` is stored in the file of the validation rows; ``progress`` gets the written
+    share of the features. If the process is killed at any moment, the next call of this module finds either the old
+    data set or the complete new one. Raises DataError if there are no windows, a value is infinite, a channel is only
+    partly known in a window, or a label is no class.
     """
     _check(windows, sampling.channels, labelling.names)
     if reference is not None:
@@ -186,8 +187,8 @@ def write_processed(
 
 @contextmanager
 def making(out_dir: Path) -> Iterator[Path]:
-    """Yield a new, empty folder to write a data set into. When the block has ended, this folder replaces the data set
-    that was there before."""
+    """Yield a new, empty folder into which the caller writes a data set; when the context ends without an error, its
+    files replace those of the data set in ``out_dir``."""
     new = out_dir / NEW_FOLDER
     shutil.rmtree(new, ignore_errors=True)  # of a writer that was killed
     new.mkdir(parents=True)
@@ -199,7 +200,8 @@ def making(out_dir: Path) -> Iterator[Path]:
 
 
 def _put_in_place(new: Path, out_dir: Path) -> None:
-    """Replace a complete data set by another complete one."""
+    """Replace the data set in ``out_dir`` by the complete one in the folder ``new``, safely even if the process is
+    killed."""
     fs = LocalFs()
     for path in sorted(new.rglob("*")):
         fs.sync_folder(path) if path.is_dir() else fs.sync_file(path)
@@ -211,9 +213,9 @@ def _put_in_place(new: Path, out_dir: Path) -> None:
 
 
 def finish(out_dir: Path) -> None:
-    """Move a complete new data set into place, also if its writer or another reader is doing so at the same time.
+    """Move the files of a complete new data set to their final places, if its writer was killed before this was done.
 
-    Raises DataError where it cannot be.
+    Its writer or another reader may be doing the same at this time. Raises DataError if the files cannot be moved.
     """
     whole, fs = out_dir / WHOLE_FOLDER, LocalFs()
     if not whole.is_dir():
@@ -250,10 +252,10 @@ def write_beside(
     reference: Placed | None = None,
     understood: Understood | None = None,
 ) -> TensorManifest:
-    """Write index, validation table and manifest beside windows and features already in the new folder; return the
-    manifest.
+    """Write schema, index, validation table and manifest beside the windows and features that are already in the folder
+    ``new``; return the manifest.
 
-    Channels must be in the files' order, and ``optional`` must be known; all else is as in :func:`write_processed`.
+    The realistic channels must be first, and ``optional`` must not be None; all else is as in :func:`write_processed`.
     """
     assert sampling.optional is not None, "found before"
     X, index = windows
@@ -296,7 +298,7 @@ def write_features(
     parts: Iterable[Floats32],
     progress: Callable[[float], None] = lambda _share: None,
 ) -> str:
-    """Write the feature table into the new folder, some rows at a time, and return the digest of all features."""
+    """Write the feature table into the folder ``new``, some rows at a time, and return the SHA-256 of all features."""
     names = [feature.name for feature in feature_specs(channels)]
     count = len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
@@ -324,11 +326,11 @@ def write_features(
 
 
 def group_ends(episodes: Iterable[tuple[str, int]], usual: int) -> Iterator[int]:
-    """The row numbers at which groups of about ``usual`` rows end, at most twice as many; groups end after episodes
-    chosen by a hash of their names.
+    """Yield the row numbers at which groups of about ``usual`` rows, and at most twice as many, end.
 
-    Episodes come with the number of the row behind their last. An added or removed episode changes its own group and
-    few others, because the next chosen episode ends a group again. An episode longer than a group is cut.
+    ``episodes`` has each episode's name and the number of the row after its last. Groups end after episodes chosen by a
+    hash of their names: so an added or removed episode changes its own group and few others, because the next chosen
+    episode ends a group again. An episode longer than two usual groups is cut.
     """
     begin = before = 0
     for name, end in episodes:
@@ -347,12 +349,12 @@ def group_ends(episodes: Iterable[tuple[str, int]], usual: int) -> Iterator[int]
 
 
 def _drawn(name: str) -> float:
-    """A number from 0 to 1 that depends on nothing but the name."""
+    """Return a number from 0 to 1 that depends only on the name."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) / 2**64
 
 
 def _group_rows(windows: int, features: int) -> int:
-    """The usual number of rows of a group."""
+    """Return the usual number of rows in a row group of a feature table of this size."""
     rows = GROUP_ROWS_LEAST
     # Twice as many each time: for most added episodes the groups before stay as they are.
     while rows * GROUPS_MOST < windows and 4 * rows * 4 * features <= GROUP_BYTES_MOST:
@@ -361,7 +363,8 @@ def _group_rows(windows: int, features: int) -> int:
 
 
 def other_data_set(out_dir: Path, *, built: bool) -> str | None:
-    """A sentence if the folder holds a data set of the other kind (built from episodes, or ingested)."""
+    """Return the sentence that a data set of the other kind is replaced: an ingested one by a build (``built``), or the
+    reverse; None without such a data set."""
     finish(out_dir)
     if not (out_dir / TENSORS_FOLDER / tensor_files.MANIFEST).exists():
         return None
@@ -372,8 +375,8 @@ def other_data_set(out_dir: Path, *, built: bool) -> str | None:
 
 
 def remove_leftovers_of_build(out_dir: Path) -> None:
-    """Remove the files that only a build leaves; of its remembered results, only files with a name that a build
-    gives."""
+    """Remove the files that only a build leaves in a data set's folder; in its memory folder, only files with names as
+    a build gives them."""
     (out_dir / REFERENCES_FILE).unlink(missing_ok=True)
     memory = out_dir / MEMORY_FOLDER
     for path in memory.iterdir() if memory.is_dir() else ():
@@ -414,11 +417,11 @@ def lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str,
 class Dataset:
     """The part of a processed data set that one mode may see. All arrays have N rows, in the same order.
 
-    ``schema`` is the mode's own; ``data_digest`` identifies the content. ``features`` float32 (N, F) or None;
-    ``tensors`` float32 (N, C, T), a read-only memory map; the labels of ``rows`` are numbers by ``label_map``. Episodes
-    that are kin, by the samples of all channels in every mode, are one recording: splits and resampling use
-    ``rows.recording``. Windows without a label have the number -1 (see ``is_labelled``); a model can score them.
-    Windows of reference recordings are only in ``reference``, which may be empty.
+    ``schema`` is the mode's own; ``data_digest`` identifies the content of the whole data set. ``features`` is float32
+    (N, F) or None; ``tensors`` is float32 (N, C, T), usually a read-only memory map. The labels of ``rows`` are class
+    numbers as in ``label_map``, or -1 for windows without a label, which a model can score. Episodes that share samples
+    or time (see :class:`Kinship`) have the same name in ``rows.recording``, which splits and resampling use. Windows of
+    reference recordings are only in ``reference``, which may be empty.
     """
 
     schema: FeatureSchema
@@ -440,7 +443,7 @@ class Dataset:
 
     @property
     def benign(self) -> tuple[str, ...]:
-        """The classes that raise no alarm; if empty, no class raises any."""
+        """The names of the classes that raise no alarm; if this is empty, no class raises an alarm."""
         return benign_of(self.schema)
 
     @property
@@ -507,16 +510,16 @@ def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mod
 
 
 def _no_windows(shape: tuple[int, ...]) -> WindowSet:
-    """No windows of this shape (C, T)."""
+    """Return an empty set of windows of the shape (C, T)."""
     return WindowSet(X=np.zeros((0, *shape), dtype=np.float32), rows=Rows.of(episode=[], host=[], label=[]))
 
 
 def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
-    """The data on the channels of another schema: channels that the data lack become absent, channels that it lacks are
-    left out.
+    """Return the data with the channels of the schema ``like``: those that the data lack become absent, those that
+    ``like`` lacks are left out.
 
-    The data are unchanged if hardware does not explain the difference: a channel that the schema lacks may be a missing
-    channel under another name, and one name may have two meanings.
+    The data are returned unchanged if different hardware cannot explain the difference: if ``like`` lacks a channel
+    that the recorder does not know (perhaps another name of a missing one), or a shared name has two meanings.
     """
     own, known = set(data.channel_names), set(like.channel_names)
     same = [channel for channel in like.channels if channel in data.schema.channels]
@@ -533,7 +536,10 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
 
 
 def _read_features(path: Path, manifest: TensorManifest, index: StoredIndex, columns: list[int]) -> Floats32:
-    """Read the features of some rows: (N, F), in memory or in a file."""
+    """Return the given columns of the feature table as an array (N, F), in memory or in a file.
+
+    Raises DataError if the table is damaged or belongs to other windows.
+    """
     names, count = manifest.schema.feature_names, len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
     result = ROOM.empty((count, len(columns)), np.float32)
@@ -570,7 +576,7 @@ def _read_features(path: Path, manifest: TensorManifest, index: StoredIndex, col
 
 
 class Validation(NamedTuple):
-    """The validator's findings: how many episodes there are, and the quarantined ones with their reasons."""
+    """The content of a validation table: how many episodes there are, and the quarantined ones with their reasons."""
 
     episodes: int
     references: int
@@ -581,7 +587,8 @@ class Validation(NamedTuple):
 
 
 def load_validation(path: Path) -> Validation:
-    """Read ``validation_v1.parquet``. Raises DataError."""
+    """Return the content of a ``validation_v1.parquet``. Raises DataError if the file cannot be read or is not such a
+    table."""
     finish(path.parent)
     try:
         table = pl.read_parquet(path)
@@ -608,8 +615,8 @@ def load_validation(path: Path) -> Validation:
 
 
 def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str:
-    """SHA-256 of what reports take from a validation table: the episodes, the quarantined ones, and what the data were
-    read as."""
+    """Return the SHA-256 of the part of a validation table that reports show: the episodes, the quarantined ones, and
+    ``understood``."""
     rows = table.select("episode_id", "baseline", "ok", "reasons").sort("episode_id")
     total = hashlib.sha256("\0".join(rows["episode_id"].to_list()).encode())
     for column in ("baseline", "ok"):
@@ -620,7 +627,8 @@ def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str
 
 
 def unwritten(windows: WindowSet, schema: FeatureSchema, reference: WindowSet | None = None) -> Dataset:
-    """The data set that windows of a mode's ``schema`` form, without writing a file; their labels are class numbers."""
+    """Return windows of a mode's ``schema`` as a data set without any file; the labels of the windows must be class
+    numbers."""
     assert schema.mode is not None, "windows are of one mode"
     recording = Coded.of(windows.rows.recording)
     return Dataset(

@@ -1,4 +1,4 @@
-"""One recording on disk: a folder, or the same folder packed as ``<episode_id>.tar.zst``.
+"""Read and write an episode, one recording on disk: a folder, or the same folder packed as ``<episode_id>.tar.zst``.
 
     meta.json          who, where, when, which channels; msgspec checks every field
     telemetry.parquet  t (seconds since the start, float64) and one float column a channel, as recorded
@@ -31,11 +31,11 @@ _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class EpisodeError(Exception):
-    """The files are not a readable episode; the remedy is to record it again or leave it out."""
+    """The files are not a readable episode: record the episode again, or leave it out."""
 
 
 class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """The recorder's checkout. ``dirty``: tracked files differed from the commit."""
+    """The git checkout of the recorder; ``dirty`` is true if tracked files differed from the commit."""
 
     commit: str
     branch: str
@@ -52,7 +52,8 @@ class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """``started_at`` in epoch seconds (UTC); ``phases`` says which phase is benign and which malicious."""
+    """The content of ``meta.json``. ``started_at`` is in epoch seconds (UTC); ``phases`` gives each phase its class,
+    ``benign`` or ``malicious``."""
 
     schema_version: int
     episode_id: str
@@ -70,7 +71,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Episode(NamedTuple):
-    """A recording in memory. ``t`` (S,) float64 seconds; ``values`` (S, C) float64; labels are (start, phase) rows."""
+    """An episode in memory: sample times ``t`` (S,) in seconds, ``values`` (S, C), and the start and name of each
+    phase; ``digest`` is that of its files."""
 
     meta: Meta
     t: np.ndarray
@@ -82,15 +84,16 @@ class Episode(NamedTuple):
 
 
 def new_ulid(clock: Clock, rng: random.Random) -> str:
-    """A new id of 26 characters: 48 bits of time in milliseconds, 80 random bits; sorting ids sorts them by time."""
+    """Return a new id of 26 characters: 48 bits of time in milliseconds, then 80 random bits; sorted ids are in the
+    order of time."""
     number = (int(clock.now() * 1000) << 80) | rng.getrandbits(80)
     return "".join(_ULID_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
 def find_episodes(root: Path) -> list[Path]:
-    """Episode folders and packed episodes directly below ``root``, by id.
+    """Return the paths of the episode folders and packed episodes directly below ``root``, in the order of their ids.
 
-    Raises EpisodeError when there is none, DataError for a folder that may not be looked into.
+    Raises EpisodeError if there is none, DataError for a folder that this user may not read.
     """
     if not root.is_dir():
         raise EpisodeError(f"There is no folder {root}: give the folder that holds the episodes.")
@@ -108,8 +111,8 @@ def find_episodes(root: Path) -> list[Path]:
 
 
 def no_access(error: OSError, path: Path) -> DataError:
-    """The error for a folder or file that may not be read. The recording itself may be good, so it is not
-    quarantined."""
+    """Return the error for a folder or file that cannot be read; it stops the build, because the recording itself may
+    be good."""
     return DataError(
         f"{error.filename or path} cannot be read ({error.strerror or error}): make it readable for this user, or move "
         "the episode elsewhere; one that is left out unseen would change what is learnt."
@@ -117,7 +120,8 @@ def no_access(error: OSError, path: Path) -> DataError:
 
 
 def deeper(root: Path) -> str | None:
-    """A note on episodes below other folders of ``root``, where :func:`find_episodes` does not look."""
+    """Return a note if folders of ``root`` that are no episodes contain episodes, which :func:`find_episodes` does not
+    find; else None."""
     found = {}
     for folder in sorted(root.iterdir()):
         if folder.is_dir() and not folder.name.startswith(".") and not _holds_meta(folder):
@@ -130,7 +134,7 @@ def deeper(root: Path) -> str | None:
 
 
 def _holds_meta(folder: Path) -> bool:
-    """Return True for an episode's folder. Raises OSError for one that may not be looked into."""
+    """Return True if the folder is an episode's. Raises OSError for a folder that this user may not read."""
     try:
         (folder / META).stat()
     except FileNotFoundError:
@@ -139,7 +143,7 @@ def _holds_meta(folder: Path) -> bool:
 
 
 def write_folder(folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, labels: list[tuple[float, str]]) -> None:
-    """Write the three files; ``values`` is (S, C) in the order of ``meta.channels``."""
+    """Write the three files of an episode into ``folder``; ``values`` is (S, C), in the order of ``meta.channels``."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = {c.name: values[:, i].astype(np.float64) for i, c in enumerate(meta.channels)}
     frame = pl.DataFrame({"t": t.astype(np.float64), **columns})
@@ -153,7 +157,7 @@ def write_folder(folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, la
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Pack an episode folder into one file; equal folders give equal bytes."""
+    """Pack an episode folder into the file ``target``; equal folders give equal bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(MEMBERS):
@@ -166,9 +170,9 @@ def pack(folder: Path, target: Path) -> None:
 
 
 def read_members(path: Path) -> dict[str, bytes]:
-    """The bytes of the three files of a folder or a packed episode.
+    """Return the bytes of the three files of an episode, by file name; ``path`` is a folder or a packed episode.
 
-    Raises EpisodeError for damaged content, DataError where nothing can be read.
+    Raises EpisodeError for damaged or missing content, DataError if the system does not let ``path`` be read.
     """
     try:
         if path.is_dir():
@@ -208,7 +212,7 @@ def _untar(stream: Any) -> dict[str, bytes]:
 
 
 def digest_of(members: dict[str, bytes]) -> str:
-    """SHA-256 over the three files' names, lengths and bytes."""
+    """Return the SHA-256 over the names, lengths and bytes of an episode's three files."""
     total = hashlib.sha256()
     for name in MEMBERS:
         total.update(f"{name} {len(members[name])}\n".encode())
@@ -217,12 +221,13 @@ def digest_of(members: dict[str, bytes]) -> str:
 
 
 def read(path: Path) -> Episode:
-    """Read an episode. Raises EpisodeError with the reason, written to follow "the episode … : "."""
+    """Read an episode from its folder or packed file. Raises EpisodeError, whose text completes the sentence "It cannot
+    be read: …"."""
     return parse(read_members(path))
 
 
 def parse(members: dict[str, bytes]) -> Episode:
-    """An episode from its files' bytes. Raises EpisodeError."""
+    """Return an episode, given the bytes of its three files. Raises EpisodeError."""
     try:
         meta = msgspec.json.decode(members[META], type=Meta)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

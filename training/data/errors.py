@@ -1,7 +1,7 @@
-"""The faults that data can have, as exceptions whose text is one sentence for a person.
+"""The exceptions for faults of data; their text is one sentence for a person.
 
-DataError          the data themselves: exit code 65, never retried
-  SchemaMismatch   data of another schema than expected; names the first field that differs
+DataError          the data cannot be used: exit code 65, never tried again
+  SchemaMismatch   the data have another schema than expected; the text names a difference
 """
 
 
@@ -10,4 +10,4 @@ class DataError(Exception):
 
 
 class SchemaMismatch(DataError):  # noqa: N818 - reads as what it is
-    """The data were extracted under another schema."""
+    """The data were made under another schema than the expected one."""

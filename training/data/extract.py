@@ -1,8 +1,8 @@
-"""Read and judge one episode: the first part of a build that costs time, with a result that can be kept.
+"""Read and judge one episode, and store the result for later builds: the first slow step of a build.
 
-The result is stored under the file's name, size and modification time, so that a second build reads only new files. The
-stored results may be deleted at any time. In memory a build keeps the facts of all episodes, but the samples of only
-one.
+The result's file name depends on the episode's name, size and modification time, so that a second build reads only new
+episodes. The stored results may be deleted at any time. In memory a build keeps the facts of all episodes, but the
+samples of only one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ NOTHING: Floats32 = np.empty((0, 0), dtype=np.float32)
 
 
 def digest_of(*modules: ModuleType) -> str:
-    """A digest of the code, part of every key: other code may judge, grid or cut the same file differently."""
+    """Return the SHA-256 of these modules' source code, which is part of every key, because other code may give other
+    results for the same file."""
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 
 
@@ -45,8 +46,8 @@ CODE_DIGEST = digest_of(channels, episode, identity, missing, validate, windows)
 class EpisodeFacts:
     """An episode without its samples: the part that is in memory for all episodes of a build at once.
 
-    ``holes`` are the grid's (`windows.Grid`), eight rows a byte, and ``rows`` are all rows of the grid: none where the
-    episode is not usable.
+    ``rows`` is the number of rows of the episode's grid, 0 if the episode is not usable. ``holes`` has the grid's holes
+    (`windows.Grid`) as bits, eight rows in a byte.
     """
 
     verdict: EpisodeFindings
@@ -65,24 +66,24 @@ class EpisodeFacts:
 
     @property
     def ground(self) -> Grid:
-        """The grid without values: where windows can lie."""
+        """The episode's grid without values: its start, rate and holes, which determine the places of windows."""
         holes = np.unpackbits(np.frombuffer(self.holes, dtype=np.uint8), count=self.rows).astype(bool)
         return Grid(self.start_s, self.sample_hz, NOTHING, holes)
 
 
 class Extract(NamedTuple):
-    """The part of an episode that a build keeps; ``values`` (G, C) of the grid are those of its own channels."""
+    """An episode as a build uses it: its facts, and the ``values`` (G, C) of its grid, for its own channels."""
 
     facts: EpisodeFacts
     values: Floats32 = NOTHING
 
     def load(self) -> Extract:
-        """The episode with its samples."""
+        """Return this object itself, which has its samples in memory."""
         return self
 
 
 class Loadable(Protocol):
-    """An episode whose samples are read when they are needed."""
+    """An episode whose samples ``load`` reads when they are needed."""
 
     @property
     def facts(self) -> EpisodeFacts: ...
@@ -91,9 +92,9 @@ class Loadable(Protocol):
 
 
 def extract(path: Path, sample_hz: float | None = None) -> Extract:
-    """Read, judge and grid one episode; at its own rate unless another is given. Never raises for bad content.
+    """Read and judge one episode, and put its samples on an even grid, of its own rate or the given one.
 
-    Raises DataError for a file that cannot be read at all.
+    An episode with bad content gives facts with the reasons. Raises DataError for a file that cannot be read at all.
     """
     name = path.name.removesuffix(PACKED_SUFFIX)
     try:
@@ -119,8 +120,8 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
 
 
 def load(kept: Path, *, samples: bool = True) -> Extract | None:
-    """Read an extract from its file, also without ``samples``; None if the file is absent, incomplete or of another
-    layout."""
+    """Return the extract stored in the file ``kept``, without its values if ``samples`` is False; None if the file is
+    missing or damaged."""
     try:
         with kept.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             facts = msgspec.json.decode(stored["facts"].tobytes(), type=EpisodeFacts)
@@ -130,14 +131,16 @@ def load(kept: Path, *, samples: bool = True) -> Extract | None:
 
 
 def load_facts(kept: Path) -> EpisodeFacts | None:
-    """Read an extract without its samples."""
+    """Return the facts of the extract stored in the file ``kept``; None if the file is missing or damaged."""
     found = load(kept, samples=False)
     return None if found is None else found.facts
 
 
 def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
-    """Extract an episode and store the result, unless another worker has stored it already; arguments: path, wanted
-    rate, result's file."""
+    """Return the facts of an episode; extract the episode and store the result, unless the result is stored already.
+
+    ``task`` has the episode's path, the wanted sampling rate (None for its own), and the file for the result.
+    """
     path, sample_hz, kept = task
     if (known := load_facts(kept)) is not None:
         return known
@@ -149,8 +152,11 @@ def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
 
 
 def key(path: Path, sample_hz: float | None) -> str:
-    """The key of an episode's result: it changes with the file's name, size and modification time, and with the
-    options. Raises DataError."""
+    """Return the file name for an episode's result.
+
+    It changes with the name, size and modification time of the episode's files, the wanted rate, and the code. Raises
+    DataError if these files cannot be read.
+    """
     try:
         files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
         stats = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]

@@ -1,9 +1,9 @@
-"""Features of windows: what the tabular models see.
+"""Compute the features of windows, which are the input of the tabular models.
 
-For each channel: level (mean, quantiles, extremes), spread, trend, roughness (differences, lag-1 autocorrelation) and
-where its variation lies in frequency; for the leading channels, how they move together. All pure functions of arrays; a
-constant channel gives finite numbers everywhere (spread, slope, autocorrelation and correlations of 0). A feature that
-needs an absent channel is NaN.
+Each channel gives its level (mean, quantiles, extremes), spread, trend, roughness (differences, lag-1 autocorrelation)
+and the power of its variation in frequency bands; the leading channels also give their correlations. A constant channel
+gives finite numbers (0 for spread, slope, autocorrelation and correlations). A feature that needs an absent channel is
+NaN. All functions are pure.
 """
 
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ STATISTICS = (
 
 
 def feature_specs(channels: tuple[ChannelSpec, ...]) -> tuple[FeatureSpec, ...]:
-    """The columns that ``extract`` yields for these channels, in its order.
+    """Return the features that ``extract`` computes for these channels, in the order of its columns.
 
-    A correlation may be seen by the modes that may see both of its channels.
+    A mode may see a correlation if it may see both channels.
     """
     single = [
         FeatureSpec(
@@ -68,8 +68,8 @@ def feature_specs(channels: tuple[ChannelSpec, ...]) -> tuple[FeatureSpec, ...]:
 
 
 def correlated(channels: tuple[ChannelSpec, ...]) -> tuple[ChannelSpec, ...]:
-    """The channels between which correlations are features: the leading realistic ones, so that both modes share
-    them."""
+    """Return the channels between which correlations are features: the first ``CORRELATED_MAX`` realistic ones, which
+    both modes have."""
     return tuple(c for c in channels if Mode.REALISTIC in c.modes)[:CORRELATED_MAX]
 
 
@@ -80,9 +80,9 @@ def _unit(unit: str, statistic: str) -> str:
 
 
 def extract(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) -> Floats32:
-    """Features of windows ``X`` (N, C, T): float32 (N, F).
+    """Return the features, float32 (N, F), of windows ``X`` (N, C, T).
 
-    Raises ValueError when a value is infinite, or missing in a channel that the window has.
+    Raises ValueError if a value is infinite, or a channel is only partly known in a window.
     """
     result = ROOM.empty((len(X), len(feature_specs(channels))), np.float32)
     fill(result, extract_blocks(X, channels, sample_hz))
@@ -90,7 +90,7 @@ def extract(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) ->
 
 
 def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) -> Iterator[Floats32]:
-    """Compute features of the windows some at a time, so that memory stays bounded."""
+    """Yield the features of windows ``X`` (N, C, T) in parts (n, F), so that memory stays bounded."""
     count, width, samples = X.shape
     assert width == len(channels), "a channel a row of each window"
     assert samples >= 4, "shorter windows have no shape"
@@ -126,7 +126,7 @@ def _summarise(part: Floats, pairs: list[tuple[int, int]], sample_hz: float, res
 
 
 def _per_channel(x: Floats, sample_hz: float) -> Floats:
-    """(n, C, T) -> (n, C, statistics), in the order of STATISTICS."""
+    """Return the statistics (n, C, S) of each channel of windows (n, C, T), in the order of STATISTICS."""
     samples = x.shape[2]
     ordered = np.sort(x, axis=2)
     mean = x.mean(axis=2)
@@ -152,7 +152,7 @@ def _per_channel(x: Floats, sample_hz: float) -> Floats:
 
 
 def _quantile(ordered: Floats, q: float) -> Floats:
-    """A quantile of rows sorted along the last axis, interpolated linearly."""
+    """Return the quantile ``q`` of values sorted along the last axis, interpolated linearly."""
     place = q * (ordered.shape[2] - 1)
     low = int(place)
     high = min(low + 1, ordered.shape[2] - 1)
@@ -161,7 +161,10 @@ def _quantile(ordered: Floats, q: float) -> Floats:
 
 
 def _bands(centred: Floats) -> list[Floats]:
-    """Log power in octave-like bands from the window's slowest oscillation to half the sampling rate."""
+    """Return, for each of ``BANDS`` frequency bands, log(1 + mean power) of each channel (n, C).
+
+    The bands are like octaves, from the window's slowest oscillation to half the sampling rate.
+    """
     samples = centred.shape[2]
     power = np.abs(np.fft.rfft(centred, axis=2)[..., 1:]) ** 2 / samples
     edges = np.unique(np.geomspace(1, power.shape[2] + 1, BANDS + 1).round().astype(int)) - 1

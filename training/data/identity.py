@@ -1,12 +1,12 @@
-"""Recognise data by content: windows without their numbers, recordings without their names.
+"""Recognise equal windows and related recordings by their content, whatever their names.
 
-A window's digest covers its samples under the channels' names, nothing else: neither its number nor its recording, host
-or time. Two recordings are *kin* when one of their windows begins with samples that the other holds as well, or, on
-one host and one clock, when their windows overlap in time. Kin of one host count as one recording wherever data are
-divided or resampled; kin of two hosts contradict each other, as samples come from one machine.
+A window's digest covers its samples and the channels' names, and neither its number nor its recording, host or time.
+Two recordings are *kin* if a window of one begins with samples that the other contains as well. They are also kin if
+their windows overlap in time, on one host and one clock. Kin of one host count as one recording wherever data are
+divided or resampled. Kin of two hosts are a contradiction, as a sample comes from one machine.
 
-Equal bytes prove nothing if little happens: an idle hour of zeros equals every other. So samples count as shared only
-if they can not be equal by chance, judged by how often such steps occur in the data.
+Equal values prove nothing if little happens: an idle hour of zeros equals every other. So samples count as shared only
+if they cannot be equal by chance, judged by how often their values and steps occur in the data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ TOUCHING = 0.01  # of a window: less than this is no overlap in time but roundin
 
 
 class Pair(NamedTuple):
-    """Two recordings that hold equal windows, and how many; or one recording that holds some windows twice."""
+    """Two recordings that contain equal windows, and the number of these; or, with the same name twice, a recording
+    that repeats its own windows."""
 
     first: str
     other: str
@@ -42,8 +43,8 @@ class Pair(NamedTuple):
 
 
 class Kinship(NamedTuple):
-    """The recordings that are kin of each other. ``of`` has for each of N windows the recording as which all its kin
-    count."""
+    """The recordings that are kin. ``of`` has, for each of N windows, the name of the one recording as which its
+    recording and all its kin count."""
 
     of: Coded
     equal: tuple[Pair, ...]  # whose windows are copies of which recording's, of any host
@@ -54,7 +55,7 @@ class Kinship(NamedTuple):
 
     @property
     def recording(self) -> Names:
-        """The name of each window's recording as an array (N)."""
+        """The names in ``of`` as an array (N,) of strings."""
         return self.of.laid()
 
 
@@ -62,12 +63,14 @@ class Kinship(NamedTuple):
 
 
 def window_digests(X: Floats32, names: Sequence[str]) -> Digests:
-    """(N,) digests of windows ``X`` (N, C, T) whose channels are ``names``; the channels' order does not matter."""
+    """Return the digests (N,) of windows ``X`` (N, C, T) whose channels are ``names``; the order of the channels does
+    not matter."""
     return _whole(_sample_digests(X, names))
 
 
 def digest_of_recording(values: AnyArray, names: Sequence[str]) -> str:
-    """SHA-256 over samples (S, C) in the order of the channels' names: neither name, host, time nor label counts."""
+    """Return the SHA-256 over a recording's samples ``values`` (S, C) and channel names; the order of the channels,
+    host, times and labels do not count."""
     order = sorted(range(len(names)), key=lambda i: names[i])
     total = hashlib.sha256("\0".join(names[i] for i in order).encode())
     for start in range(0, len(values), HASHED_ROWS):
@@ -76,10 +79,10 @@ def digest_of_recording(values: AnyArray, names: Sequence[str]) -> str:
 
 
 def sketch_of_recording(values: AnyArray, names: Sequence[str]) -> tuple[int, ...]:
-    """The lowest digests among all runs of ``RUN`` steps of samples (S, C), ascending: a fair draw of the content.
+    """Return up to ``SKETCH`` of the lowest digests, ascending, of all runs of ``RUN`` steps between samples (S, C).
 
-    Overlapping recordings share entries even if they begin at other times and counters at other levels. A run in which
-    too little changes proves nothing and is left out.
+    They are a fair draw of the content. Overlapping recordings share entries even if they begin at different times and
+    their counters at different levels. A run in which too little changes proves nothing, and is left out.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # who judges values says so of infinite ones
         steps = np.nan_to_num(np.diff(values, axis=0).astype(np.float32))
@@ -97,7 +100,10 @@ def sketch_of_recording(values: AnyArray, names: Sequence[str]) -> tuple[int, ..
 
 
 def _sample_digests(X: Floats32, names: Sequence[str]) -> Digests:
-    """(N, T) digests of each sample, all channels together; read in blocks, as ``X`` may be larger than memory."""
+    """Return the digests (N, T) of the samples of windows ``X`` (N, C, T), of all channels together.
+
+    The windows are read in blocks, as ``X`` may be larger than memory.
+    """
     total: Digests = ROOM.empty((len(X), X.shape[2]), np.uint64)
     for start, part in blocks(X, 4 * BLOCK_VALUES):
         total[start : start + len(part)] = sample_digests(part.transpose(1, 0, 2), names)
@@ -106,7 +112,8 @@ def _sample_digests(X: Floats32, names: Sequence[str]) -> Digests:
 
 
 def sample_digests(values: Floats32, names: Sequence[str]) -> Digests:
-    """Digests (...) of samples ``values`` (C, ...), of all channels together."""
+    """Return the digests of samples ``values`` (C, ...), each of all channels together; the result has the shape
+    without C."""
     total = np.zeros(values.shape[1:], dtype=np.uint64)
     for channel, name in zip(values, names, strict=True):
         salt = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64)
@@ -121,14 +128,16 @@ def _whole(rows: Digests) -> Digests:
 
 
 def _mixed(z: Digests) -> Digests:
-    """The finaliser of SplitMix64: every input bit affects every output bit."""
+    """Mix the bits of each number with the finaliser of SplitMix64, so that every input bit affects every output
+    bit."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 def _runs(rows: Digests, length: int) -> Digests:
-    """(n, T - length + 1) digests of every run of ``length`` samples, from those of the samples (n, T)."""
+    """Return the digests (n, T - length + 1) of every run of ``length`` samples, computed from the samples' digests
+    (n, T)."""
     count = rows.shape[1] - length + 1
     total = np.zeros((len(rows), count), dtype=np.uint64)
     for place in range(length):
@@ -138,15 +147,17 @@ def _runs(rows: Digests, length: int) -> Digests:
 
 
 class Marks(NamedTuple):
-    """Runs of samples inside windows, selected by their content: other windows over the same samples select the same
-    runs."""
+    """Runs of samples inside windows, selected by their content, so that overlapping windows select the same runs."""
 
     window: Indices  # (n,) the window of each run
     digest: Digests  # (n,)
 
 
 def marks_of(X: Floats32, names: Sequence[str], every: int, *, telling: bool) -> Marks:
-    """One in ``every`` runs of samples of windows ``X`` (N, C, T); ``telling``: only such as chance does not repeat."""
+    """Return about one in ``every`` runs of samples of windows ``X`` (N, C, T), selected by their digests.
+
+    With ``telling``, runs that other data may equal by chance are left out.
+    """
     length = run_length(X.shape[2])
     samples = _sample_digests(X, names)
     chance = _ChanceEquality(X)
@@ -168,7 +179,7 @@ def marks_of(X: Floats32, names: Sequence[str], every: int, *, telling: bool) ->
 
 
 def run_length(samples: int) -> int:
-    """The length of the runs of samples by which windows are compared."""
+    """Return the length of the runs by which windows of ``samples`` samples are compared: a quarter, at least 4."""
     return max(4, samples // 4)
 
 
@@ -176,7 +187,10 @@ def run_length(samples: int) -> int:
 
 
 def find_kin(X: Floats32, names: Sequence[str], rows: Rows | CodedRows, digests: Digests | None = None) -> Kinship:
-    """Find the recordings among windows ``X`` (N, C, T) that are kin; ``digests`` (N, T) are those of their samples."""
+    """Return which recordings of the windows ``X`` (N, C, T) are kin.
+
+    ``digests`` (N, T) has the digests of the samples; if None, they are computed.
+    """
     rows = rows.coded
     ids, of = rows.episode.names, rows.episode.codes
     host = np.empty(ids.size, dtype=np.int32)
@@ -209,7 +223,8 @@ def find_kin(X: Floats32, names: Sequence[str], rows: Rows | CodedRows, digests:
 
 
 def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
-    """The sentence for equal samples under two hosts: episode, host, episode, host."""
+    """Return the sentence for two recordings with the same samples but different hosts, given as episode, host,
+    episode, host."""
     one, host, other, elsewhere = strangers
     return (
         f"The recordings {one!r} of {host} and {other!r} of {elsewhere} hold the same samples, and a sample comes "
@@ -218,8 +233,10 @@ def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
 
 
 def _equal_windows(X: Floats32, whole: Digests, of: Indices, chance: _ChanceEquality) -> Counter[tuple[int, int]]:
-    """Count the windows that two recordings share, and that chance cannot explain; each recording is compared with the
-    first that has the window."""
+    """Return, for pairs of recordings, the number of equal windows that chance cannot explain.
+
+    ``whole`` (N,) has the windows' digests. Each copy counts for the pair with the first recording that has the window.
+    """
     order = np.lexsort((of, whole))
     same = np.r_[False, whole[order][1:] == whole[order][:-1]]
     first = np.maximum.accumulate(np.where(same, 0, np.arange(order.size)))
@@ -235,7 +252,8 @@ def _equal_windows(X: Floats32, whole: Digests, of: Indices, chance: _ChanceEqua
 def _shared_samples(
     X: Floats32, digests: Digests, of: Indices, chance: _ChanceEquality
 ) -> tuple[set[tuple[int, int]], int]:
-    """Pairs of recordings of which one holds the first samples of a window of the other; and how many windows do."""
+    """Return the pairs of recordings of which one contains the first samples of a window of the other, and the number
+    of such windows."""
     length = run_length(X.shape[2])
     begins = _whole(digests[:, :length])
     order = np.lexsort((of, begins))
@@ -276,18 +294,19 @@ def _shared_samples(
 
 
 class _ChanceEquality:
-    """Judges whether samples may be equal by chance, from how often their first value and each step occur."""
+    """Judges whether samples may be equal by chance, from how often their values, and the steps between them, occur in
+    the data."""
 
     def __init__(self, X: Floats32) -> None:
-        """Keep the windows ``X`` (N, C, T); nothing is counted before something asks."""
+        """Store the windows ``X`` (N, C, T); values are counted at the first call of ``excluded``."""
         count, _, samples = X.shape
         self._X = X
         self._needed = log2(max(count, 1)) + log2(max(count * samples, 1)) + SPARE_BITS
         self._usual: list[tuple[_Frequencies, _Frequencies]] | None = None
 
     def excluded(self, X: Floats32, rows: Indices, start: int, length: int) -> dict[int, bool]:
-        """Tell for each row whether its ``length`` samples can not be equal to others by chance. The most distinctive
-        channel decides."""
+        """Return, for each of the ``rows`` of ``X``, True if its ``length`` samples from ``start`` cannot equal others
+        by chance; the most distinctive channel decides."""
         if not rows.size:
             return {}
         if self._usual is None:
@@ -311,12 +330,14 @@ class _ChanceEquality:
 
 
 def _constant_where_absent(values: AnyArray) -> Floats32:
-    """Replace absent values by 0: a value that both windows lack shows nothing about either."""
+    """Return the values with absent ones replaced by 0, because an absent value says nothing about which window it
+    is from."""
     return np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 class _Frequencies(NamedTuple):
-    """The frequency of each value; one that did not occur counts half as often as one seen once."""
+    """The frequency of each value, as bits of information; a value that did not occur counts as half as frequent as one
+    seen once."""
 
     values: Floats32
     bits_of: Floats
@@ -328,7 +349,7 @@ class _Frequencies(NamedTuple):
         return cls(values, -np.log2(counts / seen.size), log2(2 * seen.size))
 
     def bits(self, values: Floats32) -> Floats:
-        """(n,) information of the rows of ``values`` (n, k), as if each were drawn by itself.
+        """Return the information (n,) in bits of each row of ``values`` (n, k), as if its values were independent.
 
         A value repeated within a row adds nothing, because a stuck sensor repeats its value.
         """
@@ -343,11 +364,13 @@ class _Frequencies(NamedTuple):
 def _overlaps_in_time(
     of: Indices, hosts: Names, t_start: Floats, t_end: Floats
 ) -> tuple[list[tuple[int, int]], int, list[str]]:
-    """Pairs of recordings of one host whose windows overlap in time; how many windows; and whose clock is unclear.
+    """Return the pairs of recordings of one host whose windows overlap in time, the number of these windows, and the
+    hosts with an unclear clock.
 
-    If a host's times are no dates, and half of its recordings would overlap, its clock probably restarts with each
-    recording, and no overlap is known. The exception are windows that are recordings of their own and never begin
-    together: these share one clock. If longer recordings begin at different times, the clock is unclear.
+    If a host's times are no dates, and more than half of its recordings would overlap, its clock probably restarts with
+    each recording, and its overlaps are ignored. An exception are hosts on which each window is a recording of its own
+    and no two begin together: those share one clock. If ignored recordings begin at different times, the clock is
+    unclear.
     """
     known = np.isfinite(t_start) & np.isfinite(t_end)
     pairs: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Show the person who waits for an ingest or a build which share of it is done, and the time left."""
+"""Print which share of an ingest or a build is done, and about how much time is left, for the person who waits."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -21,12 +21,13 @@ QUIET_S = 3.0  # a table that takes no longer needs no such words
 
 
 class Meter:
-    """Reports progress at most every ``every_s`` seconds. ``now`` gives seconds, ``tell`` takes a line."""
+    """Reports progress at most every ``every_s`` seconds, and not in the first ``QUIET_S``; ``now`` returns seconds,
+    ``tell`` prints a line."""
 
     def __init__(
         self, now: Callable[[], float], tell: Callable[[str], None], every_s: float, steps: Mapping[str, float] = STEPS
     ) -> None:
-        """Start the clock; ``steps`` are the shares of the whole time that each step takes, in order."""
+        """Start the clock; ``steps`` has the steps in order, each with its share of the whole time."""
         self._steps = steps
         self._now, self._tell, self._every_s = now, tell, every_s
         self._begun = now()
@@ -34,7 +35,8 @@ class Meter:
         self._done = self._had = 0.0
 
     def __call__(self, what: str, share: float) -> None:
-        """Report the share of a step that is done; a share smaller than one reported before is ignored."""
+        """Record that ``share`` of the step ``what`` is done, and print a line if one is due; the printed share never
+        falls."""
         names = list(self._steps)
         before = sum(self._steps[name] for name in names[: names.index(what)])
         self._done = max(self._done, before + self._steps[what] * share)
@@ -50,7 +52,7 @@ class Meter:
 
 
 def on_stderr(steps: Mapping[str, float] = STEPS) -> Meter:
-    """Make a meter that rewrites one line of a terminal, or prints a line per report elsewhere."""
+    """Return a meter that rewrites one line if standard error is a terminal, and else prints a line for each report."""
     line = sys.stderr.isatty()
 
     def tell(words: str) -> None:

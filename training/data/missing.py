@@ -1,9 +1,9 @@
-"""Numbers that stand for missing values: "not measured" in a channel, "unlabelled" among the classes.
+"""Find numbers that mean a missing value: "not measured" in a channel, "unlabelled" among the classes.
 
-Programs write -999, -1, 255 or 65535 where they know nothing. In a channel such a number would be the strongest signal,
-among labels a class of its own. A number that is certainly a stand-in is refused, a possible one noted; the sentence
-names the flag that decides. A usual limit (0, 1, 100) and what lies next to other values is never suspected. All
-functions are pure.
+Programs write such "stand-ins", for example -999, -1, 255 or 65535, where they know nothing. In a channel such a number
+would be the strongest signal; among labels, a class of its own. A number that is certainly a stand-in is refused, and a
+possible one is noted; the sentence names the flag by which the user decides. The numbers 0, 1 and 100, and numbers near
+other values, are never suspected. All functions are pure, except that :func:`say_missing` changes arrays in place.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ NAN = "nan"
 
 
 class StandIn(NamedTuple):
-    """A value of a channel that may stand for "not measured"."""
+    """A value of a channel that may mean "not measured"; ``sure`` if it certainly does."""
 
     channel: str
     value: float
@@ -48,7 +48,7 @@ class StandIn(NamedTuple):
 
 
 def is_usual(value: float) -> bool:
-    """Tell whether programs usually write this number for "not known"."""
+    """Return True if programs often write this number for "not known"."""
     return value in USUAL or HUGE <= abs(value) < np.inf
 
 
@@ -56,10 +56,11 @@ def is_usual(value: float) -> bool:
 
 
 def stand_in(channel: str, column: AnyArray) -> StandIn | None:
-    """The smallest or largest value of a channel, if it is further from the others than a measurement would be.
+    """Return the smallest or largest value of a channel if it is repeated, and further from the other values than a
+    measurement would be; else None.
 
-    ``column`` holds samples (S), or windows (N, T) that may overlap: in windows a value is counted at one position
-    only, so that a single peak in overlapping windows is no repetition.
+    ``column`` has samples (S), or windows (N, T) that may overlap. In windows, a value's repetitions are counted at one
+    position only, so that a single peak in overlapping windows is no repetition.
     """
     low, high = _ends(column)
     for value in (low, high) if low < high else ():
@@ -85,13 +86,14 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
 
 
 def _ends(column: AnyArray, but: float = np.nan) -> tuple[float, float]:
-    """The smallest and the largest known value other than ``but``."""
+    """Return the smallest and the largest finite value other than ``but``."""
     known = column[np.isfinite(column) & (column != but)].astype(np.float64)
     return float(known.min(initial=np.inf)), float(known.max(initial=-np.inf))
 
 
 def _distinct(column: AnyArray, but: float) -> Floats:
-    """The different known values except ``but``; if more than DISTINCT_MAX, a selection by their bits."""
+    """Return the different finite values except ``but``; if they are more than DISTINCT_MAX, a selection by their
+    bits."""
     found, thinned = np.empty(0), 0
     for here in spans(column):
         part = np.asarray(column[here], dtype=np.float64)
@@ -104,13 +106,17 @@ def _distinct(column: AnyArray, but: float) -> Floats:
 
 
 def _drawn(values: Floats, halvings: int) -> Any:
-    """Select one value in two to the power of ``halvings``, independently of their order."""
+    """Return a mask that selects about one value in two to the power of ``halvings``, whatever the order of the
+    values."""
     mixed: Digests = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
     return (mixed & np.uint64((1 << halvings) - 1)) == 0
 
 
 def judge_stand_ins(columns: Iterable[tuple[str, AnyArray]], level: Sequence[str]) -> list[str]:
-    """Notes on stand-ins; raises DataError for a value that is surely no measurement, unless --missing names it."""
+    """Return notes on values that may mean "not measured"; ``columns`` has the channels' names and values.
+
+    Channels in ``level`` (--level) are not judged. Raises DataError for a value that is certainly no measurement.
+    """
     found = [one for name, column in columns if name not in level and (one := stand_in(name, column))]
     sure = [one for one in found if one.sure]
     if sure:
@@ -130,7 +136,7 @@ def judge_stand_ins(columns: Iterable[tuple[str, AnyArray]], level: Sequence[str
 
 
 class Missing(NamedTuple):
-    """A number that means "not measured", in one channel or (None) in all."""
+    """A number that the user declared to mean "not measured", in one channel or, if ``channel`` is None, in all."""
 
     channel: str | None
     value: float
@@ -138,19 +144,23 @@ class Missing(NamedTuple):
 
     @property
     def written(self) -> str:
-        """The value in the form that a flag takes and :func:`read_missing` reads."""
+        """This number as the argument of --missing, which :func:`read_missing` reads."""
         return f"{self.value!r}" if self.channel is None else f"{self.channel}={self.value!r}"
 
 
 def read_missing(text: str, *, is_like: bool = False) -> Missing:
-    """One number as --missing takes it, a channel's or all of them. Raises ValueError."""
+    """Return the number that an argument of --missing names: ``CHANNEL=NUMBER``, or ``NUMBER`` for all channels. Raises
+    ValueError."""
     channel, named, value = text.rpartition("=")
     return Missing(channel if named else None, float(value), is_like)
 
 
 def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence[AnyArray]) -> list[str]:
-    """Replace the values that the user named as missing by NaN, in place, and count them. Raises DataError for what is
-    not there."""
+    """Replace the numbers declared with --missing by NaN, in place; return sentences with the counts.
+
+    Raises DataError for a channel that does not exist, or a number that does not occur, unless it was declared for the
+    data set of --like.
+    """
     counts = {(name, is_like): 0 for is_like in (False, True) for name in names}
     for one in said:
         if one.channel is not None and one.channel not in names and not one.is_like:
@@ -177,7 +187,10 @@ def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence
 
 
 def labelled(y: AnyArray, unlabelled: Sequence[str]) -> Bools:
-    """Mark the labels (N) that name a class: all except ``unlabelled``. Raises DataError for one that is not there."""
+    """Return a mask of the labels ``y`` (N) that name a class: all except those in ``unlabelled``.
+
+    Raises DataError for a word in ``unlabelled`` that is no label here, or if no label is left.
+    """
     keep = np.ones(y.shape, dtype=np.bool_)
     for word in unlabelled:
         if y.dtype.kind in "fiu":
@@ -196,10 +209,10 @@ def labelled(y: AnyArray, unlabelled: Sequence[str]) -> Bools:
 
 
 def check_classes(present: Sequence[str], named: Sequence[str]) -> None:
-    """Refuse a label that programs write for "no label"; labels in ``named`` were declared classes by the user. Raises
-    DataError.
+    """Raise DataError if one of the labels ``present`` is usually written for "no label", unless the user declared it a
+    class (``named``).
 
-    ``present`` has the labels; numbers are in ascending order and shortest form.
+    Labels that are numbers must be in ascending order and in their shortest form.
     """
     if len(present) < 2 or set(present) == {"-1", "1"}:  # how some programs write two classes
         return

@@ -1,10 +1,10 @@
-"""Make hosts comparable: compress scales, and measure each host from its own resting level.
+"""Make hosts comparable: compress the values, and subtract each host's own resting level.
 
 A window's levels reveal its host far better than they reveal the behaviour in it. So each channel is first compressed
-(a doubling counts the same at every level), then expressed as its distance from the host's resting level, a low
-quantile of its reference: recordings made beforehand, while the host did its ordinary work, chosen without regard to
-labels and never among the windows. A host without a reference is measured from the fleet's median resting level, and
-the report says that it has none. Files and schemas call a reference ``baseline``.
+(a doubling counts about the same at every level). Then the host's "resting level" is subtracted: the 0.1 quantile of
+the channel in the host's reference. A reference is recordings made beforehand, while the host did its ordinary work,
+chosen without regard to labels and never among the windows. For a host without a reference, the median of the hosts'
+resting levels is subtracted, and the report names that host. Files and schemas call a reference ``baseline``.
 
 Dividing by the reference's spread as well was tried and dropped: with a busy reference all of the host's values would
 become small. On the recorded sample, leaving one host out, boosted trees had an AUROC of 0.91 with the resting level,
@@ -41,9 +41,10 @@ NO_REFERENCES: dict[str, Any] = {"type": "none", "clip": CLIP}
 
 
 class HostReference(msgspec.Struct, frozen=True, kw_only=True):
-    """A host's resting level, a figure a channel (in the schema's order) in compressed units.
+    """A host's reference: its length, and ``resting``, the resting level of each channel in compressed units, in the
+    schema's order.
 
-    None for a channel that its reference lacks: the fleet's level replaces it, or 0 if the whole fleet has none.
+    The level is None for a channel that the reference lacks; the fleet's level replaces it, or 0 if the fleet has none.
     """
 
     episodes: int
@@ -52,14 +53,15 @@ class HostReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
-    """``fleet`` is None when there was no reference at all; then values are compressed only."""
+    """The references of all hosts, and ``fleet``, the medians of their levels; None without any reference: then values
+    are compressed only."""
 
     channels: tuple[str, ...]
     hosts: dict[str, HostReference]
     fleet: HostReference | None
 
     def of(self, host: str) -> NormalReferences:
-        """The part of these references by which values of one host are measured."""
+        """Return a copy with the fleet's reference and only this host's own one, if it has one."""
         own = {host: self.hosts[host]} if host in self.hosts else {}
         return NormalReferences(channels=self.channels, hosts=own, fleet=self.fleet)
 
@@ -68,7 +70,7 @@ class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
         return RULE if self.fleet is not None else NO_REFERENCES
 
     def without(self, hosts: Sequence[str]) -> list[str]:
-        """The hosts, of these, that have no reference of their own."""
+        """Return those of ``hosts`` that have no reference of their own, sorted."""
         return sorted(set(hosts) - set(self.hosts))
 
 
@@ -77,7 +79,8 @@ def scale_of(unit: str) -> float:
 
 
 def compress(values: Floats32, channels: Sequence[ChannelSpec]) -> Floats32:
-    """Apply the symmetric logarithm sign(v) log(1 + |v| / scale) to the channels (last axis) that ask for it."""
+    """Return a copy of the values (..., C) with sign(v) log(1 + |v| / scale) applied to the channels whose transform is
+    ``symlog``."""
     result = np.array(values, dtype=np.float32)
     for i, channel in enumerate(channels):
         if channel.transform == "symlog":
@@ -87,10 +90,8 @@ def compress(values: Floats32, channels: Sequence[ChannelSpec]) -> Floats32:
 
 
 class Recorded(NamedTuple):
-    """A host's reference recordings: compressed rows (each (G, C)), one recording after the other, without holes.
-
-    ``rows`` is the number of all rows.
-    """
+    """A host's reference recordings: ``parts`` has the compressed grid (G, C) of each, without holes; ``rows`` is the
+    number of rows of all."""
 
     recordings: int
     rows: int
@@ -98,14 +99,17 @@ class Recorded(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[Floats32]) -> Recorded:
-        """Make one from arrays in memory."""
+        """Return the object for recordings whose arrays (G, C) are in memory."""
         return cls(len(parts), sum(map(len, parts)), parts)
 
 
 def measure(
     hosts: Mapping[str, Recorded], channels: Sequence[ChannelSpec], sample_hz: float, room: WorkingMemory = ROOM
 ) -> NormalReferences:
-    """Measure each host's resting level from its references, which may be larger than memory."""
+    """Compute each host's resting levels from its reference recordings, which may be larger than memory.
+
+    A host with less than about ``SECONDS_MIN`` of reference counts as one without a reference.
+    """
     least = WHOLE * SECONDS_MIN * sample_hz
     found = {}
     for host, recorded in sorted(hosts.items()):
@@ -144,7 +148,11 @@ def _fleet(hosts: Mapping[str, HostReference]) -> HostReference | None:
 
 
 def apply(values: Floats32, host: str, references: NormalReferences) -> Floats32:
-    """Compressed values (..., C) minus the host's resting level, clipped to a range that every network can process."""
+    """Return compressed values (..., C) minus the host's resting levels, clipped to ``CLIP`` on both sides, a range
+    that every network can process.
+
+    Without a reference of the host, the fleet's levels are subtracted; without any reference, nothing is.
+    """
     reference = references.hosts.get(host, references.fleet)
     if reference is not None and references.fleet is not None:
         levels = zip(reference.resting, references.fleet.resting, strict=True)

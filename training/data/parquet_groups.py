@@ -1,10 +1,10 @@
 """Write a Parquet file one row group at a time.
 
-Polars' streaming writer holds several groups at once, and for each column of each group some 4 KiB until the file ends:
-of a table of a thousand columns hundreds of MiB. Here each group is written by Polars as a file of its own, in memory;
-its pages are copied, and all groups get one footer, which is written by Thrift's compact protocol
+Polars' streaming writer keeps several groups in memory at once, and about 4 KiB for each column of each group until the
+file ends: hundreds of MiB for a table of a thousand columns. So this module lets Polars write each group as a separate
+file in memory, copies the pages, and writes one footer for all groups in Thrift's compact protocol
 (https://parquet.apache.org/docs/file-format/metadata/, https://github.com/apache/thrift, doc/specs). Only the footer
-contains file positions: equal pages have equal bytes wherever they are, so that equal chunks are recognised. The
+contains file positions: equal pages have equal bytes wherever they are, so that the store recognises equal chunks. The
 optional page index and the copies of column metadata also contain positions, and are left out.
 """
 
@@ -32,7 +32,10 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
-    """Write at least one table of equal columns into a file, each as a row group, uncompressed, without statistics."""
+    """Write tables into a Parquet file, each as a row group, uncompressed and without statistics.
+
+    Raises ValueError if there is no table, or the tables' columns differ.
+    """
     first: Struct = {}
     groups: list[bytes] = []
     rows = 0
@@ -60,8 +63,8 @@ def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
 
 
 def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> None:
-    """Append a row group's pages to a file, and set the offsets and the ordinal in the group's metadata to the new
-    place."""
+    """Append the pages of a row group, from the file content ``whole``, to ``file``; update the offsets and ordinal in
+    the group's metadata ``group``."""
     group[ORDINAL] = (I16, number)
     group[GROUP_OFFSET] = (I64, file.tell())
     for chunk in group[COLUMNS][1][1]:
@@ -84,7 +87,7 @@ class ThriftReader:
         self._content, self._at = content, 0
 
     def struct(self) -> Struct:
-        """Read the fields of a structure by number."""
+        """Read a structure, and return the type and value of each field by the field's number."""
         fields: Struct = {}
         number = 0
         while (head := self._byte()) != STOP:
@@ -133,7 +136,8 @@ class ThriftReader:
 
 
 def _struct(fields: Struct) -> bytes:
-    """Write fields as a structure. A value of type structure that is already bytes is copied unchanged."""
+    """Return the bytes of a structure with these fields; a value of type structure that is already bytes is copied
+    unchanged."""
     out = bytearray()
     last = 0
     for number, (kind, value) in sorted(fields.items()):

@@ -1,5 +1,5 @@
-"""Start ``training.watch.recording.record`` under the name ``training.data.record``; data may not import it
-directly."""
+"""Run ``training.watch.recording.record`` under the name ``training.data.record``, without an import, which the
+package's rules forbid."""
 
 import runpy
 

@@ -1,4 +1,4 @@
-"""The columns that accompany windows: each window's origin, recording time and class."""
+"""The columns that accompany windows: each window's episode and host, its time, and its class."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MARK = "\x1f"  # between the parts of a mark: NumPy's texts lose a NUL at their 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """A row for each of N windows, in their order; every array has length N.
+    """A row for each of N windows, in the windows' order; every array has length N.
 
-    ``recording`` names what is divided and resampled as one: episodes that share samples or time have one name there.
-    Times are in seconds that order the episodes, NaN where unknown. ``label`` has the names of classes where a data set
-    is written, and their numbers where one is read.
+    ``recording`` names the unit that splits and resampling keep together: episodes that share samples or time have the
+    same name there. Times are seconds by which episodes can be ordered, NaN if unknown. ``label`` has the names of
+    classes while a data set is written, and their numbers in a data set that was read.
     """
 
     episode: Names
@@ -31,7 +31,7 @@ class Rows:
     window_id: Names | None = None  # None until the data set has been written
 
     def __post_init__(self) -> None:
-        """Refuse columns of unlike lengths."""
+        """Raise ValueError if the columns have different lengths."""
         shapes = {name: column.shape for name, column in self._columns().items()}
         if self.label.ndim != 1 or any(shape != self.label.shape for shape in shapes.values()):
             raise ValueError(f"every column must have one value a window, but the shapes are {shapes}")
@@ -48,7 +48,7 @@ class Rows:
         recording: ArrayLike | None = None,
         window_id: ArrayLike | None = None,
     ) -> Rows:
-        """Make rows of plain arrays; without ``recording`` each episode is a recording."""
+        """Return rows made of plain arrays; times default to unknown, and ``recording`` to the episode."""
         labels = np.asarray(label)
         unknown = np.full(labels.shape, np.nan)
         return cls(
@@ -65,12 +65,13 @@ class Rows:
         return int(self.label.size)
 
     def take(self, index: AnyArray) -> Rows:
-        """The rows with the given numbers, or those that a mask selects."""
+        """Return the rows that ``index`` (row numbers or a mask) selects."""
         return Rows(**{name: column[index] for name, column in self._columns().items()})
 
     @property
     def marks(self) -> Names:
-        """(N,) host, episode and start of each window in one text: two windows of a data set never have the same."""
+        """A text (N,) for each window, made of its host, episode and start; no two windows of a data set have the
+        same."""
         named = zip(self.host.tolist(), self.episode.tolist(), self.t_start.tolist(), strict=True)
         return np.array([MARK.join((host, episode, f"{start:.6f}")) for host, episode, start in named], dtype=np.str_)
 
@@ -87,7 +88,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedRows:
-    """A row for each of N windows, for many windows: each name is stored once, and rows hold its number."""
+    """A row for each of N windows, in less memory than :class:`Rows`: each name is stored once, and the rows have its
+    number."""
 
     episode: Coded
     host: Coded
@@ -100,12 +102,12 @@ class CodedRows:
 
     @property
     def coded(self) -> CodedRows:
-        """This object itself: it is stored in that form already."""
+        """This object itself, so that callers need not know which of the two classes they have."""
         return self
 
     def laid(self, label: AnyArray, recording: Names | None = None, window_id: Names | None = None) -> Rows:
-        """A copy with a name in each row, and with these labels; without ``recording`` each episode is one
-        recording."""
+        """Return a copy in which each row holds its episode and host by name, not by number, with these labels;
+        ``recording`` defaults to the episode."""
         episode = self.episode.laid()
         return Rows(
             episode=episode,

@@ -1,8 +1,8 @@
-"""The feature schema: everything that determines what a number in a processed data set means.
+"""The feature schema: a document of everything that determines what a number in a processed data set means.
 
-A model fits data of exactly one schema. Its identity is the SHA-256 of the schema's canonical JSON, once for the
-whole file and once for each mode: a mode's schema is the same document with only the channels and features that the
-mode may see, so a checkpoint of one mode refuses the data of the other.
+A model fits only data with the same schema, as the schema's hash shows: the SHA-256 of its canonical JSON. There is one
+for the whole schema and one for each mode. A mode's schema is the same document with only the channels and features
+that the mode may see, so a checkpoint of one mode refuses the data of the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RATE_ROUNDED = 1e-5  # share by which a rate that was kept to six digits may dif
 
 
 class Timing(StrEnum):
-    """The choice of a data set's times that are in seconds; other times only count samples."""
+    """Says which times of a data set are in seconds; the other times only count samples."""
 
     SECONDS = "seconds"  # all
     STARTS = "starts"  # when windows begin; their length is unknown
@@ -33,9 +33,11 @@ class Timing(StrEnum):
 
 
 class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel of the windows, in their order. ``unit`` is that of the physical quantity (rates: per second);
-    the values in the windows are what the normaliser made of it, after ``transform`` (symlog: sign(v) log(1 + |v| /
-    scale); none) has compressed it."""
+    """A channel of the windows. ``unit`` is the unit of the measured quantity, per second if it is a rate.
+
+    The values in windows have been compressed by ``transform`` (``none``, or ``symlog``: sign(v) log(1 + |v| / scale)),
+    and then normalised as the schema's ``normaliser`` says.
+    """
 
     name: str
     unit: str
@@ -46,7 +48,8 @@ class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of the feature table. ``channel`` is one name, or two joined by ``~`` for a correlation."""
+    """A column of the feature table; ``channel`` is a channel's name, or for a correlation two names joined by
+    ``~``."""
 
     name: str
     channel: str
@@ -56,19 +59,20 @@ class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The meaning of every number of a data set; ``mode`` is None for the whole schema. ``label_map`` gives each class
-    name its integer; the order means nothing.
+    """The meaning of every number of a data set; ``mode`` is None for the whole schema, else the mode that may see this
+    part.
 
-    ``target`` is malicious, phase, or class (the owner said that no class is benign). ``benign`` has the owner's names
-    of the classes that raise no alarm; if empty, it is not part of canonical JSON and hash, and the benign class is the
-    one called ``benign``, or unknown. Read it with `classes.benign_of`. ``time`` says which times mean seconds; left
-    out for all.
+    ``label_map`` gives each class name its integer; the order of the integers means nothing. ``target`` is
+    ``malicious``, ``phase``, or ``class`` (the user declared that no class is benign). ``benign`` has the names of the
+    classes that raise no alarm; use `classes.benign_of`, because the default (empty) means the class called ``benign``,
+    or with the target ``class`` none. ``time`` says which times are in seconds. Fields with their default value are not
+    part of the canonical JSON.
 
-    ``optional`` names the channels that some hosts of the data set lack: what it was built from, not what its numbers
-    mean. ``views``: if recordings of several views were combined, the view that defines a channel's meaning.
+    ``optional`` names the channels that some hosts of the data set lack; it does not change the meaning of numbers.
+    ``views`` has, for channels that mean two things in two views, the view that defines the meaning here.
 
-    ``normaliser`` says by which rule values were normalised, never with which hosts' figures: these lie beside the
-    data, so that a new host can be scored under the same schema.
+    ``normaliser`` describes the rule by which values were normalised. It does not contain the hosts' levels, which are
+    in a file beside the data, so that a new host can be scored under the same schema.
     """
 
     schema_version: int
@@ -88,7 +92,10 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     views: dict[str, str] = {}
 
     def for_mode(self, mode: str) -> FeatureSchema:
-        """The part of the schema that ``mode`` may see. Raises DataError if the mode sees no channel."""
+        """Return the schema of ``mode``: this whole schema without the channels and features that the mode may not see.
+
+        Raises DataError if the mode is unknown or sees no channel.
+        """
         assert self.mode is None, "a mode is taken from the whole schema"
         if mode not in [str(m) for m in Mode]:
             raise DataError(f"There is no mode {mode!r}: it is realistic or oracle.")
@@ -107,11 +114,11 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         )
 
     def canonical(self) -> bytes:
-        """Canonical JSON: sorted keys, no spaces, UTF-8. Equal schemas have equal bytes."""
+        """Return the schema as canonical JSON (sorted keys, no spaces, UTF-8); equal schemas give equal bytes."""
         return strict_json.canonical(msgspec.to_builtins(self)).encode()
 
     def hash(self) -> str:
-        """The schema hash, 64 hexadecimal digits."""
+        """Return the schema hash: the SHA-256 of the canonical JSON, as 64 hexadecimal digits."""
         return hashlib.sha256(self.canonical()).hexdigest()
 
     @property
@@ -124,7 +131,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def read_schema(path: Path) -> FeatureSchema:
-    """The whole schema from its file. Raises DataError."""
+    """Return the schema that the file ``path`` contains. Raises DataError if there is none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=FeatureSchema)
     except OSError as error:
@@ -134,7 +141,10 @@ def read_schema(path: Path) -> FeatureSchema:
 
 
 def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
-    """Raise SchemaMismatch, naming the first field that differs, unless numbers mean the same under both."""
+    """Raise SchemaMismatch, with the first difference, unless numbers mean the same under both schemas.
+
+    ``optional``, and differences of times within rounding, do not count.
+    """
     expected, found = (msgspec.structs.replace(one, optional=()) for one in (expected, found))
     seconds = {name: getattr(expected, name) for name in ("sample_hz", "window_s", "stride_s")}
     if all(abs(getattr(found, name) - value) <= RATE_ROUNDED * abs(value) for name, value in seconds.items()):
@@ -156,7 +166,7 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
 
 
 def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, Any, Any]:
-    """Find where two plain values first differ, and return both values there. The values must differ."""
+    """Return the path in two different JSON values at which they first differ, and both values there."""
     pairs: list[tuple[str, Any, Any]] = []
     if isinstance(expected, dict) and isinstance(found, dict):
         dot = f"{path}." if path else ""

@@ -1,7 +1,7 @@
-"""Arrays that may be larger than memory: they are stored in unnamed files and processed block by block.
+"""Make and process arrays that may be larger than memory: they are stored in unnamed files, and processed in blocks.
 
-The system deletes an unnamed file when its process ends for any reason. Pages read from a file count as memory of the
-process until it frees them, which every loop here does after each block.
+The system deletes an unnamed file when its process ends for any reason. Pages read from a file count as the process's
+memory until the process frees them, which every loop here does after each block.
 """
 
 import math
@@ -26,10 +26,10 @@ LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - f
 
 
 class WorkingMemory(NamedTuple):
-    """The memory that a step may use; results do not depend on it.
+    """The memory that a step may use; the amount does not change results.
 
-    ``part_bytes`` are processed at a time, and a larger array is stored in an unnamed file. ``progress`` gets the step,
-    and the share that is done.
+    Arrays are processed ``part_bytes`` at a time, and a larger array is stored in an unnamed file. ``progress`` is
+    called with the name of the step and the share of it that is done.
     """
 
     part_bytes: int = PART_BYTES
@@ -37,7 +37,8 @@ class WorkingMemory(NamedTuple):
     progress: Callable[[str, float], None] = lambda _what, _share: None
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike, order: Literal["C", "F"] = "C") -> AnyArray:
-        """Make an array, in memory or in an unnamed file. Raises OSError where the disk has no room for it."""
+        """Return a new array with undefined values, in memory or in an unnamed file. Raises OSError if the disk has no
+        room for it."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if size <= self.part_bytes:
             return np.empty(shape, dtype, order)
@@ -50,11 +51,11 @@ class WorkingMemory(NamedTuple):
             return np.memmap(file, dtype, "r+", shape=shape, order=order)
 
     def rows(self, bytes_a_row: int) -> int:
-        """The number of rows in a part."""
+        """Return the number of rows of ``bytes_a_row`` bytes that are processed at a time, at least 1."""
         return max(1, self.part_bytes // max(1, bytes_a_row))
 
     def taken(self, array: AnyArray, keep: Bools) -> AnyArray:
-        """The rows of the array that ``keep`` selects."""
+        """Return the rows of the array that the mask ``keep`` selects; the array itself if those are all."""
         if keep.all():
             return array
         result = self.empty((int(np.count_nonzero(keep)), *array.shape[1:]), array.dtype)
@@ -62,7 +63,7 @@ class WorkingMemory(NamedTuple):
         return result
 
     def joined(self, parts: Iterable[AnyArray], size: int, dtype: DTypeLike) -> AnyArray:
-        """Arrays of one dimension as one of ``size`` values."""
+        """Return one array with the values of all ``parts``, arrays of one dimension with ``size`` values together."""
         result = self.empty((size,), dtype)
         fill(result, parts)
         return result
@@ -72,8 +73,10 @@ ROOM = WorkingMemory()
 
 
 def reserve(file: IO[bytes], size: int) -> None:
-    """Make a file so long, and allocate its disk space: otherwise a full disk kills a program at the first missing
-    page."""
+    """Set a file's length to ``size`` bytes and, where the system can, allocate the disk space.
+
+    Without the space, a full disk would kill the program when it writes to a mapped page.
+    """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
     else:
@@ -81,13 +84,14 @@ def reserve(file: IO[bytes], size: int) -> None:
 
 
 def folder_of_large_files() -> str:
-    """The folder of temporary files that are too large for memory."""
+    """Return the folder for large temporary files: the one that the environment names, else ``/var/tmp`` if it can be
+    written, else the system's."""
     named = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return tempfile.gettempdir() if named or not os.access(LARGE_FILES, os.W_OK) else str(LARGE_FILES)
 
 
 def blocks(array: AnyArray, part_bytes: int = PART_BYTES) -> Iterator[tuple[int, AnyArray]]:
-    """Yield blocks of an array's rows, each with its first row's number."""
+    """Yield the rows of an array in blocks of at most ``part_bytes``, each as (number of its first row, rows)."""
     step = max(1, part_bytes // max(1, math.prod(array.shape[1:]) * array.itemsize))
     for start in range(0, len(array), step):
         yield start, array[start : start + step]
@@ -95,7 +99,8 @@ def blocks(array: AnyArray, part_bytes: int = PART_BYTES) -> Iterator[tuple[int,
 
 
 def spans(*arrays: AnyArray | None, overlap: int = 0, step: int = SPAN_ROWS) -> Iterator[slice]:
-    """Yield slices of some rows of equally long arrays, each beginning ``overlap`` rows early."""
+    """Yield slices of at most ``step`` rows that together cover arrays of equal length; each but the first also has the
+    ``overlap`` rows before."""
     there = [array for array in arrays if array is not None]
     size = len(there[0])
     for start in range(0, size, step):
@@ -105,7 +110,7 @@ def spans(*arrays: AnyArray | None, overlap: int = 0, step: int = SPAN_ROWS) -> 
 
 
 def fill(target: AnyArray, parts: Iterable[AnyArray]) -> int:
-    """Copy arrays one after another into the beginning of another, and count their rows."""
+    """Copy the ``parts`` one after another into ``target``, from its first row on; return the number of rows copied."""
     at = 0
     for part in parts:
         target[at : at + len(part)] = part
@@ -115,20 +120,21 @@ def fill(target: AnyArray, parts: Iterable[AnyArray]) -> int:
 
 
 def edges_of(group: Indices) -> list[tuple[int, int]]:
-    """Find where each group of consecutive rows begins and ends."""
+    """Return the (first row, row after the last) of each run of equal numbers in ``group``."""
     changes = np.flatnonzero(np.diff(group)) + 1
     return list(pairwise([0, *changes.tolist(), group.size])) if group.size else []
 
 
 def columns(array: AnyArray) -> Iterator[AnyArray]:
-    """Yield the columns of an array (S, C)."""
+    """Yield the C columns of an array (S, C), one after another."""
     for place in range(array.shape[1]):
         yield array[:, place]
         release(array)
 
 
 def picked(array: AnyArray, rows: Indices) -> AnyArray:
-    """Copy the rows of these numbers from all over an array: mapping one row may map two MiB of a file."""
+    """Return a copy of the rows with these numbers, freeing memory often, because reading one row may map two MiB of a
+    file."""
     if _mapped(array) is None or not rows.size:
         return np.asarray(array[rows])
     parts = []
@@ -139,14 +145,16 @@ def picked(array: AnyArray, rows: Indices) -> AnyArray:
 
 
 def release(array: AnyArray) -> None:
-    """Free the memory pages of an array in a file; what was written stays in the file."""
+    """Free the memory pages of an array that is stored in a file; its values stay in the file. Other arrays are left as
+    they are."""
     mapped = _mapped(array)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _mapped(array: AnyArray) -> mmap.mmap | None:
-    """The mapping of the file that an array lies in, if changes go into the file."""
+    """Return the memory map in which an array is stored; None if there is none, or its changes do not reach the
+    file."""
     base: Any = array
     mode = ""
     while isinstance(base, np.ndarray):

@@ -1,8 +1,9 @@
-"""Choose the episodes for training, early stopping, calibration and test; no episode is on two sides, and a check
-confirms it.
+"""Divide recordings into sides: training, early stopping, calibration and test; a check refuses a recording on two
+sides.
 
-An episode is the unit everywhere: overlapping windows of one recording are near-copies of each other, and a split that
-shares an episode between two sides measures memory instead of detection. Pure.
+A whole recording is the unit of a split, and this module calls it an episode. Overlapping windows of one recording are
+near-copies of each other, so a split that shares a recording between two sides would measure memory instead of
+detection. Pure.
 """
 
 import hashlib
@@ -29,15 +30,18 @@ _NOT_YOURS = "this is a mistake of the program, not of the data: please report i
 
 
 class SplitError(ValueError):
-    """The split asked for cannot be made without a leak or an empty side; the message says why in one sentence."""
+    """The wanted split cannot be made, for example because a side would be empty; the message gives the reason in one
+    sentence."""
 
 
 class LeakError(SplitError):
-    """A split has an episode or a host on two sides: an error of this program, which stops before training."""
+    """A finished split has an episode or a host on two sides, which is a mistake of this program; training does not
+    begin."""
 
 
 class Side(StrEnum):
-    """The use of a window; reports list the sides in this order."""
+    """The use of a window: to train, to stop early (val), to calibrate (cal) or to test; reports list the sides in this
+    order."""
 
     TRAIN = "train"
     VAL = "val"
@@ -54,7 +58,8 @@ class SideCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Row numbers of the windows on each side, ascending; every window is on one side or purged."""
+    """The row numbers of the windows on each side, ascending; a window is on one side, or on none if it was purged or
+    its host is left out."""
 
     recipe: Recipe
     train_hosts: tuple[str, ...]  # sorted; empty unless the recipe goes by host
@@ -71,16 +76,17 @@ class Split:
 
     @property
     def learnt(self) -> Ints:
-        """The windows that teach weights, or how long to train."""
+        """The row numbers of the train and the val side, from which a model learns its weights and how long to
+        train."""
         return np.concatenate((self.train, self.val))
 
     def side(self, side: Side) -> Ints:
-        """Row numbers of one side."""
+        """Return the row numbers of one side."""
         rows: Ints = getattr(self, side.value)
         return rows
 
     def to_dict(self) -> dict[str, Any]:
-        """The split as reports and checkpoints show it: JSON values only, no row numbers."""
+        """Return the split in JSON values, without row numbers, as reports and checkpoints show it."""
         return {
             "recipe": self.recipe.value,
             "train_hosts": list(self.train_hosts),
@@ -93,7 +99,7 @@ class Split:
 
 
 class _Episodes(NamedTuple):
-    """One row an episode, in the order of the sorted ids."""
+    """A row for each of E episodes (recordings), in the order of the sorted ids."""
 
     ids: Names
     of_window: Ints  # (N,) row of the window's episode
@@ -112,12 +118,12 @@ def make_split(
     supervised: bool = True,
     calibrated: bool = True,
 ) -> Split:
-    """Divide windows into train, val, cal and test by recording.
+    """Divide windows into train, val, cal and test, with all windows of a recording on one side.
 
-    The labels of ``rows`` are class numbers; for the recipe `time` their times are on a clock that all recordings
-    share. ``train_hosts`` and ``test_hosts`` name recording hosts and are refused where they have no effect; with
-    ``test_hosts`` hosts that neither names are left out of every side. ``supervised=False`` admits a training side with
-    a single class. ``calibrated=False`` makes no calibration side. Raises SplitError.
+    The labels of ``rows`` are class numbers; the recipe `time` needs times on a clock that all recordings share.
+    ``train_hosts`` and ``test_hosts`` are names of hosts, and refused where they have no effect; with ``test_hosts``,
+    hosts in neither list are on no side. ``supervised=False`` admits a training side with a single class.
+    ``calibrated=False`` makes no calibration side. Raises SplitError.
     """
     try:
         chosen = Recipe(recipe)
@@ -255,7 +261,8 @@ def _test_by_time(episodes: _Episodes) -> Bools:
 
 
 def _without_overlap(episodes: _Episodes, in_test: Bools, rows: Rows) -> Bools:
-    """Leave out training windows that overlap the test's time on their own host: they hold the test's samples."""
+    """Return a mask of the windows to keep: all but training windows that end after the first test window of their host
+    begins."""
     keep = np.ones(len(rows), dtype=bool)
     window_in_test = in_test[episodes.of_window]
     window_host = episodes.host[episodes.of_window]
@@ -270,7 +277,7 @@ def _without_overlap(episodes: _Episodes, in_test: Bools, rows: Rows) -> Bools:
 
 
 def _carve(episodes: _Episodes, in_test: Bools, out: Bools, cal_fraction: float, rng: np.random.Generator) -> Ints:
-    """The side of every episode, as the position in `Side`; -1 for those marked ``out``."""
+    """Return the side of every episode, as its position in `Side`; -1 for the episodes that ``out`` marks."""
     rest = np.flatnonzero(~in_test & ~out)
     needed = MIN_TRAIN_SIDE_EPISODES - (not cal_fraction)
     if rest.size < needed:
@@ -286,11 +293,13 @@ def _carve(episodes: _Episodes, in_test: Bools, out: Bools, cal_fraction: float,
 
 
 def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.random.Generator) -> Ints:
-    """Assign each of E episodes to a part; ``has_class`` is (E, K), ``shares`` sum to 1.
+    """Return the part number of each of E episodes; part i gets about ``shares[i]`` of them. ``has_class`` (E, K) marks
+    the classes of each episode.
 
-    Episodes are lined up by their rarest class, then host, then chance; each goes to the part that is furthest behind
-    its share. So every class and host is divided in the same shares as the whole. Afterwards the largest part has every
-    class, and a part that still lacks a class gets an episode of it from the largest, if that keeps all its classes.
+    Episodes are ordered by their rarest class, then host, then at random; each goes to the part that is furthest below
+    its share. So every class and host is divided in about the same shares as the whole. Afterwards the part with the
+    largest share gets every class. A part that still lacks a class gets an episode of it from that part, if that part
+    keeps all its classes.
     """
     rarest = np.where(has_class, has_class.sum(axis=0).astype(np.float64), np.inf).argmin(axis=1)
     _, of_host = np.unique(host, return_inverse=True)
@@ -307,7 +316,11 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
 
 
 def _fill_empty_parts(part: Ints, goal: Floats, has_class: Bools) -> None:
-    """Move single episodes, in place: the largest part gets every class, then each other part what can be spared."""
+    """Move single episodes by changing ``part`` in place.
+
+    The part with the largest share gets every class; each other part gets the classes that the largest can spare, and
+    at least one episode.
+    """
     largest = int(goal.argmax())
     for carries in has_class.T:
         if carries.any() and not (carries & (part == largest)).any():
@@ -322,8 +335,8 @@ def _fill_empty_parts(part: Ints, goal: Floats, has_class: Bools) -> None:
 
 
 def _spare(part: Ints, giver: int, taker: int, has_class: Bools, wanted: Bools | None = None) -> bool:
-    """Move one of the ``wanted`` episodes if the giving part keeps all its classes without it; return whether it
-    did."""
+    """Move one of the ``wanted`` episodes (None: any) from the part ``giver`` to ``taker``, if ``giver`` then still has
+    all its classes; return True if one was moved."""
     mine = part == giver
     kept = (has_class[mine].sum(axis=0) > 1) | ~has_class
     free = mine & kept.all(axis=1)
@@ -351,7 +364,8 @@ def _check_sides(split: Split, y: Ints, *, supervised: bool, calibrated: bool) -
 
 
 def _refuse_leaks(split: Split, episodes: _Episodes) -> None:
-    """Check the finished split for episodes or hosts on two sides, also under ``python -O``. Raises LeakError."""
+    """Raise LeakError if the finished split has an episode or a host on two sides; this also works under
+    ``python -O``."""
     seen: dict[int, Side] = {}
     for side in Side:
         for row in np.unique(episodes.of_window[split.side(side)]).tolist():

@@ -1,8 +1,8 @@
-"""Cut windows from a recording in progress: each window is given out as soon as no later sample can change it.
+"""Cut windows from a recording in progress: each window is returned as soon as no later sample can change it.
 
-They equal, bit for bit, the windows that ``placed_rows`` cuts from the grid of the whole recording (``to_grid``). The
-exception is a channel that is first measured later: here it is absent before. Only the samples that the next window
-needs are kept.
+The windows equal, bit for bit, those that ``placed_rows`` finds on the grid of the whole recording (``to_grid``). An
+exception is a channel that is first measured later: in earlier windows it is absent. Only the samples that the next
+window needs are kept.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from training.data.windows import gap_limit_s, holes_between, on_edges
 
 
 class GridWindow(NamedTuple):
-    """A window: its first grid row, its start in seconds of the recording, and its grid values (T, C)."""
+    """A window: the number of its first grid row, its start in seconds of the recording, and its grid values (T, C)."""
 
     row: int
     start_s: float
@@ -22,7 +22,8 @@ class GridWindow(NamedTuple):
 
 
 class WindowStream:
-    """Lays windows of ``window`` grid rows, ``stride`` rows apart, over samples whose counters ``is_counter`` marks."""
+    """Cuts windows of ``window`` grid rows, one every ``stride`` rows, from the samples that ``push`` gets;
+    ``is_counter`` (C,) marks the counters."""
 
     def __init__(self, is_counter: Bools, *, sample_hz: float, window: int, stride: int) -> None:
         self._is_counter = is_counter
@@ -40,7 +41,8 @@ class WindowStream:
         self.skipped = 0  # windows that a hole touched
 
     def push(self, t: float, values: Floats) -> list[GridWindow]:
-        """Take a sample (C,) at the time ``t``, later than the last; NaN where nothing was measured."""
+        """Take a sample (C,) at the time ``t``, later than the last one, with NaN for channels that were not measured;
+        return the windows that are now final."""
         if self._begin is None:
             self._begin = t
         present = np.isfinite(values)
@@ -54,12 +56,13 @@ class WindowStream:
         return self._cut(at_the_end=False)
 
     def end(self) -> list[GridWindow]:
-        """The windows that can be decided only once the recording has ended."""
+        """Return the remaining windows, which are final only because no further sample will come."""
         return self._cut(at_the_end=True) if self._t else []
 
     @property
     def blind_s(self) -> float:
-        """Seconds since the last sample that had all channels measured before."""
+        """The seconds from the last complete sample, which has all channels that were ever measured, to the latest
+        sample."""
         complete = self._complete()
         return self._t[-1] - (self._t[int(np.flatnonzero(complete)[-1])] if complete.any() else self._t[0])
 
@@ -95,7 +98,7 @@ class WindowStream:
         return cuts
 
     def _grid(self, t: Floats, known: Floats, rows: int) -> Floats32 | None:
-        """The values (T, C) of the next window; None if it overlaps a hole."""
+        """Return the grid values (T, C) of the next window; None if the window overlaps a hole."""
         rows_here = np.arange(self._row, self._row + self._window + 1, dtype=np.float64)
         edges: Floats = self._edge(0) + self._step * rows_here
         bounds = np.concatenate([[min(edges[0], known[0])], known, [max(self._edge(rows), known[-1])]])

@@ -1,8 +1,8 @@
-"""A table of about ten lines that says as what a data set was read.
+"""The table "understood": about ten lines that say how the source of a data set was read, and what was left out.
 
-The user sees it at the end of an ingest or a build; it lies in the validation table's Parquet metadata, so that a
-report can begin with it. It says what was read as what, and what was left out; it is used only for data made with
---like, in which the same numbers count as missing.
+The user sees the table at the end of an ingest or a build. It is stored in the metadata of the validation table's
+Parquet file, so that a report can begin with it. Programs use it only with --like: the numbers that count as missing in
+the older data set count as missing in the new one.
 """
 
 from collections import Counter
@@ -28,15 +28,16 @@ NO_WINDOW = "it is shorter than a window"
 
 
 class Understood(msgspec.Struct, frozen=True, kw_only=True):
-    """The meaning as which each part of the data was read.
+    """How each part of the source of a data set was read.
 
-    Times in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` null where unknown.
+    Times are in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` are null if unknown.
 
-    ``roles`` says what columns (or arrays) mean, except channels. ``hosts``, ``classes``: windows of each, 0 included;
-    ``recordings_of``: recordings of each host. ``gaps`` are those inside recordings, ``missing`` the values that a
-    table lacks, also outside of windows. ``recordings`` counts those that could give windows, ``without_window`` the
-    ones that gave none, by reason. ``left_out`` and ``notes`` are sentences. ``stand_ins`` are the numbers that
-    --missing named, in its form; unset if there are none.
+    ``roles`` has the meaning of each column (or array) that is no channel. ``hosts`` and ``classes`` have the number of
+    windows of each, also if 0; ``recordings_of`` has the number of recordings of each host. ``gaps`` is the number of
+    gaps inside recordings, and ``missing`` the number of values that the source lacks, also outside of windows.
+    ``recordings`` is the number of recordings that could give windows; ``without_window`` has the number of those that
+    gave none, by reason. ``left_out`` and ``notes`` are sentences. ``stand_ins`` has the arguments of --missing; unset
+    if there are none.
     """
 
     source: str
@@ -66,7 +67,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     stand_ins: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def lines(self) -> list[str]:
-        """The table as text; each line begins with its subject."""
+        """Return the table as lines of text, each of which begins with its subject."""
         hidden = f" (oracle only: {some(self.oracle_only, SHOWN)})" if self.oracle_only else ""
         rows = [
             ("benign", f"{', '.join(self.benign) or 'no class'}{f' ({self.benign_why})' if self.benign_why else ''}"),
@@ -120,9 +121,9 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(validation: Path) -> Understood | None:
-    """Read this table from the file of a validation table; None if the file has none.
+    """Return the table that is stored in the file of a validation table; None if the file has none.
 
-    Raises DataError when the file cannot be read.
+    Raises DataError if the file cannot be read.
     """
     try:
         text = pl.read_parquet_metadata(validation).get(KEY)
@@ -132,12 +133,12 @@ def read(validation: Path) -> Understood | None:
 
 
 def metadata(understood: Understood | None) -> dict[str, str]:
-    """The table as metadata of the validation table's file."""
+    """Return the table as metadata for the validation table's Parquet file; an empty dictionary for None."""
     return {} if understood is None else {KEY: msgspec.json.encode(understood).decode()}
 
 
 def recordings_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The fields that are computed from the rows of the validation table."""
+    """Return the fields of ``Understood`` about recordings, computed from the rows of the validation table."""
     usable = [row for row in rows if row["ok"] and not row["baseline"]]
     empty = Counter(" ".join(row["reasons"]) or NO_WINDOW for row in usable if not row["windows"])
     return {
@@ -149,7 +150,7 @@ def recordings_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def counts_of(values: Names | Coded, names: Sequence[str]) -> dict[str, int]:
-    """Count how often each of ``names`` occurs, 0 included."""
+    """Return how often each of ``names`` occurs in ``values``, also if 0 times."""
     of = Coded.of(values)
     known = dict(zip(of.names.tolist(), np.bincount(of.codes).tolist(), strict=True))
     return {name: known.get(name, 0) for name in names}
@@ -160,8 +161,10 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _seconds(value: float, scale: float | None = None) -> str:
-    """A time without the rounding error of a six-digit rate: 480 and not 479.999; ``scale`` is the time that the rate
-    covers."""
+    """Return a time as text without the rounding error of a six-digit rate: 480, not 479.999.
+
+    ``scale`` is the length of time from which the size of that error follows; by default ``value`` itself.
+    """
     whole = round(value)
     if abs(value - whole) <= ROUNDED * (value if scale is None else scale):
         value = whole

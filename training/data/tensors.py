@@ -1,10 +1,10 @@
-"""Windows as one memory-mappable array: what the sequence models see.
+"""Write and read a folder with all windows as one array that can be memory-mapped: the input of the sequence models.
 
 tensor_window_v1/
   tensors.npy     float32 (N, C, T), C order; realistic channels come first, so each mode's windows are a plain view
   index.parquet   a row per window, in the same order: window_id, episode_id, host, t_start, t_end, label
-  baseline.npy, baseline.parquet   the same two of the hosts' reference recordings, where there are any
-  manifest.json   the whole feature schema, its hashes, shapes and digests: the folder explains itself
+  baseline.npy, baseline.parquet   the same for windows of the hosts' reference recordings, if there are any
+  manifest.json   the whole feature schema, its hashes, and the shapes and digests of all files
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ INDEX_ROWS = 1 << 18  # at a time
 
 
 class WindowIndex:
-    """A row for each window: its id, its origin, and its class. It is built from a part of the rows at a time."""
+    """The table with a row for each window: its id, episode, host, times and class. Parts of it are made when they are
+    needed."""
 
     def __init__(self, rows: Rows | CodedRows) -> None:
-        """Number the windows of each episode in their order."""
+        """Number the windows of each episode, in the order of ``rows``, for their ids."""
         self._rows = rows.coded
         of = self._rows.episode.codes
         order, counts = np.argsort(of, kind="stable"), np.bincount(of)
@@ -61,12 +62,12 @@ class WindowIndex:
 
     @property
     def hosts(self) -> list[str]:
-        """The recording hosts, by name."""
+        """The names of the hosts, sorted."""
         names: list[str] = self._rows.host.names.tolist()
         return names
 
     def episode_ends(self) -> Iterator[tuple[str, int]]:
-        """Yield each episode's name, and the number of the row after its last."""
+        """Yield each run of rows of one episode: the episode's name, and the number of the row after the run."""
         of = self._rows.episode
         for here in spans(of.codes, overlap=1):
             part = of.codes[here]
@@ -76,7 +77,7 @@ class WindowIndex:
             yield of[-1], len(self)
 
     def part(self, low: int, high: int) -> pl.DataFrame:
-        """The rows from one number on to another."""
+        """Return the rows from ``low`` until before ``high``."""
         return pl.DataFrame([self._column(name, slice(low, high)) for name in INDEX_COLUMNS])
 
     def _column(self, name: str, here: slice) -> pl.Series:
@@ -90,7 +91,7 @@ class WindowIndex:
         return column
 
     def write(self, path: Path) -> str:
-        """Write all rows into a Parquet file, and return the digest of their values."""
+        """Write all rows into a Parquet file, and return the SHA-256 of their values."""
         parts = [slice(low, low + INDEX_ROWS) for low in range(0, len(self), INDEX_ROWS)]
         source = register_io_source(
             lambda *_: (self.part(here.start, here.stop) for here in parts), schema=INDEX_SCHEMA
@@ -103,7 +104,8 @@ Placed = tuple[Floats32, WindowIndex]  # windows where they are to lie, and the 
 
 
 class TensorManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """``data_digest`` covers schema, windows, index, features and references: equal digests, equal training data."""
+    """The content of ``manifest.json``. ``data_digest`` covers schema, windows, index, features and references, so
+    equal digests mean equal training data."""
 
     manifest_version: int
     schema_hash: str
@@ -120,9 +122,9 @@ class TensorManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place_tensors(folder: Path, X: Floats32, order: list[int], *, name: str = TENSORS) -> Floats32:
-    """Write the windows with their channels in ``order`` and map them.
+    """Write the windows ``X`` into a file, with the channels in the given ``order``; return them as a memory map.
 
-    Rows are copied in blocks, so ``X`` may itself be a memory map larger than memory.
+    Windows are copied in blocks, so ``X`` may itself be a memory map larger than memory.
     """
     folder.mkdir(exist_ok=True)
     with (folder / name).open("wb") as file:
@@ -133,9 +135,9 @@ def place_tensors(folder: Path, X: Floats32, order: list[int], *, name: str = TE
 
 
 def begin_tensors(path: Path, shape: tuple[int, int, int]) -> int:
-    """Make a file for windows to be written later, and return the byte at which they begin.
+    """Make a file with a header and room for windows of this shape; return the position in bytes of the first window.
 
-    Raises OSError where the disk has no room for them.
+    Raises OSError if the disk has no room for them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
@@ -150,7 +152,7 @@ def _header(file: IO[bytes], shape: tuple[int, ...]) -> None:
 
 
 def map_tensors(path: Path) -> Floats32:
-    """Memory-map the windows of a file that was just written."""
+    """Return the windows in a file as a read-only memory map, without any check."""
     placed: Floats32 = np.load(path, mmap_mode="r")
     return placed
 
@@ -164,7 +166,10 @@ def write_manifest(
     features_sha256: str,
     validation_digest: str,
 ) -> TensorManifest:
-    """Write index and manifest beside placed windows; the manifest comes last and makes the folder whole."""
+    """Write the index and the manifest beside windows already in the folder; return the manifest.
+
+    The manifest is written last: a folder with a manifest is complete.
+    """
     X, index = windows
     parts = (schema.hash(), array_sha256(X), index.write(folder / INDEX), features_sha256)
     digests = None
@@ -189,7 +194,7 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> TensorManifest:
-    """Raises DataError with the remedy."""
+    """Return the manifest in ``folder``. Raises DataError, with the remedy, if there is none or it cannot be read."""
     path = folder / MANIFEST
     try:
         return msgspec.json.decode(path.read_bytes(), type=TensorManifest)
@@ -202,12 +207,14 @@ def read_manifest(folder: Path) -> TensorManifest:
 
 
 def open_windows(folder: Path, manifest: TensorManifest) -> tuple[Floats32, StoredIndex]:
-    """The windows, memory-mapped read-only, and their rows; their digests are checked first. Raises DataError."""
+    """Return the windows as a read-only memory map, and their index; the digests of both are checked first. Raises
+    DataError."""
     return _opened(folder / TENSORS, folder / INDEX, manifest.shape, (manifest.tensor_sha256, manifest.index_sha256))
 
 
 def open_reference(folder: Path, manifest: TensorManifest) -> tuple[Floats32, StoredIndex] | None:
-    """The windows and rows of the reference recordings, or None if there are none. Raises DataError."""
+    """Return the windows of the reference recordings and their index, checked like those of :func:`open_windows`; None
+    if there are none. Raises DataError."""
     if manifest.baseline_shape is None or manifest.baseline_sha256 is None:
         return None
     paths = folder / REFERENCE_TENSORS, folder / REFERENCE_INDEX
@@ -235,7 +242,8 @@ def _opened(
 
 
 class StoredIndex:
-    """The rows that accompany the windows of a data set; only a part is in memory at a time."""
+    """The stored table with a row for each window of a data set; only a part of a large table is in memory at a
+    time."""
 
     def __init__(self, path: Path) -> None:
         """Open the file and read its metadata. Raises OSError or PolarsError."""
@@ -249,15 +257,15 @@ class StoredIndex:
         return self._size
 
     def part(self, name: str, low: int, high: int) -> pl.Series:
-        """Some rows of a column."""
+        """Return the column ``name`` of the rows from ``low`` until before ``high``."""
         return self._rows.select(name).slice(low, high - low).collect().to_series()
 
     def parts(self, name: str) -> Iterator[pl.Series]:
-        """Yield a column in parts."""
+        """Return an iterator over the parts of a column, of ``INDEX_ROWS`` rows each."""
         return (self.part(name, low, low + INDEX_ROWS) for low in range(0, len(self), INDEX_ROWS))
 
     def coded(self) -> CodedRows:
-        """All columns except the windows' own ids."""
+        """Return all rows, with all columns except the windows' ids."""
         episode, host, label = (Coded.of_series(self.parts(name)) for name in ("episode_id", "host", "label"))
         t_start, t_end = (
             np.concatenate([np.empty(0), *(part.to_numpy() for part in self.parts(name))])
@@ -266,19 +274,19 @@ class StoredIndex:
         return CodedRows(episode=episode, host=host, label=label, t_start=t_start, t_end=t_end)
 
     def texts(self, name: str) -> Names:
-        """A column in which every name occurs once."""
+        """Return a column of strings as an array, in memory or in a file; meant for ids, each of which occurs once."""
         width = max((cast("int", part.str.len_chars().max()) for part in self.parts(name) if len(part)), default=1)
         dtype = np.dtype((np.str_, max(1, width)))
         return ROOM.joined((np.array(part.to_list(), dtype=dtype) for part in self.parts(name)), len(self), dtype)
 
     def digest(self) -> str | None:
-        """The digest of the values; None if the values are not a complete index."""
+        """Return the SHA-256 of the values; None if a column is missing or of another type, or a value is null."""
         known = self._schema == INDEX_SCHEMA and not any(self._rows.null_count().collect().row(0))
         return _index_sha256(self.parts) if known else None
 
     @property
     def is_unchanged(self) -> bool:
-        """Tell whether the file is still the one that was first opened."""
+        """True if the file is still the one that was first opened."""
         return _stamp(self._path) == self._stamp
 
 
@@ -292,7 +300,7 @@ def _shape(X: Floats32) -> tuple[int, int, int]:
 
 
 def array_sha256(array: AnyArray) -> str:
-    """SHA-256 of an array's dtype, shape and C-order bytes, read in blocks."""
+    """Return the SHA-256 of an array's dtype, shape and C-order bytes, read in blocks."""
     total = begun_sha256(array.dtype, array.shape)
     for _, part in blocks(array):
         total.update(np.ascontiguousarray(part).data)
@@ -300,7 +308,8 @@ def array_sha256(array: AnyArray) -> str:
 
 
 def begun_sha256(dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
-    """The digest object of an array's dtype and shape, to be updated with its bytes block by block."""
+    """Return a SHA-256 object that has the dtype and shape of an array; the caller adds the array's bytes block by
+    block."""
     return hashlib.sha256(f"{dtype.str}{shape}".encode())
 
 

@@ -1,8 +1,8 @@
 """Judge episodes before they are used for training.
 
-Each check is a small function that takes an episode and returns reasons, one sentence each. An episode with a reason is
-quarantined: it is never trained on, and every report says how many there were. Checks that compare episodes are in
-`cross_episode_checks`.
+Each check is a small function that takes an episode and yields reasons against its use, one sentence each. An episode
+with a reason is quarantined: it gives no windows, and every report has the number of such episodes. Checks that compare
+episodes are in `cross_episode_checks`.
 """
 
 import hashlib
@@ -34,7 +34,8 @@ Finding = Callable[[Episode], Iterator[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeFindings:
-    """The findings on one episode: its row in the validation table, and its meta data when these could be read."""
+    """The findings on one episode: the values of its row in the validation table, and its meta data (None if they
+    cannot be read)."""
 
     episode_id: str
     meta: Meta | None
@@ -60,7 +61,7 @@ class EpisodeFindings:
         return self.meta is not None and self.meta.baseline
 
     def row(self, windows: int) -> dict[str, Any]:
-        """The row of ``validation_v1.parquet``; ``windows`` is how many this episode gave."""
+        """Return this episode's row of ``validation_v1.parquet``; ``windows`` is the number of its windows."""
         meta = ("host", "scenario", "baseline", "started_at", "duration_s", "sample_hz")
         own = ("episode_id", "samples", "gaps", "longest_gap_s", "nan_share", "label_coverage", "ok", "digest")
         return {
@@ -77,7 +78,10 @@ def unreadable(episode_id: str, reason: str) -> EpisodeFindings:
 
 
 def judge(episode: Episode, name: str) -> EpisodeFindings:
-    """Run every check on an episode. ``name`` is the id that its folder or file claims."""
+    """Return the findings of all checks on an episode; if its times are wrong, only those of identity and time.
+
+    ``name`` is the id in the name of the episode's folder or file.
+    """
     reasons = list(_identity(episode.meta, name))
     fatal = list(_time(episode))
     found = EpisodeFindings(
@@ -122,7 +126,7 @@ def _identity(meta: Meta, name: str) -> Iterator[str]:
 
 
 def _time(episode: Episode) -> Iterator[str]:
-    """Check the times: if they are wrong, no other check means anything."""
+    """Yield the faults of an episode's times; with one of these, the checks of values and labels would mean nothing."""
     meta, t = episode.meta, episode.t
     if not (0 < meta.sample_hz < 10_000 and meta.duration_s > 0 and meta.started_at >= 0):
         yield "Its sampling rate, duration or start is not a sensible number."
@@ -178,7 +182,8 @@ def _stand_ins(episode: Episode) -> Iterator[str]:
 
 
 def _found(episode: Episode) -> list[StandIn]:
-    """Values that may mean "not measured"; a counter may stay at any value except one below zero."""
+    """Return the values that may mean "not measured"; in a counter only negative ones, as a counter may stay at any
+    other value."""
     found = [stand_in(c.name, episode.values[:, i]) for i, c in enumerate(episode.meta.channels)]
     counters = {c.name for c in episode.meta.channels if c.kind == Measure.COUNTER}
     return [one for one in found if one and (one.value < 0 or one.channel not in counters)]
@@ -217,7 +222,7 @@ def _labels(episode: Episode) -> Iterator[str]:
 
 
 def _labelling(episode: Episode) -> str:
-    """A digest of the labels, with each phase replaced by its declared class."""
+    """Return the SHA-256 of an episode's labels: their times, their phases, and the class of each phase."""
     said = [(p, episode.meta.phases.get(p)) for p in episode.label_phase]
     return hashlib.sha256(f"{episode.label_t.tolist()}{said}".encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The types of the values that data and trainers hand on: arrays by what they hold, and JSON objects."""
+"""The types of arrays, named by their contents, and of JSON objects that data and trainer modules exchange."""
 
 from collections.abc import Mapping
 from typing import Any

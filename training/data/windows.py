@@ -1,9 +1,8 @@
-"""Cut windows of samples; all functions are pure.
+"""Put samples on an even grid, and choose the places of windows on it; all functions are pure.
 
-Recorders sample when they get the processor, not exactly on time. So first everything is put on an even grid, where
-counters become rates; then windows are laid over the grid at a fixed stride. A window never leaves its episode, never
-touches a hole (a gap in the recording, missing values, time without a label), and has one label from its first sample
-to its last: one in which the label changes is left out.
+Recorders sample when they get the processor, not exactly on time. So samples are first put on an even grid, where
+counters become rates. Then windows are placed on the grid at a fixed stride. A window lies inside one episode, and
+inside one span of time with the same class. It does not touch a hole: grid rows in a long gap between complete samples.
 """
 
 from collections.abc import Sequence
@@ -17,16 +16,17 @@ ClassSpan = tuple[float, float, str | None]  # from, to, class
 
 
 def gap_limit_s(sample_hz: float) -> float:
-    """The longest time between two samples that is bridged by a straight line: three intervals, or half a second."""
+    """Return the longest time between two samples that is bridged by a straight line: three sampling intervals, at
+    least half a second."""
     return max(3.0 / sample_hz, 0.5)
 
 
 class Grid(NamedTuple):
-    """An episode on an even grid. ``start_s`` is the time of the grid's first edge, in seconds of the episode.
+    """An episode on an even grid of G rows. ``start_s`` is the time of the grid's first edge, in seconds of the
+    episode.
 
-    ``values`` float32 (G, C): row k covers the time from edge k to edge k + 1; counters are rates per second. A channel
-    that the episode never measured is NaN.
-    ``holes`` (G,): rows that no window may touch.
+    ``values`` is float32 (G, C): row k covers the time from edge k to edge k + 1; counters are rates per second. A
+    channel that the episode never measured is NaN. ``holes`` (G,) marks the rows that no window may contain.
     """
 
     start_s: float
@@ -36,10 +36,10 @@ class Grid(NamedTuple):
 
 
 def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> Grid:
-    """Put samples ``values`` (S, C), taken at the ascending times ``t``, on a grid of ``sample_hz``.
+    """Return the grid of ``sample_hz`` rows a second for samples ``values`` (S, C), taken at the ascending times ``t``.
 
-    A counter's missing samples are bridged by its neighbours, like a gauge's, unless more time than ``gap_limit_s``
-    lies between these; the rows there are holes. A counter that falls has been reset: that step counts as no growth.
+    Missing samples are bridged by straight lines between their neighbours. Where more time than ``gap_limit_s`` passes
+    without a complete sample, the rows are holes. A counter that falls has been reset: that step counts as no growth.
     """
     # A tenth of a step of leave: an even recording is not to lose its last row to jitter.
     count = max(0, int((t[-1] - t[0]) * sample_hz + 0.1)) if len(t) > 1 else 0
@@ -56,8 +56,11 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
 
 
 def on_edges(edges: Floats, t: Floats, values: Floats, is_counter: Bools) -> Floats32:
-    """Values (S, C) between neighbouring edges: growth per second of counters, levels of gauges; NaN where there are
-    none."""
+    """Return the value (E - 1, C) of each channel between neighbouring ``edges`` (E,): a counter's growth per second, a
+    gauge's level at the later edge.
+
+    ``values`` (S, C) are samples at the times ``t``; a channel without any value is NaN.
+    """
     result = np.full((len(edges) - 1, values.shape[1]), np.nan, dtype=np.float32)
     for channel in np.flatnonzero(np.isfinite(values).any(axis=0)).tolist() if len(result) else ():
         present = np.isfinite(values[:, channel])
@@ -70,14 +73,16 @@ def on_edges(edges: Floats, t: Floats, values: Floats, is_counter: Bools) -> Flo
 
 
 def _holes(edges: Floats, t: Floats, limit_s: float) -> Bools:
-    """Mark the grid rows that overlap a stretch longer than ``limit_s`` without a complete sample."""
+    """Return a mask of the grid rows that overlap a time longer than ``limit_s`` without a complete sample; ``t`` has
+    the times of these samples."""
     if not len(t):
         return np.ones(len(edges) - 1, dtype=bool)
     return holes_between(edges, np.concatenate([[min(edges[0], t[0])], t, [max(edges[-1], t[-1])]]), limit_s)
 
 
 def holes_between(edges: Floats, bounds: Floats, limit_s: float) -> Bools:
-    """Mark the grid rows that overlap a stretch longer than ``limit_s`` between two of the ascending ``bounds``."""
+    """Return a mask of the grid rows that overlap a time longer than ``limit_s`` between two neighbours among the
+    ascending ``bounds``."""
     holes = np.zeros(len(edges) - 1, dtype=bool)
     for i in np.flatnonzero(np.diff(bounds) > limit_s):
         holes |= (edges[1:] > bounds[i]) & (edges[:-1] < bounds[i + 1])
@@ -85,9 +90,10 @@ def holes_between(edges: Floats, bounds: Floats, limit_s: float) -> Bools:
 
 
 def class_spans(label_t: Sequence[float], classes: Sequence[str | None], end_s: float) -> list[ClassSpan]:
-    """Stretches of one class in the order of time: (from, to, class); neighbouring phases of equal class are merged.
+    """Return the spans (from, to, class) of time with one class, in order; neighbouring phases of equal class are
+    merged.
 
-    ``None`` is time that no class is known for.
+    The class None means that the class in this span is unknown.
     """
     spans: list[ClassSpan] = []
     for start, stop, name in zip(label_t, [*label_t[1:], end_s], classes, strict=True):
@@ -101,8 +107,11 @@ def class_spans(label_t: Sequence[float], classes: Sequence[str | None], end_s: 
 
 
 def placed_rows(grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int) -> tuple[Ints, Ints]:
-    """Place windows of ``window`` rows at every ``stride`` rows: the first row of each, and the number of its
-    stretch."""
+    """Return the first grid row of each window, and the number of the span in which the window lies.
+
+    Windows have ``window`` rows and begin every ``stride`` rows; windows with a hole, or not inside one span of a known
+    class, are left out.
+    """
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks
     blocked = np.concatenate([[0], np.cumsum(grid.holes)])

@@ -89,8 +89,8 @@ class MachineCollector:
         return dict(zip(proc.NETWORK, map(float, values), strict=True))
 
     def _kernel(self) -> Sample:
-        """Read the channels that only /proc has: forks, page faults, pressure, dirty memory and threads; also the number
-        of processes."""
+        """Read the channels that only /proc has (forks, page faults, pressure, dirty memory, threads), and count the
+        processes."""
         stat = proc.pairs(proc.read_text("/proc/stat"))
         vm = proc.pairs(proc.read_text("/proc/vmstat"))
         meminfo = dict(_meminfo(proc.read_text("/proc/meminfo")))
