@@ -33,7 +33,7 @@ class Coded:
 
     @classmethod
     def of_series(cls, parts: Iterable[pl.Series]) -> Coded:
-        """Return the strings of all parts, one after another, in encoded form; nulls must not occur."""
+        """Return the strings of all parts, one after another, in encoded form. Raises TypeError for a null."""
         known: dict[str, int] = {}
         codes = [np.empty(0, dtype=np.int32)]
         for part in parts:

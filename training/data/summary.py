@@ -28,7 +28,7 @@ NO_WINDOW = "it is shorter than a window"
 
 
 class Understood(msgspec.Struct, frozen=True, kw_only=True):
-    """How each part of the source of a data set was read.
+    """The record of how each part of the source of a data set was read.
 
     Times are in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` are null if unknown.
 

@@ -1,1 +1,2 @@
-"""Detect data that may not mean what they say: note what is likely, refuse what is certain."""
+"""Detect values and labels that may mean something else than the user thinks: likely ones are noted, certain ones
+refused."""

@@ -1,7 +1,7 @@
-"""Notes on data in which something other than the behaviour separates the classes, or one measurement counts twice. All
-functions are pure.
+"""Note data in which the host or the time separates the classes, or two channels have the same values. All functions
+are pure.
 
-If the host or the hour always goes together with the behaviour, a model cannot know which of them to learn.
+If each class comes from other hosts or other times, a model cannot know whether to learn the behaviour or those.
 """
 
 import hashlib
@@ -18,8 +18,10 @@ RECORDINGS_LEAST = 2  # of a host, to say that its classes follow each other: on
 
 
 def doubled_channels(windows: WindowsInQuestion) -> list[str]:
-    """Name the channels whose values equal those of another channel. Another detector names channels that never
-    change."""
+    """Return a sentence for each channel whose values equal those of an earlier channel in all windows.
+
+    Channels that never change are left to another detector.
+    """
     X, names = windows.X, windows.channels
     low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
     digests = [hashlib.sha256() for _ in names]
@@ -38,7 +40,7 @@ def doubled_channels(windows: WindowsInQuestion) -> list[str]:
 
 
 def confounded(windows: WindowsInQuestion) -> list[str]:
-    """Say where the host, or the time, separates the classes."""
+    """Return sentences if the host, or the time (if times can be compared), separates the classes."""
     rows, benign = windows.rows, windows.benign
     found = [*_classes_of_one_host(rows), *_hosts_of_one_side(rows, benign)]
     return [*found, *_sides_in_time(rows, benign)] if windows.timed and windows.one_clock else found

@@ -1,7 +1,7 @@
-"""Find values that are constant where measured ones change: stand-ins for missing values, padding, data filled forward.
+"""Detect values that repeat where measured ones change: numbers for missing values, padding, data filled forward.
 
-Each has natural causes as well, so a note is made and nothing is refused. A few windows suffice to detect it. All
-functions are pure.
+Each of these can have natural causes as well, so it is noted and nothing is refused. A few windows are enough to detect
+it. All functions are pure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,11 +33,11 @@ ON_TIME = 0.95  # of them
 
 
 def one_sided(windows: WindowsInQuestion) -> list[str]:
-    """Describe each value that windows of some classes repeat and windows of the other classes hardly ever hold.
+    """Return sentences about values that are often repeated in windows of some classes and rare in those of the others.
 
     At most one value is described for each channel that is not exempt, on all hosts together or on one. Idle hours
-    repeat a value as well: in long runs, and next to where the others end. Such repetition is not reported here. The
-    value is named where windows hold it as it was recorded.
+    also repeat a value, but in long runs, or just beyond the range of the other values; such values are not reported.
+    The sentence names the value only with ``by_flags``, because otherwise the windows are normalised.
     """
     found: dict[str, str] = {}
     X, label, host = windows.X, windows.rows.label, windows.rows.host
@@ -68,8 +68,11 @@ def one_sided(windows: WindowsInQuestion) -> list[str]:
 
 
 def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[Ints, Ints, str, str]]:
-    """Divide the rows in two, in several ways: benign and the rest, then each class and all others; each side has a
-    name."""
+    """Yield divisions of the rows that ``among`` marks: a group of classes, and all others, as the rows and class names
+    of each.
+
+    The groups are the benign classes and the rest; on all hosts together, also each single class.
+    """
     classes = label.take(among).present.tolist()
     good = [name for name in classes if name in benign]
     groups = [good, [name for name in classes if name not in good]] if good else []
@@ -84,17 +87,19 @@ def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[
 
 
 def _few(rows: Ints, samples: int) -> Ints:
-    """Draw some of the rows of windows of so many samples."""
+    """Return some of the ``rows``, drawn evenly, so that about ``SAMPLES_MAX`` samples are examined."""
     return evenly(rows, max(WINDOWS_MIN, SAMPLES_MAX // samples))
 
 
 def _moving(windows: Floats32) -> Floats32:
-    """The windows (N, T) in which a channel changes: a value that fills whole windows is a state."""
+    """Return those of a channel's windows (N, T) in which the channel changes; a value that fills whole windows is a
+    state."""
     return np.asarray(windows[windows.min(axis=1) < windows.max(axis=1)])
 
 
 def _repeated(windows: Floats32) -> tuple[float | None, float]:
-    """The value that a channel's windows (N, T) repeat more often than a measurement would, and its share; or none."""
+    """Return the value that a channel's windows (N, T) repeat more often than a measurement would, and its share; None
+    and 0 without such a value."""
     moving = _moving(windows)
     if moving.size < SAMPLES_MIN:
         return None, 0.0
@@ -117,10 +122,10 @@ def _repeated(windows: Floats32) -> tuple[float | None, float]:
 
 
 def padding(windows: WindowsInQuestion) -> list[str]:
-    """Name the class whose windows, alone among the classes, end or begin with a stretch in which no channel changes.
+    """Return a sentence for each class whose windows often end (or begin) with samples in which no channel changes.
 
-    Naturally constant windows are constant at both ends, so they are not reported; windows that never change are
-    ignored.
+    A class is reported only if its windows are rarely so at the other end, and the other classes' windows rarely at the
+    same end. Windows that never change are ignored.
     """
     X, label = windows.X, windows.rows.label
     classes = label.names.tolist()
@@ -142,7 +147,8 @@ def padding(windows: WindowsInQuestion) -> list[str]:
 
 
 def _still_ends(X: Floats32) -> tuple[float, float]:
-    """Shares of the windows (N, C, T) whose first samples, and whose last samples, are all equal."""
+    """Return the shares of the windows ``X`` (N, C, T) in which no channel changes in the first samples, and in the
+    last; windows that never change do not count."""
     run = max(PADDED_MIN, X.shape[2] // 8)
     moves = np.any(np.abs(np.diff(X, axis=2)) > 0, axis=1)  # (N, T - 1)
     alive = moves.any(axis=1)
@@ -154,9 +160,9 @@ def _still_ends(X: Floats32) -> tuple[float, float]:
 
 
 def filled_forward(windows: WindowsInQuestion) -> list[str]:
-    """Say that most channels change only at every k-th sample of their recording.
+    """Return a sentence if most channels that change do so only at every k-th sample; else an empty list.
 
-    Without a rate the distance of windows is unknown, and each is examined separately.
+    Without a sampling rate, the distance between windows is unknown, and each window is examined separately.
     """
     X, t_start, sample_hz, timed = windows.X, windows.rows.t_start, windows.sample_hz, windows.timed
     gaps: list[list[Ints]] = [[] for _ in range(X.shape[1])]
@@ -182,7 +188,8 @@ def filled_forward(windows: WindowsInQuestion) -> list[str]:
 
 
 def _usual_step(gaps: Ints) -> int:
-    """The number of samples between almost all pairs of changes; 1 if it varies, 0 if there are few changes."""
+    """Return the number of samples of which almost all ``gaps`` between changes are multiples; 1 if there is no such
+    number, 0 for few changes."""
     if gaps.size < CHANGES_MIN:
         return 0
     values, counts = np.unique(gaps, return_counts=True)

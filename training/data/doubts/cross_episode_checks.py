@@ -1,7 +1,7 @@
 """Compare episodes with each other: find copies, overlapping recordings, and names used with two meanings.
 
-Each check takes all verdicts and returns them; an episode that contradicts the others gets one more reason. Where most
-of the others agree, the odd one is at fault; without a majority all of them are.
+Each check takes the findings on all episodes and returns them; an episode that contradicts the others gets one more
+reason against its use. If most episodes agree about a name, those that differ get a reason; in a tie, all get one.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,10 @@ Said = dict[str, str]  # what an episode calls something, by its name
 
 
 def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | None = None) -> list[EpisodeFindings]:
-    """Add the reasons that show only when episodes are compared; ``like`` is the schema that the result must have."""
+    """Return the findings, with the reasons added that only a comparison of episodes shows.
+
+    ``like`` is the schema that the data set must have, or None.
+    """
     judged = _without_copies(verdicts)
     usual = {}
     for channel in () if like is None else like.channels:
@@ -48,7 +51,8 @@ def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | No
 
 
 def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings]:
-    """Reject copies of recordings. Samples, whole or in part, identify a recording; its name does not."""
+    """Return the findings, with a reason added for each episode whose samples, all or in large part, are those of an
+    earlier episode."""
     known: dict[int, EpisodeFindings] = {}
     by_content: dict[str, EpisodeFindings] = {}
     again = _in_several([_sketch(verdict) for verdict in verdicts if verdict.ok])
@@ -79,13 +83,14 @@ def _sketch(verdict: EpisodeFindings) -> Digests:
 
 
 def _among(sketch: Digests, entries: Digests) -> Bools:
-    """Mark the entries that occur in a sorted array."""
+    """Return a mask of the entries of ``sketch`` that occur in the sorted array ``entries``."""
     place = np.minimum(np.searchsorted(entries, sketch), max(0, entries.size - 1))
     return entries[place] == sketch if entries.size else np.zeros(sketch.size, dtype=bool)
 
 
 def _in_several(sketches: Sequence[Digests]) -> Digests:
-    """The entries that occur more than once; only these can show that two recordings share samples."""
+    """Return the entries, sorted, that occur more than once in all sketches together; only these can show that two
+    recordings share samples."""
     parts = np.uint64(1 + sum(sketch.size for sketch in sketches) // SORTED)
     found = [np.empty(0, dtype=np.uint64)]
     for part in range(int(parts) if sketches else 0):
@@ -96,8 +101,11 @@ def _in_several(sketches: Sequence[Digests]) -> Digests:
 
 
 def _part_of(first: EpisodeFindings, verdict: EpisodeFindings, count: int) -> str | None:
-    """The reason to reject a recording that shares most of its samples with another, or any with another host's; else
-    None."""
+    """Return the reason against a recording that shares at least half of its samples with another, or any with one of
+    another host; else None.
+
+    ``count`` is the number of shared entries of the sketches; fewer than ``FEWEST_SHARED`` prove nothing.
+    """
     # What lies beyond the other's last entry it may hold as well, and does not list.
     comparable = int((_sketch(verdict) <= _sketch(first)[-1]).sum())
     if count < FEWEST_SHARED:
@@ -123,9 +131,10 @@ def _odd_ones_out(
     usual: Mapping[str, str],
     sentence: str,
 ) -> list[EpisodeFindings]:
-    """Reject episodes that give one name another meaning than the majority does.
+    """Return the findings, with a reason added for each episode that gives a name another meaning than most do.
 
-    ``usual`` is what is right without a vote; ``sentence`` takes the name, the odd episode's value and the right value.
+    ``said_by`` returns the meaning of each name in an episode. ``usual`` has the meanings that hold without a vote.
+    ``sentence`` is formatted with the name, the episode's meaning and the right one.
     """
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for verdict in verdicts:
@@ -146,7 +155,7 @@ def _odd_ones_out(
 
 
 def _majority(votes: Counter[str]) -> str | None:
-    """The value that most episodes have; None if there is a tie."""
+    """Return the value with the most votes; None if two have equally many."""
     ranked = votes.most_common(2)
     return None if len(ranked) > 1 and ranked[0][1] == ranked[1][1] else ranked[0][0]
 

@@ -1,7 +1,7 @@
-"""Channels that a detector should not see, recognised by their values: row numbers, ids, running totals, copies of the
-label.
+"""Detect channels that a model should not see, by their values: row numbers, ids, running totals, copies of the label.
 
-They are refused, with the flags that allow them; channels with a single value are only noted. All functions are pure.
+They are refused with a sentence that names the flags which allow them; channels with a single value, or one for each
+host or recording, are only noted. All functions are pure.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ NOTES = {
 
 
 def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
-    """Group the suspicious channels by the reason: the words of :meth:`Course.kind`."""
+    """Return the names of the suspicious channels by the kind of suspicion, as :meth:`Course.kind` names it."""
     X, names, rows = windows.X, windows.channels, windows.rows
     groups = [column.codes for column in (rows.label, rows.host, rows.episode)]
     several = rows.episode.names.size < len(X)  # windows a recording
@@ -62,8 +62,10 @@ def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
 
 
 def _of_channels(X: Floats32, order: Indices) -> Iterator[tuple[list[Indices], list[Floats32]]]:
-    """Yield some windows at a time, in this order: for each channel the numbers of those that have it, and their values
-    (n, T)."""
+    """Yield the windows in the given order, some at a time, channel by channel.
+
+    For each channel there are the numbers of the windows that have it, and the channel's values (n, T) in them.
+    """
     for _, rows in blocks(order, 8 * max(1, PART_BYTES // (4 * X.shape[1] * X.shape[2]))):
         part = X[rows] if (np.diff(rows) == 1).all() else picked(X, rows)
         there = ~np.isnan(part[:, :, 0])
@@ -73,10 +75,12 @@ def _of_channels(X: Floats32, order: Indices) -> Iterator[tuple[list[Indices], l
 
 
 class Course:
-    """The course of a channel's values over recordings and time, kept in little memory however many there are."""
+    """Statistics of one channel over recordings and time, which show whether the channel looks like an id, a total or
+    the label."""
 
     def __init__(self, classes: int, hosts: int, recordings: int) -> None:
-        """Start with no counts; the groups are numbered from 0."""
+        """Start with no values; the arguments are the numbers of classes, hosts and recordings, which are numbered
+        from 0."""
         self._ranges = [np.tile([[np.inf], [-np.inf]], count) for count in (classes, hosts, recordings)]
         self._falls = self._rises = 0  # inside windows
         self._falls_later = self._rises_later = 0  # from one to the next of their recording
@@ -84,15 +88,18 @@ class Course:
         self._to_bottom = True
 
     def _behind_the_last(self, values: Floats32, recording: Indices) -> tuple[Floats32, Indices, Bools]:
-        """Put the last window of the part before in front of these. Return the windows, their recordings, and which
-        windows follow one of the same recording."""
+        """Put the last window of the previous call in front of these windows.
+
+        Returns the windows, their recordings, and a mask of the windows (from the second) that follow one of the same
+        recording.
+        """
         if self._last is not None:
             values, recording = np.concatenate([self._last[1], values]), np.r_[self._last[0], recording]
         self._last = int(recording[-1]), values[-1:].copy()
         return values, recording, recording[1:] == recording[:-1]
 
     def add(self, values: Floats32, *groups: Indices) -> None:
-        """Take the next windows (n, T) and their class, host and recording."""
+        """Count the next windows (n, T); ``groups`` has their classes, hosts and recordings, each (n,), as numbers."""
         if not len(values):
             return
         low, high = values.min(axis=1), values.max(axis=1)
@@ -108,11 +115,12 @@ class Course:
         self._rises_later += int((follows & (between > 0)).sum())
 
     def kind(self, *, several: bool) -> str | None:
-        """Name what its values look like, if that is suspicious; ``several``: windows a recording.
+        """Return the kind of a suspicious channel, else None; ``several`` is True if recordings have several windows.
 
-        ``labels`` have one value a class, ``of_hosts`` one a host, ``of_recordings`` one a recording, and ``ids`` one a
-        recording that differs in the host's next recording. ``totals`` never fall inside a recording, ``remainders``
-        never rise, and ``reset`` rise and rarely start again.
+        A channel of the kind ``constant`` has a single value. ``labels`` have a different value for each class,
+        ``of_hosts`` for each host, and ``ids`` for each recording. ``of_recordings`` have one value in each recording.
+        ``totals`` never fall inside a recording, ``remainders`` never rise, and ``reset`` rise and rarely start again
+        at the bottom.
         """
         least, most = self._ranges[0]
         if most.max() == -np.inf:
@@ -136,7 +144,7 @@ class Course:
 
     @property
     def may_be_reset(self) -> bool:
-        """Tell whether the channel rises and rarely falls. :meth:`add_falls` must then show where each fall ends."""
+        """True if the channel rises and rarely falls; :meth:`add_falls` must then find where each fall ends."""
         falls, rises = self._falls + self._falls_later, self._rises + self._rises_later
         return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
 
@@ -145,8 +153,8 @@ class Course:
         self._last = None
 
     def add_falls(self, values: Floats32, recording: Indices) -> None:
-        """Look at the next windows in a second pass: a level falls a little, a total that was reset restarts at its
-        lowest value."""
+        """Examine the falls in the next windows (n, T), in a second pass: a total that was reset falls to its lowest
+        value, a level only a little."""
         if not len(values):
             return
         bottom = np.minimum(self._ranges[2][0], 0.0)
@@ -161,7 +169,7 @@ class Course:
 
 
 def _values_of(least: Floats, most: Floats) -> Floats | None:
-    """Return the single value of each group that has any. None where some group holds two different values."""
+    """Return the single value of each group that has values; None if a group has two different values."""
     there = least <= most
     return least[there] if (least[there] == most[there]).all() else None
 
@@ -171,8 +179,10 @@ def _each_its_own(values: Floats | None) -> bool:
 
 
 def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
-    """Notes on suspicious channels; raises DataError for one that is almost surely an id or total, unless a flag said
-    otherwise."""
+    """Return notes on suspicious channels.
+
+    Raises DataError for a channel that is almost surely the label, an id or a total, unless it is exempt by a flag.
+    """
     found = suspects(windows)
     for kind, refusal in REFUSALS.items():
         names = [name for name in found.get(kind, ()) if name not in windows.exempt]

@@ -1,11 +1,12 @@
-"""Channels that alone separate the classes: either a noisy or delayed copy of the label, or a strong measurement.
+"""Detect channels that alone separate the classes: a noisy or delayed copy of the label, or a strong measurement.
 
-Only the owner knows which. So a channel is noted if one threshold separates benign samples from the others on every
-host; it is refused only if it is practically a state that follows the label. Whole windows are examined, and their
-halves, because a late or early copy is wrong at the beginning or end of each stretch. A few windows of each host
-suffice. No threshold reveals a rolling mean of the label, or its value a minute ago. The label of each recording is
-smoothed and moved in turn, and what a channel has in common with the nearest of these is its correlation with it, as
-inside recordings levels do not count. All functions are pure.
+Only the user knows which it is. So a channel is noted if one threshold separates benign samples from the others on
+every host. It is refused only if it has one value for each class in nearly all samples. Whole windows are examined, and
+their halves, because a late or early copy is wrong at the beginning or end of each period. A few windows of each host
+are enough.
+
+No threshold reveals a rolling mean of the label, or its value a minute ago. So the label of each recording is smoothed
+and moved in several ways, and each channel is correlated with each of these, inside recordings. All functions are pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,14 +31,15 @@ SAMPLES_MIN = 20  # of each class on a host
 
 
 class Telling(NamedTuple):
-    """Channels, grouped by how they separate the classes."""
+    """The names of channels that separate the classes: ``states`` have one value for each class, ``levels`` a
+    threshold."""
 
     states: tuple[str, ...] = ()  # two values (one a class), as the label has
     levels: tuple[str, ...] = ()  # any others
 
 
 def telling(windows: WindowsInQuestion) -> Telling:
-    """Find the channels that separate the classes."""
+    """Return the channels that separate the classes on every host, as states or by one threshold."""
     X, benign, label = windows.X, windows.benign, windows.rows.label
     classes, of_class = label.names, label.codes
     alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1
@@ -68,7 +70,8 @@ def telling(windows: WindowsInQuestion) -> Telling:
 def _known(
     values: Floats32, hosts: Sequence[Indices], *groups: Sequence[Indices]
 ) -> tuple[list[Floats32], list[Indices], list[Indices]]:
-    """A channel's windows (N, T) of each host that measures it, without those that lack it; and their classes."""
+    """Return, for each host that measures a channel, the drawn windows (n, T) that have the channel, and the windows'
+    classes in each of ``groups``."""
     drawn = [picked(values, rows) for rows in hosts]
     kept = [~np.isnan(windows[:, 0]) for windows in drawn]
     samples, by_class, by_alarm = (
@@ -88,7 +91,7 @@ def _tells(
 
 
 def _drawn(of_class: Indices, of_host: Indices, wanted: Sequence[bool]) -> list[Indices]:
-    """Draw some windows of each host, equally many from each class."""
+    """Return, for each wanted host, the rows of some of its windows: at most ``WINDOWS_MAX`` of each class."""
     order = np.lexsort((of_class, of_host))
     edges = np.flatnonzero(np.diff(of_host[order]) | np.diff(of_class[order])) + 1
     by_host: dict[int, list[Indices]] = {}
@@ -98,7 +101,7 @@ def _drawn(of_class: Indices, of_host: Indices, wanted: Sequence[bool]) -> list[
 
 
 def _has_two(of_class: Indices, of_host: Indices) -> Bools:
-    """Mark the hosts that have windows of more than one class."""
+    """Return a mask of the hosts that have windows of more than one class."""
     first = np.full(of_host.max() + 1, of_class.max() + 1)
     last = np.full(of_host.max() + 1, -1)
     np.minimum.at(first, of_host, of_class)
@@ -107,7 +110,8 @@ def _has_two(of_class: Indices, of_host: Indices) -> Bools:
 
 
 def _threshold_tells(samples: Sequence[Floats32], alarm: Sequence[Indices], slack: float) -> bool:
-    """Tell whether one threshold separates the classes, in the same direction, on every host that has both."""
+    """Return True if the channel nearly separates alarm windows from the others, in the same direction, on every host
+    that has enough of both."""
     way = None
     for values, raised in zip(samples, alarm, strict=True):
         there, others = values[raised == 1].ravel(), values[raised == 0].ravel()
@@ -128,7 +132,7 @@ def _auroc(there: Floats32, others: Floats32) -> float:
 
 
 def _is_state(samples: Sequence[Floats32], groups: Sequence[Indices], slack: float) -> bool:
-    """Tell whether the channel has nearly always one value per class, and no third value."""
+    """Return True if the channel nearly always has one value for each class, and no other value."""
     values = np.concatenate([part.ravel() for part in samples])
     of = np.repeat(np.concatenate(groups), samples[0].shape[1])
     present, of = np.unique(of, return_inverse=True)
@@ -146,9 +150,9 @@ def _is_state(samples: Sequence[Floats32], groups: Sequence[Indices], slack: flo
 
 
 def notes_on_copies(found: Telling, windows: WindowsInQuestion) -> list[str]:
-    """A sentence about channels that alone separate the classes.
+    """Return a sentence about channels that alone separate the classes; an empty list without any.
 
-    Raises DataError for a state that follows the label, where a flag can say that it is measured.
+    With ``by_flags``, raises DataError for a channel with one value for each class; exempt channels do not count.
     """
     states, levels = ([name for name in kind if name not in windows.exempt] for kind in found)
     if states and windows.by_flags:
@@ -173,8 +177,11 @@ MOVED = tuple(number / 4 for number in range(-8, 9))  # by so many
 
 
 def label_again(windows: WindowsInQuestion) -> list[str]:
-    """Sentences about channels that copy the label, and about others that follow it. Raises DataError for a sure
-    copy."""
+    """Return sentences about channels that may copy the label, and about others that follow the label smoothed or
+    moved.
+
+    Raises DataError as :func:`notes_on_copies` does.
+    """
     copies = telling(windows)
     notes = notes_on_copies(copies, windows)
     known = {*windows.exempt, *copies.states, *copies.levels}
@@ -186,7 +193,8 @@ def label_again(windows: WindowsInQuestion) -> list[str]:
 
 
 def echoes(windows: WindowsInQuestion) -> list[str]:
-    """Name the channels that follow the alarm classes late, or smoothed."""
+    """Return the names of the channels that follow the label (benign or not), smoothed or moved in time by up to two
+    windows."""
     X, names, rows, benign = windows.X, windows.channels, windows.rows, windows.benign
     classes, t_start = rows.label.names, rows.t_start
     if not benign and classes.size != 2:
@@ -222,7 +230,7 @@ def echoes(windows: WindowsInQuestion) -> list[str]:
 
 
 def _recordings_of_both(episode: Coded, alarm: Bools) -> Iterable[Ints]:
-    """The rows of the longest recordings that have benign as well as other windows."""
+    """Return the rows of each of the ``RECORDINGS_MAX`` longest recordings that have alarm windows and others."""
     of = episode.codes
     counts, raised = np.bincount(of), np.bincount(of, alarm)
     both = np.flatnonzero((raised > 0) & (raised < counts))

@@ -10,10 +10,11 @@ LEVEL_VALUES, LEVEL_WINDOWS = 1 << 23, 64  # of a host that show it
 
 
 def other_units(windows: WindowsInQuestion) -> list[str]:
-    """Name the channels whose values on one host differ in size from those on every other host.
+    """Return a sentence for each channel whose values on one host are ``OTHER_SIZE`` times larger, or smaller, than on
+    every other host.
 
-    It compares the sizes of values other than zero, without the lowest and highest twentieth. If a host has more than
-    LEVEL_VALUES values, windows are drawn evenly.
+    The absolute values other than zero are compared, without the lowest and highest twentieth. If a host has more than
+    LEVEL_VALUES values, some of its windows are drawn evenly.
     """
     X, channels = windows.X, windows.channels
     names, of = windows.rows.host.names, windows.rows.host.codes

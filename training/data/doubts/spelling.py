@@ -15,7 +15,10 @@ LABEL = "label"
 
 
 def tidy(names: Names, what: str) -> Names:
-    """Strip spaces around names. Raises DataError for one that says nothing, and for two that look alike."""
+    """Return the names without spaces around them; ``what`` is their kind, such as ``label``.
+
+    Raises DataError for an empty name, for one that programs write for "unknown", and for two that look alike.
+    """
     found, place = np.unique(names, return_inverse=True)
     stripped = np.array([name.strip() for name in found.tolist()])
     if "" in stripped:
@@ -31,7 +34,8 @@ def tidy(names: Names, what: str) -> Names:
 
 
 def check_alike(names: Iterable[str], what: str) -> None:
-    """Refuse two names that differ by case, by spaces, or by invisible signs, only. Raises DataError."""
+    """Raise DataError if two names differ only by case, spaces, invisible characters, or forms of the same
+    character."""
     spellings: dict[str, str] = {}
     for name in names:
         other = spellings.setdefault(_as_it_looks(name), name)
@@ -48,7 +52,7 @@ def check_alike(names: Iterable[str], what: str) -> None:
 
 
 def hosts_alike(windows: WindowsInQuestion) -> list[str]:
-    """A sentence on each pair of hosts that may well be one machine under two names."""
+    """Return a sentence for each pair of hosts whose names suggest that they are one machine."""
     return [
         f"The hosts {first!r} and {other!r} look like one machine: name them equal if they are, or what it did "
         "stands on both sides of a split by host."
@@ -57,7 +61,8 @@ def hosts_alike(windows: WindowsInQuestion) -> list[str]:
 
 
 def alike_hosts(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of names that differ only by a domain that one of them has (h0, h0.lan), a closing dot, or - and _."""
+    """Return pairs of names that differ only by case, a domain that one of them has (h0, h0.lan), a final dot, or - and
+    _."""
     found: list[tuple[str, str]] = []
     known: dict[str, str] = {}
     # Short names first; of two with a domain each (db.eu, db.us) nothing is said.
@@ -74,7 +79,8 @@ def alike_hosts(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _as_it_looks(name: str) -> str:
-    """The name without case and invisible characters, in one Unicode encoding."""
+    """Return the name in the form by which look-alikes are compared: casefolded, normalised (NFKC), and without
+    invisible characters and extra spaces."""
     if name.isascii():
         return " ".join(name.casefold().split())
     seen = "".join(sign for sign in name if unicodedata.category(sign) != "Cf")

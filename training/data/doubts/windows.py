@@ -1,4 +1,4 @@
-"""The windows that the detectors of doubts look at, and the signature that all these detectors share."""
+"""The input of all detectors of doubtful data: windows with facts about them; and the detectors' common signature."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from training.data.values import Floats32, Ints
 
 
 class WindowsInQuestion(NamedTuple):
-    """N windows of T samples on C channels, with what is known about them."""
+    """N windows of T samples on C channels, with the facts about them that detectors need."""
 
     X: Floats32  # (N, C, T)
     channels: Sequence[str]
@@ -24,14 +24,14 @@ class WindowsInQuestion(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The flag that leaves a channel out."""
+        """The end of a sentence that names the remedy for a doubtful channel: a flag, or a change of each meta.json."""
         if self.by_flags:
             return "--ignore NAME; --level NAME if it is measured"
         return "if so, take it out of each meta.json"
 
 
 def evenly(rows: Ints, most: int) -> Ints:
-    """At most so many of the rows, drawn at even distances."""
+    """Return at most ``most`` of the ``rows``, drawn at even distances."""
     return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.int64)]
 
 
@@ -39,5 +39,6 @@ Detector = Callable[[WindowsInQuestion], list[str]]  # sentences; raises DataErr
 
 
 def doubts(windows: WindowsInQuestion, detectors: Iterable[Detector]) -> list[str]:
-    """Collect the sentences of all detectors, in their order. Raises DataError."""
+    """Return the sentences of all detectors, in the order of the detectors. Raises DataError if a detector refuses the
+    windows."""
     return [note for detector in detectors for note in detector(windows)]

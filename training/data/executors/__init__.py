@@ -1,1 +1,1 @@
-"""Engines that carry out tasks: processes of this machine, a Dask or Ray cluster, Slurm; all give equal results."""
+"""Engines that carry out tasks: processes on this machine, a Dask or Ray cluster, or Slurm; all give equal results."""

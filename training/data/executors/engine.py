@@ -6,19 +6,20 @@ from typing import NamedTuple
 
 
 class EngineError(Exception):
-    """An engine that cannot be used, or was lost: one sentence with the remedy."""
+    """An engine cannot be used, or was lost; the text is one sentence with the remedy."""
 
 
 class WorkerLost(EngineError):  # noqa: N818 - reads as what it is
-    """One worker after another was lost while it had the same tasks."""
+    """Several workers, one after another, were lost while they had the same tasks."""
 
 
 class TaskLost(Exception):  # noqa: N818 - reads as what it is
-    """A worker was lost with its tasks, which may be sent again; the text says how it ended."""
+    """A worker was lost with its tasks, which may be sent again; the text describes how the worker ended."""
 
 
 class Engine(NamedTuple):
-    """Workers behind an executor. After a lost worker an executor must accept tasks again."""
+    """An engine: an executor that sends tasks to workers, and facts about it. After a worker is lost, the executor must
+    still accept tasks."""
 
     executor: Executor
     width: int  # tasks that it works on at once
@@ -30,7 +31,7 @@ class Engine(NamedTuple):
     chunk_most: int = 1  # … and that may wait for one another
 
     def chunk(self, tasks: int) -> int:
-        """The number of tasks that are sent to a worker at once, of so many in all."""
+        """Return how many of ``tasks`` tasks are sent to a worker at once."""
         return max(self.chunk_least, min(self.chunk_most, -(-tasks // (4 * self.width))), 1)
 
 

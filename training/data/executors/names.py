@@ -1,4 +1,5 @@
-"""Engine names as a user writes them: ``processes``, ``dask:tcp://HOST:PORT``, ``slurm:PARTITION``."""
+"""Parse the name of an engine, and open the engine: ``processes``, ``dask:tcp://HOST:PORT``, ``ray:auto`` or
+``slurm:PARTITION``."""
 
 from __future__ import annotations
 
@@ -31,19 +32,19 @@ Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 
 class Name(NamedTuple):
-    """An engine's name: its kind and its address; the address of processes on this machine is ""."""
+    """An engine's name: its kind and its address, which is "" for processes on this machine."""
 
     kind: str = HERE
     address: str = ""
 
     @property
     def far(self) -> bool:
-        """Tell whether workers may be other machines, or other Python environments of this one."""
+        """True if workers may be on other machines, or in other Python environments of this machine."""
         return self.kind != HERE
 
     @classmethod
     def parse(cls, text: str) -> Name:
-        """Read a name. Raises ValueError with a sentence."""
+        """Return the name that a user wrote as ``text``. Raises ValueError, with a sentence, for another form."""
         kind, colon, address = text.partition(":")
         if kind not in FORMS:
             raise ValueError(f"{text!r} is no executor: there are {', '.join(FORMS.values())}")
@@ -57,7 +58,8 @@ PROCESSES = Name()
 
 
 def add_executor(parser: argparse.ArgumentParser, *, processes: str) -> None:
-    """Add the flags that name an engine; ``processes`` is the number of processes used without ``--jobs``."""
+    """Add the flags ``--executor`` and ``--jobs``; ``processes`` is the help text for the number of processes without
+    ``--jobs``."""
 
     def name(text: str) -> Name:
         try:
@@ -83,10 +85,11 @@ def add_executor(parser: argparse.ArgumentParser, *, processes: str) -> None:
 def spread_over(
     name: Name, jobs: int | None, *, libraries: Sequence[str], files: Sequence[Path], folder: Path
 ) -> Iterator[Mapped]:
-    """Yield a ``map`` function that runs on the engine, which is opened at once. Raises EngineError.
+    """Open an engine and yield a ``map`` function that runs on it; without an engine if only one process would run.
 
-    ``jobs``: how much is done at once, at most; None: as much as the engine can. Workers elsewhere must have the same
-    ``libraries`` and see the same ``files``, and read and write below ``folder``.
+    ``jobs`` is the most tasks at once; None means as many as the engine can. Workers elsewhere must have the same
+    versions of ``libraries``, see the same ``files``, and be able to read and write below ``folder``. Raises
+    EngineError.
     """
     if not name.far and (jobs or os.cpu_count()) == 1:
         yield map
@@ -105,7 +108,7 @@ def spread_over(
 
 
 def _engine(name: Name, jobs: int | None, folder: Path) -> Engine:
-    """Load an engine's adapter, and open it."""
+    """Import the module for this kind of engine, and return the opened engine. Raises EngineError."""
     try:
         adapter = import_module(f"training.data.executors.on_{name.kind}")
         engine: Engine = adapter.open_engine(name.address, jobs, folder)

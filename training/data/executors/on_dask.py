@@ -1,5 +1,4 @@
-"""Run tasks on a Dask cluster that is running already. Its scheduler itself gives the tasks of a lost worker to
-others."""
+"""Run tasks on a Dask cluster that is running already; Dask's scheduler gives the tasks of a lost worker to others."""
 
 import logging
 import socket
@@ -18,7 +17,8 @@ LOST_OFTEN = (
 
 
 def open_engine(address: str, jobs: int | None, _folder: Path) -> Engine:
-    """Connect to a scheduler. Raises EngineError where none answers, or it has no workers."""
+    """Connect to the scheduler at ``address`` and return the engine. Raises EngineError if no scheduler answers, or it
+    has no workers."""
     from distributed import Client
     from distributed.scheduler import KilledWorker
     from distributed.versions import VersionMismatchWarning

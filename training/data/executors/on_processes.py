@@ -1,4 +1,4 @@
-"""Run tasks in processes of this machine; they end when the process that started them ends for any reason."""
+"""Run tasks in processes on this machine, which end when the process that started them ends for any reason."""
 
 import multiprocessing
 import os
@@ -20,7 +20,8 @@ LOST_OFTEN = (
 
 
 class Pool(Executor):
-    """Processes started by "spawn", as Polars' threads survive no fork; a pool that lost one is replaced."""
+    """An executor with processes started by "spawn", as Polars' threads survive no fork; if a process is lost, the next
+    task starts a new pool."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
@@ -43,7 +44,7 @@ class Pool(Executor):
 
 
 def open_engine(_address: str, jobs: int | None, _folder: Path) -> Engine:
-    """Start a pool of ``jobs`` processes; without a number one a core."""
+    """Return an engine with ``jobs`` processes, or one for each core if ``jobs`` is None."""
     jobs = jobs or os.cpu_count() or 1
     pool = Pool(jobs)
     return Engine(pool, jobs, _verdict, LOST_OFTEN, pool.shutdown, chunk_most=CHUNK)
@@ -56,9 +57,10 @@ def _verdict(error: BaseException) -> Exception:
 
 
 def end_with_parent() -> None:
-    """End this process of a pool when its parent is gone.
+    """Start a thread that ends this process of the pool when its parent process has ended.
 
-    The pool's own pipes do not show this: every process has both ends open, and would wait for work forever.
+    The pool's own pipes do not show the parent's end: every process has both ends open, and would wait for work without
+    end.
     """
     threading.Thread(target=_outlive, name="end with parent", daemon=True).start()
 

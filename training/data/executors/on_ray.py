@@ -1,4 +1,4 @@
-"""Run tasks on a Ray cluster that is running already. Ray itself does the tasks of a lost worker again."""
+"""Run tasks on a Ray cluster that is running already; Ray itself repeats the tasks of a lost worker."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ LOST_OFTEN = (
 
 
 class RayTasks(Executor):
-    """Ray's tasks as an executor."""
+    """An executor that runs each function as a Ray task."""
 
     def __init__(self, ray: Any) -> None:
         self._call = ray.remote(max_retries=AGAIN, num_cpus=1)(lambda fn, *args, **kwargs: fn(*args, **kwargs))
@@ -27,7 +27,10 @@ class RayTasks(Executor):
 
 
 def open_engine(address: str, jobs: int | None, _folder: Path) -> Engine:
-    """Join the cluster at an address, ``auto`` for the one of this machine. Raises EngineError where there is none."""
+    """Connect to the Ray cluster at ``address`` (``auto``: the cluster of this machine), and return the engine.
+
+    Raises EngineError if there is no cluster, or it has no CPU.
+    """
     import ray
 
     errors = ray.exceptions

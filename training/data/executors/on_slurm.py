@@ -1,8 +1,8 @@
 """Run tasks on a Slurm partition: each chunk of tasks is a Slurm job, with files in a folder that all machines share.
 
 submitit writes and submits the jobs. Their states come from ``squeue``, which works on every cluster; submitit would
-use accounting, which small clusters lack. Options of ``sbatch`` that a cluster demands are given by its own variables:
-SBATCH_ACCOUNT, SBATCH_QOS, SBATCH_TIMELIMIT and others.
+use accounting, which small clusters lack. The user gives options that a cluster demands by the environment variables of
+``sbatch``: SBATCH_ACCOUNT, SBATCH_QOS, SBATCH_TIMELIMIT and others.
 """
 
 import subprocess
@@ -41,7 +41,8 @@ LOST_OFTEN = "Slurm ended several jobs with the same tasks ({}): fix the cause a
 
 
 class SlurmJobs(Executor):
-    """submitit's jobs as an executor: a thread for each job at once, which waits for its result."""
+    """An executor that runs each function as a Slurm job; a thread submits the job and waits for its result, for
+    ``jobs`` jobs at once."""
 
     def __init__(self, slurm: Any, jobs: int) -> None:
         self._slurm, self._threads, self._closed = slurm, ThreadPoolExecutor(jobs), threading.Event()
@@ -50,7 +51,7 @@ class SlurmJobs(Executor):
         return self._threads.submit(self._run, fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
-        """End all jobs that are left."""
+        """Cancel all jobs that have not ended."""
         self._closed.set()
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
 
@@ -83,7 +84,11 @@ class SlurmJobs(Executor):
 
 
 def open_engine(partition: str, jobs: int | None, folder: Path) -> Engine:
-    """Submit to a partition, ``jobs`` at once; their files lie below ``folder``. Raises EngineError without one."""
+    """Return an engine that submits to a Slurm partition, with ``jobs`` jobs at once (None: ``JOBS``) and their files
+    below ``folder``.
+
+    Raises EngineError if Slurm or the partition does not exist.
+    """
     import submitit
 
     _require(partition)
@@ -105,8 +110,10 @@ def open_engine(partition: str, jobs: int | None, folder: Path) -> Engine:
 
 
 def state_of(job_id: str) -> tuple[str, str]:
-    """Ask the Slurm controller for a job's state and the reason for its waiting; if it does not answer, return "" and
-    why."""
+    """Return a job's state and the reason why it waits, as Slurm's controller answers.
+
+    The state is "forgotten" if the controller does not know the job, and "" (with the error) if it does not answer.
+    """
     done = _asked("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T|%r")
     if "Invalid job id" in done.stderr:
         return "forgotten", ""

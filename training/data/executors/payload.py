@@ -1,9 +1,10 @@
-"""Pack tasks as plain bytes for a worker and back; the worker checks the versions before it unpacks them.
+"""Pack tasks as bytes for a worker, run them there, and unpack the results; a worker checks versions before it unpacks
+tasks.
 
-An engine transports only ``pickle.loads`` and bytes, and so needs none of our code to do so. The bytes call
-:func:`work` at the worker with the expected versions as text, and with the tasks still packed: a worker with other code
-refuses, instead of unpacking bytes it cannot read. Results and errors come back as bytes too, the same way on every
-engine.
+An engine transports only ``pickle.loads`` and bytes, and needs no code of this project for that. Unpacking the bytes
+calls :func:`work` at the worker, with the expected versions as text and the tasks still packed. So a worker with other
+code refuses, instead of unpacking bytes that it cannot read. Results and errors come back as bytes too, the same way on
+every engine.
 """
 
 import functools
@@ -35,9 +36,10 @@ UNLIKE = {  # what a worker is told whose fact is another, by kind
 
 
 def expected(libraries: Iterable[str], files: Iterable[Path]) -> tuple[Fact, ...]:
-    """Say what workers must have in common with this process: Python, code, libraries, files by size.
+    """Return the facts that workers must share with this process: the versions of Python, code and libraries, and the
+    sizes of files.
 
-    ``files`` are absolute; those that are not here are left out.
+    ``files`` are absolute paths; those that do not exist here are left out.
     """
     named = [("library", name) for name in sorted(libraries)]
     named += [("file", str(path)) for path in files if path.is_file()]
@@ -58,13 +60,13 @@ def _fact(kind: str, name: str) -> str | int | None:
 
 
 def packed(expect: tuple[Fact, ...], function: Callable[[Any], Any], tasks: Sequence[Any]) -> bytes:
-    """Bytes that carry out the tasks when they are unpickled."""
+    """Return bytes that, when a worker unpickles them, apply ``function`` to the tasks, after a check of ``expect``."""
     assert getattr(function, "__module__", None) != "__main__", "the program of a worker is another one"
     return pickle.dumps(_Call(expect, pickle.dumps((function, tasks))))
 
 
 def unpacked(outcome: bytes) -> list[Any]:
-    """The results of the tasks; raises the error that ended them."""
+    """Return the results of tasks from the bytes that :func:`work` returned; raise the error if a task failed."""
     good, found = pickle.loads(outcome)  # noqa: S301 - from workers that were given code to run
     if not good:
         raise found
@@ -82,7 +84,10 @@ class _Call:
 
 
 def work(expect: tuple[Fact, ...], tasks: bytes) -> bytes:
-    """Carry out tasks at a worker, after checking that the worker may."""
+    """Apply the packed function to the packed tasks, if this worker has the facts in ``expect``.
+
+    Returns the results, or the error if the check or a task failed, as bytes.
+    """
     try:
         _check(expect)
         function, given = pickle.loads(tasks)  # noqa: S301 - from the process that this worker serves
@@ -108,9 +113,9 @@ def _check(expect: tuple[Fact, ...]) -> None:
 
 
 def absent(error: BaseException) -> EngineError | None:
-    """The sentence for a worker on which this project is not installed; None for other errors.
+    """Return the error to raise if ``error`` shows that a worker does not have this project; None for other errors.
 
-    Engines wrap the error, some with the whole traceback, so the text is searched.
+    Engines wrap the worker's error, some with the whole traceback, so the text is searched.
     """
     if not re.search(r"No module named 'training['.]", str(error)):
         return None
@@ -119,7 +124,7 @@ def absent(error: BaseException) -> EngineError | None:
 
 @functools.cache
 def code_digest() -> str:
-    """SHA-256 of the code that a worker may run."""
+    """Return the SHA-256 of this project's code that a worker may run."""
     total = hashlib.sha256()
     for path in sorted(path for pattern in CODE for path in (ROOT / "training").glob(pattern)):
         total.update(f"{path.relative_to(ROOT).as_posix()}\n".encode() + path.read_bytes())

@@ -1,4 +1,4 @@
-"""Spread tasks over an engine in chunks, with results in order; tasks lost with a worker are sent again."""
+"""Send tasks to an engine in chunks, and yield the results in order; chunks lost with a worker are sent again."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ ASK_S = 5.0  # of waiting, after which the engine is asked for trouble
 
 
 class _Chunk:
-    """A chunk of tasks; it is sent again when its worker is lost."""
+    """A chunk of tasks that was sent to an engine; if its worker is lost, it is sent again, ``TRIES`` times in all."""
 
     future: Future[bytes]
 
@@ -32,7 +32,10 @@ class _Chunk:
             raise self._engine.verdict(error) from None
 
     def outcome(self) -> bytes | None:
-        """The chunk's results; None while there are none. Raises what ended the tasks."""
+        """Return the chunk's packed results; None while there are none, or if the chunk was just sent again.
+
+        Raises the error that ended the tasks.
+        """
         if not self.future.done():
             return None
         try:
@@ -53,10 +56,11 @@ def spread(
     expect: tuple[payload.Fact, ...] = (),
     ask_s: float = ASK_S,
 ) -> Iterator[Any]:
-    """Map a function over tasks, with results in their order. Raises EngineError, and what a task raised.
+    """Apply a function to tasks on the engine's workers, and yield the results in the order of the tasks.
 
-    Tasks, function and results must be fit for pickle. Tasks that were sent again may run twice, even at the same time,
-    if a worker that seemed lost is not. So running a task twice must do no harm.
+    Raises EngineError, and the error that a task raised. It must be possible to pickle the tasks, the function and the
+    results. A task that was sent again may run twice, even at the same time, if a worker that seemed lost still runs.
+    So running a task twice must do no harm.
     """
     size = engine.chunk(len(tasks))
     left = iter([tasks[at : at + size] for at in range(0, len(tasks), size)])
@@ -75,7 +79,8 @@ def spread(
 
 
 def _first(engine: Engine, chunks: Sequence[_Chunk], ask_s: float) -> bytes:
-    """Wait for the first chunk's results; meanwhile send lost chunks again."""
+    """Wait for the packed results of the first chunk and return them; meanwhile send lost chunks again. Raises
+    EngineError if the engine is in trouble."""
     while True:
         wait([chunks[0].future], ask_s)
         first, *_ = [chunk.outcome() for chunk in chunks]

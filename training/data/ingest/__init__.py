@@ -1,4 +1,4 @@
-"""Ingest windows from other sources: tables of samples, array archives, and the files of other recorders."""
+"""Bring data from other sources into a data set: tables of samples, NumPy archives, and other recorders' files."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``python -m training.data.ingest``."""
+"""Run the program of ``python -m training.data.ingest``."""
 
 import signal
 import sys

@@ -1,8 +1,8 @@
-"""The cells of a table, stored in DuckDB: columns c0 … cn in the order of the file, and rows in the file's order.
+"""Store the cells of a table in DuckDB: columns c0 … cn, and rows, in the order of the file.
 
-DuckDB parses, stores, counts, and moves to disk what its memory does not hold. It interprets nothing: text cells stay
-text, and our own patterns decide which are numbers (see `numerals`), so that every version of DuckDB gives the same
-result. Names from the file never become part of a query.
+DuckDB parses the file, stores and counts the cells, and moves to disk what does not fit into memory. It does not
+interpret cells: text stays text, and the patterns in `numerals` decide which cells are numbers, so that every version
+of DuckDB gives the same result. Names from the file never become part of a query.
 """
 
 from __future__ import annotations
@@ -42,10 +42,13 @@ ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 class CellStore:
-    """A table whose columns have ``names``, to be closed. Without a ``dialect`` of text its columns have types."""
+    """A table stored in DuckDB, with columns called ``names``; the caller must close it.
+
+    ``dialect`` is that of a text file; None means that the columns have types, as in Parquet.
+    """
 
     def __init__(self, path: Path, names: Sequence[str], room: WorkingMemory, dialect: Dialect | None = None) -> None:
-        """Start a store without cells, for a table with these columns."""
+        """Make a store without cells, for a table with these columns."""
         import duckdb  # 70 MB that only a table needs
 
         self.path, self.names, self.dialect, self.rows = path, tuple(names), dialect, 0
@@ -60,31 +63,33 @@ class CellStore:
 
     @property
     def folder(self) -> Path:
-        """A folder for files that are deleted with the store."""
+        """A folder for temporary files, which is deleted when the store is closed."""
         return Path(self._folder.name)
 
     def close(self) -> None:
-        """Free the memory and the disk space."""
+        """Close the store, and free its memory and disk space."""
         self._connection.close()
         self._folder.cleanup()
 
     def column(self, name: str) -> str:
-        """The expression that names this column in a query."""
+        """Return the name that this column has in queries: c0, c1, …"""
         return f"c{self.names.index(name)}"
 
     def first_row(self, source: str) -> list[str]:
-        """The first row of a table function."""
+        """Return the cells of the first row of a DuckDB table function; an empty cell is ""."""
         (row,) = self._execute(f"FROM {source} LIMIT 1").fetchall()
         return [cell or "" for cell in row]
 
     def take(self, columns: Mapping[str, AnyArray], order: Sequence[str]) -> None:
-        """Store cells from arrays, in the order of some columns; rows that are equal there keep their order."""
+        """Store the cells of arrays, with the rows sorted by the columns ``order``; rows that are equal there keep
+        their order."""
         self._connection.register("given", dict(columns))
         numbered = "(SELECT *, row_number() OVER () - 1 AS place FROM given)"
         self.load(numbered, f"ORDER BY {', '.join([*order, 'place'])}")
 
     def load(self, source: str, where: str = "") -> None:
-        """Store cells from a table function of DuckDB; afterwards no query may read a file or change a setting."""
+        """Store the cells that a DuckDB table function reads; afterwards no query may read a file or change a
+        setting."""
         self._execute(f"CREATE TABLE cells AS FROM {source} {where}")
         self._execute("SET enable_external_access = false")
         self._execute("SET lock_configuration = true")
@@ -92,19 +97,20 @@ class CellStore:
         self.types = {column: kind for column, kind, *_ in self._execute("DESCRIBE cells").fetchall()}
 
     def ask(self, chosen: str, rest: str = "", *values: str) -> list[tuple[Any, ...]]:
-        """Run a query on the cells and return all rows. Raises OSError for a full disk, MemoryError."""
+        """Return all rows of the query ``SELECT chosen FROM cells rest``. Raises OSError if the disk is full,
+        MemoryError."""
         return self._execute(f"SELECT {chosen} FROM cells {rest}", *values).fetchall()  # noqa: S608 - names are c0 … cn
 
     def parts(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, list[AnyArray]]]:
-        """Evaluate expressions for so many rows at a time: yield the number of the first row, and an array for each
-        expression."""
+        """Yield the values of SQL expressions for ``rows`` rows at a time: the number of the first row, and an array
+        for each expression."""
         chosen = ", ".join(f"{column} AS a{number}" for number, column in enumerate(columns))
         for low in range(0, self.rows, rows):
             some = f"SELECT {chosen} FROM cells WHERE rowid >= {low} AND rowid < {low + rows}"  # noqa: S608
             yield low, list(self._execute(some).fetchnumpy().values())
 
     def series(self, column: str, rows: int) -> Iterator[pl.Series]:
-        """Evaluate an expression for so many rows at a time, with nulls."""
+        """Yield the values of an SQL expression as series, with nulls, for ``rows`` rows at a time."""
         for _, (found,) in self.parts([column], rows):
             plain = np.ma.getdata(found)
             values = pl.Series(plain.tolist(), dtype=pl.String) if plain.dtype == object else pl.Series(plain)
@@ -129,7 +135,7 @@ class CellStore:
 
 
 def row_order(t: Floats | None, group: Codes, room: WorkingMemory) -> Ints:
-    """The row numbers, sorted by group and time."""
+    """Return the row numbers sorted by ``group`` and then by time; without times, in each group in the given order."""
     keys = {"g": group} | ({} if t is None else {"t": t})
     with closing(CellStore(Path(), (), room)) as store:
         store.take(keys, list(keys))
@@ -151,7 +157,8 @@ def _unreadable(path: Path, why: str) -> DataError:
 
 
 def open_cells(path: Path, columns: Sequence[str] = (), room: WorkingMemory = ROOM) -> CellStore:
-    """Read the table in a file; ``columns`` names the columns of a file without a header. Raises DataError."""
+    """Return the table in a text or Parquet file as a store; ``columns`` has the column names of a text file without a
+    header. Raises DataError."""
     try:
         before = path.stat()
         found = parquet_cells(path, room) if path.suffix.lower() == PARQUET else _text_cells(path, columns, room)
@@ -193,7 +200,7 @@ def _text_cells(path: Path, names: Sequence[str], room: WorkingMemory) -> CellSt
 
 
 def parquet_cells(path: Path, room: WorkingMemory) -> CellStore:
-    """Read a Parquet file. Raises DataError, OSError, PolarsError."""
+    """Return the table in a Parquet file as a store. Raises DataError, OSError, PolarsError."""
     schema = pl.read_parquet_schema(path)
     with closed_on_error(CellStore(path, list(schema), room)) as found:
         named = ", ".join(f"c{number}" for number in range(len(schema)))
@@ -204,7 +211,7 @@ def parquet_cells(path: Path, room: WorkingMemory) -> CellStore:
 
 @contextmanager
 def closed_on_error(store: CellStore) -> Iterator[CellStore]:
-    """Close the store where the block fails."""
+    """Yield the store, and close it only if the context ends with an error."""
     try:
         yield store
     except BaseException:
@@ -213,7 +220,7 @@ def closed_on_error(store: CellStore) -> Iterator[CellStore]:
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """The names, with a number appended to each that occurred before."""
+    """Return the names; to each that occurred before, ``_duplicated_`` and a number are appended."""
     seen: Counter[str] = Counter()
     found = []
     for name in names:
@@ -223,5 +230,5 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """The text as a literal in a query."""
+    """Return the text as an SQL literal, in quotes."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,7 +1,8 @@
-"""Decide which columns of a table are channels, and which of these a detector should not see.
+"""Decide which columns of a table are channels, and refuse channels that a model should not get.
 
-A row number, an id or a running total among the channels makes a detector that seems perfect but learns nothing useful.
-So columns whose names or values look so are refused, with the flags that allow them. All functions are pure.
+A model that gets a row number or an id as a channel seems perfect but learns nothing useful. So columns with such names
+are refused, and so are channels whose changes 32-bit numbers would lose. The sentence names the flag that helps. All
+functions are pure.
 """
 
 import re
@@ -24,8 +25,12 @@ SUMMED_ROWS = 1 << 20
 
 
 class Wanted(NamedTuple):
-    """The user's flags about columns: hidden from realistic, left out, totals, levels despite their look, missing
-    values."""
+    """The user's flags about columns.
+
+    ``oracle`` has the channels hidden from the realistic mode, ``ignore`` the columns to leave out, ``counter`` the
+    running totals, ``level`` the channels to keep although they look like an id, and ``missing`` the numbers that mean
+    a missing value.
+    """
 
     oracle: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -35,7 +40,10 @@ class Wanted(NamedTuple):
 
 
 def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: str) -> list[str]:
-    """The names of the columns that are channels. Raises DataError for row numbers and ids."""
+    """Return the names of the columns that are channels, sorted.
+
+    Raises DataError for a name of a row number or id, a repeated name, or a flag that names no channel.
+    """
     channels = sorted(name for name in columns if name not in roles.columns)
     for name in channels:
         _check_name(name, columns)
@@ -44,7 +52,7 @@ def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: s
 
 
 def check_named(channels: Sequence[str], wanted: Wanted, where: str) -> None:
-    """Refuse a flag that names no channel. Raises DataError."""
+    """Raise DataError if --oracle, --counter or --level names something that is no channel of the table ``where``."""
     for flag, said in (("--oracle", wanted.oracle), ("--counter", wanted.counter), ("--level", wanted.level)):
         unknown = sorted(set(said) - set(channels))
         if unknown:
@@ -67,7 +75,8 @@ def _check_name(name: str, names: Sequence[str]) -> None:
 
 
 def check_total(name: str, falls: int, steps: int) -> None:
-    """Refuse a running total that falls again and again: as a rate it would be noise cut in half. Raises DataError."""
+    """Raise DataError if a channel given as a running total falls in more than ``FALLING_MAX`` of its steps, as a total
+    does not."""
     falling = falls / steps if steps else 0.0
     if falling > FALLING_MAX:
         raise DataError(
@@ -77,9 +86,9 @@ def check_total(name: str, falls: int, steps: int) -> None:
 
 
 def check_rounding(columns: Iterable[tuple[str, AnyArray]], host: Names) -> None:
-    """Refuse channels whose changes are lost in 32 bits. Raises DataError.
+    """Raise DataError if 32-bit numbers would lose the changes of a channel inside its hosts.
 
-    ``columns`` by name, each with a row (of one value or several) for each of ``host``.
+    ``columns`` has each channel's name and values, with a row of one or several values for each entry of ``host``.
     """
     _, of_host = np.unique(host, return_inverse=True)
     for name, column in columns:
@@ -87,8 +96,8 @@ def check_rounding(columns: Iterable[tuple[str, AnyArray]], host: Names) -> None
 
 
 def check_rounding_of(name: str, column: AnyArray, of_host: Indices) -> None:
-    """Refuse one channel whose changes are lost in 32 bits, with a row (of one value or several) for each number of a
-    host."""
+    """Raise DataError if 32-bit numbers would lose the changes of this channel; ``column`` has a row of one or several
+    values for each host number."""
     values = np.asarray(column, dtype=np.float64).reshape(of_host.size, -1)
     largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for _, part in _some(values)), default=0.0)
     with np.errstate(over="ignore"):
@@ -104,7 +113,7 @@ def check_rounding_of(name: str, column: AnyArray, of_host: Indices) -> None:
 
 
 def _within(values: Floats, group: Indices) -> float:
-    """Standard deviation inside the groups, after each group's own mean is subtracted."""
+    """Return the standard deviation of the values after each group's own mean is subtracted."""
     groups = int(group.max()) + 1
     counts, sums = np.zeros(groups), np.zeros(groups)
     for rows, part in _some(values):
@@ -119,7 +128,7 @@ def _within(values: Floats, group: Indices) -> float:
 
 
 def _some(values: Floats) -> Iterator[tuple[slice, Floats]]:
-    """Some rows of an array at a time: always equally many, so that sums do not depend on the memory."""
+    """Yield the rows of an array in parts of a fixed size, so that rounding of sums does not depend on the memory."""
     for start in range(0, len(values), SUMMED_ROWS):
         rows = slice(start, start + SUMMED_ROWS)
         yield rows, values[rows]

@@ -1,4 +1,4 @@
-"""Find copies among ingested windows; refuse them, or with a flag treat them as one recording and note it."""
+"""Find copies among ingested windows; refuse them, or with --allow-copies keep and note them."""
 
 from dataclasses import replace
 
@@ -8,9 +8,10 @@ from training.data.ingest.ingested import SAMPLES_MIN, Ingested
 
 
 def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
-    """The windows, with notes on the copies among their recordings. Raises DataError for copies, unless ``allow``.
+    """Return the same windows with notes on copies and on recordings that share samples or time.
 
-    Copies under two hosts are refused in any case: only their owner knows whose they are.
+    Raises DataError if windows are copies of others, unless ``allow``; and always for the same samples under two hosts,
+    because only the user knows from which host they are.
     """
     if windows.X.ndim != 3 or 0 in windows.X.shape or windows.X.shape[2] < SAMPLES_MIN:
         return windows  # which is refused, in its own words, when it is written

@@ -1,7 +1,7 @@
-"""The dialect of a text table: its encoding, delimiter, quotes and header.
+"""Find the dialect of a text table: its encoding, delimiter, quotes and header.
 
-DuckDB's sniffer finds the layout (it tries dialects and types on the first lines), the encoding is found from a byte
-order mark or the bytes themselves. The result is shown to the user.
+DuckDB's sniffer finds the layout by trying dialects on the first lines. The encoding follows from a byte order mark or
+from the bytes. An unusual dialect is shown to the user.
 """
 
 import codecs
@@ -30,7 +30,8 @@ SNIFFED_ROWS, HEAD_MAX = 20_480, 1 << 23  # lines and characters that show the l
 
 
 class Dialect(NamedTuple):
-    """The layout of one file. ``skip`` counts the lines before the names of the columns."""
+    """The dialect of one file; ``skip`` is the number of lines before the column names (or the first row, without
+    names)."""
 
     encoding: str
     delimiter: str
@@ -42,7 +43,7 @@ class Dialect(NamedTuple):
     aligned: bool = False  # by several spaces between two columns, as programs print tables
 
     def sentence(self) -> str:
-        """Describe it for the user, as far as it is unusual."""
+        """Return a description of the unusual parts of this dialect for the user; "" if nothing is unusual."""
         parts = [] if self.delimiter == "," else [f"{DELIMITERS[self.delimiter]} between columns"]
         if self.encoding not in ("utf-8", "utf-8-sig"):
             parts.append("Windows-1252" if self.encoding == FALLBACK else self.encoding.upper())
@@ -52,9 +53,9 @@ class Dialect(NamedTuple):
 
 
 def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
-    """Find how the table is written; ``names`` are the user's for its columns.
+    """Return the dialect of a text table; ``names`` are the column names that the user gave with --columns.
 
-    Raises DataError, and OSError where the file cannot be read.
+    Raises DataError if the file is no such table, OSError if it cannot be read.
     """
     encoding = encoding_of(path)
     skip, remark = _remarks(path, encoding)
@@ -98,7 +99,10 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
 
 
 def _torn(lines: Sequence[str], skip: int) -> str:
-    """The first line whose number of columns differs from most, and the remedy; ``skip`` lines precede the table."""
+    """Return words that name the first line whose number of columns differs from most lines', and the remedy.
+
+    ``skip`` is the number of lines before ``lines`` in the file.
+    """
     sign = max((sign for sign in DELIMITERS if sign != " "), key=lambda sign: sum(line.count(sign) for line in lines))
     reader = csv.reader(lines, delimiter=sign)
     counts: dict[int, int] = {}
@@ -114,7 +118,8 @@ def _torn(lines: Sequence[str], skip: int) -> str:
 
 
 def as_utf8(path: Path, dialect: Dialect, folder: Path) -> Path:
-    """The file in UTF-8 with one delimiter and one line ending: the file itself if it is so, or a copy."""
+    """Return the path of the table as UTF-8 with one delimiter and one line ending: ``path`` itself if it is so, else a
+    copy in ``folder``."""
     if dialect.encoding in ("utf-8", "utf-8-sig") and not dialect.aligned and not dialect.mixed_ends:
         return path
     copy = folder / "table.csv"
@@ -128,7 +133,8 @@ def _squeezed(line: str) -> str:
 
 
 def _is_aligned(lines: Sequence[str]) -> bool:
-    """Tell whether the columns of the lines are aligned and separated by spaces alone."""
+    """Return True if only spaces, several of them somewhere in each line, separate the columns, and all lines have
+    equally many."""
     return all(re.search(r"\S {2,}\S", line) and not re.search(r"[,;|\t]", line) for line in lines) and (
         len({len(line.split()) for line in lines}) == 1
     )
@@ -156,7 +162,7 @@ def encoding_of(path: Path) -> str:
 
 
 def _has_mixed_ends(path: Path) -> bool:
-    """Tell whether some lines end with CR and LF, and others with LF alone."""
+    """Return True if some lines end with CR and LF, and others with LF alone."""
     crlf = lf = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -166,7 +172,8 @@ def _has_mixed_ends(path: Path) -> bool:
 
 
 def _remarks(path: Path, encoding: str) -> tuple[int, str]:
-    """Count the comment lines before the column names; return also the last of them."""
+    """Return the number of comment and empty lines at the beginning, and the last comment; 0 and "" if there is nothing
+    else in sight."""
     last = ""
     with path.open(encoding=encoding, newline="\n") as file:
         for number, line in enumerate(islice(file, REMARKS_MAX)):
@@ -177,8 +184,8 @@ def _remarks(path: Path, encoding: str) -> tuple[int, str]:
 
 
 def _named_in(remark: str, delimiter: str, columns: int) -> list[str]:
-    """The column names in a comment line (``# t,x``), as numpy writes them; none if their number differs from that of
-    the columns."""
+    """Return the column names in a comment line such as ``# t,x``, as NumPy writes it; an empty list if they are not as
+    many as the columns."""
     if not remark.startswith("#"):
         return []
     words = remark.lstrip("# ").strip()
@@ -190,9 +197,10 @@ def _named_in(remark: str, delimiter: str, columns: int) -> list[str]:
 
 
 def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
-    """Read the names of the columns and the first row of a table.
+    """Return the first two lines of a table that are not empty, after ``skip`` lines.
 
-    Raises DataError for a file without rows, and for one too wide for the sniffer to be done with it this hour.
+    Raises DataError for a table without rows, or with more than ``COLUMNS_MAX`` columns, for which the sniffer would
+    take hours.
     """
     with path.open(encoding=encoding, newline="\n") as file:
         lines = list(islice((line for line in islice(file, skip, None) if line.strip()), 2))
@@ -205,7 +213,7 @@ def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
 
 
 def too_wide(columns: int, most: int, where: str) -> DataError:
-    """The error for a table with so many columns that each row is probably a whole window."""
+    """Return the error for a table with more than ``most`` columns, in which each row is probably a whole window."""
     return DataError(
         f"{where} has {columns:,} columns, more than {most:,}: if each row is a whole window, one column a sample, "
         "bring it as an array X of a .npz file; else leave columns out."
@@ -213,7 +221,7 @@ def too_wide(columns: int, most: int, where: str) -> DataError:
 
 
 def _write_head(path: Path, encoding: str, skip: int, head: Path, *, aligned: bool) -> None:
-    """Write the first lines of the table as UTF-8."""
+    """Write the first lines of the table, after ``skip`` lines, into the file ``head`` as UTF-8."""
     left = HEAD_MAX
     with path.open(encoding=encoding, newline="\n") as file, head.open("w", encoding="utf-8", newline="\n") as out:
         for line in islice(file, skip, skip + SNIFFED_ROWS):
@@ -223,7 +231,8 @@ def _write_head(path: Path, encoding: str, skip: int, head: Path, *, aligned: bo
 
 
 def _sniffed(head: Path, options: str) -> tuple[str, str, int, bool] | None:
-    """Return delimiter, quote, number of columns, and whether they are named; None for no table."""
+    """Return the delimiter, quote, number of columns, and whether a first line names them; None if DuckDB finds no
+    table."""
     import duckdb  # 70 MB that only a table of text needs
 
     with duckdb.connect() as connection:

@@ -1,13 +1,13 @@
-"""Bring samples to an even rate: merge copies and doubles, average fast recordings, never bridge a gap.
+"""Bring samples to an even rate: merge rows of equal time, average fast recordings, and never fill a gap.
 
-The rules, which depend on no order of rows and on no unit of time:
+The rules do not depend on the order of rows or on the unit of time:
 
-    copies     rows equal in time, label and every value are one row
-    doubles    other rows of one time become their mean, of a running total the largest; only where they are rare
-    resampled  a slot of the data set's step holds the mean of the samples in it, a rate weighted by the time it covers
-    empty      a slot between two samples that are no gap apart lies half way between them; any other stays empty
+    copies     rows equal in time, label and every value become one row
+    doubles    other rows of one time become their mean, or the largest of a running total; refused unless they are rare
+    resampled  a slot of the data set's step holds the mean of its samples; rates are weighted by the time they cover
+    empty      one empty slot between two samples becomes their mean; longer gaps stay
 
-All functions are pure.
+All functions are pure, except that :func:`fold_doubles` changes values in place.
 """
 
 from itertools import pairwise
@@ -31,20 +31,24 @@ DOUBLES_BESIDE = 3  # times in a row: two courses under one name
 
 
 def rows_of_doubles(t: Floats, recording: Rows) -> Rows:
-    """The rows, sorted by recording and time, that share both with another row."""
+    """Return the numbers of the rows whose recording and time equal those of another row; the rows are sorted by
+    both."""
     same = ~_changes(t, recording)[1:]
     return np.asarray(np.flatnonzero(np.r_[False, same] | np.r_[same, False]))
 
 
 def _changes(*keys: AnyArray) -> Bools:
-    """Mark the first row, and each row at which some key differs from the row before."""
+    """Return a mask of the first row, and of each row at which a key differs from the row before."""
     changes = np.ones(keys[0].size, dtype=np.bool_)
     changes[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return changes
 
 
 def first_of_copies(values: Floats, *keys: AnyArray) -> Bools:
-    """Mark all rows except copies of earlier rows: equal in all ``keys`` (S) and ``values`` (S, C), NaN included."""
+    """Return a mask of all rows except copies of earlier rows.
+
+    Copies are equal in all ``keys`` (S) and ``values`` (S, C); NaN equals NaN.
+    """
     keep = np.ones(len(values), dtype=np.bool_)
     if not keep.size:
         return keep
@@ -63,7 +67,8 @@ def first_of_copies(values: Floats, *keys: AnyArray) -> Bools:
 
 
 class Folded(NamedTuple):
-    """The rows to keep, how many others were ``folded`` into them, and ``torn``: a row that cannot be merged."""
+    """The mask of rows to ``keep``, the number of rows merged into them, and ``torn``: the number of a row that cannot
+    be merged, or None."""
 
     keep: Bools
     folded: int = 0
@@ -71,10 +76,11 @@ class Folded(NamedTuple):
 
 
 def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, totals: Bools) -> Folded:
-    """Merge rows of one recording and time (S), sorted by both, of values (S, C); some channels are ``totals``.
+    """Merge rows with the same recording and time into the first of them, and change its values (S, C) in place.
 
-    The values of the rows to keep are changed in place. Many doubles, several in a row, or doubles with different
-    labels mean two recordings, or rounded times.
+    Rows are sorted by both; ``totals`` (C) marks the running totals. Nothing is merged, and ``torn`` is set, if there
+    are many such rows, several times in a row, or with different labels: then there are two recordings, or times are
+    rounded.
     """
     keep = np.ones(t.size, dtype=np.bool_)
     rows = rows_of_doubles(t, recording)
@@ -98,7 +104,8 @@ def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, to
 
 
 def _too_many(t: Floats, recording: Rows) -> int | None:
-    """A doubled row of a recording that has too many of them, or too many in a row."""
+    """Return the number of the first row with a repeated time in a recording with too many such times, or too many in a
+    row; else None."""
     begins = np.flatnonzero(_changes(t, recording))
     of, is_double = recording[begins], np.diff(np.r_[begins, t.size]) > 1
     many = np.bincount(of, is_double) > np.maximum(1, DOUBLES_MAX * np.bincount(of))
@@ -110,18 +117,20 @@ def _too_many(t: Floats, recording: Rows) -> int | None:
 
 
 def own_step(t: Floats) -> float:
-    """The mean step of a recording without its pauses; where steps alternate, a median would be the shorter one."""
+    """Return the mean step of a recording, without its pauses; if long and short steps alternate, a median would be one
+    of them."""
     steps = np.diff(t)
     return float(steps[steps <= PAUSE * np.median(steps)].mean())
 
 
 def is_uneven(t: Floats, hz: float, *, changes: bool) -> bool:
-    """Tell whether a recording has to be resampled; ``changes``: a part of it has another rate."""
+    """Return True if a recording must be resampled to ``hz``; ``changes`` is True if a part of it has another rate."""
     return t.size > 1 and bool(changes or own_step(t) * hz < FASTER or np.diff(t).min() * hz < SHORT)
 
 
 class Slots(NamedTuple):
-    """Evenly spaced samples, with gaps: each has the ``row`` that it begins with, and the rows that it averages."""
+    """The evenly spaced samples of one resampled recording: ``row`` has the first source row of each sample, ``t`` its
+    time."""
 
     row: Rows
     t: Floats
@@ -132,7 +141,10 @@ class Slots(NamedTuple):
     weight: Floats  # of each row in a rate
 
     def values(self, column: Floats, *, is_rate: bool) -> Floats:
-        """The values of a channel; ``is_rate``: computed from a running total."""
+        """Return a channel's values in the resampled recording, from its values ``column`` (S) in the source rows.
+
+        ``is_rate`` is True if the channel is the rate of a running total.
+        """
         weight = self.weight if is_rate else np.ones(column.size)
         means = _means(column.astype(np.float64), weight, self.begins)[self.full]
         half = (means[self.after - 1] + means[self.after]) / 2
@@ -140,10 +152,10 @@ class Slots(NamedTuple):
 
 
 def resampled(t: Floats, label: AnyArray, hz: float) -> Slots:
-    """Put one recording's samples, at least two, into slots of ``1 / hz`` seconds.
+    """Return the slots of ``1 / hz`` seconds for one recording's samples, of which there must be at least two.
 
-    A slot with less than half of the samples that its recording's own step would put there, or with two labels, stays
-    empty. After a pause a recorder may continue at another offset, so each stretch gets its own slots.
+    A slot with less than half of the samples that the recording's own step would put there, or with two labels, stays
+    empty. After a pause a recorder may continue at another offset, so each part between pauses gets its own slots.
     """
     step, steps = 1 / hz, np.diff(t)
     own = min(own_step(t), step)
@@ -172,7 +184,8 @@ def resampled(t: Floats, label: AnyArray, hz: float) -> Slots:
 
 
 def _means(values: Floats, weight: Floats, begins: Rows) -> Floats:
-    """The weighted means of the known values in runs of rows (S) that begin at ``begins``."""
+    """Return the weighted means of the known values in runs of rows that begin at the rows ``begins``; NaN for a run
+    without any."""
     known = ~np.isnan(values)
     weight = np.where(known, weight, 0.0)
     total = np.add.reduceat(weight, begins)
@@ -181,10 +194,10 @@ def _means(values: Floats, weight: Floats, begins: Rows) -> Floats:
 
 
 def rates(total: Floats, t: Floats, group: Rows) -> Floats:
-    """A running total's growth per second; a total that falls was reset, and that step counts as no growth.
+    """Return a running total's growth per second (S); a total that falls was reset, and that step counts as no growth.
 
-    Growth is computed between neighbouring known values and assigned to the later one. A group's first value, and the
-    first after a gap, get the rate of the next value. Rows are sorted by group and time.
+    Growth is computed between neighbouring known values of a group, and assigned to the later one. A group's first
+    value, and the first after a gap, get the rate of the next value. Rows must be sorted by group and time.
     """
     place = np.flatnonzero(~np.isnan(total))
     known, of, values = t[place], group[place], total[place]
@@ -201,7 +214,8 @@ def rates(total: Floats, t: Floats, group: Rows) -> Floats:
 
 
 def _wider(t: Floats, group: Rows, usual: float) -> Bools:
-    """Mark the times (S), sorted by group, that follow a step longer than ``usual`` times the group's median step."""
+    """Return a mask of the times ``t`` (S), sorted by group, that come after a step longer than ``usual`` times the
+    group's median step."""
     found = np.zeros(t.size, dtype=np.bool_)
     step = np.diff(t)
     rows = np.flatnonzero((np.diff(group) == 0) & (step > 0))

@@ -1,4 +1,4 @@
-"""Bring the rows of a table to an even rate; count and report each change, and refuse what is unclear."""
+"""Bring the rows of a table to an even rate; each change is counted and noted, and unclear times are refused."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,9 +23,10 @@ SHOWN = 3  # recordings in one sentence
 
 
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
-    """The rows without repetitions, in 32 bits; channels that are totals become growth per second. Raises DataError.
+    """Return the rows in 32 bits, without repetitions, and with running totals turned into growth per second.
 
-    The rows are sorted by recording and time, or, without a clock, by recording alone.
+    They are sorted by recording and time, or without times by recording alone. Raises DataError. The given rows are
+    changed.
     """
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:
@@ -52,7 +53,8 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> Sampl
 
 
 def _falls(total: AnyArray, group: Codes) -> tuple[int, int]:
-    """Count the steps, between known values of a group, at which a running total falls, and all steps."""
+    """Return the number of steps at which a running total falls, and of all steps, between known values of one
+    group."""
     known = ~np.isnan(total)
     steps = np.diff(total[known])[np.diff(group[known]) == 0]
     return int((steps < 0).sum()), int(np.isfinite(steps).sum())
@@ -63,10 +65,9 @@ def _times(count: int) -> str:
 
 
 def _once(rows: SampleRows, totals: Bools) -> SampleRows:
-    """The rows in their order without copies; several rows at one time in a recording are merged into one. Raises
-    DataError.
+    """Return the rows sorted, without copies, and with several rows of one time in a recording merged into one.
 
-    The given rows and their values are changed in place.
+    Raises DataError if a recording seems to be two. The given values are changed in place.
     """
     came, group = rows, rows.recording
     t, notes = rows.t, []
@@ -117,16 +118,17 @@ def _folded(rows: SampleRows, totals: Bools) -> tuple[SampleRows, list[str]]:
 
 
 def local_times(rows: SampleRows) -> str:
-    """The part of an error that says what dates without a zone may mean."""
+    """Return words for an error: times without a zone may be local times when clocks were set back; "" for other
+    times."""
     local = ", or are local times of the night when clocks are set back (bring UTC)"
     return local if rows.t_role.startswith(times.NO_ZONE) else ""
 
 
 def check_night(rows: SampleRows, group: Codes) -> None:
-    """Refuse local times of a night when clocks were set back: two hours of samples then have the same times. Raises
-    DataError.
+    """Raise DataError if times without a zone seem to be local times of a night when clocks were set back.
 
-    Rows of equal times were refused before; rows that interleave would be averaged.
+    Two hours of samples then have the same times, so one hour has far more samples than others. Rows of equal times
+    were refused before; rows that interleave would be averaged.
     """
     if not rows.t_role.startswith(times.NO_ZONE):
         return
@@ -146,7 +148,7 @@ def check_night(rows: SampleRows, group: Codes) -> None:
 
 
 def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
-    """A note on local times of a night when clocks were set forward: the skipped hour looks like a gap."""
+    """Return a note if a gap in times without a zone is the hour that clocks skip in spring; else nothing."""
     if not rows.t_role.startswith(times.NO_ZONE):
         return ()
     for row in _jumps(rows, group, HOUR_S):
@@ -161,12 +163,12 @@ def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
 
 
 def _jumps(rows: SampleRows, group: Codes, least: float) -> Iterator[int]:
-    """The rows that are followed, in their recording, by a gap of more than so many seconds."""
+    """Yield the numbers of the rows after which, in the same recording, more than ``least`` seconds pass."""
     yield from np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.clock) > least)).tolist()
 
 
 def _step(t: Floats, low: int, high: int) -> float:
-    """The usual step, computed without the rows around that hour."""
+    """Return the median step between times, without those from ``low`` until before ``high``."""
     beside = np.diff(t[[low - 1, high]]) if low > 0 and high < t.size else np.empty(0)
     return float(np.median(np.r_[np.diff(t[:low]), np.diff(t[high:]), beside]))
 
@@ -180,7 +182,8 @@ def _two_rows(rows: SampleRows, row: int) -> DataError:
 
 
 def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
-    """Return a note that asks for ``--hz`` where the mean step differs from the usual one."""
+    """Return a note that asks for ``--hz`` if the mean step differs from the usual one, as with rounded times; else
+    nothing."""
     steps = steps_inside(rows, group) * hz
     usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
     mean = float(usual.mean()) if usual.size else 1.0
@@ -194,7 +197,7 @@ def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
 
 
 def check_years(rows: SampleRows, group: Codes) -> None:
-    """Refuse a recording whose times jump by years: its clock was set while it ran. Raises DataError."""
+    """Raise DataError if the times of a recording jump by more than a year, as when its clock was set while it ran."""
     for before in _jumps(rows, group, YEAR_S):
         after = before + 1
         raise DataError(
@@ -205,9 +208,9 @@ def check_years(rows: SampleRows, group: Codes) -> None:
 
 
 def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bool) -> SampleRows:
-    """The sorted rows of each recording (``group``) at ``hz``; recordings that are faster or uneven are resampled.
+    """Return the sorted rows at the rate ``hz``; recordings (``group``) that are faster or uneven are resampled.
 
-    Raises DataError for a part that is slower, or, where the rate was not ``said``, far faster.
+    Raises DataError for a part that is slower than ``hz``, or far faster unless the user gave the rate (``said``).
     """
     recordings, uneven = edges_of(group), []
     for low, high in recordings:
@@ -248,8 +251,8 @@ def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bo
 
 
 def _check_parts(rows: SampleRows, row: int, odd: Sequence[float], hz: float, *, said: bool) -> None:
-    """Refuse a recording with a part that is slower than the rate, or, if the user gave no rate, far faster. Raises
-    DataError."""
+    """Raise DataError if a rate in ``odd`` (of parts of a recording) is slower than ``hz``, or far faster unless the
+    user gave ``hz``."""
     if odd and min(odd) < hz:
         raise DataError(
             f"A part of the rows of {name_of(rows, row)} is sampled at {min(odd):.4g} Hz, the others at {hz:g} Hz: say "

@@ -1,8 +1,8 @@
 """Label samples by a log of incidents (from, to, what), for a table that has no labels.
 
 A sample during an incident gets the incident's label. A sample in two incidents with different labels gets none. A
-sample in no incident gets none either, unless the user names a class for the rest, because a log has only what people
-noticed. All these samples are counted and reported.
+sample in no incident gets none either, because a log has only what people noticed, unless the user names a class for
+such samples (--rest). Samples without a label are left out, counted and reported.
 """
 
 import re
@@ -37,7 +37,8 @@ SHOWN = 3  # incidents named in one sentence
 
 
 class IncidentLog(NamedTuple):
-    """The rows of a log: times in seconds, ``end`` exclusive, ``host`` None where the log names none."""
+    """The incidents of a log: times in seconds, ``end`` exclusive; ``host`` is None if the log has no column of
+    hosts."""
 
     path: Path
     start: Floats
@@ -48,7 +49,8 @@ class IncidentLog(NamedTuple):
     others: Mapping[str, frozenset[str]] = {}  # what the other columns hold, by name
 
     def check_zone(self, role: str, where: str) -> None:
-        """Refuse a log whose dates name no zone beside a table in UTC or seconds, or the reverse.
+        """Raise DataError if only one of the log and the table ``where``, with times read as ``role``, has dates
+        without a time zone.
 
         Seconds count from 1970 in UTC, and dates without a zone are more likely local time.
         """
@@ -63,7 +65,7 @@ class IncidentLog(NamedTuple):
 
 
 def read_incidents(path: Path, clock: times.SaidTimes) -> IncidentLog:
-    """Read the log. Raises DataError."""
+    """Return the incidents in the file ``path``; ``clock`` has the user's flags about times. Raises DataError."""
     rows = read_plain(path)
     names = {what: _column(rows.columns, words, what, path) for what, words in COLUMNS.items()}
     host = next((name for name in rows.columns if plain(name) in HOST), None)
@@ -114,7 +116,7 @@ def _column(names: Sequence[str], words: Sequence[str], what: str, path: Path) -
 
 
 class Labelled(NamedTuple):
-    """The label of each sample, ``""`` for none, and the notes on them."""
+    """The label of each sample (``""`` for none), sentences on the samples without one, and notes."""
 
     label: Coded = Coded.of([])
     left_out: tuple[str, ...] = ()
@@ -122,9 +124,10 @@ class Labelled(NamedTuple):
 
 
 def label_samples(t: Floats, host: Coded, incidents: IncidentLog, *, rest: str | None) -> Labelled:
-    """The label of each sample at ``t`` seconds on ``host``; ``rest`` is that of samples in no incident.
+    """Return the label of each sample, taken at ``t`` seconds on ``host``; ``rest`` is the label of samples in no
+    incident.
 
-    Raises DataError when no sample lies in an incident, or its hosts may be spelled otherwise.
+    Raises DataError if no sample lies in an incident, or the log seems to spell a host of the table differently.
     """
     hosts = host.present.tolist()
     _check_hosts(hosts, incidents)
@@ -158,8 +161,8 @@ def label_samples(t: Floats, host: Coded, incidents: IncidentLog, *, rest: str |
 
 
 def _check_hosts(hosts: Sequence[str], incidents: IncidentLog) -> None:
-    """Refuse a log whose hosts would be ignored: in a column of another name, or spelled otherwise. Raises
-    DataError."""
+    """Raise DataError if the log's hosts would be ignored: they are in a column of another name, spelled differently,
+    or several in a cell."""
     for name, values in incidents.others.items() if incidents.host is None and len(hosts) > 1 else ():
         if not values.isdisjoint(hosts):
             raise DataError(
@@ -182,12 +185,12 @@ def _check_hosts(hosts: Sequence[str], incidents: IncidentLog) -> None:
 
 
 def _plain_host(host: str) -> str:
-    """A host's name in lower case, without the port that Prometheus shows."""
+    """Return a host's name in lower case, without a port as in Prometheus's instances."""
     return re.sub(r":\d+$", "", host.strip().casefold())
 
 
 def _hosts_in(cell: str) -> list[str]:
-    """The names in a cell that is a list: ``web1,web2``, ``['web1', 'web2']``, ``web1 and web2``."""
+    """Return the names in a cell that lists several: ``web1,web2``, ``['web1', 'web2']`` or ``web1 and web2``."""
     return [part for part in re.split(r"[\s,;|+&/\[\](){}'\"]+", cell) if part not in ("", "and")]
 
 
@@ -217,7 +220,8 @@ def _nowhere(t: Floats, hosts: Sequence[str], incidents: IncidentLog) -> str:
 
 
 def with_labels(table: Stored, labelled: Labelled, source: str) -> Stored:
-    """The labelled rows of a table; their labels come from the file ``source``."""
+    """Return the table with only its labelled rows, and with their labels, which come from the log called
+    ``source``."""
     keep = (labelled.label.names != "")[labelled.label.codes]
     roles = table.roles._replace(columns={**table.roles.columns, Role.LABEL: source})
     table = table._replace(roles=roles, columns=(*table.columns, str(Role.LABEL)))

@@ -1,4 +1,4 @@
-"""Ingested windows before they are written as a processed data set."""
+"""Ingested windows: their labels, episodes and missing values, and writing them as a processed data set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCENARIO = "ingested"
 
 
 class Empty(NamedTuple):
-    """A recording that gave no window, and why."""
+    """A recording that gave no window, and the reason."""
 
     episode: str
     host: str
@@ -49,7 +49,8 @@ class Empty(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The samples of one recording, each counted once, also those in no window; and the share of missing values."""
+    """The numbers of one recording: its samples (each counted once, also those in no window), its gaps, and the share
+    of missing values."""
 
     samples: int
     gaps: int
@@ -59,7 +60,8 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingested:
-    """N windows of T samples on C channels. Arrays of length N unless said otherwise; times in seconds."""
+    """N windows of T samples on C channels, with the facts about them. Arrays have length N unless noted; times are in
+    seconds."""
 
     X: Floats32  # (N, C, T)
     label: Coded
@@ -91,7 +93,8 @@ class Ingested:
 
     @property
     def t_end(self) -> Floats:
-        """The times at which windows end: NaN without clock and rate; the start if only the rate is unknown."""
+        """The times (N,) at which windows end; NaN without a clock and rate, and the windows' starts if only the rate
+        is unknown."""
         if self.timing is Timing.SECONDS:
             return self.t_start + self.window_s
         return self.t_start + (np.nan if self.timing is Timing.NONE else 0.0)
@@ -102,7 +105,7 @@ class Ingested:
         return CodedRows(episode=episode, host=host, t_start=self.t_start, t_end=self.t_end, label=label)
 
     def take(self, keep: Bools, X: Floats32) -> Ingested:
-        """The windows that ``keep`` (N booleans) selects, whose values are ``X``."""
+        """Return the windows that the mask ``keep`` (N,) selects, with ``X`` as their values."""
         return replace(
             self,
             X=X,
@@ -116,7 +119,8 @@ class Ingested:
 def channel_specs(
     names: Sequence[str], oracle: Sequence[bool], counters: Sequence[str] = ()
 ) -> tuple[ChannelSpec, ...]:
-    """Channels by name; those that are ``oracle`` are hidden from the realistic mode, ``counters`` are rates."""
+    """Return the channels with these names; ``oracle`` marks those hidden from the realistic mode, and ``counters``
+    names those that are rates of totals."""
     return tuple(
         ChannelSpec(
             name=name,
@@ -129,24 +133,27 @@ def channel_specs(
 
 
 def measured(seconds_or_hz: float) -> float:
-    """A rate or step read off time stamps, rounded to six digits: further digits are rounding errors of the stamps.
+    """Return a rate or step that was computed from time stamps, rounded to six digits.
 
-    The rate becomes part of the schema, and two files of one recorder must have equal schemas.
+    Further digits are rounding errors of the stamps. The rate becomes part of the schema, and two files of one recorder
+    must have equal schemas.
     """
     return float(f"{seconds_or_hz:.6g}")
 
 
 def rate_of_step(step_s: float) -> float:
-    """The sampling rate for a step, by :func:`measured`; for steps over a second the step is rounded instead, as
-    0.00333333 Hz is not 300 s."""
+    """Return the sampling rate for a step, rounded by :func:`measured`; for a step over a second the step is rounded if
+    rounding the rate would change it (0.00333333 Hz is not 300 s)."""
     hz, step = measured(1 / step_s), measured(step_s)
     return hz if step <= 1 or abs(hz * step - 1) < EXACT else 1 / step
 
 
 def own_episodes(X: AnyArray, channels: Sequence[str]) -> Names:
-    """An episode for each window of ``X`` (N, C, T), for data that do not say which belong together.
+    """Return an episode name (N,) for each window of ``X`` (N, C, T), for data that do not tell which windows belong
+    together.
 
-    Episodes are named by content, because a number would mean another window in the next export; copies are numbered.
+    The name is a digest of the window's content, because a number would mean another window in the next export; copies
+    are numbered.
     """
     counts: Counter[int] = Counter()
     names = []
@@ -157,7 +164,8 @@ def own_episodes(X: AnyArray, channels: Sequence[str]) -> Names:
 
 
 class SaidClasses(NamedTuple):
-    """The user's flags about classes: names by number, which are benign, and which labels mean none."""
+    """The user's flags about classes: their names in the order of their numbers, the benign ones, and the labels that
+    mean "no label"."""
 
     labels: tuple[str, ...] = ()
     benign: tuple[str, ...] = ()
@@ -175,7 +183,7 @@ FOR_SCORING = "There are no labels: training.trainer.score takes this data set, 
 
 
 def check_says_nothing(said: SaidClasses, where: str) -> None:
-    """Refuse flags about classes if the data have no classes. Raises DataError."""
+    """Raise DataError if the user gave flags about classes; called for data ``where`` that have no labels."""
     flags = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
     given = [flag.replace("_", "-") for flag in flags if getattr(said, flag)]
     if given:
@@ -183,7 +191,8 @@ def check_says_nothing(said: SaidClasses, where: str) -> None:
 
 
 class Labels(NamedTuple):
-    """The class of each window (or sample), all classes in the order of their numbers, and which are benign."""
+    """The class name of each window (or sample), the names of all classes in the order of their numbers, and the benign
+    ones."""
 
     of_window: Names
     names: tuple[str, ...]
@@ -191,10 +200,10 @@ class Labels(NamedTuple):
 
 
 def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
-    """Classes by name. Raises DataError.
+    """Return the class name of each label in ``y`` (N,), and the classes. Raises DataError.
 
-    Numbers 0 and 1 are called benign and malicious unless the user said otherwise; other numbers become their own
-    names. Without an order that the user gave, the benign ones come first, then the others alphabetically.
+    The numbers 0 and 1 mean benign and malicious unless the user's flags say otherwise; other numbers become their own
+    names. Without ``--labels``, the benign classes come first, then the others in ascending order.
     """
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")
@@ -259,7 +268,8 @@ def _with_benign(labels: Names, names: Sequence[str], said: SaidClasses) -> Labe
 
 
 def unite(host: Names, episode: Names) -> Names:
-    """Recording names from host and episode: the host is added where several hosts use the same episode ids."""
+    """Return a recording name for each window: its episode, or host and episode if several hosts use the same episode
+    id."""
     pairs, place = np.unique(np.stack([host, episode]), axis=1, return_inverse=True)
     if np.unique(pairs[1]).size == pairs.shape[1]:
         return episode
@@ -271,7 +281,7 @@ def unite(host: Names, episode: Names) -> Names:
 
 
 def following(episode: Names, window_s: float) -> Floats:
-    """Starts of windows without times: inside an episode they follow each other, and each episode starts at 0."""
+    """Return a start for each window of data without times: the windows of an episode follow each other, from 0 on."""
     order = np.lexsort((np.arange(episode.size), episode))
     same = episode[order][1:] == episode[order][:-1]
     place = np.arange(episode.size)
@@ -282,11 +292,11 @@ def following(episode: Names, window_s: float) -> Floats:
 
 
 def without_missing(windows: Ingested, *, most: float, drop: bool, room: WorkingMemory = ROOM) -> Ingested:
-    """Leave out windows that miss more than a share ``most`` of their values, and settle the others; say how many.
+    """Return the windows without those that lack more than the share ``most`` of their values, with notes.
 
-    A channel of which a host has no value at all is absent there, and does not count. A channel that has values, but
-    never enough for a window, is refused. Infinite values are refused, or with ``drop`` such windows are left out as
-    well. Raises DataError.
+    In the others each channel is interpolated or becomes absent (:func:`settled`). A channel without any value on a
+    host is absent there, and does not count. Raises DataError for a channel that never has enough values for a window,
+    and for infinite values, unless ``drop`` leaves out such windows.
     """
     X, names = windows.X, [channel.name for channel in windows.channels]
     if X.ndim != 3 or 0 in X.shape:
@@ -344,7 +354,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
 
 
 def _said_rare(one: Rare, windows: Ingested) -> str:
-    """Say why windows lack values of a channel, and the remedy; without a full stop."""
+    """Return words, without a full stop, that explain why windows lack values of a channel, and the remedy."""
     samples, timed = windows.X.shape[2], windows.timing is Timing.SECONDS
     of = f" of {'the hosts' if len(one.hosts) > 1 else 'the host'} {listed(one.hosts)}" if one.hosts else ""
     share = "all" if one.share == 1 else f"{min(one.share, 0.999):.1%} of them"
@@ -363,7 +373,8 @@ def _said_rare(one: Rare, windows: Ingested) -> str:
 
 
 def _known_enough(gone: AnyArray, samples: int, host: Coded, most: float) -> Bools:
-    """Mark the windows that lack at most a share ``most`` of what their host measures, and not all of it."""
+    """Return a mask of the windows to keep: those that lack at most the share ``most`` of the channels that their host
+    measures, and have at least one channel."""
     of_host = host.codes
     least = np.full((of_host.max() + 1, gone.shape[1]), samples)
     np.minimum.at(least, of_host, gone)
@@ -386,7 +397,8 @@ def _by_class(label: Coded, out: Bools) -> str:
 
 
 def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:
-    """The rows of the validation table, and the table of what the data were read as. Raises DataError."""
+    """Return the rows of the validation table, and the summary of how the data were read. Raises DataError for windows
+    of a wrong shape."""
     if windows.X.ndim != 3 or 0 in windows.X.shape:
         raise DataError(f"X must be (windows, channels, samples), but its shape is {windows.X.shape}.")
     if windows.X.shape[2] < SAMPLES_MIN:
@@ -398,7 +410,8 @@ def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:
 def write(
     windows: Ingested, rows: list[dict[str, Any]], understood: Understood, out_dir: Path, room: WorkingMemory = ROOM
 ) -> FeatureSchema:
-    """Write the processed data set, with what :func:`described` says of it. Raises DataError."""
+    """Write the windows as a data set, with the rows and the summary from :func:`described`; return its schema. Raises
+    DataError."""
     binary = windows.label_names == (BENIGN, MALICIOUS) and windows.benign.names == (BENIGN,)
     target = "malicious" if binary else "phase"
     if not windows.benign.names:
@@ -422,7 +435,7 @@ def write(
 
 
 def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
-    """The table that says as what each part of the data was read."""
+    """Return the summary of how each part of the data was read; ``rows`` are those of the validation table."""
     start, timed = windows.t_start, windows.timing is Timing.SECONDS
     end = float((start if windows.timing is Timing.NONE else windows.t_end).max())
     return Understood(
@@ -483,7 +496,8 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
 
 
 def _reference_rows(windows: Ingested, known: Collection[str]) -> list[dict[str, Any]]:
-    """A row for each recording that is a reference and nothing else."""
+    """Return a validation row for each recording that has only windows of references; ``known`` has the ids of the
+    others."""
     if windows.reference is None:
         return []
     own = windows.reference.rows
@@ -496,6 +510,6 @@ def _reference_rows(windows: Ingested, known: Collection[str]) -> list[dict[str,
 
 
 def _validation_row(episode: str, host: str, started_at: float, **more: Any) -> dict[str, Any]:
-    """A row of the validation table, with what is the same for most of what is brought in."""
+    """Return a row of the validation table; ``more`` replaces the usual values of other columns."""
     usual = {"scenario": SCENARIO, "baseline": False, "windows": 0, "ok": True, "reasons": []}
     return {"episode_id": episode, "host": host, "started_at": started_at, **usual, **more}

@@ -1,7 +1,7 @@
-"""Convert windows to the schema of another data set, so that a model trained on that one can score them.
+"""Convert windows to the schema of another data set (--like), so that a model trained on that data set can score them.
 
-Channels that only the other has become absent; channels that only these have are left out. Channels with another
-meaning are refused.
+Channels that the windows lack become absent; channels that the schema lacks are left out. A channel with another
+meaning under the same name is refused.
 """
 
 import re
@@ -28,7 +28,8 @@ RATE_SAME = 1e-3  # share by which two rates that were read off times may differ
 
 
 def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
-    """The windows under ``schema``. Raises DataError where they are no such windows."""
+    """Return the windows with the channels and classes of ``schema``. Raises DataError if their sampling, channels or
+    classes differ too much."""
     _check_sampling(windows, schema)
     if schema.normaliser != NOT_NORMALISED:
         raise DataError(
@@ -66,7 +67,7 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
 
 
 def _check_spelling(own: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse a channel that looks like a missing channel of --like under another spelling. Raises DataError."""
+    """Raise DataError if a channel looks like another spelling of a channel that --like has and the windows lack."""
     lacking = {_as_read(name): name for name in known if name not in own}
     for name in own:
         other = None if name in known else lacking.get(_as_read(name))
@@ -78,7 +79,8 @@ def _check_spelling(own: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _as_read(name: str) -> str:
-    """The name without case, spaces, signs and unit; unchanged if nothing else would be left."""
+    """Return a channel's name casefolded, without spaces, signs and unit; the name itself if nothing else would be
+    left."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     found = IN_BRACKETS.search(plain)
     unit = "".join(WORD.findall(found[1])) if found else ""
@@ -114,7 +116,11 @@ def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
 
 
 def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
-    """The windows with the classes of the schema; windows without a label get its benign class."""
+    """Return the windows with the classes of the schema; labels stay, or unlabelled windows stay unlabelled.
+
+    If all windows have one benign class that the schema does not have, that class becomes the schema's first benign
+    one. Raises DataError for other classes that the schema does not have.
+    """
     names = tuple(sorted(schema.label_map, key=schema.label_map.__getitem__))
     present = windows.label.present.tolist()
     benign = benign_of(schema)
@@ -132,7 +138,8 @@ def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
 
 
 def _renaming(windows: Ingested, present: Sequence[str], names: Sequence[str], benign: Sequence[str]) -> str:
-    """Say how to give labels the ``names`` of the other data set; numeric labels have a flag for it."""
+    """Return words that tell the user how to give the labels the class ``names`` of the other data set: by a flag, or
+    by editing them."""
     numbers = windows.benign.why in (NUMBERS, BOOLEANS) or all(name.isdecimal() for name in present)
     largest = max((int(name) for name in present if name.isdecimal()), default=1)
     if numbers and largest < len(names):

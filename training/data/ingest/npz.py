@@ -2,12 +2,12 @@
 
 X        (N, C, T) numbers        the windows
 y        (N)  numbers or names    their classes; 0 and 1 are benign and malicious
-episode  (N)  optional            which windows belong to one recording; absent: each is its own
-host     (N)  optional            which machine recorded it
+episode  (N)  optional            recording of each window; absent: each window is a recording of its own
+host     (N)  optional            machine that recorded each window
 channel  (C)  optional            names; absent: c0, c1, …
 oracle   (C)  optional booleans   channels that the realistic mode must not see
 t        (N)  optional            start of each window in seconds or as a date, on one clock for all
-reference (N) optional booleans   windows of a host's reference (see `own`)
+reference (N) optional booleans   windows of a host's reference (see `references`)
 """
 
 import zipfile
@@ -49,8 +49,9 @@ def read_npz(
     wanted: Wanted,
     scoring: bool = False,
 ) -> ingested.Ingested:
-    """Read the archive. ``hz`` is the sampling rate of X, None if it was not given; for ``scoring`` y may be absent.
+    """Return the windows in the archive ``path``.
 
+    ``hz`` is the sampling rate of X, None if the user did not give it. With ``scoring``, the array y may be missing.
     Raises DataError.
     """
     found = _load(path)
@@ -152,7 +153,10 @@ def read_npz(
 def _chosen(
     X: AnyArray, names: list[str], hidden: Bools, hz: float | None, wanted: Wanted, where: str
 ) -> tuple[AnyArray, list[str], Bools, list[str]]:
-    """The channels that are kept, running totals as rates; and notes on their values."""
+    """Return the windows with only the channels that are kept, their names, the mask of hidden ones, and notes.
+
+    Running totals are turned into rates. Raises DataError.
+    """
     unknown = [name for name in wanted.ignore if name not in names]
     if unknown:
         raise DataError(f"--ignore names {unknown[0]!r}, which is no channel of {where}.")
@@ -177,9 +181,10 @@ def _chosen(
 
 
 def _check_equal_times(X: AnyArray, t: Floats, episode: Names) -> None:
-    """Refuse different windows of one recording that begin at one time: the number of alarms a day would be wrong.
+    """Raise DataError if different windows of one recording begin at the same time, as then alarms a day would be
+    counted wrongly.
 
-    Equal windows are copies, which another check handles. Raises DataError.
+    Equal windows are copies, which another check handles.
     """
     order = np.lexsort((t, episode))
     before, after = order[:-1], order[1:]
@@ -193,13 +198,17 @@ def _check_equal_times(X: AnyArray, t: Floats, episode: Names) -> None:
 
 
 def _as_float32(X: AnyArray) -> Floats32:
-    """The windows in 32 bits; numbers too large for that become infinite, which is refused later."""
+    """Return the windows as 32-bit floats; numbers too large for that become infinite, which another check refuses."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(X, dtype=np.float32)
 
 
 def _step(t: Floats, episode: Names, host: Names, samples: int, hz: float | None, role: str) -> float | None:
-    """The usual step from window to window, inside episodes or, where these are single windows, inside hosts."""
+    """Return the median step in seconds from window to window; None if there are too few.
+
+    Steps are those inside episodes or, if each episode is one window, inside hosts. Raises DataError for steps that
+    suggest a wrong unit of time.
+    """
     times.check_one_clock(t, Coded.of(host))
     hosts, of_host = np.unique(host, return_inverse=True)
     ids, of_episode = np.unique(episode, return_inverse=True)

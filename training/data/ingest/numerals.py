@@ -1,8 +1,8 @@
-"""Decide which text cells are numbers, and whether their decimal sign is a point or a comma.
+"""Decide which columns of text are numbers, and whether their decimal sign is a point or a comma.
 
-Spreadsheets and loggers write numbers as usual in their country. A number with two possible readings is refused:
-``1.234`` is a thousand or a fraction. DuckDB counts the cells that fit each pattern here; the rest is decided from the
-counts.
+Spreadsheets and loggers write numbers as usual in their country. A column with two possible readings is refused:
+``1.234`` may be a thousand or a fraction. DuckDB counts the cells that match each pattern of this module, and the
+decision follows from the counts.
 """
 
 import re
@@ -32,7 +32,7 @@ Fact = Callable[[str], str]
 
 
 class Kind(StrEnum):
-    """The content of a column."""
+    """The kind of content of a column."""
 
     WHOLE = "whole numbers"
     NUMBER = "numbers"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """The kind of a column, and the expression for its values (for text as it is written)."""
+    """The kind of a column, and the SQL expression for its values; text is left as it is written."""
 
     kind: Kind
     sql: str
@@ -53,17 +53,17 @@ class Verdict(NamedTuple):
 
     @property
     def number(self) -> str:
-        """The expression as a number."""
+        """The SQL expression for the values as floating-point numbers."""
         return f"TRY_CAST({f'CAST({self.sql} AS BOOLEAN)' if self.kind is Kind.BOOLEAN else self.sql} AS DOUBLE)"
 
 
 def fits(pattern: str) -> Fact:
-    """The condition that an expression matches a pattern as a whole."""
+    """Return a function that makes the SQL condition that a cell matches the whole pattern."""
     return lambda cell: f"regexp_full_match({cell}, {literal(pattern)})"
 
 
 def without_words(cell: str) -> str:
-    """The expression for the cell without spaces around it; NULL for a word that means "no value"."""
+    """Return the SQL expression for a cell without spaces around it; it is NULL for a word that means "no value"."""
     trimmed = f"trim({cell}, {literal(BLANK)})"
     return f"CASE WHEN lower({trimmed}) IN ({', '.join(map(literal, NOTHING))}) THEN NULL ELSE {trimmed} END"
 
@@ -109,23 +109,28 @@ class Counts:
         self._counts, self._known = counts, counts[known]
 
     def any(self, fact: str) -> bool:
-        """Tell whether some cell fits."""
+        """Return True if at least one cell matches the pattern called ``fact``."""
         return self._counts[fact] > 0
 
     def each(self, *facts: str) -> bool:
-        """Tell whether some cells are not empty, and each of these matches exactly one of the patterns."""
+        """Return True if there are cells with a value, and the matches of these patterns add up to their number."""
         return 0 < self._known == sum(self._counts[fact] for fact in facts)
 
     @property
     def may_be_thousands(self) -> bool:
-        """Tell whether all cells read as whole numbers, some with points between thousands and some without."""
+        """True if all cells may be whole numbers, some with points between thousands, and some without or with several
+        points."""
         return self.each("thousands") and self.any("point_groups") and (self.any("whole") or self.any("several_points"))
 
 
 def counted_facts(
     store: CellStore, names: Sequence[str], facts: Mapping[str, Fact], cell: Fact = str, most: int | None = None
 ) -> dict[str, dict[str, int]]:
-    """Count for each column the cells that match each pattern; of the first ``most`` rows, or of all."""
+    """Return, for each column, the number of cells that match each pattern in ``facts``, in the first ``most`` rows or
+    in all.
+
+    ``cell`` turns the name of a column into the SQL expression that is matched.
+    """
     found: dict[str, dict[str, int]] = {}
     step = max(1, AT_ONCE // len(facts))
     for low in range(0, len(names), step):
@@ -140,9 +145,10 @@ def counted_facts(
 def kinds_of(
     store: CellStore, names: Sequence[str], as_written: Collection[str] = (), decimal: str | None = None
 ) -> tuple[dict[str, Verdict], str]:
-    """The kinds of columns, and a note on how decimals are written if that is unusual; ids stay ``as_written``.
+    """Return the verdict on each column, and words on the decimal sign if that is unusual.
 
-    ``decimal`` is the decimal sign that the user gave. Raises DataError for numbers with two readings.
+    Columns in ``as_written`` (ids) stay text. ``decimal`` is the decimal sign that the user gave, or None. Raises
+    DataError for a column of numbers with two readings.
     """
     if store.dialect is None:
         return {name: Verdict(_of_type(store.types[store.column(name)]), store.column(name)) for name in names}, ""
@@ -186,7 +192,8 @@ def kinds_of(
 
 
 def _check_header(store: CellStore, names: Collection[str]) -> None:
-    """Refuse a file made by concatenating files with their headers. Raises DataError."""
+    """Raise DataError if a row repeats the names of the columns, as in files that were concatenated with their
+    headers."""
     again = " AND ".join(f"{store.column(name)} = ?" for name in names)
     ((row,),) = store.ask("min(rowid)", f"WHERE {again}", *names) if names else ((None,),)
     if row is not None:
@@ -204,11 +211,12 @@ def _written(store: CellStore, names: Sequence[str]) -> dict[str, Counts]:
 def _with_decimals(
     store: CellStore, columns: Mapping[str, Counts], delimiter: str, decimal: str | None
 ) -> dict[str, Verdict]:
-    """The numeric columns of a table that has decimal commas. Raises DataError.
+    """Return the verdicts on the columns of numbers in a table that has decimal commas, or whose decimal sign the user
+    gave.
 
-    Beside decimal commas, ``1,234`` and ``1.234`` may be thousands or decimals: a column in which no cell decides this
-    is refused. If columns are not separated by commas, ``1,234`` is a decimal under three conditions: another column
-    surely has decimal commas, no column has decimal points, and its own column has no whole numbers.
+    In such a table ``1,234`` and ``1.234`` may be thousands or decimals. Raises DataError for a column in which no cell
+    decides this. If columns are not separated by commas, ``1,234`` is a decimal under three conditions: a column surely
+    has decimal commas, no column surely has decimal points, and its own column has no whole numbers.
     """
     commas = any(of.any("surely_commas") for of in columns.values())
     points = any(of.any("surely_points") for of in columns.values())

@@ -1,13 +1,14 @@
-"""``python -m training.data.ingest``: convert windows that you already have into a data set that trainers read.
+"""Convert windows or samples that you already have into a data set that trainers read: the program of
+``python -m training.data.ingest``.
 
     python -m training.data.ingest windows.npz --out-dir data/processed
     python -m training.data.ingest samples.csv --window-s 4 --stride-s 2 --out-dir data/processed
     python -m training.data.ingest --pcp /var/log/pcp/pmlogger/pi/20261101 --out-dir data/processed
     python -m training.data.ingest --prometheus http://localhost:9090 --labels-from incidents.csv --rest normal
 
-Formats: see `npz`, `samples` (text and Parquet) and `recorders`; they end in the same files as own recordings. Exit
-codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a folder that cannot be written, 75 one that another
-process writes a data set into.
+The modules `npz`, `samples` (text and Parquet) and `recorders` describe the formats. The result has the same files as a
+build from own recordings. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a file or folder that
+cannot be written, 75 a folder into which another process writes a data set.
 """
 
 import argparse
@@ -105,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepared(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
-    """Read and judge the named input. Raises DataError."""
+    """Read the input that the arguments name, apply all checks, and return the windows with notes. Raises DataError."""
     most = 0.0 if args.drop_nan else args.max_missing
     windows = set_apart(without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room), room)
     wanted = _wanted(args)
@@ -198,7 +199,7 @@ def _share(text: str) -> float:
 
 
 def _moment(text: str) -> float:
-    """A time as seconds since 1970; a time without a zone is in UTC."""
+    """Return a time, written as a number or in ISO format, as seconds since 1970; a time without a zone is in UTC."""
     try:
         return float(text)
     except ValueError:
@@ -248,7 +249,8 @@ def _missing(text: str) -> list[Missing]:
 
 
 def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
-    """Choose the reader for the input; refuse an option that its format does not use."""
+    """Read the windows of the input with the reader for its format; exit with an error for an option that this format
+    does not use."""
     recorder = _recorder(args)
     if args.rest is not None and args.labels_from is None:
         _usage("--rest has no effect without --labels-from: leave it out")
@@ -281,7 +283,8 @@ def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
 
 
 def _recorder(args: argparse.Namespace) -> Recorder | None:
-    """The recorder that the flags name; None if they name a file."""
+    """Return the recorder that the flags name; None if the arguments name a file. Exits with an error unless there is
+    exactly one input."""
     named = [recorder for recorder in RECORDERS if getattr(args, recorder.name)]
     if len(named) + (args.file is not None) != 1:
         _usage(f"give one file, or one of {', '.join(recorder.flag for recorder in RECORDERS)}")
@@ -289,7 +292,7 @@ def _recorder(args: argparse.Namespace) -> Recorder | None:
 
 
 def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None) -> Ingested:
-    """Read what another recorder measured. Raises DataError."""
+    """Read the samples of another recorder, and cut them into windows. Raises DataError."""
     given = getattr(args, recorder.name)
     sources = given if recorder.several else [given]
     what = recorder.flag if recorder.several else f"{recorder.flag} {given}"
@@ -323,12 +326,13 @@ def _said(args: argparse.Namespace) -> SaidClasses:
 
 
 def _given(kind: type[SaidClasses | WindowCut | Wanted], args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a class that are options as well, as the options say them."""
+    """Return the values of those options that are fields of the class ``kind``, by name."""
     return {name: getattr(args, name) for name in kind._fields if name in args}
 
 
 def _cut(args: argparse.Namespace) -> WindowCut:
-    """The cut, with the windows of --like where nothing else is said of them. Raises DataError."""
+    """Return the options for cutting windows; length and step default to those of --like, if it is given. Raises
+    DataError."""
     cut = WindowCut(**_given(WindowCut, args))
     if args.like is None:
         return cut
@@ -337,7 +341,8 @@ def _cut(args: argparse.Namespace) -> WindowCut:
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:
-    """The options on columns, with what --missing said when the data set of --like was made. Raises DataError."""
+    """Return the options on columns; to --missing, the numbers are added that counted as missing in the data set of
+    --like. Raises DataError."""
     missing = list(args.missing)
     if args.like is not None:
         validation = (args.like if args.like.is_dir() else args.like.parent) / VALIDATION_FILE
@@ -348,7 +353,7 @@ def _wanted(args: argparse.Namespace) -> Wanted:
 
 
 def _in_question(windows: Ingested, exempt: Collection[str] = ()) -> WindowsInQuestion:
-    """The windows in the form that the detectors of doubts take."""
+    """Return the windows in the form that detectors of doubtful data take; ``exempt`` has the channels not to judge."""
     return WindowsInQuestion(
         X=windows.X,
         channels=[channel.name for channel in windows.channels],

@@ -1,7 +1,7 @@
-"""References among ingested windows: marked in the file, and kept out of training and test.
+"""Separate the windows of hosts' references, which a column or array marks, from the windows for training and test.
 
-Until windows are cut, the mark is treated as a label. As no window crosses a change of label, no window mixes reference
-and other samples.
+Until windows are cut, the mark counts as a label. As no window crosses a change of label, no window mixes samples of a
+reference with others.
 """
 
 from collections.abc import Callable, Collection
@@ -22,13 +22,15 @@ MARK = "(reference)"  # the label, until the windows are set apart
 
 
 def marks_refused(what: str, way_out: str) -> Callable[[str], str]:
-    """The sentence for a value that is no mark of a reference."""
+    """Return a function that makes the sentence for a value that is neither true nor false; ``what`` names the column
+    or array of marks."""
     said = f"The {what} marks which rows are of a host's reference by true or false, or 1 or 0, and holds"
     return lambda odd: f"{said} {odd!r}: correct it, or {way_out}."
 
 
 def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
-    """Read true and false, 1 and 0; text says it, as ``bool("False")`` would be true. Raises DataError."""
+    """Return the values as booleans: numbers 1 and 0, or these and true and false as text. Raises DataError with the
+    sentence of ``refusal`` for others."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
     words = [word.strip().casefold() for word in values.astype(str).tolist()]
@@ -39,9 +41,10 @@ def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
 
 
 def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: Bools) -> tuple[Codes, tuple[str, ...]]:
-    """Class numbers of rows or windows, and the classes' names, with one more for references. Raises DataError.
+    """Return the class numbers and names with one more class, ``MARK``, for the rows or windows of references.
 
-    Refuses references of a class that is not benign.
+    ``mark`` marks these; without any, numbers and names stay as they are. Raises DataError if all are marked, or one
+    that is not benign.
     """
     if MARK in names:
         raise DataError(f"A class is called {MARK}, which means something else here: rename it.")
@@ -61,7 +64,7 @@ def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: 
 
 
 def set_apart(windows: Ingested, room: WorkingMemory = ROOM) -> Ingested:
-    """Move the windows of references out of the windows into a set of their own. Raises DataError where no others are
+    """Return the windows with those of references moved into the field ``reference``. Raises DataError if no others are
     left."""
     mark = windows.label.among([MARK])
     if not mark.any():

@@ -1,7 +1,7 @@
-"""Find the columns with a role: time, label, host, episode and window, by their usual names or by flags.
+"""Find the columns with a role (time, label, host, episode, window, reference) by their usual names or by flags.
 
-Every other column is a channel. Two columns that could both have one role are refused, naming the flag that chooses
-one. All functions are pure.
+Every other column is a channel. Two columns that could both have the same role are refused with a sentence that names
+the flag for the choice. All functions are pure.
 """
 
 import re
@@ -14,12 +14,12 @@ from training.data.errors import DataError
 
 
 def words_of(table: str) -> dict[str, tuple[str, ...]]:
-    """The words of each line of a table, by the first of them."""
+    """Return the words of each line of ``table``, as a dictionary whose keys are the lines' first words."""
     return {line.split()[0]: tuple(line.split()) for line in table.strip().splitlines()}
 
 
 class Role(StrEnum):
-    """The role of a column; its value is the column's name in all code after the reader."""
+    """The role of a column; the value is the name that the column has in all code after the reader."""
 
     TIME = "t"
     LABEL = "label"
@@ -34,12 +34,12 @@ class Role(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """The meaning of one cell."""
+        """The meaning of one cell of such a column, in words for the user."""
         return _WORDS[self][1]
 
     @property
     def cells(self) -> str:
-        """The meaning of all cells."""
+        """The meaning of all cells of such a column, in words for the user."""
         return _WORDS[self][2]
 
 
@@ -92,7 +92,7 @@ SUFFIX = re.compile(r"[_\s.\-]([^_\s.\-]+)$")
 
 
 class Roles(NamedTuple):
-    """The column of each role, by its name in the table."""
+    """The name in the table of the column for each role, and of other columns that are not channels."""
 
     columns: Mapping[Role, str] = {}
     clock: str | None = None  # the column of the time of day, where the role TIME is a date
@@ -101,19 +101,19 @@ class Roles(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns that are not channels."""
+        """The names of all columns that are not channels."""
         return (*self.columns.values(), *((self.clock,) if self.clock else ()), *self.second_labels)
 
 
 def plain(name: str) -> str:
-    """A column's name without case, spaces, underscores, dots, and a unit in brackets."""
+    """Return a column's name casefolded, without spaces, underscores, hyphens, dots, and brackets at its end."""
     return re.sub(r"[\s_\-.]", "", IN_BRACKETS.sub("", name).casefold())
 
 
 def unit_in(name: str, *, is_time: bool = False) -> str | None:
-    """The unit of time that a column's name ends in: ``Time (ms)``, ``t_ns``; None without one.
+    """Return the unit of time at the end of a column's name, as in ``Time (ms)`` or ``t_ns``; None without one.
 
-    Of a column that surely ``is_time`` the name may also be a unit itself (``minute``), or end in ``_min``.
+    If the column surely holds times (``is_time``), its name may also be a unit itself (``minute``), or end in ``_min``.
     """
     is_time |= plain(SUFFIX.sub("", name)) == "elapsed"
     for pattern in (IN_BRACKETS, SUFFIX):
@@ -125,14 +125,18 @@ def unit_in(name: str, *, is_time: bool = False) -> str | None:
 
 
 def plural_of(name: str) -> Role | None:
-    """The role whose plural a column is named after (``hosts``): that is rather a count than the role itself."""
+    """Return the role whose plural is the column's name (``hosts``), as such a column is probably a count; else
+    None."""
     word = plain(name)
     singular = {f"{name}s": role for role, names in NAMES.items() for name in names}
     return None if any(word in names for names in NAMES.values()) else singular.get(word)
 
 
 def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Roles:
-    """Find the column of each role among ``names``. ``said`` has the columns named by flags. Raises DataError."""
+    """Return the column of each role among the column ``names``; ``said`` has the columns that flags name.
+
+    Raises DataError if a flag names no column, or several columns may have one role.
+    """
     for role, name in said.items():
         if name not in names:
             raise DataError(f"{role.flag} names {name!r}, which is no column of {where}.")
@@ -158,8 +162,8 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
 
 
 def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
-    """Return True for a usual name of the role. ``y`` beside ``x`` and ``z`` is an axis if another column is the
-    label."""
+    """Return True if ``name`` is a usual name of the role; but ``y`` beside ``x`` and ``z`` is an axis if another
+    column may be the label."""
     if role is Role.LABEL and plain(name) == "y":
         others = {plain(other) for other in names} - {"y"}
         if {"x", "z"} <= others and not others.isdisjoint(NAMES[role]):
@@ -168,7 +172,8 @@ def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
 
 
 def _word(role: Role, name: str) -> str:
-    """The name as listed in NAMES, if it is: without "id" at its end, and for a time without its unit."""
+    """Return the plain name as ``NAMES`` lists it: without a final "id" if it is listed only so, and for times without
+    a unit."""
     if role is Role.TIME and unit_in(name) and not IN_BRACKETS.search(name):
         name = SUFFIX.sub("", name)
     word = plain(name)
@@ -176,7 +181,8 @@ def _word(role: Role, name: str) -> str:
 
 
 def _is_settled(labels: Sequence[str]) -> bool:
-    """Return True when the first of several columns is surely the label: it is called so, or all have an order."""
+    """Return True if the first of several columns is surely the label: it is called ``label``, or ``LABEL_FIRST`` ranks
+    all of them."""
     words = [_word(Role.LABEL, name) for name in labels]
     if len(set(words)) < len(words):
         return False

@@ -1,4 +1,4 @@
-"""Read the rows of a table in long form column by column; refuse a name that is used for two recordings."""
+"""Read the rows of a table of samples column by column; refuse two recordings under one name, and wrong rates."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling doe
 
 
 class WindowCut(NamedTuple):
-    """The way in which recordings are cut into windows; ``hz`` None: read off the times.
+    """The options for cutting recordings into windows; ``hz`` None means that the rate is computed from the times.
 
-    ``t_unit`` and ``time_format`` (of strptime) are None where they are not given. ``episode_s`` is the length of the
-    episodes into which recordings are cut; None: a table without an episode column is cut by a rule.
+    ``t_unit`` and ``time_format`` (of strptime) are None if the user did not give them. ``episode_s`` is the length of
+    the episodes into which recordings are cut; None means by a rule, and only if no column names episodes.
     """
 
     window_s: float | None = None
@@ -55,7 +55,7 @@ class WindowCut(NamedTuple):
 
 
 class TableClasses(NamedTuple):
-    """All classes in the order of their numbers, and which are benign."""
+    """The names of all classes in the order of their numbers, and the benign ones."""
 
     names: tuple[str, ...]
     benign: Benign
@@ -63,10 +63,10 @@ class TableClasses(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SampleRows:
-    """The samples of a table. ``t`` None: there is no clock.
+    """The S samples of a table, with their times ``t`` in seconds; None if the table has no times.
 
-    ``values`` (S, C) may be larger than memory. ``label`` has numbers into the names of ``labels``; ``place`` says
-    where the rows stood in the file, once they are sorted.
+    ``values`` (S, C) may be larger than memory. ``label`` has the number of each row's class in ``labels``. Once the
+    rows are sorted, ``place`` has the row number of each in the file.
     """
 
     path: Path
@@ -85,22 +85,22 @@ class SampleRows:
 
     @property
     def clock(self) -> Floats:
-        """The times of rows that have some."""
+        """The times ``t``, for callers that know that there are some."""
         assert self.t is not None
         return self.t
 
     @property
     def recording(self) -> Codes:
-        """A number for each row, equal in one recording (or window)."""
+        """A number for each row; rows of one recording (or window, if windows are given) have the same."""
         return numbered(self.host, *(ids for ids in (self.episode, self.window) if ids is not None))
 
     @property
     def ids(self) -> Coded:
-        """The name of each row's recording on its host."""
+        """The name of each row's recording: its episode, or its host if there are no episodes."""
         return self.host if self.episode is None else self.episode
 
     def at(self, rows: Indices, values: AnyArray | None = None) -> SampleRows:
-        """The rows of these numbers; ``values`` replaces their values if given."""
+        """Return the rows with these numbers; ``values``, if given, replaces their values."""
         if values is None:
             values = self.room.empty((rows.size, self.values.shape[1]), self.values.dtype, "F")
             for place in range(values.shape[1]):
@@ -120,7 +120,7 @@ class SampleRows:
 
 
 def missing_roles(columns: Sequence[str], *, is_cut: bool) -> tuple[str, ...]:
-    """Say what follows from a role that no column has, and which channels have almost its name."""
+    """Return notes on roles (host, episode) that no column has, and on channels named like the plural of a role."""
     notes = []
     if Role.HOST not in columns:
         notes.append("There is no column host: all rows count as one machine's.")
@@ -138,7 +138,8 @@ def missing_roles(columns: Sequence[str], *, is_cut: bool) -> tuple[str, ...]:
 
 
 def check_numbers(table: Stored) -> None:
-    """Refuse channels that hold no numbers, all of them at once. Raises DataError."""
+    """Raise DataError if the table has no rows or no channels, or channels that are not numbers; the sentence names all
+    of these."""
     path = table.path
     if table.height == 0 or not table.channels:
         raise DataError(f"{path} holds no samples: it needs rows, and a column for each channel.")
@@ -161,7 +162,8 @@ def check_numbers(table: Stored) -> None:
 
 
 def _other_than_numbers(table: Stored, name: str) -> str:
-    """Describe what a column holds instead of numbers; for text, name the first cell that is not a number."""
+    """Return words for the content of a column that has other things than numbers, with the first such cell if it is
+    text."""
     odd, row, first = table.odd_cells(name)
     if odd and odd == table.store.rows and re.match(UNIT_BEHIND, first):
         return f"numbers with a unit behind them, the first {first!r} (write it into the column's name)"
@@ -174,7 +176,7 @@ def _other_than_numbers(table: Stored, name: str) -> str:
 
 
 def hosts_of(table: Stored) -> Coded:
-    """The host of each row. Raises DataError."""
+    """Return the host of each row; ``UNKNOWN_HOST`` for all if there is no column of hosts. Raises DataError."""
     if Role.HOST not in table.columns:
         return Coded(np.array([UNKNOWN_HOST]), np.broadcast_to(np.int32(0), (table.height,)))
     return _tidy(strings(table, Role.HOST), "host")
@@ -185,8 +187,8 @@ def _tidy(names: Coded, what: str) -> Coded:
 
 
 def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
-    """The time of each row in seconds, and the unit or format in which it was read; None if there is no clock. Raises
-    DataError."""
+    """Return the time of each row in seconds, and words on how it was read; None and "" if there is no column of times.
+    Raises DataError."""
     if Role.TIME in table.columns:
         said = times.SaidTimes(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
         return times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path))
@@ -197,7 +199,8 @@ def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
 
 
 def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) -> SampleRows:
-    """The rows that are used, in the order of the file. Raises DataError."""
+    """Return the rows of the table that are used, in the order of the file, with their values and classes. Raises
+    DataError."""
     host = hosts_of(table)
     episode, window = (
         _tidy(strings(table, role), str(role)) if role in table.columns else None
@@ -239,7 +242,7 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
 
 
 def _marks(table: Stored) -> Bools:
-    """The rows that are of a host's reference. Raises DataError."""
+    """Return a mask of the rows that are of a host's reference. Raises DataError."""
     name = table.called(Role.REFERENCE)
     if any(part.null_count() for part in table.parts(Role.REFERENCE)):
         raise DataError(f"The column {name!r} has empty cells: say in each row whether it is of a reference.")
@@ -249,8 +252,8 @@ def _marks(table: Stored) -> Bools:
 
 
 def _check_sense(column: str, labels: TableClasses, said: SaidClasses) -> None:
-    """Refuse a yes-or-no column named after the benign class, unless a flag says which value is benign. Raises
-    DataError."""
+    """Raise DataError if the label column has two values such as 0 and 1 and is named after the benign class, unless a
+    flag names the benign value."""
     word = plain(column).removeprefix("is")
     if said.benign or said.labels or said.no_benign or word not in (*USUAL, *ALSO_BENIGN):
         return
@@ -262,7 +265,7 @@ def _check_sense(column: str, labels: TableClasses, said: SaidClasses) -> None:
 
 
 def strings(table: Stored, role: Role) -> Coded:
-    """The cells of a column, as text. Raises DataError for an empty one."""
+    """Return the cells of the column with this role, as text. Raises DataError if a cell is empty."""
     empty, first, at = 0, 0, 0
     for part in table.parts(role):
         if part.null_count() and not empty:
@@ -278,8 +281,10 @@ def strings(table: Stored, role: Role) -> Coded:
 
 
 def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
-    """The class of each row by its number. Numeric labels stay numbers, so that 0 and 1 mean benign and malicious, as
-    usual."""
+    """Return the class number of each row, and the classes. Raises DataError.
+
+    Numeric labels are passed on as numbers, so that 0 and 1 can mean benign and malicious.
+    """
     if table.labels is None and any(part.null_count() for part in table.parts(Role.LABEL)):
         raise DataError(
             f"The column {table.called(Role.LABEL)!r} has empty cells: fill them, or leave these rows out with "
@@ -299,7 +304,7 @@ def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
 
 
 def _labels(table: Stored) -> tuple[AnyArray, Codes]:
-    """The different labels, ascending, and each row's number among them; an empty cell counts as NaN."""
+    """Return the different labels, ascending, and each row's place among them; an empty cell counts as NaN."""
     if table.labels is not None:
         return table.labels.names, table.labels.codes
     first = next(table.parts(Role.LABEL))
@@ -317,7 +322,10 @@ def _filled(numbers: pl.Series) -> AnyArray:
 
 
 def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, list[str]]:
-    """The rows whose label names a class, and notes on the others. Raises DataError."""
+    """Return the table without the rows whose label is in ``unlabelled``, and sentences on the rows left out.
+
+    A given window with such a row is left out as a whole. Raises DataError.
+    """
     if not unlabelled:
         return table, []
     values, codes = _labels(table)
@@ -343,7 +351,7 @@ def _names_of_hosts(table: Stored) -> set[str]:
 
 
 def check_labels_repeated(rows: SampleRows) -> None:
-    """Refuse a class with a single sample: no window can have it. Raises DataError."""
+    """Raise DataError if a class has a single sample, because no window can then have this class."""
     counts = np.bincount(rows.label, minlength=len(rows.labels.names))
     once = sorted(rows.labels.names[number] for number in np.flatnonzero(counts == 1).tolist())
     if once:
@@ -357,10 +365,10 @@ def check_labels_repeated(rows: SampleRows) -> None:
 
 
 def check_begun_once(rows: SampleRows, group: Codes, kept: Ints | None, what: str) -> None:
-    """Refuse a group of rows, in the order of the file, whose times start over and overlap; only rows marked ``kept``
-    count.
+    """Raise DataError, ending in ``what``, if the times of a group start over in the order of the file, and the parts
+    overlap.
 
-    Raises DataError.
+    Only the rows with the numbers ``kept`` count; None means all. Shuffled rows are accepted.
     """
     row = np.arange(group.size) if kept is None else np.sort(kept)
     row = row[np.argsort(group[row], kind="stable")]
@@ -378,7 +386,7 @@ def check_begun_once(rows: SampleRows, group: Codes, kept: Ints | None, what: st
 
 
 def out_of_order(t: Floats, group: Codes) -> int:
-    """Count the rows that are earlier than a row before them in their group."""
+    """Return the number of rows whose time is earlier than that of a previous row of their group."""
     order = np.argsort(group, kind="stable")
     values, rank = np.unique(t[order], return_inverse=True)
     begin = np.cumsum(np.diff(group[order], prepend=-1) != 0) * values.size  # so that no group reaches into the next
@@ -389,11 +397,11 @@ def out_of_order(t: Floats, group: Codes) -> int:
 
 
 def check_interleaved(rows: SampleRows, group: Codes) -> None:
-    """Refuse a host's sorted rows that alternate between two recordings, when no column says which row belongs to
-    which.
+    """Raise DataError if a host's sorted rows seem to alternate between two recordings, and there is no column of
+    episodes.
 
-    Such rows have alternating steps, or half of their channels are nearer to the second-last sample than to the last.
-    If the user named the episode column, the rows are taken as one recording. Raises DataError.
+    Such rows have alternating steps, or half of their channels are much nearer to the sample before the last one than
+    to the last.
     """
     if rows.t is None or rows.episode is not None:
         return
@@ -409,7 +417,7 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
 
 
 def _steps_alternate(t: Floats) -> bool:
-    """Tell whether long and short steps alternate evenly, which rounding and delays do not cause."""
+    """Return True if long and short steps alternate evenly, which rounding and delays do not cause."""
     steps = np.diff(t)
     quartiles = [np.quantile(steps[first::2], (0.1, 0.5, 0.9)) for first in (0, 1)]
     short, long = sorted(quartiles, key=lambda found: float(found[1]))
@@ -435,9 +443,10 @@ def name_of(rows: SampleRows, row: int) -> str:
 
 
 def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower: bool = False) -> None:
-    """Refuse recordings whose own step is not that of the data set. Raises DataError.
+    """Raise DataError if recordings have another rate than the data set's ``hz``.
 
-    ``slower``: those that come faster can be brought to ``hz``, unless it was not ``said`` and they are far from it.
+    With ``slower``, only slower recordings are refused, as faster ones can be averaged; and far faster ones, unless the
+    user gave the rate (``said``).
     """
     first = [low for low, _ in edges_of(group)]
     by_group = times.usual_steps(rows.clock, group, [str(number) for number in range(len(first))])
@@ -466,7 +475,11 @@ def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower
 
 
 def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
-    """The sampling rate of rows whose ``group`` is their recording (or window); each group is checked against it."""
+    """Return the sampling rate: ``cut.hz`` if given, else that of the median step inside the groups.
+
+    ``group`` has the recording (or window) of each row. Raises DataError if the times do not rise, or the step suggests
+    a wrong unit.
+    """
     steps = steps_inside(rows, group)
     if not (steps > 0).any():
         if cut.hz:
@@ -481,5 +494,5 @@ def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
 
 
 def steps_inside(rows: SampleRows, group: Codes) -> Floats:
-    """The steps from sample to sample of one group."""
+    """Return the differences between the times of neighbouring rows of the same group."""
     return np.asarray(np.diff(rows.clock)[np.diff(group) == 0])

@@ -1,17 +1,17 @@
-"""Windows from a table in long form: one row a sample, one column a channel (text or Parquet).
+"""Make windows from a table in long form (text or Parquet): a row for each sample, a column for each channel.
 
-Columns with a meaning, found by their usual names or named by flags (`roles`); every other one is a channel and must
-hold numbers (`columns` says which names are refused):
+The following columns have a meaning, and are found by their usual names or named by flags (`roles`). Every other column
+is a channel and must contain numbers (`columns` refuses some names):
 
     time      seconds or dates, on one clock for all rows
     label     class of the row, by name or number
     window    optional: rows of equal value are one window, as they were cut before
-    episode   optional: which rows belong to one recording (absent: each window, or each host, is one)
-    host      optional: which machine recorded it
-    reference optional: true or 1 where a row is of the host's reference (see `own`)
+    episode   optional: rows of equal value are one recording (absent: each window, or each host, is one)
+    host      optional: machine that recorded the row
+    reference optional: true or 1 if the row is of the host's reference (see `references`)
 
-Ids may start again on every host: a recording is known by host and episode, a window by host, episode and window.
-Without ``window`` the recordings are cut here: by ``window_s`` and ``stride_s``, never across a recording, a gap or a
+Ids may be used again on every host: host and episode identify a recording; host, episode and window identify a window.
+Without the column window, recordings are cut by ``window_s`` and ``stride_s``, never across a recording, a gap or a
 change of label.
 """
 
@@ -66,7 +66,8 @@ ROUNDING = 1e-5  # of a window's length that was reckoned from a rate
 
 
 class Log(NamedTuple):
-    """A log of incidents that labels the samples; ``rest`` is the class of samples in no incident."""
+    """The file of a log of incidents that labels the samples; ``rest`` is the class of samples in no incident, or
+    None."""
 
     path: Path
     rest: str | None = None
@@ -85,10 +86,11 @@ def read_long(
     scoring: bool = False,
     room: WorkingMemory = ROOM,
 ) -> ingested.Ingested:
-    """Read and cut the table; ``roles`` are the columns named by flags, ``columns`` the names of all columns.
+    """Read the table in ``path``, and return its windows.
 
-    ``decimal`` is the sign before decimals, where it is said; for ``scoring`` a table needs no labels. The result does
-    not depend on ``room``, the memory to use. Raises DataError.
+    ``roles`` has the columns that flags name, and ``columns`` the names of all columns of a file without a header.
+    ``decimal`` is the sign before decimals that the user gave, or None. With ``scoring``, a table needs no labels. The
+    result does not depend on ``room``, the memory to use. Raises DataError.
     """
     table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal)
     with closing(table.store):
@@ -98,9 +100,9 @@ def read_long(
 def read_recorded(
     found: RecordedTable, cut: WindowCut, *, said: ingested.SaidClasses, wanted: Wanted, log: Log | None = None
 ) -> ingested.Ingested:
-    """Cut samples of another recorder: its channels are known, and without a log all samples are benign.
+    """Return the windows of another recorder's samples, compressed like own recordings.
 
-    Raises DataError.
+    Without a log of incidents, all samples count as benign. Raises DataError.
     """
     rows, notes = found.rows.select(left(found.rows.columns, wanted.ignore, found.path)), found.notes
     roles = {Role.TIME: "its clock", Role.HOST: "its host"}
@@ -133,7 +135,7 @@ def cut_table(
     log: Log | None = None,
     scoring: bool = False,
 ) -> ingested.Ingested:
-    """Cut the rows of a table into windows. Raises DataError."""
+    """Return the windows of a table's rows: those that the table gives, or cut here. Raises DataError."""
     path = table.path
     by_log = Labelled()
     if log is not None:
@@ -187,8 +189,8 @@ def cut_table(
 
 
 def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled, WindowCut]:
-    """The rows of the table to which the log gives a label, and the cut options with the format of its times. Raises
-    DataError."""
+    """Return the rows to which the log gives a label, those labels, and the cut options with the time format that the
+    table has. Raises DataError."""
     if Role.LABEL in table.roles.columns:
         raise DataError(
             f"{table.path} has labels of its own in {table.called(Role.LABEL)!r}: leave them out with --ignore, or "
@@ -217,8 +219,8 @@ def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled
 
 
 def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, str | None]:
-    """Read times in the format that the user gave, or as usual if they are not so written; return also the format
-    found.
+    """Return the result of ``read`` with the format that the user gave, or without a format if that fails; and the
+    format that was used.
 
     A table and its log may use different formats. Raises DataError.
     """
@@ -232,14 +234,15 @@ def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, 
 
 
 def _meanings(table: Stored, t_role: str) -> dict[str, str]:
-    """The meaning of each column that is not a channel, in the order of the table."""
+    """Return the meaning of each column that is not a channel, by the column's name, in the order of the table."""
     roles = [Role(name) for name in table.columns if name in table.roles.columns]
     found = {table.called(role): t_role if role is Role.TIME else role.meaning for role in roles}
     return found | ({} if table.roles.clock is None else {table.roles.clock: "time of day"})
 
 
 def _windows(rows: SampleRows, first: Ints, **known: Any) -> ingested.Ingested:
-    """Windows that begin at the rows ``first``, with what is ``known`` of them; of channels the caller knows."""
+    """Return windows that begin at the rows ``first``, with the other fields in ``known``; the caller adds the
+    channels."""
     return ingested.Ingested(
         label=Coded(np.array(rows.labels.names), rows.label[first]).renamed(rows.labels.names),
         host=rows.host.take(first),
@@ -313,7 +316,8 @@ def _given_windows(rows: SampleRows, cut: WindowCut) -> ingested.Ingested:
 
 
 def _fill(X: Floats32, at: int, rows: SampleRows, low: int, begins: Ints) -> None:
-    """Copy the windows that begin at these rows after ``low`` into ``X``, from window ``at`` on."""
+    """Copy windows from ``rows`` into ``X``, from window ``at`` on; ``begins`` has the windows' first rows, counted
+    from the row ``low``."""
     samples = X.shape[2]
     for start, some in blocks(begins, 8 * rows.room.rows(X[:1].nbytes)):
         part = rows.values[low + int(some[0]) : low + int(some[-1]) + samples]
@@ -323,12 +327,12 @@ def _fill(X: Floats32, at: int, rows: SampleRows, low: int, begins: Ints) -> Non
 
 
 def _unknown(values: Floats32, low: int = 0, high: int | None = None) -> int:
-    """Count the values of these rows that were not measured."""
+    """Return the number of NaN values in the rows from ``low`` until before ``high``."""
     return sum(int(np.count_nonzero(np.isnan(column[low:high]))) for column in columns(values))
 
 
 def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
-    """Refuse a window whose rows are interrupted by a gap or a change of label. Raises DataError."""
+    """Raise DataError if a given window of ``samples`` rows has two rows with the same time, or a long gap inside."""
     assert rows.window is not None
     steps = np.diff(rows.clock.reshape(-1, samples), axis=1)
     equal = np.flatnonzero((steps == 0).any(axis=1))
@@ -434,8 +438,8 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
 
 
 def _hosts_without_reference(rows: SampleRows, first: Ints) -> list[str]:
-    """A note on hosts whose reference has no stretch as long as a window; ``first`` are the rows at which windows
-    begin."""
+    """Return a note on hosts whose reference gave no window, because no part of it is long enough; ``first`` has the
+    first rows of all windows."""
     if MARK not in rows.labels.names:
         return []
     mark = rows.labels.names.index(MARK)
@@ -450,7 +454,7 @@ def _hosts_without_reference(rows: SampleRows, first: Ints) -> list[str]:
 
 
 def _gaps(t: Floats, hz: float) -> tuple[int, float]:
-    """Count the gaps between sorted times, and find the longest."""
+    """Return the number of gaps between sorted times, and the length of the longest in seconds (0 without one)."""
     steps = np.diff(t)
     return int((steps > GAP / hz).sum()), float(steps[steps > GAP / hz].max(initial=0.0))
 
@@ -458,11 +462,11 @@ def _gaps(t: Floats, hz: float) -> tuple[int, float]:
 def _episodes(
     rows: SampleRows, recordings: Mapping[str, tuple[int, int]], cut: WindowCut, window_s: float
 ) -> tuple[dict[str, tuple[int, int]], tuple[str, ...]]:
-    """Cut long recordings into episodes by ``cut.episode_s``, or by a rule where no column names episodes.
+    """Return the episodes, each as its first row and the row after its last, and notes.
 
-    Data that are only scored stay one episode, so that no samples between episodes are lost. An episode is given by its
-    first row and the row after its last. Neighbouring windows of a recording are alike, so a window's length is left
-    out between two episodes to keep the sides of a split apart.
+    Long recordings are cut into episodes of ``cut.episode_s``, or by a rule if no column names episodes. Without labels
+    and ``cut.episode_s``, recordings stay whole, so that no samples are lost. Neighbouring windows of a recording are
+    alike; so a window's length is left out between two episodes, to keep the sides of a split apart.
     """
     if cut.episode_s is not None and cut.episode_s < 2 * window_s * (1 - ROUNDING):
         raise DataError(
@@ -507,19 +511,19 @@ def _episodes(
 
 
 def episode_length(span_s: float, window_s: float) -> float | None:
-    """The length of episodes when the table names none: a tenth of the recording, or more if that is short.
+    """Return the length in seconds of the episodes into which a recording of ``span_s`` is cut by the rule.
 
-    An episode must have room for eight windows side by side and the gap before it; None for a recording too short for
-    three episodes, which stays one.
+    It is a tenth of the recording, or more, so that eight windows side by side and the gap before them fit. None means
+    that the recording is too short for three episodes, and stays one.
     """
     count = min(EPISODES_MOST, int(span_s / ((EPISODE_WINDOWS + 1) * window_s)))
     return None if count < EPISODES_LEAST else span_s / count * (1 + 1e-9)  # the last sample belongs to the last one
 
 
 def stretch_edges(t: Floats, label: AnyArray, hz: float) -> Ints:
-    """Find where stretches without a break begin, and where the last one ends.
+    """Return the first row of each part of the rows without a break, and the number of rows at the end.
 
-    A break is a gap, a step too short, or a change of label.
+    A break is a gap, a step that is too short, or a change of label.
     """
     steps = np.diff(t)
     broken = (steps > GAP / hz) | (steps < SHORT / hz) | (label[1:] != label[:-1])

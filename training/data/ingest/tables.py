@@ -1,4 +1,4 @@
-"""A table of samples as the user has it: what its columns mean, and what their cells hold."""
+"""Read a user's table of samples: find the meaning of its columns, and return their cells as numbers or text."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1
 
 
 class Stored(NamedTuple):
-    """A table whose cells are kept in DuckDB until it is closed. Only the rows ``keep`` are used.
+    """A table whose cells are in ``store`` (DuckDB) until that is closed. Only the rows that ``keep`` marks are used.
 
-    A column with a role has the role's name in ``columns``; ``roles`` holds what it is called in the file.
+    A column with a role has the role's name in ``columns``; ``roles`` has its name in the file.
     """
 
     path: Path
@@ -52,26 +52,26 @@ class Stored(NamedTuple):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The names of the channels, in their order."""
+        """The names of the channels, sorted."""
         return tuple(sorted(name for name in self.columns if name not in {str(role) for role in self.roles.columns}))
 
     def called(self, role: Role) -> str:
-        """The file's name for the column with a role."""
+        """Return the name in the file of the column with this role; the role's own name if the file has none."""
         return self.roles.columns.get(role, str(role))
 
     def named(self, column: str) -> str:
-        """The file's name for a column."""
+        """Return the name in the file of a column from ``columns``."""
         return self.called(Role(column)) if column in self.roles.columns else column
 
     def parts(self, role: Role) -> Iterator[pl.Series]:
-        """The cells of a column with a role, some rows at a time."""
+        """Yield the cells of the column with this role, some of the used rows at a time."""
         name, at = self.called(role), 0
         for part in self.store.series(self._cell(role), self.room.rows(CELL_BYTES)):
             keep, at = None if self.keep is None else self.keep[at : at + part.len()], at + part.len()
             yield (part if keep is None else part.filter(pl.Series(keep))).alias(name)
 
     def _cell(self, role: Role) -> str:
-        """The expression for the cells of a role: text as it is written where it may be a date, or an id."""
+        """Return the SQL expression for the cells of a role; cells that may be a date or an id stay text as written."""
         name = self.called(role) if self.called(role) in self.kinds else str(role)
         kind, sql = self.kinds[name].kind, self.kinds[name].sql
         if role is Role.TIME and self.roles.clock is not None:
@@ -85,7 +85,7 @@ class Stored(NamedTuple):
         return f"CAST({sql} AS BOOLEAN)" if kind is Kind.BOOLEAN else sql
 
     def values(self) -> Floats:
-        """The numbers of all channels: (S, C) of the rows that count, NaN where nothing was measured."""
+        """Return the values (S, C) of all channels in the used rows; NaN for a cell without a number."""
         channels = self.channels
         cells = [f"coalesce({self.kinds[name].number}, 'nan'::DOUBLE)" for name in channels]
         values: Floats = self.room.empty((self.height, len(channels)), np.float64, "F")
@@ -101,7 +101,8 @@ class Stored(NamedTuple):
         return values
 
     def odd_cells(self, name: str) -> tuple[int, int, str]:
-        """Count the cells of a column that are no numbers, and give row and text of the first."""
+        """Return the number of cells of a text column that are no numbers, and the row and text of the first; zeros and
+        "" for other columns."""
         column = self.store.column(name)
         if self.store.types[column] != "VARCHAR":
             return 0, 0, ""
@@ -111,13 +112,14 @@ class Stored(NamedTuple):
         return count, row, first[0][0] if first else ""
 
     def largest_whole(self) -> dict[str, int]:
-        """The largest whole number, without its sign, of each channel of such numbers."""
+        """Return the largest absolute value of each channel whose cells are whole numbers."""
         names = [name for name in self.channels if self.kinds[name].kind is Kind.WHOLE]
         most = ", ".join(f"coalesce(max(abs(TRY_CAST({self.kinds[name].sql} AS HUGEINT))), 0)" for name in names)
         return dict(zip(names, self.store.ask(most)[0], strict=True)) if names else {}
 
     def only(self, keep: Bools, labels: Coded | None = None) -> Stored:
-        """The table with only those rows that ``keep`` marks, and with other ``labels`` for them."""
+        """Return the table with only those of its used rows that ``keep`` marks; ``labels`` replaces their labels
+        (None: the table's own)."""
         if self.keep is not None:
             whole = self.keep.copy()
             whole[whole] = keep
@@ -134,9 +136,10 @@ def read_table(
     *,
     decimal: str | None = None,
 ) -> Stored:
-    """Read the table without the columns ``ignored``, and find those that mean something; its store is to be closed.
+    """Return the table in a file without the columns ``ignored``, with the roles and kinds of its columns.
 
-    ``columns`` names the columns of a file without a header, ``decimal`` is the sign before decimals. Raises DataError.
+    ``said`` has the columns that flags name, ``columns`` the names of all columns of a file without a header, and
+    ``decimal`` the sign before decimals. The caller must close the table's store. Raises DataError.
     """
     is_parquet = path.suffix.lower() == PARQUET
     if is_parquet and columns:
@@ -162,7 +165,8 @@ def read_table(
 
 
 def stored(path: Path, rows: pl.DataFrame, roles: Roles, layout: str) -> Stored:
-    """The same of rows in memory, whose columns with a role have the role's name."""
+    """Return the table for rows in memory, whose columns with a role have the role's name; the caller must close its
+    store."""
     with tempfile.TemporaryDirectory() as folder:
         rows.write_parquet(file := Path(folder) / f"rows{PARQUET}")
         store = parquet_cells(file, ROOM)
@@ -190,7 +194,8 @@ def _table(
 
 
 def read_plain(path: Path) -> pl.DataFrame:
-    """Read a small table with all cells unchanged. Raises DataError."""
+    """Return a small table as a data frame: numbers and booleans are converted, other cells unchanged. Raises
+    DataError."""
     store = open_cells(path)
     try:
         cast = {Kind.NUMBER: "TRY_CAST({} AS DOUBLE)", Kind.BOOLEAN: "CAST({} AS BOOLEAN)"}
@@ -204,10 +209,8 @@ def read_plain(path: Path) -> pl.DataFrame:
 
 
 def check_fits(path: Path, size: int, free: int) -> None:
-    """Refuse a table that needs so many bytes where fewer are free: the system would end the program.
-
-    Raises DataError.
-    """
+    """Raise DataError if a table needs ``size`` bytes of memory and only ``free`` are free, as the system would end the
+    program."""
     if size > free:
         needed, left_over = (f"{count / 2**30:,.1f} GiB" for count in (size, free))
         raise DataError(
@@ -217,7 +220,7 @@ def check_fits(path: Path, size: int, free: int) -> None:
 
 
 def left(names: Sequence[str], ignored: Collection[str], path: Path) -> list[str]:
-    """The names of the columns that are kept. Raises DataError."""
+    """Return the column names without the ``ignored`` ones. Raises DataError if one of these is no column."""
     unknown = [name for name in ignored if name not in names]
     if unknown:
         raise DataError(f"--ignore names {unknown[0]!r}, which is no column of {path}.")

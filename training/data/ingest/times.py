@@ -1,9 +1,9 @@
-"""Convert times of other sources to seconds; refuse unclear units, since a wrong guess falsifies every number of alarms
-a day.
+"""Convert times of other sources to seconds; refuse unclear units, because a wrong guess would make every number of
+alarms a day wrong.
 
-Dates become seconds since 1970. The unit of numbers is the one that the user gave, or that the column's name ends in,
-or that makes them a time of this century. Otherwise they are seconds, and refused if these make no sense (such as one
-sample in a quarter of an hour). All functions are pure.
+Dates become seconds since 1970. The unit of numbers is the one that the user gave, else the one at the end of the
+column's name, else the one in which they are dates of this century. Otherwise they count as seconds, and are refused if
+these make no sense (such as one sample in a quarter of an hour). All functions are pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +47,8 @@ BLOCK = 32  # steps in which a rate of its own shows through jitter and lost sam
 
 
 class SaidTimes(NamedTuple):
-    """The unit of numbers and the format of dates, from the user's flags and from the column's name."""
+    """The hints for reading times: the unit that the user gave, the unit in the column's name, and the user's format of
+    dates."""
 
     unit: str | None = None
     named: str | None = None
@@ -55,12 +56,14 @@ class SaidTimes(NamedTuple):
 
 
 def from_column(column: pl.Series, said: SaidTimes, where: str) -> tuple[Floats, str]:
-    """Return the seconds of a table's time column, and the unit or format in which they were read. Raises DataError."""
+    """Return the seconds of a table's column of times, and words on how they were read, such as "dates with a time
+    zone". Raises DataError."""
     return from_parts(lambda: [column], said, where)
 
 
 def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where: str) -> tuple[Floats, str]:
-    """Do the same as :func:`from_column` for a column that is read several times, some cells at a time."""
+    """Return what :func:`from_column` does, for a column that ``parts`` yields some cells at a time, at each call
+    anew."""
     first = next(iter(parts()))
     what = f"The column {first.name!r} of {where}"
     if any(part.null_count() for part in parts()):
@@ -87,7 +90,7 @@ def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where:
 
 
 def _seconds(dates: pl.Series) -> Floats:
-    """Dates, or durations, in seconds."""
+    """Return dates (since 1970) or durations in seconds."""
     if dates.dtype == pl.Date:
         dates = dates.cast(pl.Datetime("us"))
     assert isinstance(dates.dtype, pl.Datetime | pl.Duration)
@@ -95,7 +98,7 @@ def _seconds(dates: pl.Series) -> Floats:
 
 
 def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str) -> tuple[_Cells, bool, str]:
-    """Dates in UTC from text, whether they name a zone, and the order of day and month that was used."""
+    """Return a reader of dates in UTC from text, whether they name a zone, and words on the order of day and month."""
     if said.format is not None:
         zones, said_form = "%z" in said.format or "%Z" in said.format, said.format
         return _read(lambda: (part.str.to_datetime(said_form, time_zone="UTC") for part in parts()), what), zones, ""
@@ -125,7 +128,7 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
 
 
 def _read(parts: _Cells, what: str) -> _Cells:
-    """Read the dates, and turn any failure into a DataError."""
+    """Return a reader of the dates in ``parts`` that raises DataError for any failure."""
 
     def checked() -> Iterator[pl.Series]:
         try:
@@ -155,14 +158,14 @@ def _parts_of_dates(text: pl.Series) -> list[pl.Series]:
 
 
 def _written(text: pl.Series, order: int) -> pl.Series:
-    """The dates as texts of year, month, day and time of day."""
+    """Return the dates as text with year, month, day and time of day; ``order`` is that of :meth:`_Form.order`."""
     first, _, second, third, clock = _parts_of_dates(text)
     year, month, day = ((first, second, third), (third, second, first), (third, first, second))[order]
     return year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2) + " " + _clock(clock)
 
 
 class _Form:
-    """The form of the dates, as far as the cells show it."""
+    """The form of a column's dates, as far as the cells added so far show it."""
 
     def __init__(self) -> None:
         self.signs: set[str] = set()
@@ -192,9 +195,10 @@ class _Form:
         self.half |= bool(clock.str.contains(HALF_DAY).any())
 
     def order(self, what: str) -> int:
-        """Find what dates begin with: 0 the year, 1 the day (if a point follows, or it exceeds 12), 2 the month.
+        """Return what dates begin with: 0 for the year, 1 for the day (if a point follows, or it exceeds 12), 2 for the
+        month.
 
-        Raises DataError.
+        Raises DataError if the first number may be the day or the month.
         """
         if self._digits == 4:
             return 0
@@ -209,7 +213,7 @@ class _Form:
 
 
 def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
-    """Refuse dates before any recorder existed: a year of two digits was read as one of four. Raises DataError."""
+    """Return the dates. Raises DataError for a year outside ``YEARS``, as when two digits were read as a whole year."""
     odd = dates.filter(~dates.dt.year().is_between(*YEARS))
     if odd.len():
         raise DataError(
@@ -220,13 +224,13 @@ def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
 
 
 def _clock(clock: pl.Series) -> pl.Series:
-    """The time of day with seconds and a point before their fraction; midnight where there is none."""
+    """Return the times of day with seconds, and a point before their fraction; midnight for a date without a time."""
     written = clock.fill_null("").str.strip_chars().replace("", "00:00:00")
     return written.str.replace(r"^(\d{1,2}:\d{2})([^:\d]|$)", "${1}:00${2}").str.replace(r"(:\d{2}),(\d)", "${1}.${2}")
 
 
 def from_array(values: AnyArray, unit: str | None, where: str) -> tuple[Floats, str]:
-    """Do the same as :func:`from_column` for the array ``t`` of an archive."""
+    """Return what :func:`from_column` does, for the array ``t`` of an archive."""
     said = SaidTimes(unit=unit)
     if values.dtype.kind in "Mm":
         _no_unit(unit, where)
@@ -248,7 +252,7 @@ def _no_unit(unit: str | None, where: str) -> None:
 
 
 def _numbers(t: Floats, said: SaidTimes, what: str) -> tuple[Floats, str]:
-    """The numbers in seconds."""
+    """Return the numbers ``t`` in seconds, and words on the unit in which they were read. Raises DataError."""
     if not np.isfinite(t).all():
         raise DataError(f"{what} holds values that are not finite numbers.")
     unit = said.unit or said.named
@@ -271,14 +275,14 @@ def _divided(t: Floats, unit: str) -> Floats:
 
 
 def shown(seconds: float) -> str:
-    """A time for people: a date where the seconds count from 1970."""
+    """Return a time as text for people: a date if the seconds seem to count from 1970, else a number of seconds."""
     if EPOCH_S[0] <= seconds <= EPOCH_S[1]:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"{seconds:,.10g} s"
 
 
 def is_hour_left_out(before: float, after: float, step: float) -> bool:
-    """Tell whether two times surround the hour that local clocks skip: from 2 to 3 on a Sunday in March."""
+    """Return True if two local times surround the hour that clocks skip in spring: from 2 to 3 on a Sunday in March."""
     begin = np.floor(after / 3600) * 3600 - 3600
     at = datetime.fromtimestamp(begin, UTC)
     around = before < begin and after - before <= 3600 + 2 * step
@@ -286,13 +290,14 @@ def is_hour_left_out(before: float, after: float, step: float) -> bool:
 
 
 def is_night_of_clocks(hour: int) -> bool:
-    """Tell whether an hour (since 1970) may occur twice: before 4 on a Sunday when summer time may end."""
+    """Return True if a local hour (numbered from 1970) may occur twice: before 4 on a Sunday of a month in which summer
+    time ends."""
     at = datetime.fromtimestamp(hour * 3600.0, UTC)
     return at.weekday() == 6 and at.hour < 4 and at.month in (3, 4, 9, 10, 11)
 
 
 def check_one_clock(t: Floats, host: Coded) -> None:
-    """Refuse hosts of which some count from 1970 and others from another start. Raises DataError."""
+    """Raise DataError if the times of some hosts count from 1970, and those of others do not."""
     size = host.names.size
     counts = np.bincount(host.codes, minlength=size)
     dated = np.bincount(host.codes, (t >= EPOCH_S[0]) & (t <= EPOCH_S[1]), size)
@@ -307,13 +312,14 @@ def check_one_clock(t: Floats, host: Coded) -> None:
 
 
 def is_known(role: str) -> bool:
-    """Tell whether the unit of times read as ``role`` (see `from_column`) is certain: dates, or a unit the user
-    gave."""
+    """Return True if the unit of times read as ``role`` (the words of `from_column`) is certain: dates, or a unit from
+    a flag or name."""
     return role != ASSUMED and "by its size" not in role
 
 
 def check_step(step_s: float, role: str, what: str) -> None:
-    """Refuse a step between samples that may be milliseconds, hours or days. Raises DataError."""
+    """Raise DataError if the unit of times is not certain, and the step between samples suggests milliseconds, hours or
+    days."""
     if not is_known(role) and not STEP_MIN_S <= step_s <= STEP_MAX_S:
         raise DataError(
             f"{what} are {step_s:,.6g} apart, if t counts seconds: say its unit with --t-unit {UNITS_SAID}."
@@ -321,7 +327,8 @@ def check_step(step_s: float, role: str, what: str) -> None:
 
 
 def check_length(window_s: float, step_s: float, role: str) -> None:
-    """Refuse windows that are far shorter or longer than the step from one to the next. Raises DataError."""
+    """Raise DataError if the unit of times is not certain, and windows are far shorter or longer than the step between
+    them."""
     if not is_known(role) and not window_s / UNLIKE <= step_s <= window_s * UNLIKE:
         raise DataError(
             f"By --hz a window is {window_s:g} s long, but by t one begins each {step_s:g} s: "
@@ -330,9 +337,10 @@ def check_length(window_s: float, step_s: float, role: str) -> None:
 
 
 def other_rates(t: Floats, hz: float) -> list[float]:
-    """Find the rates of parts of one recording's sorted times that were not sampled at ``hz``.
+    """Return the rates of parts of one recording that were not sampled at ``hz``: at most one slower and one faster
+    rate.
 
-    A part counts if it is long enough to show its rate; its windows would span another time than the others.
+    ``t`` has the recording's sorted times. A part counts if it is long enough to show its rate.
     """
     blocks = np.diff(t)[: (t.size - 1) // BLOCK * BLOCK].reshape(-1, BLOCK) * hz
     if not blocks.size:
@@ -347,7 +355,7 @@ def other_rates(t: Floats, hz: float) -> list[float]:
 
 
 def check_unlike_hosts(steps: Mapping[str, float]) -> None:
-    """Refuse hosts whose windows follow each other at very different steps. Raises DataError."""
+    """Raise DataError if the usual steps between windows, by host, are so different that units of time must differ."""
     if not steps:
         return
     slow, fast = max(steps, key=steps.__getitem__), min(steps, key=steps.__getitem__)
@@ -359,9 +367,10 @@ def check_unlike_hosts(steps: Mapping[str, float]) -> None:
 
 
 def usual_steps(t: Floats, group: AnyArray, names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
-    """The median step of each group's times, by name, where there are enough steps to tell.
+    """Return the median step of each group's times, by the group's name; groups with fewer than ``least`` steps are
+    left out.
 
-    ``group`` has a number into ``names`` for each time.
+    ``group`` has, for each time, the place of its group in ``names``.
     """
     if is_out_of_order(t, group):
         order = np.lexsort((t, group))
@@ -376,6 +385,6 @@ def usual_steps(t: Floats, group: AnyArray, names: Sequence[str], *, least: int 
 
 
 def is_out_of_order(t: AnyArray, group: AnyArray) -> bool:
-    """Tell whether rows are not sorted by group and time."""
+    """Return True if the rows are not sorted by group and time."""
     step = np.diff(group)
     return not bool(((step > 0) | ((step == 0) & (t[1:] >= t[:-1]))).all())

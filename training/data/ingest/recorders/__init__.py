@@ -1,1 +1,2 @@
-"""Readers of other recorders' files; their samples become rows under our channels' names, units and kinds."""
+"""Readers of other recorders' files; the samples become rows with the names, units and kinds of this project's
+channels."""

@@ -1,4 +1,4 @@
-"""Samples from archives of Performance Co-Pilot, the standard recorder of Linux telemetry.
+"""Read samples from archives of Performance Co-Pilot, the standard recorder of Linux telemetry.
 
 ``pmrep`` (Debian's package pcp) reads an archive, and converts PCP's counters to growth per second; no service has to
 run. An archive names its host and times, but has no labels.
@@ -57,7 +57,7 @@ METRICS = shared.in_our_units(_METRICS)
 
 
 def read_pcp(archives: Sequence[Path], every_s: float) -> shared.RecordedTable:
-    """Read the archives. Raises DataError."""
+    """Return the samples in the archives, one for each ``every_s`` seconds. Raises DataError."""
     pmrep = _find("pmrep")
     source = shared.source_of(archives, "archives of Performance Co-Pilot")
     return shared.recorded(source, [_read(pmrep, path, every_s) for path in archives], "Performance Co-Pilot")
@@ -74,7 +74,8 @@ def _find(name: str) -> str:
 
 
 def _read(pmrep: str, path: Path, every_s: float) -> shared.Recording:
-    """Host, times and channels of one archive, interpolated by PCP to one row each ``every_s``. Raises DataError."""
+    """Return the host, times and channels of one archive; ``pmrep`` interpolates them to one row for each ``every_s``
+    seconds. Raises DataError."""
     label = _run([_find("pmdumplog"), "-l", str(path)], path)
     host = next((line.split()[-1] for line in label.splitlines() if line.startswith("Performance metrics")), None)
     if host is None:
@@ -105,7 +106,7 @@ def _number(cell: str) -> float:
 
 
 def _summed(cells: Floats, names: Sequence[str], metric: str) -> Floats:
-    """One metric, summed over its instances; NaN if no instance has a value."""
+    """Return one metric's values (S), summed over its instances; NaN if no instance has a value."""
     values = cells[:, [name == metric or name.startswith(f"{metric}-") for name in names]]
     known = ~np.isnan(values)
     return np.where(known.any(axis=1), np.where(known, values, 0.0).sum(axis=1), np.nan)

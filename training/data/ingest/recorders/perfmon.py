@@ -1,4 +1,5 @@
-"""Samples from Windows' performance monitor: the CSV that ``relog`` and ``typeperf`` write, in English or German.
+"""Read samples of Windows' performance monitor from the CSV that ``relog`` and ``typeperf`` write, in English or
+German.
 
 Its first line is ``"(PDH-CSV 4.0) (zone)(minutes)","\\\\HOST\\Object(instance)\\Counter",…``;
 times are local, the month first, and the minutes say what to add for UTC. An empty cell is a missing value.
@@ -29,7 +30,7 @@ TOTAL, EACH, SUM = "_total", "each", "sum"
 
 
 def _lines(table: str) -> Iterator[list[str]]:
-    """The two sides of each line of a table."""
+    """Return an iterator over the lines of a table, each divided at ": "."""
     return (line.strip().split(": ") for line in table.strip().splitlines())
 
 
@@ -67,7 +68,8 @@ ENGLISH = {name: english for english, names in _lines(_NAMES) for name in names.
 
 
 class Meaning(NamedTuple):
-    """Channel, which instances it is made of, and a word where the counter is a running total."""
+    """The meaning of a counter: its channel, the instances from which that is computed, and ``total`` if it is a
+    running total."""
 
     channel: str
     of: str
@@ -103,7 +105,7 @@ MEANINGS = {counter: Meaning(*words.split()) for counter, words in _lines(_MEANI
 
 
 def read_perfmon(paths: Sequence[Path]) -> RecordedTable:
-    """Read the files. Raises DataError."""
+    """Return the samples in the files of all hosts. Raises DataError."""
     recordings: list[Recording] = []
     notes: list[str] = []
     for path in paths:
@@ -161,7 +163,11 @@ def _meaning(of: str, counter: str) -> Meaning | None:
 
 
 def _samples(rows: Sequence[Sequence[str]], path: Path, minutes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times in UTC and cells (S, columns); lines with a program's closing messages are left out."""
+    """Return the times in UTC and the cells (S, columns); up to two lines of another width, a program's final messages,
+    are left out.
+
+    Raises DataError.
+    """
     width = len(rows[0])
     kept = [row for row in rows[1:] if len(row) == width]
     if not kept:
@@ -183,7 +189,7 @@ def _samples(rows: Sequence[Sequence[str]], path: Path, minutes: int) -> tuple[n
 
 
 def _channel(meaning: Meaning, instances: Mapping[str, np.ndarray], t: np.ndarray) -> np.ndarray | None:
-    """A channel computed from its instances' columns; None if they are not enough."""
+    """Return a channel's values computed from the columns of its instances; None if necessary instances are missing."""
     if meaning.of == EACH:  # shares of a processor's time, in percent
         each = {name: column / 100 for name, column in instances.items() if TOTAL not in name}
         # "Processor Information" has "0,3" for the fourth processor of the first group, "Processor" has "3".

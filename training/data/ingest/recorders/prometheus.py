@@ -1,8 +1,8 @@
-"""Samples from a Prometheus server, or from a file with answers of its HTTP API: each instance is one host.
+"""Read samples from a Prometheus server, or from a file with answers of its HTTP API: each instance is one host.
 
-The preset requests the node exporter's metrics sample by sample, and computes each counter's growth per second itself,
-so that a host's restart is seen in each series. A server repeats the last sample for up to five minutes if no new one
-came, so a step in which no value changed is left out. The user's own queries become additional channels.
+This module requests the node exporter's metrics (the "preset") sample by sample. It computes each counter's growth per
+second itself, so that each series shows a host's restart. A server repeats the last sample for up to five minutes if no
+new one came, so a step in which no value changed is left out. The user's own queries become additional channels.
 """
 
 from collections import defaultdict
@@ -83,7 +83,7 @@ class Data(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer of the HTTP API; fields that are not needed are left out."""
+    """An answer of Prometheus's HTTP API, with only the fields that are needed."""
 
     status: str
     data: Data | list[str] | None = None
@@ -92,9 +92,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class RangeQuery(NamedTuple):
-    """The question to a server: times in seconds since 1970, ``match`` narrows the preset, as in ``job="node"``.
+    """The question to a server, from ``since`` to ``until`` in seconds since 1970.
 
-    ``queries`` maps names of channels to the user's own PromQL.
+    ``match`` has labels that limit the preset to some hosts, as in ``job="node"``. ``queries`` maps names of channels
+    to the user's own PromQL.
     """
 
     since: float
@@ -109,7 +110,7 @@ class RangeQuery(NamedTuple):
 
 
 def read_prometheus(source: str, asked: RangeQuery, say: Callable[[str], None]) -> shared.RecordedTable:
-    """Read a file of answers, or ask the server at this address. Raises DataError."""
+    """Return the samples from a file of answers, or from the server whose address ``source`` is. Raises DataError."""
     if not is_address(source):
         say(f"reading {source} …")
         return read_file(Path(source))
@@ -119,7 +120,8 @@ def read_prometheus(source: str, asked: RangeQuery, say: Callable[[str], None]) 
 
 
 def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> shared.RecordedTable:
-    """Ask the server at ``base`` and read its answers. Raises DataError."""
+    """Return the samples of all hosts that the server at ``base`` knows; ``fetch`` gets an address. Raises
+    DataError."""
     where = urlsplit(base).hostname or base
     notes: list[str] = []
 
@@ -161,7 +163,8 @@ def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> shared.RecordedTa
 
 
 def read_file(path: Path) -> shared.RecordedTable:
-    """Read a file of answers to range queries, one after the other. Raises DataError."""
+    """Return the samples from a file with answers to range queries, one answer in each line or a single one. Raises
+    DataError."""
     by_instance: dict[str, list[PromSeries]] = defaultdict(list)
     for document in _documents(shared.content_of(path), path):
         for one in _series(_decoded(document, str(path), f"{path} holds a Prometheus' refusal"), str(path)):
@@ -194,7 +197,8 @@ def _decoded(document: bytes, where: str, refusal: str) -> Answer:
 
 
 def _documents(text: bytes, path: Path) -> list[bytes]:
-    """Divide a file with one answer a line, or a single one over many lines."""
+    """Return the answers in a file: one for each line, or a single one over many lines. Raises DataError for an empty
+    file."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise DataError(f"{path} is empty: save what the server answers to a range query.")
@@ -229,7 +233,8 @@ _Values = tuple[Times, Floats]
 
 
 def _numbers(series: Iterable[PromSeries]) -> _Values:
-    """Times and values of parts of one series, in order."""
+    """Return the times and values of one series, joined from its parts and sorted by time; infinite values become
+    NaN."""
     pairs = [pair for one in series for pair in one.values]
     t = np.array([at for at, _ in pairs], dtype=np.float64)
     values = np.array([float(text) for _, text in pairs], dtype=np.float64)
@@ -238,7 +243,8 @@ def _numbers(series: Iterable[PromSeries]) -> _Values:
 
 
 def _preset(instance: str, series: Sequence[PromSeries]) -> dict[str, _Values]:
-    """One instance's channels from raw series of the node exporter's metrics. Raises DataError."""
+    """Return the times and values of one instance's channels, computed from series of the node exporter's metrics.
+    Raises DataError."""
     _check_once(instance, series)
     parts: dict[tuple[tuple[str, str], ...], list[PromSeries]] = defaultdict(list)
     for one in series:
@@ -270,7 +276,7 @@ def _preset(instance: str, series: Sequence[PromSeries]) -> dict[str, _Values]:
 
 
 def _check_once(instance: str, series: Iterable[PromSeries]) -> None:
-    """Refuse a host that is scraped more than once: its sums would be twice the true values. Raises DataError."""
+    """Raise DataError if a host is scraped more than once, because its sums would be twice the true values."""
     labels = {tuple(sorted(one.metric.items())) for one in series if one.metric.get("__name__") == ALWAYS}
     if len(labels) > 1:
         first, other = (dict(each) for each in sorted(labels)[:2])
@@ -295,13 +301,13 @@ def _placed(t: Times, at: Times, values: Floats) -> Floats:
 
 
 def _fresh(raw: Floats) -> Bools:
-    """Mark the steps in which anything changed; all others repeat the last sample."""
+    """Return a mask of the steps in which a value of ``raw`` (S, series) changed; all others repeat the last sample."""
     same = (raw[1:] == raw[:-1]) | (np.isnan(raw[1:]) & np.isnan(raw[:-1]))
     return np.asarray(np.r_[True, ~same.all(axis=1)])
 
 
 def _rate(total: Floats, t: Times) -> Floats:
-    """A series' growth per second: missing where the series is missing, however long that lasts."""
+    """Return a series' growth per second; NaN wherever the series is missing, however long that lasts."""
     known = np.flatnonzero(~np.isnan(total))
     rate = np.full(t.size, np.nan)
     if known.size > 1:
@@ -310,7 +316,8 @@ def _rate(total: Floats, t: Times) -> Floats:
 
 
 def _summed(columns: Sequence[Floats], *, every: bool) -> Floats:
-    """The sum of the known values, NaN if there are none; ``every``: NaN if any value is missing."""
+    """Return the sum of the columns' known values, NaN if there are none; with ``every``, NaN if any value is
+    missing."""
     values = np.stack(columns)
     missing = np.isnan(values)
     gone = missing.any(axis=0) if every else missing.all(axis=0)
@@ -318,7 +325,8 @@ def _summed(columns: Sequence[Floats], *, every: bool) -> Floats:
 
 
 def _own(name: str, series: Iterable[PromSeries]) -> dict[str, _Values]:
-    """A user's query, by instance. Raises DataError where an instance has several series."""
+    """Return the times and values of a user's query, by instance. Raises DataError if there are none, or an instance
+    has several series."""
     parts: dict[str, dict[tuple[tuple[str, str], ...], list[PromSeries]]] = defaultdict(lambda: defaultdict(list))
     for one in series:
         parts[_instance(one, f"the query {name!r}")][tuple(sorted(one.metric.items()))].append(one)
@@ -334,7 +342,8 @@ def _own(name: str, series: Iterable[PromSeries]) -> dict[str, _Values]:
 
 
 def _when_fresh(values: _Values, beside: Mapping[str, _Values]) -> _Values:
-    """A query's values at the samples of the preset, where there are any: elsewhere the server repeats itself."""
+    """Return a query's values at the times of the preset's samples, because elsewhere the server repeats itself; all of
+    them without a preset."""
     at = next(iter(beside.values()))[0] if beside else values[0]
     keep = np.isin(values[0], at)
     return values[0][keep], values[1][keep]

@@ -1,5 +1,4 @@
-"""Make one GET request to a Prometheus server; raise one sentence if it gives no answer. It uses the standard library's
-HTTP client."""
+"""Make GET requests to a Prometheus server, with the standard library; a failure raises DataError with one sentence."""
 
 import base64
 import http.client
@@ -22,7 +21,10 @@ def is_address(text: str) -> bool:
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """The address without the user name and password, and the header that carries these. Raises DataError."""
+    """Return the address without its user name and password, and the header for authorization (None without one).
+
+    The header contains these, or else the token in the environment variable ``PROMETHEUS_TOKEN``. Raises DataError.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise DataError(f"{url} is no address of a Prometheus: it begins with http:// or https://.")
@@ -37,7 +39,7 @@ def without_password(url: str) -> tuple[str, str | None]:
 
 
 def fetcher(base: str, header: str | None) -> Callable[[str], bytes]:
-    """A function that gets an address of this server. The function raises DataError if there is no answer."""
+    """Return a function that gets an address of this server; it raises DataError if the server gives no answer."""
 
     def fetch(url: str) -> bytes:
         request = Request(url, headers={"Accept": "application/json"} | ({"Authorization": header} if header else {}))  # noqa: S310 - http or https

@@ -1,7 +1,7 @@
-"""Samples of other recorders, as rows under our channels' names, units and kinds.
+"""Represent samples of other recorders as rows with the names, units and kinds of this project's channels.
 
-A quantity has the same name whichever recorder measured it, and counters become growth per second, so that a model of
-one recorder's data can score another's. What a recorder does not measure is missing.
+A quantity has the same name whichever recorder measured it, and counters become growth per second. So a model of one
+recorder's data can score another's. Channels that a recorder does not measure are missing.
 """
 
 import os
@@ -26,9 +26,10 @@ ORDER = tuple(channel.name for channel in SYSTEM_CHANNELS)
 
 
 class Recording(NamedTuple):
-    """One host's samples: ``t`` in seconds since 1970 (S), and values (S) by channel, NaN where there is none.
+    """One host's samples: their times ``t`` (S) in seconds since 1970, and the values (S) of each channel, NaN if
+    missing.
 
-    A counter's values are its growth by the second.
+    A counter's values are its growth per second.
     """
 
     host: str
@@ -37,7 +38,7 @@ class Recording(NamedTuple):
 
 
 class RecordedTable(NamedTuple):
-    """The rows of a recorder, and what is to be said of how they were read. A role's column has the role's name."""
+    """The rows of a recorder, and notes on how they were read; a column with a role has the role's name."""
 
     path: Path
     rows: pl.DataFrame
@@ -63,22 +64,23 @@ def recorded(source: Path, recordings: Sequence[Recording], layout: str, notes: 
 
 
 def rows_of(table: str) -> list[list[str]]:
-    """The words of each line of a table."""
+    """Return the words of each line of ``table``."""
     return [line.split() for line in table.strip().splitlines()]
 
 
 def in_our_units(table: str) -> dict[str, tuple[str, float]]:
-    """Channels by name: where a recorder has each, and what one of its unit is in ours, where that is not one."""
+    """Return, for each channel in ``table``, its place in a recorder's data, and the factor from the recorder's unit to
+    the channel's (default 1)."""
     return {channel: (place, float(by[0] if by else 1)) for channel, place, *by in rows_of(table)}
 
 
 def source_of(paths: Sequence[Path], several: str) -> Path:
-    """The one file that was read, or the words for ``several``."""
+    """Return the path of the one file that was read, or a path that reads like "3 files of sysstat"."""
     return paths[0] if len(paths) == 1 else Path(f"{len(paths)} {several}")
 
 
 def content_of(path: Path) -> bytes:
-    """The bytes of a recorder's file. Raises DataError."""
+    """Return the bytes of a recorder's file. Raises DataError if the file cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -86,7 +88,8 @@ def content_of(path: Path) -> bytes:
 
 
 def run(command: Sequence[str], path: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Let a recorder's own program read its file. Raises DataError where that takes too long."""
+    """Run a recorder's own program, which reads the file ``path``, and return the ended process. Raises DataError if
+    that takes too long."""
     environment = {**os.environ, "TZ": "UTC", "LC_ALL": "C.UTF-8", **environment}
     try:
         return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=environment, check=False)
@@ -95,7 +98,7 @@ def run(command: Sequence[str], path: Path, **environment: str) -> subprocess.Co
 
 
 def spec_of(name: str, modes: Sequence[str]) -> ChannelSpec:
-    """The schema's entry for one of our channels: compressed as in our recordings."""
+    """Return the schema's entry for one of this project's channels, with the compression that own recordings have."""
     channel = CHANNELS[name]
     return ChannelSpec(
         name=name,
@@ -108,7 +111,8 @@ def spec_of(name: str, modes: Sequence[str]) -> ChannelSpec:
 
 
 def with_specs(channels: Sequence[ChannelSpec], ours: Sequence[str]) -> tuple[ChannelSpec, ...]:
-    """The schema's entries for a table's channels; those that are ``ours`` are as in our recordings."""
+    """Return the schema's entries for a table's channels; those named in ``ours`` are replaced by entries as in own
+    recordings."""
     return tuple(spec_of(one.name, one.modes) if one.name in ours else one for one in channels)
 
 

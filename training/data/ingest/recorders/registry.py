@@ -1,6 +1,6 @@
-"""The recorders that ingest reads, each declared once: its flag, its options, and how it is read.
+"""The table ``RECORDERS`` of recorders that ingest reads: each one's flag, options, and function that reads it.
 
-The command line, its messages and the choice of a reader follow from ``RECORDERS``.
+The command line, its messages and the choice of a reader follow from this table.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -21,7 +21,7 @@ Read = Callable[[Sequence[str], RangeQuery, Say], RecordedTable]
 
 
 class Recorder(NamedTuple):
-    """A program that records hosts, under the flag ``name``."""
+    """A program that records hosts, with the flag ``--name`` that chooses it."""
 
     name: str
     metavar: str
@@ -32,7 +32,7 @@ class Recorder(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The option of the command line."""
+        """The flag of the command line that chooses this recorder."""
         return f"--{self.name}"
 
 

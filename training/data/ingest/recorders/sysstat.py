@@ -1,8 +1,8 @@
-"""Samples from sysstat's daily files (``/var/log/sysstat/sa23``), which most Linux servers keep.
+"""Read samples from sysstat's daily files (``/var/log/sysstat/sa23``), which most Linux servers keep.
 
-``sadf`` (Debian's package sysstat) writes them as JSON; a file that already holds that JSON is read as it is, so that
-nothing has to be installed where the data are ingested. Its rates are growth per second; shares of processor time
-become seconds by multiplying with the number of processors.
+``sadf`` (Debian's package sysstat) converts these files to JSON. A file that already contains that JSON is read
+directly, so that nothing has to be installed on the machine that ingests. The rates in it are growth per second; shares
+of processor time are multiplied by the number of processors, and become seconds per second.
 """
 
 import shutil
@@ -63,7 +63,7 @@ MEMORY = ("memfree", "memused", "buffers", "cached", "slab")  # all of it togeth
 
 
 def read_sysstat(paths: Sequence[Path]) -> shared.RecordedTable:
-    """Read files of ``sadc``, or what ``sadf -j`` made of them. Raises DataError."""
+    """Return the samples in daily files of ``sadc``, or in JSON that ``sadf -j`` made of them. Raises DataError."""
     recordings = [recording for path in paths for recording in _recordings(_json_of(path), path)]
     return shared.recorded(shared.source_of(paths, "files of sysstat"), recordings, "sysstat")
 
@@ -121,7 +121,7 @@ def _seconds(stamp: Mapping[str, Any]) -> float:
 
 
 def _sample(record: Mapping[str, Any], cpus: float) -> dict[str, float]:
-    """Values by channel, in our units."""
+    """Return the values of one record by channel, in this project's units; ``cpus`` is the number of processors."""
     found = {name: value * by for name, (place, by) in PLACES.items() if (value := _at(record, place)) is not None}
     everything = next((one for one in record.get("cpu-load", ()) if one["cpu"] == "all"), None)
     if everything is not None and "irq" in everything:  # else guests, or interrupts, count elsewhere
