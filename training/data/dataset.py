@@ -151,8 +151,8 @@ def write_processed(
     null. ``reference`` has windows of the hosts' reference recordings: they are not used to train or test, and show
     what is usual on a host. ``understood`` is stored in the file of the validation rows; ``progress`` gets the written
     share of the features. If the process is killed at any moment, the next call of this module finds either the old
-    data set or the complete new one. Raises DataError if there are no windows, a value is infinite, a channel is only
-    partly known in a window, or a label is no class.
+    data set or the complete new one. Raises DataError for no windows, an infinite value, a channel that is only partly
+    known in a window, or a label that is no class.
     """
     _check(windows, sampling.channels, labelling.names)
     if reference is not None:

@@ -367,10 +367,10 @@ def _overlaps_in_time(
     """Return the pairs of recordings of one host whose windows overlap in time, the number of these windows, and the
     hosts with an unclear clock.
 
-    If a host's times are no dates, and more than half of its recordings would overlap, its clock probably restarts with
-    each recording, and its overlaps are ignored. An exception are hosts on which each window is a recording of its own
-    and no two begin together: those share one clock. If ignored recordings begin at different times, the clock is
-    unclear.
+    If a host's times are no dates, and more than half of its recordings would overlap, the host's overlaps are ignored,
+    because its clock probably restarts with each recording. An exception are hosts on which each window is a recording
+    of its own and no two begin together: those share one clock. If ignored recordings begin at different times, the
+    clock is unclear.
     """
     known = np.isfinite(t_start) & np.isfinite(t_end)
     pairs: list[tuple[int, int]] = []

@@ -2,7 +2,7 @@
 
 A model fits only data with the same schema, as the schema's hash shows: the SHA-256 of its canonical JSON. There is one
 for the whole schema and one for each mode. A mode's schema is the same document with only the channels and features
-that the mode may see, so a checkpoint of one mode refuses the data of the other.
+that the mode may see. So a checkpoint of one mode refuses the data of the other.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     ``optional`` names the channels that some hosts of the data set lack; it does not change the meaning of numbers.
     ``views`` has, for channels that mean two things in two views, the view that defines the meaning here.
 
-    ``normaliser`` describes the rule by which values were normalised. It does not contain the hosts' levels, which are
-    in a file beside the data, so that a new host can be scored under the same schema.
+    ``normaliser`` describes the rule by which values were normalised. The hosts' levels are not in the schema, but in a
+    file beside the data. So a new host can be scored under the same schema.
     """
 
     schema_version: int

@@ -2,7 +2,7 @@
 sides.
 
 A whole recording is the unit of a split, and this module calls it an episode. Overlapping windows of one recording are
-near-copies of each other, so a split that shares a recording between two sides would measure memory instead of
+near-copies of each other. So a split that shares a recording between two sides would measure memory instead of
 detection. Pure.
 """
 

@@ -2,7 +2,8 @@
 
 A hook is a command that gets the incident as JSON on its standard input, a web address to which it is posted, or the
 fleet's receiver. Hooks run in threads beside the watch, each delivering one call at a time. A failed call is tried
-again, with the same id, until it is delivered, refused for good, or more than 200 calls wait for the same hook.
+again, with the same id, until it is delivered or refused for good. If more than 200 calls wait for a hook, the oldest
+are dropped.
 """
 
 import json

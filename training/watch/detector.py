@@ -222,8 +222,8 @@ def _rows(host: str, starts: Sequence[float], ends: Sequence[float]) -> Rows:
 def require_watchable(schema: FeatureSchema, model: OpenedModel) -> None:
     """Raise ``BadData`` for a model that cannot watch a host.
 
-    Refused are a model without a threshold, one that is not of the mode realistic, one trained on windows without a
-    clock, and one with none of the recorder's channels.
+    Such a model has no threshold, has another mode than realistic, was trained on windows without a clock, or has none
+    of the recorder's channels.
     """
     document = model.document
     if schema.time is not Timing.SECONDS or not set(schema.channel_names) & set(CHANNELS):

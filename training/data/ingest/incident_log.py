@@ -1,8 +1,8 @@
 """Label samples by a log of incidents (from, to, what), for a table that has no labels.
 
 A sample during an incident gets the incident's label. A sample in two incidents with different labels gets none. A
-sample in no incident gets none either, because a log has only what people noticed, unless the user names a class for
-such samples (--rest). Samples without a label are left out, counted and reported.
+sample in no incident gets none either, because a log has only what people noticed; with --rest, the user names a class
+for such samples. Samples without a label are left out, counted and reported.
 """
 
 import re

@@ -2,8 +2,8 @@
 alarms a day wrong.
 
 Dates become seconds since 1970. The unit of numbers is the one that the user gave, else the one at the end of the
-column's name, else the one in which they are dates of this century. Otherwise they count as seconds, and are refused if
-these make no sense (such as one sample in a quarter of an hour). All functions are pure.
+column's name. Without these, it is the unit in which the numbers are dates of this century, or else seconds. Assumed
+seconds that make no sense (such as one sample in a quarter of an hour) are refused. All functions are pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 This module requests the node exporter's metrics (the "preset") sample by sample. It computes each counter's growth per
 second itself, so that each series shows a host's restart. A server repeats the last sample for up to five minutes if no
-new one came, so a step in which no value changed is left out. The user's own queries become additional channels.
+new one came. So a step in which no value changed is left out. The user's own queries become additional channels.
 """
 
 from collections import defaultdict
