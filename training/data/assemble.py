@@ -1,4 +1,4 @@
-"""Assemble windows from extracted episodes: choose channels, measure the hosts' references, assign labels."""
+"""Make windows from extracted episodes: choose the channels, compute the hosts' normal levels, assign the labels."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence

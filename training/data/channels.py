@@ -33,7 +33,7 @@ PRIVILEGED = (Mode.ORACLE,)
 
 
 class Channel(NamedTuple):
-    """One measured quantity. ``unit`` is that of the recorded values; a counter's rate has ``unit`` per second."""
+    """A measured quantity. ``unit`` is the unit of the recorded values; a counter's rate has this unit per second."""
 
     name: str
     unit: str

@@ -205,7 +205,7 @@ class PlannedWindows(NamedTuple, Generic[E]):
 
     @property
     def counts(self) -> Counter[str]:
-        """The number of windows of each episode."""
+        """The number of windows of each episode, by the episode's id."""
         return Counter(
             {e.facts.verdict.episode_id: rows.size for e, rows in zip(self.episodes, self.places, strict=True)}
         )

@@ -213,9 +213,10 @@ def _put_in_place(new: Path, out_dir: Path) -> None:
 
 
 def finish(out_dir: Path) -> None:
-    """Move the files of a complete new data set to their final places, if its writer was killed before this was done.
+    """Move the files of a complete new data set, if ``out_dir`` has one, to their final places.
 
-    Its writer or another reader may be doing the same at this time. Raises DataError if the files cannot be moved.
+    Its writer calls this at the end; every reader calls it in case the writer was killed before. Several processes may
+    do it at the same time. Raises DataError if the files cannot be moved.
     """
     whole, fs = out_dir / WHOLE_FOLDER, LocalFs()
     if not whole.is_dir():
@@ -467,7 +468,7 @@ class Dataset:
 
 
 def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mode: str) -> Dataset:
-    """Read a processed data set for one mode.
+    """Return the part of a processed data set that the mode ``mode`` may see.
 
     ``summary`` is the feature table and ``schema`` the schema file; both may be None, since the tensor folder holds
     index and schema itself (then there are no features). Files that do not belong together, that are damaged or that

@@ -43,7 +43,7 @@ class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel as the recording declares it; see training.data.channels."""
+    """A channel as the recording's ``meta.json`` declares it; the fields mean the same as in training.data.channels."""
 
     name: str
     unit: str

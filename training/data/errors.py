@@ -6,7 +6,7 @@ DataError          the data cannot be used: exit code 65, never tried again
 
 
 class DataError(Exception):
-    """The data cannot be used as they are."""
+    """The data cannot be used as they are; the text is one sentence with the reason."""
 
 
 class SchemaMismatch(DataError):  # noqa: N818 - reads as what it is

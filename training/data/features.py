@@ -108,7 +108,8 @@ def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: fl
 
 
 def _summarise(part: Floats, pairs: list[tuple[int, int]], sample_hz: float, result: Floats32) -> None:
-    """Write the features of windows (n, C, T) into their rows (n, F); absent values in the windows are overwritten."""
+    """Write the features of the windows ``part`` (n, C, T) into ``result`` (n, F); absent values in ``part`` become
+    0."""
     lacks = None
     if not np.isfinite(part).all():
         if np.isinf(part).any() or not is_settled(part):

@@ -81,7 +81,7 @@ def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> 
 
 
 class ThriftReader:
-    """Reads values of Thrift's compact protocol, one after another."""
+    """Reads the bytes ``content``, written in Thrift's compact protocol, from the beginning on."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self._at = content, 0

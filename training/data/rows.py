@@ -77,7 +77,7 @@ class Rows:
 
     @property
     def coded(self) -> CodedRows:
-        """A copy that stores each name only once, in less memory."""
+        """These rows without ``recording`` and ``window_id``, in less memory: each name is stored only once."""
         names = {name: Coded.of(getattr(self, name)) for name in ("episode", "host", "label")}
         return CodedRows(**names, t_start=self.t_start, t_end=self.t_end)
 

@@ -50,7 +50,7 @@ class Side(StrEnum):
 
 
 class SideCount(NamedTuple):
-    """The numbers of windows and episodes on one side."""
+    """The number of windows and the number of episodes (recordings) on one side of a split."""
 
     windows: int
     episodes: int

@@ -246,7 +246,8 @@ class StoredIndex:
     time."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file and read its metadata. Raises OSError or PolarsError."""
+        """Open the index file ``path``, and read its columns' types and number of rows. Raises OSError or
+        PolarsError."""
         self._path, self._stamp = path, _stamp(path)
         rows = pl.scan_parquet(path, glob=False)
         self._schema = rows.collect_schema()

@@ -1,1 +1,1 @@
-"""Watch this host with a trained model: take samples, report incidents."""
+"""Watch this host with a trained model: take samples, and report incidents and changes."""

@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         help="measure the whole machine or this container, as the reference did (default: as record chooses)",
     )  # fmt: skip
     add("--state", type=Path, help="file that keeps open incidents across restarts (default: see docs)")
-    add("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so long")
+    add("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so many seconds")
     add("--json", action="store_true", help="print JSON lines")
     add("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
     add("--webhook", metavar="URL", help="address to which each incident is posted as JSON")

@@ -1,5 +1,4 @@
-"""Watch one host with a model: samples become windows, incidents and changes, which are stored and delivered to
-hooks."""
+"""Watch one host with a model: find incidents and changes in its samples, store them, and deliver them to hooks."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class Course:
         return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
 
     def rewind(self) -> None:
-        """Start again at the first window, for a second pass."""
+        """Forget the last window, before a second pass from the first window on."""
         self._last = None
 
     def add_falls(self, values: Floats32, recording: Indices) -> None:

@@ -1,4 +1,4 @@
-"""Detect names that look alike: a host or a class under two spellings would count as two."""
+"""Detect names that look alike, because a host or a class with two spellings would count as two."""
 
 import unicodedata
 from collections.abc import Iterable

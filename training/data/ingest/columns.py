@@ -27,9 +27,9 @@ SUMMED_ROWS = 1 << 20
 class Wanted(NamedTuple):
     """The user's flags about columns.
 
-    ``oracle`` has the channels hidden from the realistic mode, ``ignore`` the columns to leave out, ``counter`` the
-    running totals, ``level`` the channels to keep although they look like an id, and ``missing`` the numbers that mean
-    a missing value.
+    ``oracle`` has the channels hidden from the realistic mode, and ``ignore`` the columns to leave out. ``counter`` has
+    the running totals, and ``level`` the channels to keep although they look like an id. ``missing`` has the numbers
+    that mean a missing value.
     """
 
     oracle: tuple[str, ...] = ()

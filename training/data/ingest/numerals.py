@@ -103,7 +103,8 @@ WRITTEN: Mapping[str, Fact] = {  # of cells without words
 
 
 class Counts:
-    """The number of a column's cells that match each pattern."""
+    """The number of a column's cells that match each pattern, by the pattern's name; ``known`` names the count of cells
+    with a value."""
 
     def __init__(self, counts: Mapping[str, int], known: str = "known") -> None:
         self._counts, self._known = counts, counts[known]

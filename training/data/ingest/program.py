@@ -142,8 +142,8 @@ def _parser() -> argparse.ArgumentParser:
         help="with a server: first time in UTC (default: a day before the last)")  # fmt: skip
     add("--until", type=_moment, metavar="TIME", help="with a server: the last time (default: now)")
     add("--query", type=_query, action="append", default=[], metavar="NAME=PROMQL",
-        help="with a server: a channel of your own, one series an instance")  # fmt: skip
-    add("--match", default="", metavar="LABELS", help="with a server: what narrows the hosts, as in 'job=\"node\"'")
+        help="with a server: query for another channel, one series for each instance")  # fmt: skip
+    add("--match", default="", metavar="LABELS", help="with a server: labels that select hosts, as in 'job=\"node\"'")
     out_dir = Path("data/processed")
     add("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
     for role in Role:

@@ -47,7 +47,7 @@ class Stored(NamedTuple):
 
     @property
     def height(self) -> int:
-        """The number of rows that are used."""
+        """The number of rows of the table that are used."""
         return self.store.rows if self.keep is None else int(np.count_nonzero(self.keep))
 
     @property

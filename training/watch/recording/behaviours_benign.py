@@ -141,7 +141,7 @@ def backup(ctx: Context) -> Iterator[None]:
             yield from send(archive.read_bytes(), ctx.far.sink, 256 * 1024, bytes_per_s=2 ** ctx.rng.uniform(20, 24))
 
 
-@behaviour("pack files away: compress each one, write the packed one, delete the original")
+@behaviour("archive files: compress each one, write a file as large as the original, delete the original")
 def archive(ctx: Context) -> Iterator[None]:
     while True:
         for path in ctx.rng.sample(files := ctx.files(), k=len(files)):

@@ -269,7 +269,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=490)
     add("--duration-s", type=float, default=42.0)
     add("--hz", type=float, default=8.0)
-    add("--short", action="store_true", help="one take of each scenario, to try it out")
+    add("--short", action="store_true", help="record only one episode of each scenario, as a trial")
     add("--box", choices=[b.name for b in BOXES], help=argparse.SUPPRESS)
     return parser
 

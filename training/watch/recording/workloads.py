@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--intensity", type=float, default=0.5)
     parser.add_argument("--duration-s", type=float, default=3600.0)
-    parser.add_argument("--far-end", help="ports of the far end as JSON (default: one of its own)")
+    parser.add_argument("--far-end", help="ports of the loopback servers as JSON (default: start some)")
     args = parser.parse_args(argv)
     rng = random.Random(args.seed)
     args.scratch.mkdir(parents=True, exist_ok=True)

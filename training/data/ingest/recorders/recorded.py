@@ -48,7 +48,8 @@ class RecordedTable(NamedTuple):
 
 
 def recorded(source: Path, recordings: Sequence[Recording], layout: str, notes: Sequence[str] = ()) -> RecordedTable:
-    """Put the recordings of all hosts into one table; channels that no host has are left out. Raises DataError."""
+    """Return one table of the recordings of all hosts, without channels that no host has. Raises DataError if no
+    channel is left."""
     present = {name for one in recordings for name, values in one.values.items() if np.isfinite(values).any()}
     ours = [name for name in ORDER if name in present]
     names = [*ours, *sorted(present - set(ours))]
